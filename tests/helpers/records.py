@@ -29,7 +29,7 @@ def small_record(version: int) -> Lines:
 
 
 def changed_record(folder: Path, lines: Lines, place: tuple[str | int, ...], value: Any) -> Path:
-    """The record with one value changed, by file, line (from 0) and keys; written to ``folder``, not sealed, its lines chained."""
+    """The record with one value changed, by file, line (from 0) and keys; written to ``folder``, chained but not sealed."""
     altered: Any = copy.deepcopy(lines)
     reduce(lambda tree, key: tree[key], place[:-1], altered)[place[-1]] = value
     texts = {name: "\n".join(json.dumps(line) for line in found) for name, found in altered.items()}

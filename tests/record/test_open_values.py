@@ -21,12 +21,12 @@ from tests.helpers.records import changed_record, small_record
         (EVENTS, ("session", "process"), "x", "process: got 'x', a whole number is needed"),
         (EVENTS, ("session", "isa_flags"), 1, "isa_flags: got 1, a list is needed"),
         (EVENTS, ("session", "node"), ["x"], "node: got"),
-        (EVENTS, ("session", "load_average", 0), "@inf@", "not finite"),
+        (EVENTS, ("session", "load_average", 0), "@infinite@", "not finite"),
         (EVENTS, ("session", "load_average", 0), "@long@", "not finite"),
         (EVENTS, ("session", "texts"), {"x": "a"}, "texts: the texts of tokens stand under their numbers"),
         (EVENTS, ("session", "event"), "ceilings", "part: an event 'ceilings' says whose it is"),
         (HEADER, ("environment", "memory_total_bytes"), "@long@", "not finite"),
-        (HEADER, ("environment", "steal_ticks"), "@inf@", "not finite"),
+        (HEADER, ("environment", "steal_ticks"), "@infinite@", "not finite"),
         (HEADER, ("scenario", "parts", 0, "workload"), "x", "workload: got 'x', an object is needed"),
         (HEADER, ("scenario", "parts", 0, "workload"), {"synthetic": "x"}, "synthetic: got 'x'"),
         (HEADER, ("scenario", "parts", 0, "devices"), 1, "devices: got 1, a list is needed"),
@@ -34,13 +34,11 @@ from tests.helpers.records import changed_record, small_record
         (HEADER, ("cases", 0, "tensor_parallel"), -1, "greater than or equal to 1"),
         (HEADER, ("cases", 0, "model", "vocab"), "@long@", "less than 2147483648"),
         (HEADER, ("cases", 0, "model", "layers"), 10**6, "less than or equal to 65536"),
-        (SAMPLES, ("decode_s",), "@inf@", "decode_s"),
+        (SAMPLES, ("decode_s",), "@infinite@", "decode_s"),
     ],
 )  # fmt: skip
-def test_what_no_measurement_writes_is_refused(
-    name: str, keys: tuple[Any, ...], value: Any, words: str, tmp_path: Path
-) -> None:
-    """Every one of these ended a command with a TypeError, an OverflowError or a MemoryError, or made it invent a figure."""
+def test_what_no_run_writes_is_refused(name: str, keys: tuple[Any, ...], value: Any, words: str, tmp_path: Path) -> None:
+    """Most of these ended a command with a TypeError, an OverflowError or a MemoryError."""
     with pytest.raises(RecordError) as refusal:
         read_run(changed_record(tmp_path, small_record(7), (name, 0, *keys), value))
     assert words in str(refusal.value) and name in str(refusal.value)
@@ -48,13 +46,8 @@ def test_what_no_measurement_writes_is_refused(
 
 def test_other_keys_hold_what_they_hold(tmp_path: Path) -> None:
     """An event that later versions write is kept, and a time without a zone is one in UTC."""
-    found = read_run(changed_record(tmp_path, small_record(7), (EVENTS, 0, "session", "later"), {"a": [1, None, {"b": True}]}))
-    assert found.sessions[0]["later"] == {"a": [1, None, {"b": True}]}
-    times = [
-        sample.started_at
-        for sample in read_run(
-            changed_record(tmp_path, small_record(7), (SAMPLES, 0, "started_at"), "2026-11-20T10:00:00")
-        ).samples
-    ]
-    assert times[0] == "2026-11-20T10:00:00+00:00"
-    assert compare(found).cells
+    later = {"a": [1, None, {"b": True}]}
+    found = read_run(changed_record(tmp_path, small_record(7), (EVENTS, 0, "session", "later"), later))
+    assert found.sessions[0]["later"] == later and compare(found).cells
+    naive = changed_record(tmp_path, small_record(7), (SAMPLES, 0, "started_at"), "2026-11-20T10:00:00")
+    assert read_run(naive).samples[0].started_at == "2026-11-20T10:00:00+00:00"

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from harness.errors import UserError
+from harness.errors import StorageError, UserError
 from harness.regression.history.database import FIGURES, RECORDS, bring_up_to_date, database_url, in_words, open_engine, shown
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure
 
@@ -137,6 +137,17 @@ def filtered(asked: Select[Any], wanted: Wanted) -> Select[Any]:
     return asked
 
 
+def versions(text: str, run_id: str) -> dict[str, str]:
+    """The versions of software that a row holds. Raises StorageError where it holds something else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise StorageError(f"run {run_id}: its software is no JSON object, which sbd does not write; restore the database")
+    return found
+
+
 def _row_of(record: HistoryRecord) -> dict[str, Any]:
     row = {name: getattr(record, name) for name in PLAIN}
     row |= {column: getattr(record.revision, name) for column, name in REVISION.items()}
@@ -151,7 +162,7 @@ def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRe
         **{name: row[name] for name in PLAIN},
         added_at=row["added_at"],
         revision=Revision(**{name: row[column] for column, name in REVISION.items()}),
-        software=json.loads(row["software"]),
+        software=versions(row["software"], row["run_id"]),
         figures=figures,
     )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from harness.analysis import pass_values
 from harness.analysis.comparison import compare
 from harness.analysis.stats.quantity import Quantity, absent
-from harness.errors import RecordError, UserError
+from harness.errors import RecordError, StorageError, UserError
 from harness.record.machine import machine_of, software_of
 from harness.record.schema import RECORD_VERSION, Run
 from harness.record.store import read_run
@@ -172,3 +174,17 @@ def test_the_same_run_of_two_directories_is_one_record(tmp_path: Path) -> None:
     with History(str(tmp_path / "h.sqlite")) as history:
         assert [history.add(kept()), history.add(kept())] == ["added", "unchanged"]
         assert len(history.records(Wanted())) == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "9" * 10_000 + "}", "[1]", ""])
+def test_a_row_that_holds_anything_is_refused(text: str, tmp_path: Path) -> None:
+    """A database may come from somebody else."""
+    place = tmp_path / "history.sqlite"
+    with History(str(place)) as history:
+        history.add(kept())
+        with closing(sqlite3.connect(place)) as connection, connection:
+            connection.execute("UPDATE records SET software = ?", (text,))
+        with pytest.raises(StorageError, match="its software is no JSON object"):
+            history.records(Wanted())
+        with pytest.raises(RecordError):
+            utc("0001-01-01T00:00:00+14:00", "run 1")
