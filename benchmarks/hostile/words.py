@@ -59,7 +59,7 @@ REFUSED_FIELDS = ("dtype", "device")
 OWN = re.compile(r"::(error|warning|notice) title=[^:\n]*::")
 """An annotation of the program itself, in the format that was asked for."""
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-COMMAND = re.compile(r"^\s*(::\w|section_start:|##teamcity\[)|##(vso)?\[", re.M)
+COMMAND = re.compile(r"^\s*(::\w|section_start:.*[\r\x1b]|##teamcity\[)|##(vso)?\[", re.M)
 
 
 def case(world: World, number: int, chance: Random) -> Case:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,11 +100,13 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     buffer = io.StringIO()
     FigureCanvasSVG(figure)  # its text sizes determine the layout
     engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-        with matplotlib.rc_context({"figure.constrained_layout.use": False}):
-            figure.set_layout_engine(None)  # else savefig repeats the layout and draws the figure twice
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a foreign letter that the font lacks stays empty
+        if engine is not None:
+            engine.execute(figure)
+            with matplotlib.rc_context({"figure.constrained_layout.use": False}):
+                figure.set_layout_engine(None)  # else savefig repeats the layout and draws the figure twice
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)

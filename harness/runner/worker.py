@@ -27,7 +27,7 @@ from harness.runner.recorder import Begun, Entry, Failure, Skipped
 from harness.runner.stopping_rule import StoppingRule
 from harness.scenario.plan import Case, Plan, Share, Slot
 from harness.scenario.scenario import Part
-from harness.workloads.loader import PromptItem, Tokenizer, prompt_items
+from harness.workloads.loader import PromptItem, Tokenizer, prompt_items, refuse_too_long
 
 SHOWN_GROUPS = 2
 """Per case, decodes of so many prompt groups have their tokens spelt out in the record."""
@@ -271,6 +271,7 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
             continue
         if case.task not in items:
             items[case.task] = prompt_items(case.workload, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)
+            refuse_too_long(items[case.task], case.workload.max_new_tokens, engine.shape.max_positions)
         yield Begun(case_id=case.case_id, what="decoding")
         try:
             sample = take_sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)], work.node)

@@ -85,6 +85,20 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
     )
 
 
+def refuse_too_long(items: Sequence[PromptItem], max_new_tokens: int, positions: int | None) -> None:
+    """Refuse a prompt that, with its answer, has more tokens than the model has ``positions``; None: it has no limit.
+
+    Raises:
+        ScenarioError: the longest prompt, with its length.
+    """
+    longest = max(items, key=lambda item: len(item.ids))
+    if positions is not None and len(longest.ids) + max_new_tokens > positions:
+        raise ScenarioError(
+            f"{longest.prompt_id}: {len(longest.ids):,} prompt + {max_new_tokens:,} new tokens; the model has {positions:,} "
+            "positions; shorten one of them"
+        )
+
+
 def given_prompts(workload: Workload) -> tuple[Prompt, ...] | None:
     """The prompts that a workload's file or dataset holds, as many as it asks for; None where it names neither.
 
