@@ -6,6 +6,7 @@ Nothing is fetched, no code of a model runs, and a tokenizer counts only if it h
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,45 +46,63 @@ class _Encoded:
 
 
 def regrade(run: Run) -> Regraded:
-    """Grade every graded answer of the model's own again."""
+    """Grade every graded answer of the model's own again; equal answers to one prompt once."""
     found = Regraded()
     by_case: dict[str, list[Sample]] = defaultdict(list)
     for sample in run.samples:
         by_case[sample.case_id].append(sample)
     parts = {part["name"]: part for part in run.header.scenario.get("parts", [])}
-    items: dict[tuple[str, str], tuple[PromptItem, ...] | str] = {}
-    tokenizers: dict[str, Any] = {}
+    graders: dict[str, _Grader | str] = {}
     for case in run.header.cases:
         samples = [one for one in by_case[case.case_id] if any(row.correct is not None for row in one.rows)]
         if not samples or case.replayed is not None:
             continue
-        place = case.part, case.task
-        if case.part not in tokenizers:
-            tokenizers[case.part] = _tokenizer(run, case)
-        if place not in items:
-            items[place] = "" if isinstance(tokenizers[case.part], str) else _items(parts.get(case.part, {}), case)
-        missing = next((one for one in (tokenizers[case.part], items[place]) if isinstance(one, str)), None)
-        if missing is None:
-            _grade(case, samples, items[place], tokenizers[case.part], found)
-        else:
-            found.reasons.add(missing)
+        part = parts.get(case.part, {})
+        told = json.dumps([part.get("workload"), part.get("seed"), case.model_source, case.task], sort_keys=True)
+        if told not in graders:
+            graders[told] = _grader(run, part, case)
+        grader = graders[told]
+        if isinstance(grader, str):
+            found.reasons.add(grader)
+            continue
+        for sample in samples:
+            for index, row in enumerate(sample.rows, start=sample.group * case.batch_size):
+                where = f"{case.case_id}, group {sample.group}, process {sample.process}"
+                if not grader.is_prompt(index, row.prompt_id):
+                    found.wrong[OTHER_PROMPT].append(where)
+                elif row.correct is not None and (grade := grader.grade(index, tuple(row.output_ids))) is not None:
+                    found.again += 1
+                    if grade != row.correct:
+                        found.wrong[WRONG].append(where)
     return found
 
 
-def _grade(case: CaseHeader, samples: Sequence[Sample], items: Any, tokenizer: Any, found: Regraded) -> None:
-    rows = [
-        (f"{case.case_id}, group {one.group}, process {one.process}", one.group * case.batch_size + place, row)
-        for one in samples
-        for place, row in enumerate(one.rows)
-    ]
-    texts = tokenizer.decode_batch([row.output_ids for _, _, row in rows], skip_special_tokens=True)
-    for (where, index, row), text in zip(rows, texts, strict=True):
-        if index >= len(items) or items[index].prompt_id != row.prompt_id:
-            found.wrong[OTHER_PROMPT].append(where)
-        elif items[index].grade is not None and row.correct is not None:
-            found.again += 1
-            if items[index].grade(text) != row.correct:
-                found.wrong[WRONG].append(where)
+@dataclass(slots=True)
+class _Grader:
+    """The prompts of one task, and the tokenizer of the model that answered them."""
+
+    items: tuple[PromptItem, ...]
+    tokenizer: Any
+    known: dict[tuple[int, tuple[int, ...]], bool | None] = field(default_factory=dict)
+
+    def is_prompt(self, index: int, prompt_id: str) -> bool:
+        return index < len(self.items) and self.items[index].prompt_id == prompt_id
+
+    def grade(self, index: int, output_ids: tuple[int, ...]) -> bool | None:
+        """Whether the answer is right; None where the prompt has nothing to check."""
+        key = index, output_ids
+        if key not in self.known:
+            checked = self.items[index].grade
+            self.known[key] = checked(self.tokenizer.decode(output_ids, skip_special_tokens=True)) if checked else None
+        return self.known[key]
+
+
+def _grader(run: Run, part: dict[str, Any], case: CaseHeader) -> _Grader | str:
+    tokenizer = _tokenizer(run, case)
+    if isinstance(tokenizer, str):
+        return tokenizer
+    items = _items(part, case)
+    return items if isinstance(items, str) else _Grader(items, tokenizer)
 
 
 def _items(part: dict[str, Any], case: CaseHeader) -> tuple[PromptItem, ...] | str:

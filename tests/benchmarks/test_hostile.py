@@ -15,7 +15,7 @@ from benchmarks.hostile import __main__ as hostile
 from benchmarks.hostile.cases import COUNTERS, Place, watch
 from benchmarks.hostile.world import CONFIRMED, REFUTED, World
 
-SHARES = {"scenarios": 26, "claims": 4, "profiles": 12, "records": 2, "configs": 12, "links": 2, "environments": 2}
+SHARES = {"scenarios": 13, "claims": 4, "profiles": 6, "records": 2, "configs": 12, "links": 2, "environments": 2}
 
 
 def test_a_few_cases_of_every_light_kind(tmp_path: Path) -> None:
