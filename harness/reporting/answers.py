@@ -149,6 +149,8 @@ def _answer(
         Answer, title=f"{cell.part}, batch {cell.batch_size}", claims=claims_shown(own, pointers),
         weaknesses=weaknesses(cell, arm, comparison, header),
     )  # fmt: skip
+    if (void := comparison.integrity.void) is not None:
+        return card(about=where, figure=Entry(text="void"), unit="no answer", paragraphs=(("No answer", _sentence(void)),))
     if arm is None:
         nothing = ("No answer", f"Nothing can be said: {highlight.reason}.")
         return card(about=where, figure=Entry(text="none"), unit="no answer", paragraphs=(nothing,))

@@ -14,7 +14,9 @@ from harness.analysis.integrity import integrity_of
 from harness.cli import main
 from harness.record.publication import publish
 from harness.record.store import read_run
+from harness.reporting import write_report
 from tests.helpers import ROOT
+from tests.helpers.pages import headlines, words
 from tests.helpers.records import RECORDS
 from tests.helpers.sealed_lines import reseal
 
@@ -88,6 +90,15 @@ def test_a_signed_record_meets_the_demand(sealed: Path, tmp_path: Path, capsys: 
     assert verified(capsys, folder, "--require-signature", "--signers", tmp_path / "allowed")[0] != VOID
     assert verified(capsys, folder, "--require-signature", "--signers", tmp_path / "others")[0] == VOID
     assert verified(capsys, folder, "--signers", tmp_path / "allowed")[0] == 2
+
+
+def test_the_page_of_an_altered_record_has_no_headline(sealed: Path, tmp_path: Path) -> None:
+    """Its cards say void and why, in place of a speedup."""
+    folder = shutil.copytree(sealed, tmp_path / "run")
+    TAMPERINGS["decode_s halved"](folder)
+    page = write_report(folder).read_text("utf-8")
+    assert [one.split() for one in headlines(page)] == [["void", "no", "answer"]] * 2
+    assert "seal is broken (samples.jsonl:" in words(page)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
