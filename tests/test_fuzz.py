@@ -19,6 +19,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.hostile.world import SCENARIO
 from harness.analysis.comparison import compare, to_json
 from harness.analysis.frames import load_run
 from harness.analysis.verdict import claims_for, verdict
@@ -45,38 +46,6 @@ FEW = {"scenario": 110, "claims": 40, "profile": 80, "systems": 20, "config": 30
 FULL = {"scenario": 6000, "claims": 1500, "profile": 4000, "systems": 1000, "config": 1500, "prompts": 1000, "run": 6000}
 MODEL = "llama-3.1-8b"
 
-SCENARIO: dict[str, Any] = yaml.safe_load("""
-version: 1
-name: small
-question: Is it faster?
-parts:
-  - name: one
-    model: {random: llama-250m}
-    device: cpu
-    dtype: bfloat16
-    session: static
-    execution: eager
-    arms:
-      - {method: ntp, temperature: 0}
-      - {method: sbd, block_size: [8, 16], acceptance: {replay: {nfe_speedup: 3.0}}}
-    batch_sizes: [1, 2]
-    health: {kernel: 0.1, steal: 0.01}
-    workload: {synthetic: {prompt_tokens: 8}, prompts: 4, max_new_tokens: 16}
-    repeats: {standard_error: 0.01, at_most: 4}
-    processes: 2
-    warmup: 2
-    seed: 1
-  - name: two
-    model: {reference: sbd}
-    dtype: float32
-    arms:
-      - {method: ntp}
-      - {method: sbd, block_size: 16, gamma: [0, 0.35], solver: entropy_bounded}
-    workload: {prompts_file: prompts.jsonl, prompts: 2, max_new_tokens: 16, stop_strings: ["."]}
-    timed: false
-claims:
-  - {name: fast, source: somebody, metric: wall_speedup, min: 3, where: {part: one}}
-""")
 PROMPTS: list[Any] = [{"prompt": "2+2=", "answer": "4", "check": "number"}, {"prompt": "Say hi", "check": "none"}]
 CLAIMS = {"claims": [
     {"name": "a", "source": "b", "metric": "nfe_speedup", "min": 3, "within_points": 1},

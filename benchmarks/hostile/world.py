@@ -37,6 +37,8 @@ parts:
     model: {random: llama-250m}
     device: cpu
     dtype: bfloat16
+    session: static
+    execution: eager
     arms:
       - {method: ntp, temperature: 0}
       - {method: sbd, block_size: [8, 16], acceptance: {replay: {nfe_speedup: 3.0}}}
