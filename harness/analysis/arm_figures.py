@@ -29,6 +29,8 @@ TOTALS = "_totals"
 ENERGY_WINDOW_S = 5.0
 """Seconds; a shorter window holds too few steps of an energy counter that moves every 100 ms."""
 NO_ENERGY = "no energy was read over these decodes (sbd doctor says what this machine can read)"
+REPETITIVE = 0.6
+"""An answer with a smaller share of distinct 4-grams repeats itself."""
 NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"
 NO_NTP = "no NTP arm in this part decoded the same prompts"
@@ -147,7 +149,9 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
     *joules_per_token*: of prefill and decode, over the decodes that lasted long enough to be metered. *bandwidth_share*:
     modelled bytes of the decode's forwards ÷ (their time · read ceiling). *wall_over_nfe*: wall speedup ÷ NFE speedup over the
     same pairs, the share of the saved passes that saves time. Both are per decode token, so it is NTP's time per row-pass over
-    the arm's. *request_speedup*: time of the whole request per output token, prompt included, NTP ÷ arm.
+    the arm's. *distinct4_median*: the median over prompts of the share of distinct 4-grams among those of an answer, and
+    *repetitive_answers*: the share of answers below REPETITIVE. *request_speedup*: time of the whole request per output
+    token, prompt included, NTP ÷ arm.
     """
     timed, why = one.timed, one.why_untimed
     reference = None if one.ntp is one.arm else one.ntp
@@ -170,6 +174,7 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
         **_both("joules_per_token", joules, NO_ENERGY if timed else why, confidence),
         **_both("bandwidth_share", moved, why_no_rate, confidence),
         **_latencies(timed, why, confidence),
+        **_repetition(one.arm.tallies, confidence),
         **_both("wall_over_nfe", row_passes, why_unpaired, confidence),
         **_both("request_speedup", requests, why_unpaired, confidence),
         **_prediction_errors(pairs, why_unpaired, confidence),
@@ -221,6 +226,15 @@ def _latencies(timed: Sequence[Tally], why_none: str, confidence: float) -> dict
         return {f"latency_p{p}_s": absent(why_none) for p in PERCENTILES}
     latencies, prompts, processes = zip(*known, strict=True)
     return {f"latency_p{p}_s": percentile_over_processes(latencies, prompts, processes, p, confidence) for p in PERCENTILES}
+
+
+def _repetition(tallies: Sequence[Tally], confidence: float) -> dict[str, Quantity]:
+    found = [(share, prompt, t.key[3]) for t in tallies for prompt, share in zip(t.prompts, t.distinct4, strict=True)]
+    shares, prompts, processes = zip(*found, strict=True)
+    return {
+        "distinct4_median": percentile_over_processes(shares, prompts, processes, 50, confidence),
+        "repetitive_answers": exact(sum(share < REPETITIVE for share in shares) / len(shares), n=len(shares)),
+    }
 
 
 def _prediction_errors(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:

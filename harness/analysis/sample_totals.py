@@ -42,7 +42,8 @@ class TimedPasses:
 class Tally:
     """Counts of one sample over its decode passes (without the prompts'). ``fed_tokens`` counts all rows, waiting ones too.
 
-    ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of the target's passes. ``draft_passes`` and
+    ``distinct4`` is distinct_share of each row's output. ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of
+    the target's passes. ``draft_passes`` and
     ``draft_fed_tokens`` are of draft models, which make no token final. Times, bytes and prices cover both. ``counted``: the
     memory counter over the whole sample, None without a reading; ``energy_j`` likewise. ``prompt_s`` is the time of the
     prompts' pass, ``first_token_s`` that until a row's first final token (mean over the rows). ``reads_more``: a prompts' pass
@@ -54,6 +55,7 @@ class Tally:
     prompts: tuple[tuple[str, str], ...]
     clusters: tuple[str | None, ...]
     outputs: tuple[list[int], ...]
+    distinct4: tuple[float, ...]
     correct: tuple[bool | None, ...]
     ungraded_reason: str | None
     output_tokens: int
@@ -103,6 +105,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
         clusters=tuple(row.cluster for row in sample.rows),
         outputs=tuple(row.output_ids for row in sample.rows),
+        distinct4=tuple(distinct_share(row.output_ids) for row in sample.rows),
         correct=tuple(row.correct for row in sample.rows),
         ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
         output_tokens=output_tokens,
@@ -126,6 +129,15 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         priced_s=_priced(timed, trace, read) if timed else {},
         timed=timed,
     )
+
+
+def distinct_share(ids: Sequence[int], length: int = 4) -> float:
+    """Distinct n-grams ÷ all n-grams of an answer's token ids; 1.0 where it has at most one. A loop lowers it towards 0.
+
+    Source: J. Li et al., A Diversity-Promoting Objective Function for Neural Conversation Models, 2016 (distinct-n).
+    """
+    grams = list(zip(*(ids[start:] for start in range(length)), strict=False))
+    return len(set(grams)) / len(grams) if grams else 1.0
 
 
 def charged(tallies: Sequence[Tally], ntp: Sequence[Tally]) -> tuple[Tally, ...]:

@@ -29,6 +29,7 @@ from harness.scenario.methods import method_of
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 from harness.scenario.speculative_arms import draft_shapes, stages
+from harness.workloads.instructions import Split, instructions
 from harness.workloads.prompts import read_prompts
 from harness.workloads.tasks import TASKS, problems
 
@@ -97,7 +98,15 @@ def prompt_tokens_at_most(case: Case) -> int:
     if case.workload.prompts_file is not None:
         prompts = read_prompts(Path(case.workload.prompts_file), case.workload.cluster)
         return 1 + max(len(prompt.prompt.encode()) for prompt in prompts)
+    if case.workload.instructions is not None:
+        split = case.workload.instructions.split
+        return 1 + _longest_instruction(case.task, split, case.workload.prompt_count, case.part.seed)
     return 1 + _longest_problem(case.task, case.workload.split, case.workload.prompt_count, case.part.seed)
+
+
+@cache
+def _longest_instruction(domain: str, split: Split, count: int, seed: int) -> int:
+    return max(len(text.encode()) for text in instructions(domain, split, count, seed))
 
 
 @cache

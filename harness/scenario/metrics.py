@@ -103,6 +103,9 @@ _ALL = (
     Metric(name="accuracy", unit="share", better="higher", basis="counted", gated="deterministic", gate_unit="correct/prompt",
            tracked=True, scale="difference",
            what="share of correct prompts, each the mean over its repeats; compared prompt by prompt"),
+    # distinct 4-grams ÷ all 4-grams of an answer's token ids, median over prompts: repetition flatters every method
+    Metric(name="distinct4_median", unit="share", better="higher", basis="counted", words="distinct 4-grams of an answer",
+           claimed=True, clock=False, averaged=False, of_prompts=True),
     Metric(name="accuracy_difference", unit="share", better="higher", tracked=True, scale="difference"),
     # predictions
     Metric(name="prediction_error", unit="predicted ÷ measured - 1", better="lower", basis="predicted", claimed=True,

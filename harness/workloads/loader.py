@@ -11,6 +11,7 @@ from typing import Protocol
 
 from harness.errors import ScenarioError
 from harness.workloads.datasets import dataset_prompts
+from harness.workloads.instructions import instructions
 from harness.workloads.prompts import Prompt, read_prompts
 from harness.workloads.spec import Workload
 from harness.workloads.tasks import TASKS
@@ -74,6 +75,16 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
                 f"{empty}: the tokenizer makes no token of this prompt, so there is nothing to answer; give it text"
             )
         return found
+    if workload.instructions is not None:
+        split = workload.instructions.split
+        return tuple(
+            PromptItem(
+                prompt_id=f"{task}/{split}/{seed}/{index}",
+                ids=tuple(encode(text)),
+                ungraded_reason="an instruction has many good answers",
+            )
+            for index, text in enumerate(instructions(task, split, workload.prompt_count, seed))
+        )
     drawn = problems(TASKS[task], workload.split, workload.prompt_count, seed)
     return tuple(
         PromptItem(

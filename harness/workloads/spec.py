@@ -1,4 +1,5 @@
-"""What a part decodes, as a scenario says it: built-in tasks, a file of prompts, a Hugging Face dataset, or random tokens.
+"""What a part decodes, as a scenario says it: built-in tasks, instructions, a file of prompts, a Hugging Face dataset, or
+random tokens.
 
 Nothing is loaded here. A dataset of the hub is pinned by its commit when the scenario is read, and files on this machine by
 their digest. So no run continues with other prompts.
@@ -15,9 +16,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, Flag, StrictModel, Text
+from harness.config_file import Count, Flag, StrictModel, Text, distinct
 from harness.errors import ScenarioError
 from harness.models.choice import here_or_on_hub, hub_cache
+from harness.workloads.instructions import MOST_PROMPTS, Split, domains_of
 from harness.workloads.prompts import Check, Pattern, read_prompts
 from harness.workloads.tasks import TASKS
 
@@ -144,7 +146,7 @@ def digest_of(path: Path) -> str:
     return whole.hexdigest()
 
 
-SOURCES = ("tasks", "prompts_file", "dataset", "synthetic")
+SOURCES = ("tasks", "instructions", "prompts_file", "dataset", "synthetic")
 """Keys of a workload that say where its prompts come from."""
 
 
@@ -154,10 +156,32 @@ class Synthetic(StrictModel):
     prompt_tokens: Count
 
 
-class Workload(StrictModel):
-    """What is decoded: exactly one of tasks, prompts_file, dataset and synthetic.
+class Instructions(StrictModel):
+    """Generated prompts for a chat model, which nothing checks; each domain is shown as a task.
 
-    ``prompts`` counts per task; for a file the default is all of them. ``prompts_sha256`` is filled in.
+    ``split``: train, test (of the domains that are trained on, with other content), or unseen (of those that are not).
+    ``domains``: filled in with all of the split; test prompts may be asked for in every domain.
+    """
+
+    split: Split = "test"
+    domains: Annotated[tuple[Text, ...], AfterValidator(distinct), Field(validate_default=True)] = ()
+
+    @field_validator("domains")
+    @classmethod
+    def _of_the_split(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "split" not in info.data:
+            return names  # refused already
+        all_of_it, allowed = domains_of(info.data["split"])
+        unknown = next((name for name in names if name not in allowed), None)
+        if unknown is not None:
+            raise ValueError(f"got {unknown!r}; domains with {info.data['split']} prompts: {', '.join(allowed)}")
+        return names or all_of_it
+
+
+class Workload(StrictModel):
+    """What is decoded: exactly one of tasks, instructions, prompts_file, dataset and synthetic.
+
+    ``prompts`` counts per task or domain; for a file the default is all of them. ``prompts_sha256`` is filled in.
     ``cluster``: the field of a file's line, or of a dataset's row, that says which prompts are related (one document, one
     table). Related prompts count as fewer in intervals of accuracy. None: no prompts are related.
     """
@@ -170,6 +194,7 @@ class Workload(StrictModel):
     prompts_sha256: str | None = Field(default=None, validate_default=True)
     # Added after version 1 of the format: left out where it is None, so that digests of older files do not change.
     dataset: DatasetChoice | None = Field(default=None, exclude_if=lambda value: value is None)
+    instructions: Instructions | None = Field(default=None, exclude_if=lambda value: value is None)
     synthetic: Synthetic | None = None
     prompts: Count | None = Field(default=None, validate_default=True)
     max_new_tokens: Count
@@ -218,6 +243,10 @@ class Workload(StrictModel):
     @classmethod
     def _enough_prompts(cls, wanted: int | None, info: ValidationInfo) -> int | None:
         """Count the file's prompts; runs after prompts_file because fields are checked in order."""
+        if wanted is not None and wanted > MOST_PROMPTS and info.data.get("instructions") is not None:
+            raise ValueError(
+                f"got {wanted}, but a domain has {MOST_PROMPTS} prompts of a split; ask for at most {MOST_PROMPTS}"
+            )
         file = info.data.get("prompts_file")
         if file is None or (info.context or {}).get("base") is None:
             return wanted
@@ -239,9 +268,11 @@ class Workload(StrictModel):
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """The built-in tasks, or one name that stands for the file, the dataset or the synthetic prompts."""
+        """The built-in tasks, the domains, or one name that stands for the file, the dataset or the synthetic prompts."""
         if self.tasks is not None:
             return self.tasks
+        if self.instructions is not None:
+            return self.instructions.domains
         path = self.prompts_file if self.dataset is None else self.dataset.path
         return ("synthetic",) if path is None else (re.sub(r"[^\w.-]", "_", Path(path).stem),)
 

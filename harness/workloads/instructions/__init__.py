@@ -1,0 +1,32 @@
+"""Instructions for a small chat model: seeded prompts in ten domains, whose answers are tens to hundreds of tokens long.
+
+A domain is a grammar in a file beside this module, over pools of names and topics. Training and held-out prompts draw from
+separate pools. Two domains have held-out prompts alone, so that a model trained on the others can be measured on them.
+Read ``grammar`` for the form of the files, ``draw`` for what comes out.
+"""
+
+from __future__ import annotations
+
+from harness.workloads.instructions.draw import (
+    DOMAINS,
+    MOST_PROMPTS,
+    TRAINED,
+    UNSEEN,
+    Split,
+    domains_of,
+    instruction_digest,
+    instructions,
+    normalised,
+)
+
+__all__ = [
+    "DOMAINS",
+    "MOST_PROMPTS",
+    "TRAINED",
+    "UNSEEN",
+    "Split",
+    "domains_of",
+    "instruction_digest",
+    "instructions",
+    "normalised",
+]
