@@ -25,23 +25,22 @@ model_app = typer.Typer(
 @model_app.command("list", short_help="the models, and which are on this machine")
 def list_command(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
     """List the published models: parameters, download, licence, and the folder on this machine."""
-    rows = [
-        {
-            "model": name, "parameters": KNOWN_SHAPES[name].params, "download_bytes": one.wheel_bytes, "licence": one.licence,
-            "source": one.requirement, "hub": one.hub, "folder": str(folder) if folder.is_dir() else None,
-        }
-        for name, one in PRETRAINED.items() for folder in [pretrained_folder(name)]
-    ]  # fmt: skip
+    folders = {name: pretrained_folder(name) for name in PRETRAINED}
     if as_json:
-        print(json_text({"version": MODELS_VERSION, "models": rows}))
+        models = [
+            {"model": name, "parameters": KNOWN_SHAPES[name].params, "download_bytes": one.wheel_bytes, "licence": one.licence,
+             "source": one.requirement, "hub": one.hub, "folder": str(folders[name]) if folders[name].is_dir() else None}
+            for name, one in PRETRAINED.items()
+        ]  # fmt: skip
+        print(json_text({"version": MODELS_VERSION, "models": models}))
         return
     heads = ("model", "parameters", "download", "licence", "source", "on this machine")
-    cells = [
-        [one["model"], f"{one['parameters']:,}", f"{one['download_bytes'] / 1e6:,.0f} MB", one["licence"], one["source"],
-         one["folder"] or f"no: sbd model get {one['model']}"]
-        for one in rows
+    rows = [
+        [name, f"{KNOWN_SHAPES[name].params:,}", f"{one.wheel_bytes / 1e6:,.0f} MB", one.licence, one.requirement,
+         str(folders[name]) if folders[name].is_dir() else f"no: sbd model get {name}"]
+        for name, one in PRETRAINED.items()
     ]  # fmt: skip
-    print(grid(heads, cells, right=heads[1:3], folds=heads[5:]))
+    print(grid(heads, rows, right=heads[1:3], folds=heads[5:]))
 
 
 @model_app.command("get", short_help="put one on this machine, once")
@@ -58,7 +57,7 @@ def get_command(
         raise UnknownModelError(f"unknown pretrained model {name!r}; allowed: {', '.join(PRETRAINED)}")
     if hub and wheel is not None:
         raise UserError("got --wheel and --hub; give one of them")
-    need_torch("sbd model get")
+    need_torch("sbd model get", " 'sbd-bench[gguf]'")
     from harness.engine.pretrained import get_model
 
     progress = TerminalProgress(sys.stderr)

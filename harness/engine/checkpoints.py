@@ -88,9 +88,12 @@ def open_gguf(folder: Path, file: str, name: str, how: dict[str, Any]) -> tuple[
         UnknownModelError: its tensors do not fit.
     """
     need_gguf(name)
+    from transformers import GgufConfig  # only versions that the extra [gguf] asks for have it
+
     auto: Any = AutoModelForCausalLM
-    config = AutoConfig.from_pretrained(folder)
-    module, info = auto.from_pretrained(folder, config=config, gguf_file=file, output_loading_info=True, **how)
+    config, whole = AutoConfig.from_pretrained(folder), GgufConfig(dequantize=True)
+    how = how | {"gguf_file": file, "quantization_config": whole, "output_loading_info": True}
+    module, info = auto.from_pretrained(folder, config=config, **how)
     _refuse_missing(info, "")
     if (folder / TOKENIZER).is_file():
         return module, AutoTokenizer.from_pretrained(folder, config=config)

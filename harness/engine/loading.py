@@ -170,7 +170,7 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
 class OpenedModel:
     """A checkpoint in memory: ``config`` is its config.json, ``template_file`` where a chat template would be."""
 
-    module: PreTrainedModel
+    module: Any
     tokenizer: Any
     config: Config
     family: BlockModelFamily | None
