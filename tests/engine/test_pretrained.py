@@ -157,6 +157,9 @@ def test_sources(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
     assert get(monkeypatch, "--wheel", str(tmp_path / "none.whl")) == EXIT_USER_ERROR
     assert "is no file" in capfd.readouterr().err
+    monkeypatch.setenv("XDG_CACHE_HOME", str(wheel))
+    assert get(monkeypatch, "--wheel", str(wheel)) == EXIT_USER_ERROR
+    assert "give another place" in capfd.readouterr().err
 
 
 def test_the_list(wheel: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
