@@ -46,3 +46,9 @@ def user_data_dir(kind: str) -> Path:
     """Folder of the user's own files of ``kind``: ``$XDG_DATA_HOME/sbd/<kind>``, or under ``~/.local/share``. May not exist."""
     root = os.environ.get("XDG_DATA_HOME")
     return (Path(root) if root else home() / ".local" / "share") / "sbd" / kind
+
+
+def cache_dir() -> Path:
+    """What can be made again: ``$XDG_CACHE_HOME/sbd``, or ``~/.cache/sbd``. May not exist."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else home() / ".cache") / "sbd"

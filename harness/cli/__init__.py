@@ -38,6 +38,7 @@ COMMANDS = {
     "gate": ("gate:gate_command", "has a revision regressed"),
     "noise": ("gate:noise_command", "measure this machine's A/A noise floor"),
     "hardware": ("hardware:hardware_command", "devices a prediction can be asked for"),
+    "model": ("model:model_app", "get a published model, once"),
     "train": ("train:train_command", "train an SBD model"),
     "eval": ("train:eval_app", "tasks of lm_eval with our decoders"),
     "history": ("history:history_app", "keep figures, find where they changed"),

@@ -13,10 +13,11 @@ from harness.cli.output import grid, json_text, wrapped
 from harness.cli.progress import format_duration
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import Calibration, engine_words, load_profile
-from harness.meters.calibration import cache_dir, kept_at
+from harness.meters.calibration import kept_at
 from harness.meters.environment_host import cpu_name
 from harness.models import DTYPE_BYTES
 from harness.models.choice import model_name
+from harness.paths import cache_dir
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_of
 from harness.roofline.storage import shard
 from harness.runner.estimates import estimate_memory, estimate_time

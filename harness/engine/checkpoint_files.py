@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -25,6 +25,7 @@ from transformers.utils.hub import cached_file
 
 from harness.errors import UnknownModelError
 from harness.models.config import check_size, read_object
+from harness.models.gguf_header import PRE_TOKENIZERS, gguf_config, read_gguf
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 CONFIG, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE = "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
@@ -46,28 +47,32 @@ _OF_CLASS = frozenset(dir(PreTrainedConfig)) - _OF_THE_MODEL
 
 
 @contextmanager
-def opened(path: str, revision: str | None) -> Iterator[Path]:
+def opened(path: str, revision: str | None, gguf_file: str | None = None) -> Iterator[Path]:
     """A folder with the checkpoint's checked files, without any code and any key that chooses code; removed afterwards.
 
     Args:
         path: a folder, or a hub id, whose files are downloaded.
         revision: of the hub id; None: its main one.
+        gguf_file: where weights, config and, unless there is a tokenizer.json, the tokenizer are; None: in files of their own.
 
     Raises:
         UnknownModelError: a file is missing or broken; the message names it. OSError: the hub does not answer.
     """
+    first = gguf_file or CONFIG
     at = {} if Path(path).is_dir() else {"revision": revision or "main"}
 
     def found(name: str) -> Path | None:
-        needed = bool(at) and name == CONFIG  # transformers says why a hub id cannot be had
+        needed = bool(at) and name == first  # transformers says why a hub id cannot be had
         file = cached_file(path, name, _raise_exceptions_for_missing_entries=needed, **at)
         return None if file is None else Path(file).absolute()
 
     with tempfile.TemporaryDirectory(prefix="sbd-model-") as made:
         folder = Path(made)
-        if at and (file := found(CONFIG)) is not None:
+        if at and (file := found(first)) is not None:
             at["revision"] = file.parent.name  # the commit, so that all files are of one
-        for name in SETTINGS:
+        if gguf_file is not None:
+            _take_gguf(folder, path, gguf_file, found(gguf_file), own_tokenizer=found(TOKENIZER) is None)
+        for name in SETTINGS if gguf_file is None else (TOKENIZER_CONFIG,):
             if (file := found(name)) is not None:
                 (folder / name).write_text(json.dumps(without_code(read_object(file), file, deep=name != TOKENIZER_CONFIG)))
         if not (folder / CONFIG).is_file():
@@ -78,16 +83,40 @@ def opened(path: str, revision: str | None) -> Iterator[Path]:
                 (folder / name).symlink_to(file)
         if (folder / TOKENIZER).is_file():
             check_tokenizer(folder / TOKENIZER, json.loads((folder / CONFIG).read_text()), found(TOKENIZER))
-        for name in (WEIGHTS, INDEX):
-            if (file := found(name)) is not None:
-                (folder / name).symlink_to(file)
-                for shard in _shards(file) if name == INDEX else ():
-                    if (one := found(shard)) is None:
-                        raise UnknownModelError(f"{file}: names {shard}, which is not there; download the checkpoint again")
-                    (folder / shard).symlink_to(one)
-                break
-        tensor_names(folder, path)
+        if gguf_file is None:
+            _take_safetensors(folder, found)
+            tensor_names(folder, path)
         yield folder
+
+
+def _take_safetensors(folder: Path, found: Callable[[str], Path | None]) -> None:
+    """Link the weights of a checkpoint into the folder."""
+    for name in (WEIGHTS, INDEX):
+        if (file := found(name)) is not None:
+            (folder / name).symlink_to(file)
+            for shard in _shards(file) if name == INDEX else ():
+                if (one := found(shard)) is None:
+                    raise UnknownModelError(f"{file}: names {shard}, which is not there; download the checkpoint again")
+                (folder / shard).symlink_to(one)
+            return
+
+
+def _take_gguf(folder: Path, path: str, name: str, file: Path | None, own_tokenizer: bool) -> None:
+    """Link a GGUF file into the folder, after a check of its header, and write the config that it means.
+
+    Raises:
+        UnknownModelError: it is missing or broken, or ``own_tokenizer`` splits texts in a way that is not known.
+    """
+    if file is None:
+        raise UnknownModelError(f"{path}: holds no {name}; give the name of a GGUF file of this folder")
+    (folder / CONFIG).write_text(json.dumps(gguf_config(file)))
+    (folder / name).symlink_to(file)
+    splits = read_gguf(file).pre_tokenizer
+    if own_tokenizer and splits is not None and splits not in PRE_TOKENIZERS:
+        raise UnknownModelError(
+            f"{file}: its tokenizer splits texts as {splits!r}; known are {', '.join(sorted(PRE_TOKENIZERS))}: put the "
+            f"checkpoint's own {TOKENIZER} beside it"
+        )
 
 
 def without_code(settings: Mapping[str, Any], file: Path, deep: bool = True) -> dict[str, Any]:

@@ -8,11 +8,13 @@ which needs the whole checkpoint in memory once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from tokenizers import pre_tokenizers
 from torch import Tensor
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -23,9 +25,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from harness.errors import UnknownModelError
+from harness.engine.checkpoint_files import TOKENIZER
+from harness.errors import MissingExtraError, UnknownModelError
 from harness.models.block_checkpoints import Config, native_config
 from harness.models.block_families import BlockModelFamily
+from harness.models.gguf_header import read_gguf
 
 FUSED = ".attention.query_key_value."
 
@@ -74,6 +78,36 @@ def open_checkpoint(
     _refuse_missing(info, f"{family.name} ")
     _refuse_tensors(info["unexpected_keys"], f"{family.name} ", "has, beyond those of the native class,")
     return module, _tokenizer(path, as_native)
+
+
+def open_gguf(folder: Path, file: str, name: str, how: dict[str, Any]) -> tuple[Any, Any]:
+    """The module, de-quantised, and the tokenizer of a GGUF file in a folder of checked files; arguments as open_checkpoint.
+
+    Raises:
+        MissingExtraError: the package that reads the weights is not installed.
+        UnknownModelError: its tensors do not fit.
+    """
+    need_gguf(name)
+    from transformers import GgufConfig  # only versions that the extra [gguf] asks for have it
+
+    auto: Any = AutoModelForCausalLM
+    config, whole = AutoConfig.from_pretrained(folder), GgufConfig(dequantize=True)
+    how = how | {"gguf_file": file, "quantization_config": whole, "output_loading_info": True}
+    module, info = auto.from_pretrained(folder, config=config, **how)
+    _refuse_missing(info, "")
+    if (folder / TOKENIZER).is_file():
+        return module, AutoTokenizer.from_pretrained(folder, config=config)
+    tokenizer = AutoTokenizer.from_pretrained(folder, config=config, gguf_file=file)
+    if read_gguf(folder / file).pre_tokenizer == "smollm":  # llama.cpp's LLAMA_VOCAB_PRE_TYPE_SMOLLM; transformers has no entry
+        digits, rest = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, rest])
+    return module, tokenizer
+
+
+def need_gguf(what: str) -> None:
+    """Raises MissingExtraError where what reads the weights of GGUF files is not installed; ``what`` needs it."""
+    if missing := [package for package in ("gguf", "accelerate") if find_spec(package) is None]:
+        raise MissingExtraError(f"{what}: a GGUF file needs {' and '.join(missing)}; pip install 'sbd-bench[gguf]'")
 
 
 def _refuse_missing(info: Any, kind: str) -> None:

@@ -22,16 +22,26 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrain
 
 from harness.engine.chat_templates import Renderer
 from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, tensor_names
-from harness.engine.checkpoints import open_checkpoint
+from harness.engine.checkpoints import open_checkpoint, open_gguf
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.errors import DoesNotFitError, SbdError, UnknownModelError, UserError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import Config, native_config, recognised
 from harness.models.block_checkpoints import mask_id as mask_id_of
 from harness.models.block_families import BlockModelFamily
-from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RandomModel, ReferenceModel, refuse_remote_code
+from harness.models.choice import (
+    REFERENCE_DIR,
+    HuggingFaceModel,
+    PretrainedModel,
+    RandomModel,
+    ReferenceModel,
+    StoredModel,
+    model_name,
+    refuse_remote_code,
+)  # fmt: skip
 from harness.models.config import read_object
 from harness.models.decodable import why_undecodable
+from harness.models.pretrained import found_folder
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.scenario import Part
 
@@ -157,32 +167,62 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
     )  # fmt: skip
 
 
-def _pretrained(choice: ReferenceModel | HuggingFaceModel, part: Part, group: RankGroup | None) -> LoadedModel:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedModel:
+    """A checkpoint in memory: ``config`` is its config.json, ``template_file`` where a chat template would be."""
+
+    module: Any
+    tokenizer: Any
+    config: Config
+    family: BlockModelFamily | None
+    template_file: str
+
+
+def open_stored(choice: StoredModel, dtype: str, attention: str, share: dict[str, Any] | None = None) -> OpenedModel:
+    """The module and the tokenizer of a model with files, on the CPU unless ``share`` says otherwise.
+
+    Raises:
+        UnknownModelError: see load_model.
+    """
+    name = _name(choice)
+    how = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
+    with said_by_transformers(name), _place(choice) as (path, folder, options):
+        config, family = _decodable(folder, path, name, options, dtype)
+        where, options = (path, options) if family is None else (str(folder), {})  # a family's own code is never needed
+        template_file = str(Path(name, TEMPLATE if (folder / TEMPLATE).is_file() else TOKENIZER_CONFIG))
+        gguf = _gguf(choice)
+        if gguf is None:
+            module, tokenizer = open_checkpoint(where, name, config, family, how, options, share)
+        elif share is None:
+            module, tokenizer = open_gguf(folder, gguf, name, how)
+            template_file = name
+        else:
+            raise UnknownModelError(f"{name}: a GGUF file cannot be split; remove tensor_parallel, or give its safetensors")
+    return OpenedModel(module=module, tokenizer=tokenizer, config=config, family=family, template_file=template_file)
+
+
+def _pretrained(choice: StoredModel, part: Part, group: RankGroup | None) -> LoadedModel:
     name = _name(choice)
     share: dict[str, Any] | None = None
     if group is not None:
         refuse_uneven_heads(part, checkpoint_shape(choice))
         share = loading_options(group, part.device)
-    how = {"dtype": getattr(torch, part.dtype), "attn_implementation": part.model_attention}
-    with said_by_transformers(name), _place(choice) as (path, folder, options):
-        config, family = _decodable(folder, path, name, options, part.dtype)
-        where, options = (path, options) if family is None else (str(folder), {})  # a family's own code is never needed
-        template_file = str(Path(name, TEMPLATE if (folder / TEMPLATE).is_file() else TOKENIZER_CONFIG))
-        module, tokenizer = open_checkpoint(where, name, config, family, how, options, share)
+    held = open_stored(choice, part.dtype, part.model_attention, share)
+    module, tokenizer, family = held.module, held.tokenizer, held.family
     if group is not None and not share:
         split(module, name, part.device, group)
     mask_id = choice.mask_token_id if isinstance(choice, HuggingFaceModel) else None  # the scenario's, else the checkpoint's
     if mask_id is None:
         of_tokenizer: int | None = tokenizer.mask_token_id
-        mask_id = of_tokenizer if family is None else mask_id_of(family, config, of_tokenizer)[0]
+        mask_id = of_tokenizer if family is None else mask_id_of(family, held.config, of_tokenizer)[0]
     return LoadedModel(
         module=module.to(part.device).eval(), shape=shape_from_config(name, module.config.to_dict()),
-        tokenizer=TextTokenizer(tokenizer, template_file), mask_id=mask_id, family=family,
+        tokenizer=TextTokenizer(tokenizer, held.template_file), mask_id=mask_id, family=family,
         stop_ids=stop_ids_of(module.generation_config, tokenizer.eos_token_id),
     )  # fmt: skip
 
 
-def checkpoint_shape(choice: ReferenceModel | HuggingFaceModel) -> ModelShape:
+def checkpoint_shape(choice: StoredModel) -> ModelShape:
     """The shape of a checkpoint by its configuration alone.
 
     Raises:
@@ -193,12 +233,16 @@ def checkpoint_shape(choice: ReferenceModel | HuggingFaceModel) -> ModelShape:
         return shape_from_config(name, AutoConfig.from_pretrained(path, **options).to_dict())
 
 
-def _name(choice: ReferenceModel | HuggingFaceModel) -> str:
-    return choice.huggingface if isinstance(choice, HuggingFaceModel) else f"reference-{choice.reference}"
+def _name(choice: StoredModel) -> str:
+    return f"reference-{choice.reference}" if isinstance(choice, ReferenceModel) else model_name(choice)
+
+
+def _gguf(choice: StoredModel) -> str | None:
+    return choice.gguf_file if isinstance(choice, HuggingFaceModel) else None
 
 
 @contextmanager
-def _place(choice: ReferenceModel | HuggingFaceModel) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+def _place(choice: StoredModel) -> Iterator[tuple[str, Path, dict[str, Any]]]:
     """Where transformers reads a checkpoint, the folder of its checked files, and further options for transformers.
 
     The two places are one unless the checkpoint's own code may run.
@@ -207,6 +251,8 @@ def _place(choice: ReferenceModel | HuggingFaceModel) -> Iterator[tuple[str, Pat
     if isinstance(choice, HuggingFaceModel):
         refuse_remote_code(choice)
         path, revision = choice.huggingface, choice.revision
+    elif isinstance(choice, PretrainedModel):
+        path = str(found_folder(choice.pretrained))
     else:
         path = str(REFERENCE_DIR / choice.reference)
         if not Path(path).is_dir():
@@ -215,7 +261,7 @@ def _place(choice: ReferenceModel | HuggingFaceModel) -> Iterator[tuple[str, Pat
                 f"(sbd train --reference {choice.reference} --out DIR) and give huggingface: DIR/{choice.reference}/export"
             )
     trusted = isinstance(choice, HuggingFaceModel) and choice.trust_remote_code
-    with opened(path, revision) as folder:
+    with opened(path, revision, _gguf(choice)) as folder:
         options = {"revision": revision or "main", "trust_remote_code": True} if trusted else {"trust_remote_code": False}
         yield path if trusted else str(folder), folder, options
 
@@ -256,7 +302,7 @@ def _decodable(
     reason = why_undecodable(loaded, shape, dtype)
     if reason is not None:
         raise UnknownModelError(f"{name} {reason}")
-    count = len(tensor_names(folder, name))
+    count = len(tensor_names(folder, name)) if any(folder.glob("*.safetensors")) else shape.layers  # a GGUF header is checked
     if shape.layers > count:  # transformers would build every one of them before it looks
         raise UnknownModelError(f"{name}: {CONFIG} has {shape.layers:,} layers, but its weights are {count} tensors")
     return config, family

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from harness.errors import StorageError
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
 from harness.meters.torch_bench import Kernel, Stepping, TorchBench
-from harness.paths import home
+from harness.paths import cache_dir
 from harness.record.regular_file import write_whole
 from harness.roofline.ceilings import why_unusable
 
@@ -175,12 +175,6 @@ def cached_calibration(
 ) -> Calibration | None:
     """What ``load_or_calibrate`` would find cached, or None: no kernel runs, no buffer is made, no thread count is set."""
     return kept_at(_path(TorchBench(device, dtype, threads, stepping), dtype, model_bytes, cache_dir()), dtype)
-
-
-def cache_dir() -> Path:
-    """``$XDG_CACHE_HOME/sbd``, or ``~/.cache/sbd``."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else home() / ".cache") / "sbd"
 
 
 def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Calibration:

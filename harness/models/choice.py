@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_key
@@ -16,6 +16,9 @@ from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import native_config, recognised
 from harness.models.config import Config, fitting, read_object
+from harness.models.gguf_header import gguf_config
+from harness.models.known import KNOWN_MODELS
+from harness.models.pretrained import PRETRAINED, found_folder, pretrained_folder
 from harness.paths import home
 
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
@@ -60,9 +63,13 @@ class HuggingFaceModel(StrictModel):
 
     ``mask_token_id`` is the token the SBD checkpoint was trained with; None takes it from the tokenizer or, for a public block
     model, from its config. ``trust_remote_code``: its own code may run, if its family fits no transformers class and the
-    command line says so, too.
+    command line says so, too. ``gguf_file``: the file that holds weights, config and tokenizer in one; it is de-quantised. A
+    tokenizer.json beside it is read instead of its own tokenizer.
     """
 
+    gguf_file: Annotated[str, StringConstraints(pattern=r"^[^/\\]+\.gguf$")] | None = Field(
+        default=None, exclude_if=lambda name: name is None
+    )
     huggingface: Text
     revision: Text | None = None
     mask_token_id: CountOrZero | None = None
@@ -75,13 +82,36 @@ class HuggingFaceModel(StrictModel):
         base = (info.context or {}).get("base")
         if base is None:
             return name
-        found = here_or_on_hub(name, base, lambda local: (local / "config.json").is_file())
+        file = info.data.get("gguf_file") or "config.json"
+        found = here_or_on_hub(name, base, lambda local: (local / file).is_file())
         if found is None:
+            folder = Path(base, os.path.expanduser(name))
+            held = ", ".join(sorted(one.name for one in folder.glob("*.gguf")))
+            way = "a folder with a config.json or a Hugging Face id such as org/name"
             raise _unknown(
-                f"no model at {name!r}: there is no {Path(base, os.path.expanduser(name)) / 'config.json'}; "
-                "give a folder with a config.json or a Hugging Face id such as org/name"
+                f"no model at {name!r}: there is no {folder / file}; "
+                + (f"write the name of a file there behind gguf_file: {held}" if held else f"give {way}")
             )
         return found
+
+    @model_validator(mode="after")
+    def _no_code_in_gguf(self) -> HuggingFaceModel:
+        if self.gguf_file is not None and self.trust_remote_code:
+            raise ValueError("a GGUF file has no code of its own; remove trust_remote_code")
+        return self
+
+
+class PretrainedModel(StrictModel):
+    """A published model that `sbd model get` put into the cache once."""
+
+    pretrained: str = Field(json_schema_extra={"enum": list(PRETRAINED)})
+
+    @field_validator("pretrained")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in PRETRAINED:
+            raise _unknown(f"unknown pretrained model {name!r}; allowed: {', '.join(PRETRAINED)}; or huggingface: FOLDER")
+        return name
 
 
 class RemoteCode:
@@ -98,6 +128,12 @@ def refuse_remote_code(model: object) -> None:
             f"{model.huggingface}: the scenario says trust_remote_code: true, which runs Python code of that model with your "
             f"rights; if you have read it and trust it, add {RemoteCode.OPTION} to the command, else remove the key"
         )
+
+
+def refuse_missing(model: object) -> None:
+    """Raises UnknownModelError where a pretrained model is not on this machine yet; no run fetches one."""
+    if isinstance(model, PretrainedModel):
+        found_folder(model.pretrained)
 
 
 class RandomModel(StrictModel):
@@ -119,15 +155,19 @@ class RandomModel(StrictModel):
 ModelChoice = Annotated[
     Annotated[ReferenceModel, Tag("reference")]
     | Annotated[HuggingFaceModel, Tag("huggingface")]
+    | Annotated[PretrainedModel, Tag("pretrained")]
     | Annotated[RandomModel, Tag("random")],
     named_by_key(
-        "reference", "huggingface", "random", error_type="unknown_model",
-        message="no model named; write one of {reference: sbd}, {huggingface: org/name}, {random: llama-250m}",
+        "reference", "huggingface", "pretrained", "random", error_type="unknown_model",
+        message="no model named; write one of {reference: sbd}, {pretrained: smollm2-135m}, {huggingface: org/name}, "
+        "{random: llama-250m}",
     ),
 ]  # fmt: skip
+StoredModel = ReferenceModel | HuggingFaceModel | PretrainedModel
+"""A model with files."""
 
 
-def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[ModelShape | None, str | None]:
+def shape_of(model: StoredModel | RandomModel) -> tuple[ModelShape | None, str | None]:
     """The model's shape, or None with the reason; reads a config.json at most, no weights and no network.
 
     Raises:
@@ -135,6 +175,8 @@ def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[Mo
     """
     if isinstance(model, RandomModel):
         return (KNOWN_SHAPES[model.random] if isinstance(model.random, str) else model.random), None
+    if isinstance(model, PretrainedModel):
+        return KNOWN_SHAPES[model.pretrained], None
     file = _config_file(model)
     if isinstance(model, ReferenceModel):
         if file is None:
@@ -143,15 +185,17 @@ def shape_of(model: ReferenceModel | HuggingFaceModel | RandomModel) -> tuple[Mo
         return _read_config(f"reference-{model.reference}", file), None
     if file is None:
         return None, f"{model.huggingface} is not in the local Hugging Face cache; a plan downloads nothing"
-    local = (Path(model.huggingface) / "config.json").is_file()
-    return _read_config(Path(model.huggingface).name if local else model.huggingface, file), None
+    local = (Path(model.huggingface) / file.name).is_file()
+    return _read_config(Path(model_name(model)).name if local else model_name(model), file), None
 
 
-def model_config(model: ReferenceModel | HuggingFaceModel | RandomModel) -> Config | None:
+def model_config(model: StoredModel | RandomModel) -> Config | None:
     """The model's config.json as that of the transformers class it is loaded into.
 
     None for random weights, and where the file is not on this machine. Call shape_of first: it reports a bad file.
     """
+    if isinstance(model, PretrainedModel):
+        return KNOWN_MODELS[model.pretrained].config
     file = None if isinstance(model, RandomModel) else _config_file(model)
     return None if file is None else _native(file)
 
@@ -170,35 +214,41 @@ def shape_called(name: str) -> ModelShape:
     raise UnknownModelError(f"unknown model {name!r}; allowed: {', '.join(KNOWN_SHAPES)}, or a folder with a config.json")
 
 
-def model_name(model: ReferenceModel | HuggingFaceModel | RandomModel) -> str:
+def model_name(model: StoredModel | RandomModel) -> str:
     """A short name for tables."""
     if isinstance(model, RandomModel):
         return f"random {model.random if isinstance(model.random, str) else model.random.name}"
-    return f"reference {model.reference}" if isinstance(model, ReferenceModel) else model.huggingface
+    if isinstance(model, PretrainedModel):
+        return model.pretrained
+    if isinstance(model, ReferenceModel):
+        return f"reference {model.reference}"
+    return model.huggingface if model.gguf_file is None else f"{model.huggingface}/{model.gguf_file}"
 
 
-def model_folder(model: ReferenceModel | HuggingFaceModel) -> Path | None:
-    """The folder that the model is loaded from: the package's, its own, or one in the hub's cache; None: not there yet."""
+def model_folder(model: StoredModel) -> Path | None:
+    """The folder that the model is loaded from: the package's, its own, or one in a cache; None: not there yet."""
     file = _config_file(model)
     return None if file is None else file.parent
 
 
-def _config_file(model: ReferenceModel | HuggingFaceModel) -> Path | None:
-    """The model's config.json: of the package, of its folder, or in the hub's cache; None: not there."""
+def _config_file(model: StoredModel) -> Path | None:
+    """The model's config.json or GGUF file: of the package, of its folder, or in a cache; None: not there."""
     if isinstance(model, ReferenceModel):
         config = REFERENCE_DIR / model.reference / "config.json"
+    elif isinstance(model, PretrainedModel):
+        config = pretrained_folder(model.pretrained) / "config.json"
     else:
-        config = Path(model.huggingface) / "config.json"
+        config = Path(model.huggingface) / (model.gguf_file or "config.json")
         if not config.is_file():
             revision = model.revision or "main"
             folder, commit = hub_cache("models", model.huggingface, revision)
-            config = folder / "snapshots" / (commit or revision) / "config.json"
+            config = folder / "snapshots" / (commit or revision) / config.name
     return config if config.is_file() else None
 
 
 def _native(file: Path) -> Config:
     """The config of the transformers class that the weights are loaded into. Raises UnknownModelError."""
-    config = read_object(file)
+    config = gguf_config(file) if file.suffix == ".gguf" else read_object(file)
     with fitting(file):
         family = recognised(config)
         return config if family is None else native_config(family, config)

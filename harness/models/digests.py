@@ -12,9 +12,10 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from glob import escape
 from pathlib import Path
 
-from harness.models.choice import HuggingFaceModel, RandomModel, ReferenceModel, model_folder, model_name
+from harness.models.choice import HuggingFaceModel, RandomModel, StoredModel, model_folder, model_name
 
 FILES = {
     "weights": ("*.safetensors", "*.gguf", "*.safetensors.index.json"),
@@ -29,7 +30,7 @@ Known = tuple[str | None, str | None]
 """A digest, or None and why."""
 
 
-def model_digests(choice: ReferenceModel | HuggingFaceModel | RandomModel, seed: int, dtype: str) -> dict[str, Known]:
+def model_digests(choice: StoredModel | RandomModel, seed: int, dtype: str) -> dict[str, Known]:
     """Digests by the names of FILES; those of random weights are of what they are drawn by: shape, ``seed`` and ``dtype``."""
     if isinstance(choice, RandomModel):
         drawn = json.dumps([choice.model_dump(mode="json"), seed, dtype], sort_keys=True)
@@ -38,7 +39,11 @@ def model_digests(choice: ReferenceModel | HuggingFaceModel | RandomModel, seed:
     folder = model_folder(choice)
     if folder is None:
         return dict.fromkeys(FILES, (None, f"{model_name(choice)} is not on this machine"))
-    return {name: _of_files(folder, patterns) for name, patterns in FILES.items()}
+    files: dict[str, tuple[str, ...]] = dict(FILES)
+    if isinstance(choice, HuggingFaceModel) and choice.gguf_file is not None:  # it holds all three
+        one = (escape(choice.gguf_file),)
+        files = {"weights": one, "tokenizer": (*FILES["tokenizer"], *one), "config": one}
+    return {name: _of_files(folder, patterns) for name, patterns in files.items()}
 
 
 def _of_files(folder: Path, patterns: Sequence[str]) -> Known:

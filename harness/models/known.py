@@ -53,6 +53,10 @@ KNOWN_MODELS: dict[str, KnownModel] = {
     "llama-3.1-405b": _known("meta-llama/Llama-3.1-405B", _LLAMA, 126, 16384, 53248, 128),
     "llama-3.2-1b": _known("meta-llama/Llama-3.2-1B", _LLAMA, 16, 2048, 8192, 32, head_dim=64, tie_word_embeddings=True),
     "llama-3.2-3b": _known("meta-llama/Llama-3.2-3B", _LLAMA, 28, 3072, 8192, 24, head_dim=128, tie_word_embeddings=True),
+    "smollm2-135m": _known(
+        "HuggingFaceTB/SmolLM2-135M-Instruct", _shared("llama", 3, 49_152, 8192), 30, 576, 1536, 9, head_dim=64,
+        tie_word_embeddings=True,
+    ),
     "qwen3-0.6b": _known("Qwen/Qwen3-0.6B", _QWEN3_TIED, 28, 1024, 3072, 16),
     "qwen3-1.7b": _known("Qwen/Qwen3-1.7B", _QWEN3_TIED, 28, 2048, 6144, 16),
     "qwen3-4b": _known("Qwen/Qwen3-4B", _QWEN3_TIED, 36, 2560, 9728, 32),

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.meters.environment import snapshot
-from harness.models.choice import RemoteCode, refuse_remote_code
+from harness.models.choice import RemoteCode, refuse_missing, refuse_remote_code
 from harness.paths import data_dir
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
@@ -45,6 +45,7 @@ class Job:
         for case in plan.cases:
             for model in (case.part.model, *draft_models(case.arm)):
                 refuse_remote_code(model)
+                refuse_missing(model)
         return cls(path=path, scenario=scenario, plan=plan, resolved=resolved, digest=scenario_digest(resolved))
 
 

@@ -13,9 +13,10 @@ import pytest
 from harness.errors import UserError
 from harness.hardware.profile import Calibration
 from harness.meters import calibration as module
-from harness.meters.calibration import FOUR_GIB, cache_dir, cached_or_measured, measure
+from harness.meters.calibration import FOUR_GIB, cached_or_measured, measure
 from harness.meters.torch_bench import Kernel, Stepping
 from harness.models import ModelShape
+from harness.paths import cache_dir
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass

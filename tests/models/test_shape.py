@@ -15,7 +15,7 @@ from harness.models import KNOWN_MODELS, KNOWN_SHAPES, LatentAttention, MixtureO
 # says 671B; 14,848 of them are the routing biases of 58 layers.
 PUBLISHED = {
     "llama-3.1-8b": 8_030_261_248, "llama-3.1-70b": 70_553_706_496, "llama-3.1-405b": 405_853_388_800,
-    "llama-3.2-1b": 1_235_814_400, "llama-3.2-3b": 3_212_749_824,
+    "llama-3.2-1b": 1_235_814_400, "llama-3.2-3b": 3_212_749_824, "smollm2-135m": 134_515_008,
     "qwen3-0.6b": 596_049_920, "qwen3-1.7b": 1_720_574_976, "qwen3-4b": 4_022_468_096, "qwen3-8b": 8_190_735_360,
     "qwen3-14b": 14_768_307_200, "qwen3-32b": 32_762_123_264,
     "qwen3-30b-a3b": 30_532_122_624, "qwen3-235b-a22b": 235_093_634_560,

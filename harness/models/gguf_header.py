@@ -1,0 +1,225 @@
+"""The header of a GGUF file: its settings and its table of tensors, each checked against the file, and the config they mean.
+
+Reads no weight and needs neither torch nor the package gguf. Layout: docs/gguf.md of the repository ggml-org/ggml. What
+transformers would leave out without a word is refused here: tensors beyond the architecture's own, and scaled positions.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from functools import cache, partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UnknownModelError
+
+BLOCKS = {
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210), 30: ("BF16", 1, 2),
+}  # fmt: skip
+"""Types of tensors by their number: name, weights in a block, bytes of a block. Source: gguf.constants.GGML_QUANT_SIZES."""
+ARCHITECTURES: dict[str, tuple[str, ...]] = {
+    "llama": (),
+    "qwen2": ("attn_q.bias", "attn_k.bias", "attn_v.bias"),
+    "qwen3": ("attn_q_norm.weight", "attn_k_norm.weight"),
+}
+"""The architectures that are loaded, each with the tensors that its layers have beyond those of llama."""
+PRE_TOKENIZERS = {"smollm", "gpt-2", "default", "llama-bpe", "llama3", "llama-v3", "qwen2", "deepseek-r1-qwen"}
+"""How byte-level vocabularies split a text, where that is known here; another one would give other ids than the original."""
+_EVERY_LAYER = tuple(
+    f"{name}.weight"
+    for name in ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
+)
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_TEXT, _ARRAY = 8, 9
+_VERSIONS = (2, 3)
+
+
+class ArrayLength(int):
+    """How many values a setting has; they are not kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GgufHeader:
+    """``settings``: numbers, texts and lengths of arrays by their names. ``sizes``: of every tensor, the row's length first."""
+
+    file: Path
+    settings: dict[str, Any]
+    sizes: dict[str, tuple[int, ...]]
+
+    @property
+    def pre_tokenizer(self) -> str | None:
+        """How the text is split before a byte-level vocabulary; None for another kind of vocabulary."""
+        byte_level = self.settings.get("tokenizer.ggml.model") == "gpt2"
+        return str(self.settings.get("tokenizer.ggml.pre", "default")) if byte_level else None
+
+
+def read_gguf(file: Path) -> GgufHeader:
+    """The header of a whole file.
+
+    Raises:
+        UnknownModelError: it is no GGUF file, is cut or damaged, or holds weights of another kind than BLOCKS.
+    """
+    try:
+        told = file.stat()
+        return _read(file, told.st_size, told.st_mtime_ns)
+    except (OSError, ValueError, struct.error) as error:
+        raise UnknownModelError(f"{file}: is no whole GGUF file ({error}); download it again") from error
+
+
+def gguf_config(file: Path) -> dict[str, Any]:
+    """The config.json that the transformers class of this file's architecture has.
+
+    Raises:
+        UnknownModelError: as read_gguf; or a session would compute something else than the file's authors.
+    """
+    header = read_gguf(file)
+    settings, kind = header.settings, header.settings.get("general.architecture")
+    if kind not in ARCHITECTURES:
+        raise UnknownModelError(
+            f"{file}: is of the architecture {kind!r}; allowed are {', '.join(ARCHITECTURES)}: give its safetensors"
+        )
+
+    def number(name: str, default: float | None = None, allowed: tuple[type, ...] = (int,)) -> Any:
+        value = settings.get(f"{kind}.{name}", default)
+        if type(value) not in allowed:
+            raise UnknownModelError(f"{file}: has no number {kind}.{name}; give the checkpoint's safetensors")
+        return value
+
+    real = partial(number, allowed=(int, float))
+
+    heads, hidden, layers = number("attention.head_count"), number("embedding_length"), number("block_count")
+    _refuse_other_tensors(header, kind, layers)
+    width = number("attention.key_length", number("rope.dimension_count", hidden // max(heads, 1)))
+    scaled = settings.get(f"{kind}.rope.scaling.type", "none") != "none" or real("rope.scaling.factor", 1) not in (0, 1)
+    if scaled or number("rope.dimension_count", width) != width:
+        raise UnknownModelError(
+            f"{file}: has scaled rotary positions, or some on a part of each head, which are not read; give its safetensors"
+        )
+    ids = {name: settings.get(f"tokenizer.ggml.{key}_token_id") for name, key in _IDS.items()}
+    return {
+        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
+        "intermediate_size": number("feed_forward_length"), "num_key_value_heads": number("attention.head_count_kv", heads),
+        "head_dim": width,
+        "max_position_embeddings": number("context_length"), "rope_theta": real("rope.freq_base", 10_000.0),
+        "rms_norm_eps": real("attention.layer_norm_rms_epsilon"), "vocab_size": header.sizes["token_embd.weight"][-1],
+        "tie_word_embeddings": "output.weight" not in header.sizes,
+        **{name: value for name, value in ids.items() if isinstance(value, int)},
+    }  # fmt: skip
+
+
+_IDS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
+
+
+def _refuse_other_tensors(header: GgufHeader, kind: str, layers: int) -> None:
+    """Raises UnknownModelError unless the file has exactly the tensors of its architecture."""
+    in_layer = (*_EVERY_LAYER, *ARCHITECTURES[kind])
+    if layers * len(in_layer) > len(header.sizes):
+        raise UnknownModelError(
+            f"{header.file}: has {len(header.sizes)} tensors, too few for {layers:,} layers; download it again"
+        )
+    needed = {"token_embd.weight", "output_norm.weight"}
+    needed |= {f"blk.{layer}.{name}" for layer in range(layers) for name in in_layer}
+    if lacking := sorted(needed - set(header.sizes)):
+        raise UnknownModelError(f"{header.file}: lacks {len(lacking)} tensors, {lacking[0]} among them; download it again")
+    if more := sorted(set(header.sizes) - needed - {"output.weight"}):
+        raise UnknownModelError(
+            f"{header.file}: has {more[0]}, which a plain {kind} model has not and transformers would leave out; give the "
+            "checkpoint's safetensors"
+        )
+
+
+@cache
+def _read(file: Path, size: int, mtime_ns: int) -> GgufHeader:
+    """Raises ValueError, OSError or struct.error where the file is not whole."""
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        cursor = _Cursor(data)
+        if data[:4] != b"GGUF":
+            raise ValueError(f"it begins with {data[:4]!r}, not with b'GGUF'")
+        cursor.at = 4
+        version, tensors, count = cursor.numbers("IQQ")
+        if version not in _VERSIONS:
+            raise ValueError(f"version {version}, allowed are {' and '.join(map(str, _VERSIONS))}")
+        settings: dict[str, Any] = {}
+        for _ in range(count):
+            name = cursor.text()
+            settings[name] = cursor.value(*cursor.numbers("I"))
+        sizes: dict[str, tuple[int, ...]] = {}
+        ends = [0]
+        alignment = settings.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(f"general.alignment is {alignment!r}")
+        for _ in range(tensors):
+            name = cursor.text()
+            sizes[name] = cursor.numbers(f"{cursor.dimensions()}Q")
+            ends.append(_end(name, sizes[name], alignment, *cursor.numbers("IQ")))
+        needed = -(-cursor.at // alignment) * alignment + max(ends)
+        if needed > size:
+            raise ValueError(f"it has {size:,} bytes, and its tensors end at {needed:,}")
+        return GgufHeader(file=file, settings=settings, sizes=sizes)
+
+
+def _end(name: str, sizes: tuple[int, ...], alignment: int, kind: int, offset: int) -> int:
+    """Where a tensor ends, in bytes behind the header."""
+    if kind not in BLOCKS:
+        allowed = ", ".join(label for label, _, _ in BLOCKS.values())
+        raise ValueError(f"{name} is of type {kind}, allowed are {allowed}")
+    label, weights, block_bytes = BLOCKS[kind]
+    if offset % alignment or sizes[0] % weights or not all(sizes):
+        raise ValueError(f"{name} ({label}) of {' x '.join(map(str, sizes))} begins at byte {offset}: not in whole blocks")
+    return offset + prod(sizes) // weights * block_bytes
+
+
+class _Cursor:
+    """Reads little-endian values one after another."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data, self.at = data, 0
+
+    def numbers(self, layout: str) -> tuple[Any, ...]:
+        """Values by a layout of the module struct; raises struct.error behind the file's end."""
+        found = struct.unpack_from(f"<{layout}", self.data, self.at)
+        self.at += struct.calcsize(f"<{layout}")
+        return found
+
+    def skip(self, size: int) -> bytes:
+        """The next ``size`` bytes."""
+        if size > len(self.data) - self.at:
+            raise ValueError(f"it ends at byte {len(self.data):,}, within its header")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def text(self) -> str:
+        """A length and as many bytes of UTF-8."""
+        return self.skip(*self.numbers("Q")).decode()
+
+    def dimensions(self) -> int:
+        """How many sizes a tensor has, 1 to 4."""
+        (count,) = self.numbers("I")
+        if not 1 <= count <= 4:
+            raise ValueError(f"a tensor has {count} dimensions")
+        return int(count)
+
+    def value(self, kind: int) -> Any:
+        """One setting; of an array its length."""
+        if kind == _TEXT:
+            return self.text()
+        if kind == _ARRAY:
+            of, count = self.numbers("IQ")
+            if of == _TEXT:
+                for _ in range(count):
+                    self.skip(*self.numbers("Q"))
+            else:
+                self.skip(count * struct.calcsize(f"<{_layout(of)}"))
+            return ArrayLength(count)
+        return self.numbers(_layout(kind))[0]
+
+
+def _layout(kind: int) -> str:
+    if kind not in _NUMBERS:
+        raise ValueError(f"a setting is of type {kind}")
+    return _NUMBERS[kind]
