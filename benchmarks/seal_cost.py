@@ -24,7 +24,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 from benchmarks.large_run import REPEATS, write
 from benchmarks.results_file import write_results
-from harness.analysis.integrity import integrity_of
+from harness.analysis.integrity.integrity import integrity_of
 from harness.record.journal import Journal, whole_lines
 from harness.record.schema import RECORD_VERSION
 from harness.record.seal import check_seal, digest, seal_head, unlinked

@@ -20,7 +20,7 @@ from harness.analysis.arm_figures import Arm, ArmBesideNtp, CellContext
 from harness.analysis.arm_results import accuracy_difference, arm_result, simultaneous
 from harness.analysis.baseline import baseline_check, ceiling_check
 from harness.analysis.health import Voids, arm_values, together, without_void_times
-from harness.analysis.integrity import integrity_of
+from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.parallel import parallel_map
 from harness.analysis.pass_widths import curves, pass_widths
 from harness.analysis.prices import Ladder, ladder, read_calibration

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from harness.analysis.integrity import AS_WRITTEN, Integrity
+from harness.analysis.integrity.integrity import AS_WRITTEN, Integrity
 from harness.analysis.stats.quantity import Quantity
 from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
 from harness.scenario.metrics import Basis, Better

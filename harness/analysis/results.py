@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from harness.analysis.arm_metrics import Factors, Paired, PassParts, Prediction
 from harness.analysis.health import PartHealth, Voids
-from harness.analysis.integrity import Integrity
+from harness.analysis.integrity.integrity import Integrity
 from harness.analysis.pass_values import PassCurve, PassWidth, Roof
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.analysis.integrity import integrity_of
+from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.judgement import Judgements, by_records
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish

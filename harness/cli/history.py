@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.analysis.integrity import integrity_of
+from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.results import COMPARISON_VERSION
 from harness.cli.output import grid, json_text, lines_of
 from harness.errors import EXIT_REGRESSION, RecordError, UserError

@@ -12,7 +12,7 @@ import pytest
 
 from harness.analysis import sample_totals
 from harness.analysis.comparison import compare
-from harness.analysis.integrity import Integrity
+from harness.analysis.integrity.integrity import Integrity
 from harness.record.passes import PackedPasses, PassColumns
 from harness.record.store import read_run
 from harness.reporting import page, samples

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planted.tampering import TAMPERINGS
-from harness.analysis.integrity import integrity_of
+from harness.analysis.integrity.integrity import integrity_of
 from harness.cli import main
 from harness.record.publication import publish
 from harness.record.store import read_run

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.analysis.cross_checks import contradictions
-from harness.analysis.regrading import regrade
+from harness.analysis.integrity.cross_checks import contradictions
+from harness.analysis.integrity.regrading import regrade
 from harness.formatting import count
 from harness.record.schema import Run
 from harness.record.seal import SealState
