@@ -40,7 +40,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(file, kind)
     writer.add_name("tiny")
     writer.add_block_count(LAYERS)
-    writer.add_context_length(128)
+    writer.add_context_length(512)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(INNER)
     writer.add_head_count(HEADS)
