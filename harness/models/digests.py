@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from harness.models.choice import HuggingFaceModel, RandomModel, ReferenceModel, model_folder, model_name
+from harness.models.choice import ADAPTER_CONFIG, HuggingFaceModel, RandomModel, ReferenceModel, model_folder, model_name
 
 FILES = {
     "weights": ("*.safetensors", "*.gguf", "*.safetensors.index.json"),
@@ -23,7 +23,10 @@ FILES = {
     ),
     "config": ("config.json", "generation_config.json", "*.py"),
 }  # fmt: skip
-"""The files of a folder behind each digest; ``config`` holds what stops an answer and code of the checkpoint too."""
+"""The files of a folder behind each digest; ``config`` holds what stops an answer and code of the checkpoint too. The files of
+an adapter belong to the weights.
+"""
+OF_ADAPTER = (ADAPTER_CONFIG, "*.safetensors")
 
 Known = tuple[str | None, str | None]
 """A digest, or None and why."""
@@ -38,13 +41,18 @@ def model_digests(choice: ReferenceModel | HuggingFaceModel | RandomModel, seed:
     folder = model_folder(choice)
     if folder is None:
         return dict.fromkeys(FILES, (None, f"{model_name(choice)} is not on this machine"))
-    return {name: _of_files(folder, patterns) for name, patterns in FILES.items()}
+    adapter = {} if choice.adapter is None else {"weights": _matching(Path(choice.adapter), OF_ADAPTER)}
+    return {name: _of_files(folder, patterns, adapter.get(name, [])) for name, patterns in FILES.items()}
 
 
-def _of_files(folder: Path, patterns: Sequence[str]) -> Known:
-    """Over names and contents, in the order of the names."""
+def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
+
+
+def _of_files(folder: Path, patterns: Sequence[str], more: Sequence[Path]) -> Known:
+    """Over names and contents, in the order of the names; ``more`` files behind those of the folder."""
     try:
-        files = sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
+        files = [*_matching(folder, patterns), *more]
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # hashing releases the interpreter's lock
             told = "".join(f"{file.name}\0{digest}\n" for file, digest in zip(files, pool.map(file_digest, files), strict=True))
     except OSError as error:
