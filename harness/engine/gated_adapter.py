@@ -75,7 +75,7 @@ def adapter_on(model: Any, columns: Columns) -> Iterator[None]:
 
 
 def attach(model: Any, adapter: Adapter) -> None:
-    """Put ``adapter`` into ``model``, gated. It shares all weights of the model, whose own forwards stay as they were.
+    """Put ``adapter`` into ``model``, gated; the model's own forwards give what they gave.
 
     Raises:
         UnknownModelError: a layer is not in the model, is not a plain linear layer within a block, or has another shape.
@@ -105,7 +105,12 @@ def attach(model: Any, adapter: Adapter) -> None:
                 f"its mask embedding is of shape {tuple(adapter.mask_embedding.shape)} for the token {adapter.mask_id}, but "
                 f"the model has {rows} embeddings of width {width}; give the adapter of this model"
             )
-        model.set_input_embeddings(GatedEmbedding(embeddings, adapter.mask_embedding, adapter.mask_id, gate))
+        gated = GatedEmbedding(embeddings, adapter.mask_embedding, adapter.mask_id, gate)
+        head = model.get_output_embeddings()
+        if head is not None and head.weight is embeddings.weight:
+            # torch takes another kernel for a weight with a gradient, even where none is computed.
+            head.weight = nn.Parameter(gated.weight.detach()[:rows], requires_grad=embeddings.weight.requires_grad)
+        model.set_input_embeddings(gated)
     model.gate_of_adapter = gate
 
 
@@ -114,17 +119,18 @@ def add_low_rank(out: Tensor, input: Tensor, down: Tensor, up: Tensor, start: in
     out[:, start:end] += nn.functional.linear(nn.functional.linear(input[:, start:end], down), up)
 
 
-def put_mask(out: Tensor, ids: Tensor, embedding: Tensor, mask_id: int, start: int, end: int) -> None:
-    """Write ``embedding`` (H,) over the masks in the columns ``start`` to ``end`` of ``out`` (B, Q, H), for ``ids`` (B, Q)."""
-    out[:, start:end] = torch.where((ids[:, start:end] == mask_id)[..., None], embedding, out[:, start:end])
+def put_row(ids: Tensor, mask_id: int, row: int, start: int, end: int) -> None:
+    """Write ``row`` over the masks in the columns ``start`` to ``end`` of ``ids`` (B, Q)."""
+    of_block = ids[:, start:end]
+    of_block.masked_fill_(of_block == mask_id, row)
 
 
 # To a compiler each is one operation that it cannot look into. It would else fuse the sum with what follows, and in half
 # precision round the tokens beside the adapter in other places than without one.
 _LIBRARY: Any = cast(Any, torch.library.Library)("sbd", "DEF")  # carries no types
 _LIBRARY.define("add_low_rank(Tensor(a!) out, Tensor input, Tensor down, Tensor up, SymInt start, SymInt end) -> ()")
-_LIBRARY.define("put_mask(Tensor(a!) out, Tensor ids, Tensor embedding, SymInt mask_id, SymInt start, SymInt end) -> ()")
-for _work in (add_low_rank, put_mask):
+_LIBRARY.define("put_row(Tensor(a!) ids, SymInt mask_id, SymInt row, SymInt start, SymInt end) -> ()")
+for _work in (add_low_rank, put_row):
     _LIBRARY.impl(_work.__name__, _work, "CompositeExplicitAutograd")
     torch.library.register_fake(f"sbd::{_work.__name__}", lambda *arguments: None, lib=_LIBRARY)
 
@@ -153,22 +159,23 @@ class GatedLinear(nn.Linear):
 
 
 class GatedEmbedding(nn.Embedding):
-    """Takes the place of the model's input embeddings and shares their weights."""
+    """Takes the place of the model's input embeddings: their rows, then the mask's own. Adapted masks look up that row, so that
+    a compiler has the same operations to fuse as without an adapter. Output embeddings that are tied share the other rows.
+    """
 
     def __init__(self, base: nn.Embedding, mask_embedding: Tensor, mask_id: int, gate: Gate) -> None:
         nn.Module.__init__(self)
         self.num_embeddings, self.embedding_dim, self.padding_idx = base.num_embeddings, base.embedding_dim, base.padding_idx
-        self.weight = base.weight
-        self.mask_embedding = nn.Parameter(mask_embedding.to(base.weight), requires_grad=False)
+        own = mask_embedding.to(base.weight)[None]
+        self.weight = nn.Parameter(torch.cat([base.weight.detach(), own]), requires_grad=base.weight.requires_grad)
         self._mask_id, self._gate = mask_id, gate
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, Q, H) of ids (B, Q)."""
-        out = nn.functional.embedding(input, self.weight, self.padding_idx)
         columns = self._gate.columns
-        if not columns:
-            return out
-        put = torch.ops.sbd.put_mask if torch.compiler.is_compiling() else put_mask
-        for start, end in columns:
-            put(out, input, self.mask_embedding, self._mask_id, start, end)
-        return out
+        if columns:
+            input = input.clone()
+            put = torch.ops.sbd.put_row if torch.compiler.is_compiling() else put_row
+            for start, end in columns:
+                put(input, self._mask_id, self.num_embeddings, start, end)
+        return nn.functional.embedding(input, self.weight, self.padding_idx)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.passes import prefill
@@ -202,3 +202,17 @@ def test_an_adapter_of_another_model_is_refused(change, words):
         attach(model, replace(adapter, terms=change(adapter.terms["model.layers.0.mlp.up_proj"])))
     with pytest.raises(UnknownModelError, match="37 embeddings of width 32"):
         attach(tiny_model("llama"), replace(adapter, mask_id=3, mask_embedding=torch.zeros(31)))
+
+
+def test_tied_output_embeddings_stay_one_tensor_with_the_inputs():
+    """The mask's row lies behind the table; the head sees the table alone and gives the base's logits."""
+    config = tiny_model("llama").config
+    config.tie_word_embeddings = True
+    made = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        made.append(transformers.LlamaForCausalLM(config).double().eval())
+    attach(made[1], random_adapter(made[0], MASK_ID))
+    check_causal_half(HALF, *map(StaticSession, made))
+    table, head = made[1].get_input_embeddings().weight, made[1].lm_head.weight
+    assert head.data_ptr() == table.data_ptr() and (len(table), len(head)) == (VOCAB + 1, VOCAB)
