@@ -47,7 +47,7 @@ OUTSIDE = {
     "meters": {"pynvml", "torch"},
     # The fixed cost of a pass is that of a transformers forward, so the bench times one; no model to be measured is loaded.
     "meters.torch_bench": {"torch", "transformers"},
-    "engine": {"accelerate", "lm_eval", "safetensors", "tokenizers", "torch", "transformers"},
+    "engine": {"accelerate", "lm_eval", "regex", "safetensors", "tokenizers", "torch", "transformers"},
     "runner.local_machine": {"torch"},
     "runner.cluster.ray_cluster": {"ray"},
     "check": {"torch", "transformers", "yaml"},

@@ -151,7 +151,7 @@ def _segments(rows: Sequence[NestedRow], context: Sequence[int], device: torch.d
             tokens=upload(fed, device), positions=starts + slots.repeat(count), logits=size * count,
             visibility="bidirectional" if count == 1 else "explicit",
             valid=_valid([state < len(row.states) for row in rows for state in range(count)], size, len(rows)),
-            seen=None if count == 1 else of_state[:, None] == of_state,
+            seen=None if count == 1 else of_state[:, None] == of_state, adapted=size * count,
         )
     )  # fmt: skip
     return segments

@@ -84,6 +84,7 @@ def _segment(drafts: Tensor, context: Sequence[int], size: int, mask_id: int, ac
         logits=count * (size + 1),
         valid=None if all(active) else torch.tensor(active)[:, None].expand(-1, count * (size + 1)),
         seen=who_sees_whom(count, size),
+        adapted=count * size,
     )
 
 

@@ -34,6 +34,8 @@ class Segment:
     ``valid``      (B, n) bool on the CPU, False on padding, which nothing sees; None without padding
     ``read``       rows whose logits are read, None for all; the results of the others are not used
     ``seen``       (n, n) bool on the CPU, explicit segments only: True where the token of the row sees that of the column
+    ``adapted``    number of last tokens of the segment that the model's gated adapter acts on, if it has one; by default all of
+                   a bidirectional segment, none of others
 
     Raises:
         ValueError: ``seen`` is missing, or not asked for.
@@ -46,8 +48,11 @@ class Segment:
     valid: Tensor | None = None
     read: Sequence[bool] | None = None
     seen: Tensor | None = None
+    adapted: int = -1
 
     def __post_init__(self) -> None:
+        if self.adapted < 0:
+            self.adapted = self.tokens.shape[1] if self.visibility == "bidirectional" else 0
         if (self.visibility == "explicit") != (self.seen is not None):
             raise ValueError(f"a segment of {self.visibility} visibility: seen is for explicit segments, which must bring it")
 

@@ -20,6 +20,7 @@ from harness.decoding.session import Segment, page_locked
 from harness.engine import flash_attention
 from harness.engine.attention_masks import validity, wanted_logits
 from harness.engine.captured_attention import OPTIONS, option_of
+from harness.engine.gated_adapter import adapted_columns, adapter_on
 from harness.engine.kv_cache import Fed, UsedKv
 from harness.engine.static_session import StaticSession, head_dim_of
 from harness.meters.host import CAPTURES
@@ -90,8 +91,8 @@ class CudaGraphs(Capture):
         self._pool = None
 
 
-PassKind = tuple[tuple[int, str, int], ...]
-"""(tokens, visibility, wanted logits) of every segment of a call; each kind has its graph."""
+PassKind = tuple[tuple[int, str, int, int], ...]
+"""(tokens, visibility, wanted logits, adapted tokens) of every segment of a call; each kind has its graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class GraphedSession(StaticSession):
         if not all(self._lengths) or any(s.seen is not None or _padded_within(s) for s in segments):
             return super().forward(segments)
         self._fed, self._query = fed, sum(s.tokens.shape[1] for s in segments)
-        kind = tuple((s.tokens.shape[1], s.visibility, s.logits) for s in segments)
+        kind = tuple((s.tokens.shape[1], s.visibility, s.logits, s.adapted) for s in segments)
         counts = page_locked(torch.tensor(self._counts(segments), dtype=torch.int32), self._model.device)
         held = self._graphs.get(kind)
         if held is None:
@@ -173,7 +174,7 @@ class GraphedSession(StaticSession):
         device = self._model.device
         tokens, positions = (torch.cat([getattr(s, name) for s in segments], dim=1) for name in ("tokens", "positions"))
         tokens, positions, counts = (one.to(device, copy=True, non_blocking=True) for one in (tokens, positions, counts))
-        wanted = wanted_logits(segments, device)
+        wanted, columns = wanted_logits(segments, device), adapted_columns(segments)
         rows, groups, length, _ = self._keys[0].shape
         keys, values = ([one.transpose(1, 2).flatten(0, 1) for one in held] for held in (self._keys, self._values))
         before = torch.arange(rows, device=device)[:, None] * length
@@ -186,10 +187,11 @@ class GraphedSession(StaticSession):
         def work() -> Tensor:
             slots, used = _slots_and_used(counts, parts, length)
             layout = UsedKv(keys=keys, values=values, places=(slots + before).flatten(), reading=attention.read(used))
-            out = self._captured_forward(
-                input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
-                logits_to_keep=wanted, layout=layout,
-            )  # fmt: skip
+            with adapter_on(self._model, columns):
+                out = self._captured_forward(
+                    input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
+                    logits_to_keep=wanted, layout=layout,
+                )  # fmt: skip
             logits: Tensor = out.logits
             return logits
 

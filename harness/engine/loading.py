@@ -12,7 +12,7 @@ import ctypes
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 
+from harness.engine.adapter_files import read_adapter
 from harness.engine.chat_templates import Renderer
 from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, tensor_names
 from harness.engine.checkpoints import open_checkpoint, open_gguf
+from harness.engine.gated_adapter import Adapter, attach
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.errors import DoesNotFitError, SbdError, UnknownModelError, UserError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
@@ -204,22 +206,41 @@ def open_stored(choice: StoredModel, dtype: str, attention: str, share: dict[str
 def _pretrained(choice: StoredModel, part: Part, group: RankGroup | None) -> LoadedModel:
     name = _name(choice)
     share: dict[str, Any] | None = None
+    adapter = None if choice.adapter is None else read_adapter(Path(choice.adapter))
     if group is not None:
+        if adapter is not None:
+            raise UnknownModelError(f"{choice.adapter}: an adapter cannot be split yet; remove tensor_parallel")
         refuse_uneven_heads(part, checkpoint_shape(choice))
         share = loading_options(group, part.device)
     held = open_stored(choice, part.dtype, part.model_attention, share)
     module, tokenizer, family = held.module, held.tokenizer, held.family
     if group is not None and not share:
         split(module, name, part.device, group)
-    mask_id = choice.mask_token_id if isinstance(choice, HuggingFaceModel) else None  # the scenario's, else the checkpoint's
+    # The scenario's, else the adapter's, else the checkpoint's.
+    mask_id = choice.mask_token_id if isinstance(choice, HuggingFaceModel) else None
+    if mask_id is None and adapter is not None:
+        mask_id = adapter.mask_id
     if mask_id is None:
         of_tokenizer: int | None = tokenizer.mask_token_id
         mask_id = of_tokenizer if family is None else mask_id_of(family, held.config, of_tokenizer)[0]
+    shape, module = shape_from_config(name, module.config.to_dict()), module.to(part.device).eval()
+    if adapter is not None:
+        _adapt(module, shape, replace(adapter, mask_id=mask_id), str(choice.adapter))
     return LoadedModel(
-        module=module.to(part.device).eval(), shape=shape_from_config(name, module.config.to_dict()),
+        module=module, shape=shape,
         tokenizer=TextTokenizer(tokenizer, held.template_file), mask_id=mask_id, family=family,
         stop_ids=stop_ids_of(module.generation_config, tokenizer.eos_token_id),
     )  # fmt: skip
+
+
+def _adapt(module: Any, shape: ModelShape, adapter: Adapter, folder: str) -> None:
+    """Raises UnknownModelError where the adapter does not fit; the message names its ``folder``."""
+    if shape.moe is not None:
+        raise UnknownModelError(f"{folder}: {shape.name} has experts, whose layers no adapter is gated in; remove adapter")
+    try:
+        attach(module, adapter)
+    except UnknownModelError as error:
+        raise UnknownModelError(f"{folder}: {error}") from error
 
 
 def checkpoint_shape(choice: StoredModel) -> ModelShape:

@@ -15,6 +15,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from harness.decoding.session import Segment
 from harness.engine.attention_masks import attention_input, inside, validity, wanted_logits
+from harness.engine.gated_adapter import adapted_columns, adapter_on
 
 
 class TransformersSession:
@@ -60,10 +61,11 @@ class TransformersSession:
             options["attention_mask"] = attention_input(visible, self._attention, self._model.dtype)
         elif segments[0].visibility == "bidirectional":
             options["is_causal"] = False
-        out = self._model(
-            input_ids=tokens, position_ids=torch.cat([s.positions for s in segments], dim=1), use_cache=True,
-            past_key_values=self._cache, logits_to_keep=wanted_logits(segments, tokens.device), **options,
-        )  # fmt: skip
+        with adapter_on(self._model, adapted_columns(segments)):
+            out = self._model(
+                input_ids=tokens, position_ids=torch.cat([s.positions for s in segments], dim=1), use_cache=True,
+                past_key_values=self._cache, logits_to_keep=wanted_logits(segments, tokens.device), **options,
+            )  # fmt: skip
         logits: Tensor = out.logits
         return logits
 

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from harness.decoding.session import Segment, upload
 from harness.engine.attention_masks import folded_mask, inside, validity, wanted_logits
 from harness.engine.compiling import compiled
+from harness.engine.gated_adapter import adapted_columns, adapter_on
 from harness.engine.kv_cache import NAME, Layout
 from harness.scenario.scenario import Execution
 
@@ -45,7 +46,7 @@ class HeldPrompts:
         held, asked = self.segment, segments[0]
         return (
             len(segments) == 1
-            and (asked.visibility, asked.logits, asked.read) == (held.visibility, held.logits, held.read)
+            and all(getattr(asked, name) == getattr(held, name) for name in ("visibility", "logits", "read", "adapted"))
             and all(_same(getattr(asked, name), getattr(held, name)) for name in ("valid", "positions", "tokens"))
         )
 
@@ -150,10 +151,11 @@ class StaticSession:
         layout = self._layout(segments, rows, tokens.device)
         # Nothing committed yet: a prompt, which is read once and gains little.
         call = self._model if self._compiled is None or not any(self._lengths) else self._compiled
-        out = call(
-            input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
-            logits_to_keep=wanted_logits(segments, tokens.device), layout=layout,
-        )  # fmt: skip
+        with adapter_on(self._model, adapted_columns(segments)):
+            out = call(
+                input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
+                logits_to_keep=wanted_logits(segments, tokens.device), layout=layout,
+            )  # fmt: skip
         logits: Tensor = out.logits
         if rows is None:
             return logits

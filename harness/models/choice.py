@@ -8,7 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, StringConstraints, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)  # fmt: skip
 from pydantic_core import PydanticCustomError
 
 from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_key
@@ -23,6 +32,8 @@ from harness.paths import home
 
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
 REFERENCE_DIR = Path(__file__).parents[1] / "engine" / "reference"
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+MASK_EMBEDDING = "mask_embedding.safetensors"
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 
@@ -45,10 +56,32 @@ def hub_cache(kind: Literal["models", "datasets"], name: str, revision: str) -> 
     return folder, reference.read_text(encoding="utf-8").strip() if reference.is_file() else None
 
 
+def _adapter_found(name: str, info: ValidationInfo) -> str:
+    """The folder's own path; a relative one begins at the scenario file."""
+    base = (info.context or {}).get("base")
+    if base is None:
+        return name
+    folder = Path(base, os.path.expanduser(name))
+    if not (folder / ADAPTER_CONFIG).is_file():
+        raise _unknown(
+            f"no adapter at {name!r}: there is no {folder / ADAPTER_CONFIG}; give a folder that PEFT has written, or sbd train"
+        )
+    return str(folder.resolve())
+
+
+GatedAdapter = Annotated[
+    Annotated[Text, AfterValidator(_adapter_found)] | None, Field(exclude_if=lambda folder: folder is None)
+]
+"""A folder in PEFT's format (harness.engine.adapter_files). The adapter acts on what an arm feeds bidirectionally, and on
+nothing that next-token prediction feeds (harness.engine.gated_adapter).
+"""
+
+
 class ReferenceModel(StrictModel):
     """A small trained model that ships with the package: ``sbd``; ``ntp_only``, its control; ``draft``, a tenth as large."""
 
     reference: str = Field(json_schema_extra={"enum": list(REFERENCE_MODELS)})
+    adapter: GatedAdapter = None
 
     @field_validator("reference")
     @classmethod
@@ -74,6 +107,7 @@ class HuggingFaceModel(StrictModel):
     revision: Text | None = None
     mask_token_id: CountOrZero | None = None
     trust_remote_code: Flag = False
+    adapter: GatedAdapter = None
 
     @field_validator("huggingface")
     @classmethod
@@ -105,6 +139,7 @@ class PretrainedModel(StrictModel):
     """A published model that `sbd model get` put into the cache once."""
 
     pretrained: str = Field(json_schema_extra={"enum": list(PRETRAINED)})
+    adapter: GatedAdapter = None
 
     @field_validator("pretrained")
     @classmethod
@@ -219,10 +254,12 @@ def model_name(model: StoredModel | RandomModel) -> str:
     if isinstance(model, RandomModel):
         return f"random {model.random if isinstance(model.random, str) else model.random.name}"
     if isinstance(model, PretrainedModel):
-        return model.pretrained
-    if isinstance(model, ReferenceModel):
-        return f"reference {model.reference}"
-    return model.huggingface if model.gguf_file is None else f"{model.huggingface}/{model.gguf_file}"
+        name = model.pretrained
+    elif isinstance(model, ReferenceModel):
+        name = f"reference {model.reference}"
+    else:
+        name = model.huggingface if model.gguf_file is None else f"{model.huggingface}/{model.gguf_file}"
+    return name if model.adapter is None else f"{name} with {Path(model.adapter).name}"
 
 
 def model_folder(model: StoredModel) -> Path | None:

@@ -15,7 +15,7 @@ from functools import cache
 from glob import escape
 from pathlib import Path
 
-from harness.models.choice import HuggingFaceModel, RandomModel, StoredModel, model_folder, model_name
+from harness.models.choice import ADAPTER_CONFIG, HuggingFaceModel, RandomModel, StoredModel, model_folder, model_name
 
 FILES = {
     "weights": ("*.safetensors", "*.gguf", "*.safetensors.index.json"),
@@ -24,7 +24,10 @@ FILES = {
     ),
     "config": ("config.json", "generation_config.json", "*.py"),
 }  # fmt: skip
-"""The files of a folder behind each digest; ``config`` holds what stops an answer and code of the checkpoint too."""
+"""The files of a folder behind each digest; ``config`` holds what stops an answer and code of the checkpoint too. The files of
+an adapter belong to the weights.
+"""
+OF_ADAPTER = (ADAPTER_CONFIG, "*.safetensors")
 
 Known = tuple[str | None, str | None]
 """A digest, or None and why."""
@@ -43,13 +46,18 @@ def model_digests(choice: StoredModel | RandomModel, seed: int, dtype: str) -> d
     if isinstance(choice, HuggingFaceModel) and choice.gguf_file is not None:  # it holds all three
         one = (escape(choice.gguf_file),)
         files = {"weights": one, "tokenizer": (*FILES["tokenizer"], *one), "config": one}
-    return {name: _of_files(folder, patterns) for name, patterns in files.items()}
+    adapter = {} if choice.adapter is None else {"weights": _matching(Path(choice.adapter), OF_ADAPTER)}
+    return {name: _of_files(folder, patterns, adapter.get(name, [])) for name, patterns in files.items()}
 
 
-def _of_files(folder: Path, patterns: Sequence[str]) -> Known:
-    """Over names and contents, in the order of the names."""
+def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
+
+
+def _of_files(folder: Path, patterns: Sequence[str], more: Sequence[Path]) -> Known:
+    """Over names and contents, in the order of the names; ``more`` files behind those of the folder."""
     try:
-        files = sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
+        files = [*_matching(folder, patterns), *more]
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # hashing releases the interpreter's lock
             told = "".join(f"{file.name}\0{digest}\n" for file, digest in zip(files, pool.map(file_digest, files), strict=True))
     except OSError as error:

@@ -1,0 +1,46 @@
+"""Random adapters, and a tiny model with one, brute force: every linear layer gets the term of some tokens from outside."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from harness.engine.gated_adapter import Adapter, LowRank
+
+
+def random_adapter(model, mask_id=None, rank=3, seed=5, size=0.3):
+    """Terms of every linear layer of every block, and of the mask's embedding where it has an id."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(*shape):
+        return size * torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    linear = {name: one for name, one in model.named_modules() if type(one) is torch.nn.Linear and "layers" in name}
+    terms = {name: LowRank(drawn(rank, one.in_features), drawn(one.out_features, rank), 2.0) for name, one in linear.items()}
+    return Adapter(terms, mask_id, None if mask_id is None else drawn(model.config.hidden_size))
+
+
+@contextmanager
+def adapted_by_hand(model, adapter, tokens, columns):
+    """``model`` (plain, without a gate) with the adapter on the ``columns`` (Q,) bool of its forwards over ``tokens`` (Q,)."""
+
+    def of_term(term):
+        def more(module, inputs, out):
+            low = torch.einsum("ri,bqi->bqr", term.down.to(out), inputs[0])
+            full = out + term.scale * torch.einsum("or,bqr->bqo", term.up.to(out), low)
+            return torch.where(columns[None, :, None], full, out)
+
+        return more
+
+    def mask(module, inputs, out):
+        return torch.where((columns & (tokens == adapter.mask_id))[None, :, None], adapter.mask_embedding.to(out), out)
+
+    with ExitStack() as hooks:
+        for name, term in adapter.terms.items():
+            hooks.enter_context(model.get_submodule(name).register_forward_hook(of_term(term)))
+        if adapter.mask_embedding is not None:
+            hooks.enter_context(model.get_input_embeddings().register_forward_hook(mask))
+        yield
