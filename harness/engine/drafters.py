@@ -20,7 +20,8 @@ from transformers import PreTrainedModel
 from harness.decoding.drafters import Drafter, DraftModel, PromptLookup, TranslatedDrafts
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import ModelSession
-from harness.engine.loading import LoadedModel, TextTokenizer
+from harness.engine.loading import LoadedModel
+from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import ScenarioError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, model_name

@@ -9,11 +9,9 @@ their own (46 against 35 ms, a 250M model). Both were seen once, on a 2-core EPY
 from __future__ import annotations
 
 import ctypes
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 
 from harness.engine.adapter_files import read_adapter
-from harness.engine.chat_templates import Renderer
 from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, tensor_names
 from harness.engine.checkpoints import open_checkpoint, open_gguf
 from harness.engine.gated_adapter import Adapter, attach
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
-from harness.errors import DoesNotFitError, SbdError, UnknownModelError, UserError
+from harness.engine.text_tokenizer import TextTokenizer
+from harness.errors import DoesNotFitError, SbdError, UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import Config, native_config, recognised
 from harness.models.block_checkpoints import mask_id as mask_id_of
@@ -62,66 +60,6 @@ class LoadedModel:
     mask_id: int | None
     stop_ids: frozenset[int]
     family: BlockModelFamily | None = None
-
-
-class TextTokenizer:
-    """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
-
-    def __init__(self, tokenizer: Any, template_file: str = TOKENIZER_CONFIG) -> None:
-        """``template_file``: where the chat template is from, for messages."""
-        self._tokenizer = tokenizer
-        self._template_file = template_file
-
-    @cached_property
-    def vocabulary(self) -> dict[str, int]:
-        """Every token with its id."""
-        return dict(self._tokenizer.get_vocab())
-
-    @property
-    def digest(self) -> str | None:
-        """SHA-256 of the tokenizer's own JSON form; None for one without (a slow tokenizer)."""
-        backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        return None if backend is None else hashlib.sha256(backend.to_str().encode()).hexdigest()
-
-    def encode(self, text: str) -> list[int]:
-        """Ids with the model's special tokens."""
-        return list(self._tokenizer(text)["input_ids"])
-
-    def encode_more(self, text: str) -> list[int]:
-        """Ids of text behind other text: no special tokens."""
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    @cached_property
-    def _renderer(self) -> Renderer:
-        try:
-            template = self._tokenizer.get_chat_template()
-        except ValueError as error:
-            raise UserError(f"{self._template_file}: holds no chat template that can be used ({error})") from error
-        return Renderer(template, self._tokenizer.special_tokens_map, self._template_file)
-
-    def encode_chat(self, text: str) -> list[int]:
-        """Ids of one user message in the chat template."""
-        rendered = self.chat_text([{"role": "user", "content": text}], answer=True)
-        return list(self._tokenizer(rendered, add_special_tokens=False)["input_ids"])
-
-    def chat_text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
-        """Messages of ``role`` and ``content`` in the chat template, up to where the answer begins if one is wanted.
-
-        Raises:
-            UserError: there is no template, or it takes too long or too much memory.
-        """
-        return self._renderer.text(messages, answer=answer)
-
-    @property
-    def prefix_id(self) -> int | None:
-        """The token before a text without a context: the one that begins a sequence, else the one that ends it."""
-        begin: int | None = self._tokenizer.bos_token_id
-        end: int | None = self._tokenizer.eos_token_id
-        return end if begin is None else begin
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text without special tokens."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
 def load_model(part: Part, group: RankGroup | None = None) -> LoadedModel:

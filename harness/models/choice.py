@@ -253,12 +253,10 @@ def model_name(model: StoredModel | RandomModel) -> str:
     """A short name for tables."""
     if isinstance(model, RandomModel):
         return f"random {model.random if isinstance(model.random, str) else model.random.name}"
-    if isinstance(model, PretrainedModel):
-        name = model.pretrained
-    elif isinstance(model, ReferenceModel):
-        name = f"reference {model.reference}"
-    else:
+    if isinstance(model, HuggingFaceModel):
         name = model.huggingface if model.gguf_file is None else f"{model.huggingface}/{model.gguf_file}"
+    else:
+        name = model.pretrained if isinstance(model, PretrainedModel) else f"reference {model.reference}"
     return name if model.adapter is None else f"{name} with {Path(model.adapter).name}"
 
 

@@ -14,8 +14,8 @@ from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import StopRule
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.drafters import TextTranslation
-from harness.engine.loading import TextTokenizer
 from harness.engine.static_session import StaticSession
+from harness.engine.text_tokenizer import TextTokenizer
 from harness.engine.training.reference_model import train_tokenizer
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS

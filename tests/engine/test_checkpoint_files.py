@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.engine.checkpoint_files import refuse_cut_checkpoint
-from harness.engine.loading import TextTokenizer, load_model
+from harness.engine.loading import load_model
+from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import EXIT_USER_ERROR, UnknownModelError, UserError
 from harness.models.choice import REFERENCE_DIR, RemoteCode
 from harness.runner.subprocesses import ChildTask, FreshInterpreter

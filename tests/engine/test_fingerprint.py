@@ -135,7 +135,7 @@ def test_a_tokenizers_digest_is_that_of_its_file():
 
     from transformers import AutoTokenizer
 
-    from harness.engine.loading import TextTokenizer
+    from harness.engine.text_tokenizer import TextTokenizer
     from harness.models.choice import REFERENCE_DIR
 
     tokenizer = AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")

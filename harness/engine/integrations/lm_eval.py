@@ -19,7 +19,8 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from harness.engine.engine import open_engine
 from harness.engine.integrations.decode_log import Asked, DecodeLog, answers
-from harness.engine.loading import TextTokenizer, device_here
+from harness.engine.loading import device_here
+from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import ScenarioError
 from harness.models.choice import REFERENCE_MODELS
 from harness.scenario.plan import Case

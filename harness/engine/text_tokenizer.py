@@ -1,0 +1,72 @@
+"""A transformers tokenizer as workloads and decoders ask it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from harness.engine.chat_templates import Renderer
+from harness.engine.checkpoint_files import TOKENIZER_CONFIG
+from harness.errors import UserError
+
+
+class TextTokenizer:
+    """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
+
+    def __init__(self, tokenizer: Any, template_file: str = TOKENIZER_CONFIG) -> None:
+        """``template_file``: where the chat template is from, for messages."""
+        self._tokenizer = tokenizer
+        self._template_file = template_file
+
+    @cached_property
+    def vocabulary(self) -> dict[str, int]:
+        """Every token with its id."""
+        return dict(self._tokenizer.get_vocab())
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the tokenizer's own JSON form; None for one without (a slow tokenizer)."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        return None if backend is None else hashlib.sha256(backend.to_str().encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """Ids with the model's special tokens."""
+        return list(self._tokenizer(text)["input_ids"])
+
+    def encode_more(self, text: str) -> list[int]:
+        """Ids of text behind other text: no special tokens."""
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    @cached_property
+    def _renderer(self) -> Renderer:
+        try:
+            template = self._tokenizer.get_chat_template()
+        except ValueError as error:
+            raise UserError(f"{self._template_file}: holds no chat template that can be used ({error})") from error
+        return Renderer(template, self._tokenizer.special_tokens_map, self._template_file)
+
+    def encode_chat(self, text: str) -> list[int]:
+        """Ids of one user message in the chat template."""
+        rendered = self.chat_text([{"role": "user", "content": text}], answer=True)
+        return list(self._tokenizer(rendered, add_special_tokens=False)["input_ids"])
+
+    def chat_text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
+        """Messages of ``role`` and ``content`` in the chat template, up to where the answer begins if one is wanted.
+
+        Raises:
+            UserError: there is no template, or it takes too long or too much memory.
+        """
+        return self._renderer.text(messages, answer=answer)
+
+    @property
+    def prefix_id(self) -> int | None:
+        """The token before a text without a context: the one that begins a sequence, else the one that ends it."""
+        begin: int | None = self._tokenizer.bos_token_id
+        end: int | None = self._tokenizer.eos_token_id
+        return end if begin is None else begin
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
