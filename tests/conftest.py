@@ -16,15 +16,6 @@ settings.register_profile("sbd", deadline=None)
 settings.load_profile("sbd")
 
 
-LONGEST = ("test_gallery.py",)
-"""Files with a fixture or a test of a minute, taken first: at the end one worker would wait for the other."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, the others as they are."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _without_this_machines_own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What `sbd calibrate` has left on a developer's machine must not decide a test."""
