@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from harness.cli.output import lines_of
+from harness.cli.progress import TerminalProgress
 from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
 from harness.engine.training.recipe import TrainRecipe, load_recipe
 from harness.errors import MissingExtraError, UserError
@@ -133,12 +134,17 @@ def _by_recipe(recipe: TrainRecipe, out: Path, cpu: bool) -> Path:
     from harness.engine.training.fine_tuning import fine_tune, read_pairs
     from harness.engine.training.trainer import TrainingConfig
 
+    own = set(TrainingConfig.model_fields)
+    config = TrainingConfig(output_dir=out, cpu=cpu, **recipe.model_dump(include=own))
+    if recipe.adapter is not None:
+        from harness.engine.training.adapter_training import train_adapter
+
+        one_by_one = config.model_copy(update={"sampling": "sequential"})
+        return train_adapter(recipe, one_by_one, TerminalProgress(sys.stderr, what="batches"))
     if recipe.dataset is not None:
         pairs = dataset_pairs(recipe.dataset, recipe.examples)
     else:
         pairs = read_pairs(Path(str(recipe.data)))[: recipe.examples]
-    about = {"version", "name", "model", "revision", "data", "dataset", "examples", "sequence_tokens"}
-    config = TrainingConfig(output_dir=out, cpu=cpu, **recipe.model_dump(exclude=about))
     return fine_tune(recipe.model, pairs, config, revision=recipe.revision or "main", longest=recipe.sequence_tokens)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from harness.engine.training.recipe import TrainRecipe, load_recipe
 from harness.errors import ScenarioError, UserError
 from harness.models import shape_from_config
 from tests.helpers import ROOT
+from tests.helpers.command import sbd_process
 
 RECIPE = """\
 version: 1
@@ -222,7 +221,7 @@ def test_a_recipe_runs_from_end_to_end(tmp_path: Path) -> None:
     pairs = [{"prompt": f"{n} and 1 is ", "solution": str(n + 1)} for n in range(40)] + [{"prompt": "2 " * 40, "solution": "3"}]
     file = write(tmp_path)
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    done = sbd("train", "--recipe", str(file), "--out", str(tmp_path / "out"), "--cpu")
+    done = sbd_process("train", "--recipe", str(file), "--out", str(tmp_path / "out"), "--cpu")
     assert done.returncode == 0, done.stderr
     assert "40 of 41 pairs have at most 24 tokens" in done.stdout
     trained = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -240,16 +239,10 @@ parts:
     timed: false
 """)
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "3 and 1 is ", "answer": "4"}\n')
-    run = sbd("run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "run"), "--no-report")
+    run = sbd_process("run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "run"), "--no-report")
     assert run.returncode == 0, run.stderr
     samples = read_run(tmp_path / "run").samples
     assert len(samples) == 3 and all(row.output_tokens for sample in samples for row in sample.rows)
-
-
-def sbd(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user would."""
-    command = [sys.executable, "-m", "harness", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +260,7 @@ def test_mistakes_on_the_command_line_are_explained(arguments: list[str], words:
     """Exit code 2, no traceback."""
     file = write(tmp_path)
     (tmp_path / "source" / "config.json").write_text(json.dumps({"model_type": "qwen3", "vocab_size": 60, **TINY}))
-    done = sbd("train", *(str(file) if one == "RECIPE" else one for one in arguments))
+    done = sbd_process("train", *(str(file) if one == "RECIPE" else one for one in arguments))
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 

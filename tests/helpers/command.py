@@ -1,13 +1,15 @@
-"""The command line called in this process."""
+"""The command line called in this process, or in one of its own."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from harness import cli
+from tests.helpers import ROOT
 
 
 def sbd(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -28,3 +30,9 @@ def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) 
         return outcome
 
     monkeypatch.setattr("harness.cli.run.run", run)
+
+
+def sbd_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, as a user would."""
+    command = [sys.executable, "-m", "harness", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)

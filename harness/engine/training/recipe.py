@@ -11,18 +11,77 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, StrictModel, Text, read_yaml
+from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Share, StrictModel, Text, read_yaml
 from harness.errors import ScenarioError
 from harness.paths import data_dir
-from harness.workloads.spec import DatasetChoice
+from harness.workloads.spec import DatasetChoice, Workload
+
+
+class Distillation(StrictModel):
+    """``workload``      the prompts; ``max_new_tokens`` of it are the most that an answer has
+    ``temperatures``  taken in turns by the batches of a task; 0 is greedy
+    ``batch_size``    prompts that are answered together
+    """
+
+    workload: Workload
+    temperatures: Annotated[tuple[NonNegative, ...], Field(min_length=1)] = (0.0, 0.7)
+    batch_size: Count = 64
+    seed: CountOrZero = 1
+
+
+class AdapterSettings(StrictModel):
+    """A gated adapter (harness.engine.gated_adapter) is trained, and the model itself stays as it is.
+
+    ``mask_token_id``   the token that stands for a mask; the model must never write it. None: the tokenizer's mask token
+    ``rank``, ``alpha``  of the low-rank terms; their scale is alpha / rank
+    ``layers``          names of the adapted linear layers in every block
+    ``block_sizes``     the least and the most slots of a block; each batch draws one of them
+    ``slots``           masked slots of each answer in a batch, in as many blocks as fit; they share its clean half
+    ``partly_masked``   share of blocks whose slots are masked at a random rate; all others are masked whole
+    ``slot_decay``      weight of a slot's loss, to the power of its place in the block
+    """
+
+    mask_token_id: CountOrZero | None = None
+    rank: Count = 32
+    alpha: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 64.0
+    layers: Annotated[tuple[Text, ...], Field(min_length=1)] = (
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
+    )  # fmt: skip
+    block_sizes: tuple[Annotated[int, Field(strict=True, ge=2)], Annotated[int, Field(strict=True, le=64)]] = (2, 16)
+    slots: Count = 128
+    partly_masked: Share = 0.25
+    slot_decay: Share = 1.0
+
+    @field_validator("block_sizes")
+    @classmethod
+    def _in_order(cls, sizes: tuple[int, int]) -> tuple[int, int]:
+        if sizes[0] > sizes[1]:
+            raise ValueError(f"got {list(sizes)}; write the least block size, then the most")
+        return sizes
+
+
+class HeldOut(StrictModel):
+    """What the curve is measured on while the adapter is trained: tokens final per pass of quadratic self-speculation at
+    temperature 0, which checks and drafts in every pass.
+
+    ``workload``    prompts; the model's greedy answers to them are made before training
+    ``block_size``  of the decode
+    ``points``      measurements, evenly spaced on a logarithmic axis of steps, the last at the last step
+    """
+
+    workload: Workload
+    block_size: Annotated[int, Field(strict=True, ge=2)] = 8
+    points: Count = 12
+    seed: CountOrZero = 7
 
 
 class TrainRecipe(StrictModel):
     """The whole file.
 
-    ``model``            a Hugging Face causal LM: hub id (with ``revision``) or folder
-    ``data``, ``dataset``  one of them: a JSONL file of {"prompt": ..., "solution": ...}, or a dataset whose ``answer`` is the
-                         solution, all of it or its first ``examples`` rows
+    ``model``            a Hugging Face causal LM: hub id (with ``revision``), folder, or a name of `sbd model list`
+    ``data``, ``dataset``, ``distill``  one of them: a JSONL file of {"prompt": ..., "solution": ...}; a dataset whose
+                         ``answer`` is the solution, all of it or its first ``examples`` rows; prompts that the model answers
+    ``adapter``          train a gated adapter, with ``held_out`` for its curve; without it all weights are trained
     ``sequence_tokens``  pairs that are longer, end of sequence included, are left out
     ``batch_size``       sequences that a forward pass reads; an optimizer step reads ``accumulate`` times as many
     ``checkpoint_activations``  keep the inputs of the layers only, and compute the rest a second time in the backward pass
@@ -34,6 +93,9 @@ class TrainRecipe(StrictModel):
     revision: Text | None = None
     data: Text | None = None
     dataset: DatasetChoice | None = None
+    distill: Distillation | None = None
+    adapter: AdapterSettings | None = None
+    held_out: HeldOut | None = None
     examples: Count | None = None
     sequence_tokens: Annotated[int, Field(strict=True, ge=2)]
     objective: Literal["sbd", "ntp"] = "sbd"
@@ -66,8 +128,12 @@ class TrainRecipe(StrictModel):
 
     @model_validator(mode="after")
     def _one_source(self) -> TrainRecipe:
-        if (self.data is None) == (self.dataset is None):
-            raise ValueError("exactly one of data, dataset is needed: what is trained on")
+        if sum(source is not None for source in (self.data, self.dataset, self.distill)) != 1:
+            raise ValueError("exactly one of data, dataset, distill is needed: what is trained on")
+        if self.adapter is None and (self.distill is not None or self.held_out is not None):
+            raise ValueError("distill and held_out are for a gated adapter; add adapter: {}, or remove them")
+        if self.adapter is not None and self.distill is None:
+            raise ValueError("adapter is trained on the model's own answers; add distill: {workload: ...}")
         if self.dataset is not None and self.dataset.answer is None:
             raise ValueError("dataset: answer is missing: it is the solution that is learnt")
         return self

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
@@ -87,11 +87,20 @@ class Collator:
         return doubled_batch(examples, self.ids, generator, noisy_from_start=self.config.noisy_from_start)
 
 
+class CountingCollator(Protocol):
+    """Makes a batch of examples. ``batches``: how many have been made, those of the run that is resumed among them."""
+
+    batches: int
+
+    def __call__(self, examples: Sequence[Any]) -> dict[str, Tensor]:
+        """The model's input by name."""
+
+
 @dataclass
 class CountsBatches(TrainerCallback):
     """Tells the collator which batch the first one of this process is: a resumed run skips those of the steps before."""
 
-    collator: Collator
+    collator: CountingCollator
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """An epoch's last step reads what is left of its batches, fewer where ``accumulate`` does not divide them."""
@@ -141,7 +150,10 @@ class SbdTrainer(Trainer):
         return (loss, out) if return_outputs else loss
 
 
-def train(config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.data.Dataset[Example], ids: SpecialIds) -> None:
+def run_trainer(
+    config: TrainingConfig, model: nn.Module, dataset: torch.utils.data.Dataset[Any], collator: CountingCollator,
+    trainer_type: type[Trainer], callbacks: Sequence[TrainerCallback] = (),
+) -> Trainer:  # fmt: skip
     """Train ``model`` in place, with checkpoints under ``config.output_dir``; goes on from the last one there.
 
     Raises:
@@ -158,20 +170,25 @@ def train(config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.d
             include={"learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "seed", "bf16", "save_steps"}
         ),
     )  # fmt: skip
+    trainer = trainer_type(
+        model=model, args=arguments, train_dataset=dataset, data_collator=collator,
+        callbacks=[CountsBatches(collator), *callbacks],
+    )  # fmt: skip
+    # The Trainer would count targets by its own rule and leave it to the loss to divide by them; ours divides by its batch's.
+    trainer.model_accepts_loss_kwargs = False
+    trainer.train(resume_from_checkpoint=any(config.output_dir.glob("checkpoint-*")))
+    return trainer
+
+
+def train(config: TrainingConfig, model: PreTrainedModel, dataset: torch.utils.data.Dataset[Example], ids: SpecialIds) -> None:
+    """Train all weights of ``model`` by equation 14; see run_trainer."""
     if config.checkpoint_activations:
         # The older name goes in transformers 6, the newer one came in 5.x.
         enable: Any = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable()
     if config.compile:
         model.compile(dynamic=True)  # batches differ in width; in place, so that checkpoints stay the module's own
-    collator = Collator(config, ids)
-    trainer = SbdTrainer(
-        model=model, args=arguments, train_dataset=dataset, data_collator=collator, callbacks=[CountsBatches(collator)]
-    )
-    # The Trainer would count targets by its own rule and leave it to the loss to divide by them; ours divides by its batch's.
-    trainer.model_accepts_loss_kwargs = False
-    trainer.train(resume_from_checkpoint=any(config.output_dir.glob("checkpoint-*")))
-    trainer.save_model()
+    run_trainer(config, model, dataset, Collator(config, ids), SbdTrainer).save_model()
     untyped: Any = model.config
     untyped.use_cache = True  # the Trainer switches it off, and generate() would then read every prompt anew
 
@@ -183,13 +200,16 @@ FLOAT32_ATTENTION = "sdpa_float32"
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface: (B, H, Q, D) in, (B, Q, H, D) out, in the dtype of ``query``."""
+    """transformers' attention interface: (B, H, Q, D) in, (B, Q, H, D) out, in the dtype of ``query``. Without a mask: causal,
+    and then transformers has given no keys before the queries.
+    """
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     with torch.autocast(query.device.type, enabled=False):
         out = nn.functional.scaled_dot_product_attention(
-            query.float(), key.float(), value.float(), attn_mask=attention_mask, scale=options.get("scaling")
-        )
+            query.float(), key.float(), value.float(), attn_mask=attention_mask, scale=options.get("scaling"),
+            is_causal=attention_mask is None,
+        )  # fmt: skip
     return out.to(query.dtype).transpose(1, 2).contiguous(), None
 
 

@@ -1,0 +1,151 @@
+"""From a model's answers to the masked blocks that its gated adapter is trained on.
+
+SBD training doubles a sequence (harness.engine.training.noising). A gated adapter leaves the clean half as it is, so that half
+is computed once and without gradient. Blocks see it and themselves alone; so one answer can carry many blocks, in any place and
+overlapping, and only their slots are back-propagated. Axes: B answers, L clean tokens, G blocks of k slots, Q = G k.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from harness.engine.training.distillation import Answer
+from harness.engine.training.noising import IGNORE, SpecialIds
+from harness.engine.training.recipe import AdapterSettings
+
+WINDOW_BATCHES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedBlocks:
+    """``clean`` (B, L), right-padded; ``starts`` (B, G): how many clean tokens a block sees, which is the place of its first
+    slot; ``slots`` (B, G, k) what is fed; ``targets`` (B, G, k), IGNORE where nothing is charged.
+    """
+
+    clean: Tensor
+    starts: Tensor
+    slots: Tensor
+    targets: Tensor
+
+    def to(self, device: torch.device) -> MaskedBlocks:
+        """The same on another device."""
+        return MaskedBlocks(**{one.name: getattr(self, one.name).to(device) for one in fields(self)})
+
+
+def masked_blocks(
+    answers: Sequence[Answer], starts: Sequence[Sequence[int]], block_size: int, ids: SpecialIds, masked: Tensor
+) -> MaskedBlocks:
+    """Blocks of every answer at ``starts``, as many for each; ``masked`` (B, G, k) bool, the others show their token.
+
+    Slots behind an answer that stopped are to say end-of-sequence; behind one that was cut nothing is known.
+    """
+    texts = [[*one.prompt_ids, *one.answer_ids] for one in answers]
+    width = max(map(len, texts))
+    clean = torch.tensor([[*text, *[ids.pad] * (width - len(text))] for text in texts])
+    behind = [[ids.eos if one.stopped else IGNORE] * block_size for one in answers]
+    told = torch.tensor(
+        [
+            [[*text[start : start + block_size], *after][:block_size] for start in own]
+            for text, after, own in zip(texts, behind, starts, strict=True)
+        ]
+    )
+    known = told != IGNORE
+    return MaskedBlocks(
+        clean=clean,
+        starts=torch.tensor(starts),
+        slots=told.masked_fill(masked | ~known, ids.mask),
+        targets=told.masked_fill(~masked | ~known, IGNORE),
+    )
+
+
+def drawn_blocks(answers: Sequence[Answer], settings: AdapterSettings, ids: SpecialIds, rng: random.Random) -> MaskedBlocks:
+    """One block size for the batch; blocks start anywhere in the answers; most are masked whole."""
+    size = rng.randint(*settings.block_sizes)
+    count = max(1, settings.slots // size)
+    starts = [[len(one.prompt_ids) + rng.randrange(max(1, len(one.answer_ids))) for _ in range(count)] for one in answers]
+    rates = [[rng.random() if rng.random() < settings.partly_masked else 1.0 for _ in own] for own in starts]
+    masked = torch.tensor([[[rng.random() < rate for _ in range(size)] for rate in own] for own in rates])
+    return masked_blocks(answers, starts, size, ids, masked)
+
+
+def who_sees(made: MaskedBlocks) -> tuple[Tensor, Tensor]:
+    """Positions (B, Q) of the slots; what each sees, (B, Q, L + Q) bool: the clean tokens before its block, and its block."""
+    (rows, count, size), device = made.slots.shape, made.slots.device
+    positions = (made.starts[:, :, None] + torch.arange(size, device=device)).view(rows, count * size)
+    first = made.starts.repeat_interleave(size, dim=1)
+    of_clean = torch.arange(made.clean.shape[1], device=device) < first[:, :, None]
+    block = torch.arange(count, device=device).repeat_interleave(size)
+    own = (block[:, None] == block).expand(rows, -1, -1)
+    return positions, torch.cat([of_clean, own], dim=2)
+
+
+@dataclass
+class AnswerStream(Dataset[Answer]):
+    """A seeded walk over the answers, to be read in order: each once, then all again in another order. Answers of like length
+    stand together, batch by batch. Answer i depends on (seed, i) alone, so a training that goes on reads what an unbroken one
+    would.
+    """
+
+    answers: Sequence[Answer]
+    batch_size: int
+    batches: int
+    seed: int
+    _window: tuple[int, list[Answer]] = field(default=(-1, []), init=False)
+
+    def __len__(self) -> int:
+        return self.batch_size * self.batches
+
+    def __getitem__(self, index: int) -> Answer:
+        number, place = divmod(index, self.batch_size * WINDOW_BATCHES)
+        if number != self._window[0]:
+            self._window = (number, self._sorted_window(number))
+        return self._window[1][place]
+
+    def _sorted_window(self, number: int) -> list[Answer]:
+        size = self.batch_size * WINDOW_BATCHES
+        answers = sorted((self._at(number * size + i) for i in range(size)), key=lambda one: (*lengths(one), one.prompt))
+        batches = [answers[i : i + self.batch_size] for i in range(0, size, self.batch_size)]
+        random.Random(f"{self.seed}/{number}").shuffle(batches)
+        return [answer for batch in batches for answer in batch]
+
+    def _at(self, place: int) -> Answer:
+        walk, index = divmod(place, len(self.answers))
+        return self.answers[_order(len(self.answers), f"{self.seed}/walk/{walk}")[index]]
+
+
+def lengths(answer: Answer) -> tuple[int, int]:
+    """Tokens of the whole, and of the prompt."""
+    return len(answer.prompt_ids) + len(answer.answer_ids), len(answer.prompt_ids)
+
+
+@lru_cache(maxsize=2)
+def _order(count: int, seed: str) -> list[int]:
+    order = list(range(count))
+    random.Random(seed).shuffle(order)
+    return order
+
+
+@dataclass
+class BlockCollator:
+    """Turns the answers of a batch into masked blocks. What is drawn follows the seed and the number of the batch. ``batches``:
+    how many have been made, those of the run that is resumed among them.
+    """
+
+    settings: AdapterSettings
+    ids: SpecialIds
+    seed: int
+    batches: int = 0
+
+    def __call__(self, answers: Sequence[Answer]) -> dict[str, Tensor]:
+        """The fields of MaskedBlocks."""
+        rng = random.Random(f"{self.seed}/blocks/{self.batches}")
+        self.batches += 1
+        made = drawn_blocks(answers, self.settings, self.ids, rng)
+        return {one.name: getattr(made, one.name) for one in fields(made)}

@@ -1,0 +1,213 @@
+"""A gated adapter trained on a model's own answers: what is masked, what it sees, what is counted, and a run that goes on."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.engine.training.distillation import Answer
+from harness.engine.training.recipe import AdapterSettings
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from harness.decoding.request import DecodeRequest, StopRule
+from harness.decoding.self_speculation import decode_quadratic
+from harness.engine.gated_adapter import adapter_on
+from harness.engine.plain_session import TransformersSession
+from harness.engine.training.adapter_module import TrainedAdapter
+from harness.engine.training.held_out import held_out_figures, passes_of
+from harness.engine.training.masked_blocks import AnswerStream, BlockCollator, drawn_blocks, masked_blocks, who_sees
+from harness.engine.training.noising import IGNORE, SpecialIds
+from tests.helpers.command import sbd_process
+
+IDS = SpecialIds(pad=0, eos=1, mask=5)
+SHAPE: dict[str, Any] = {
+    "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "max_position_embeddings": 128, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def gradients():
+    """Loading a model to decode with switches them off for good; whichever test did so ran before."""
+    with torch.set_grad_enabled(True):
+        yield
+
+
+def answer(prompt: int, length: int, *, stopped: bool = True, name: str = "lists/train/1/0") -> Answer:
+    """An answer of distinct tokens."""
+    ids = [6 + (at * 7) % 30 for at in range(prompt + length)]
+    return Answer(
+        prompt=name, temperature=0.0, prompt_ids=ids[:prompt], stopped=stopped,
+        answer_ids=[*ids[prompt:-1], IDS.eos if stopped else 9],
+    )  # fmt: skip
+
+
+def model(dtype: Any = torch.float64) -> Any:
+    """A tiny Llama of random weights that are large enough to say different things."""
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(**SHAPE, initializer_range=0.6)
+    return transformers.LlamaForCausalLM(config).to(dtype).eval()
+
+
+def trained(settings: AdapterSettings, dtype: Any = torch.float64) -> TrainedAdapter:
+    """The model with an adapter whose terms are not 0."""
+    made = TrainedAdapter(model(dtype), settings, IDS.mask)
+    with torch.no_grad():
+        for up in made.up:
+            up.normal_(std=0.3)
+    return made.to(dtype)
+
+
+def test_blocks_hold_masks_and_targets_by_hand() -> None:
+    """Behind an answer that stopped: end-of-sequence; behind one that was cut: nothing."""
+    told, cut = answer(2, 3), answer(2, 2, stopped=False)
+    masked = torch.tensor([[[True, True, True]], [[False, True, True]]])
+    made = masked_blocks([told, cut], [[4], [3]], 3, IDS, masked)
+    assert made.clean.tolist() == [[*told.prompt_ids, *told.answer_ids], [*cut.prompt_ids, *cut.answer_ids, IDS.pad]]
+    assert made.slots.tolist() == [[[IDS.mask] * 3], [[9, IDS.mask, IDS.mask]]]
+    assert made.targets.tolist() == [[[IDS.eos] * 3], [[IGNORE] * 3]]
+
+
+def test_a_block_sees_the_clean_tokens_before_it_and_itself() -> None:
+    """Pair by pair, from the definition."""
+    made = drawn_blocks([answer(3, 9), answer(5, 12)], AdapterSettings(slots=20, block_sizes=(3, 3)), IDS, random.Random(1))
+    positions, visible = who_sees(made)
+    clean = made.clean.shape[1]
+    for row, starts in enumerate(made.starts.tolist()):
+        for query in range(positions.shape[1]):
+            block = query // 3
+            assert positions[row, query] == starts[block] + query % 3
+            for key in range(clean + positions.shape[1]):
+                expected = key < starts[block] if key < clean else (key - clean) // 3 == block
+                assert visible[row, query, key] == expected
+
+
+def test_the_logits_are_those_of_the_decoders_model_call() -> None:
+    """Blocks over a clean half that is kept give what one call over each prefix and its block gives."""
+    made = drawn_blocks([answer(3, 9), answer(5, 12)], AdapterSettings(slots=12, block_sizes=(4, 4)), IDS, random.Random(2))
+    module = trained(AdapterSettings(mask_token_id=IDS.mask))
+    [held] = module._held
+    together = module.logits(made).detach().view(*made.slots.shape, -1)
+    table = held.get_input_embeddings().weight
+    for row, starts in enumerate(made.starts.tolist()):
+        for block, start in enumerate(starts):
+            slots = made.slots[row, block]
+            embedded = torch.where((slots == IDS.mask)[:, None], module.mask_embedding, table[slots])
+            fed = torch.cat([table[made.clean[row, :start]], embedded])[None]
+            visible = torch.ones(1, 1, start + 4, start + 4, dtype=torch.bool).tril()
+            visible[..., start:, :] = True
+            with adapter_on(held, ((start, start + 4),)):
+                alone = held(inputs_embeds=fed, attention_mask=visible, use_cache=False).logits[0, start:]
+            assert (together[row, block] - alone).abs().max() < 1e-4, "attention is in float32"
+
+
+def test_the_clean_half_has_no_gradient_and_the_model_does_not_change() -> None:
+    """A step moves the adapter alone."""
+    module = trained(AdapterSettings(mask_token_id=IDS.mask), torch.float32)
+    [held] = module._held
+    before = {name: one.clone() for name, one in held.named_parameters() if not name.endswith(("down", "up"))}
+    made = BlockCollator(AdapterSettings(slots=12), IDS, 1)([answer(3, 9), answer(5, 12)])
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    module(**made)["loss"].backward()
+    assert all(one.grad is not None and one.grad.abs().sum() > 0 for one in module.parameters())
+    optimizer.step()
+    now = dict(held.named_parameters())
+    assert all(torch.equal(now[name], one) for name, one in before.items())
+    assert module.charged == (made["targets"] != IGNORE).sum()
+
+
+def test_counted_passes_are_those_of_a_real_decode() -> None:
+    """On greedy answers of a tiny model, the count by one forward is the number of passes that decode_quadratic makes."""
+    settings = AdapterSettings(mask_token_id=IDS.mask)
+    module, size = trained(settings), 4
+    [held] = module._held
+    session, agreed = TransformersSession(held, "sdpa"), 0
+    for start in range(6):
+        prompt = tuple(6 + (start * 5 + at * 3) % 30 for at in range(4))
+        request = DecodeRequest(
+            prompts=(prompt,), max_new_tokens=24, stop=StopRule(), suppressed_ids=(IDS.mask,), temperature=0.0,
+            generator=torch.Generator(), device=torch.device("cpu"),
+        )  # fmt: skip
+        # The mask's own embedding stands where the decoder's model call looks it up.
+        with torch.no_grad():
+            held.get_input_embeddings().weight[IDS.mask] = module.mask_embedding
+        decoder, passes = decode_quadratic(session, request, block_size=size, mask_id=IDS.mask), []
+        while True:
+            try:
+                passes.append(next(decoder))
+            except StopIteration as ended:
+                written = list(ended.value.output_ids[0])
+                break
+        told = Answer(
+            prompt="lists/1", temperature=0.0, prompt_ids=list(prompt), answer_ids=written, stopped=False,
+        )  # fmt: skip
+        figures = held_out_figures(module, [told], size, IDS, bf16=False)
+        assert figures.tokens_per_pass == pytest.approx((len(written) - 1) / (len(passes) - 1))
+        agreed += len(figures.accepted[1:]) and sum(figures.accepted[1:])
+    assert agreed, "some pass accepts a draft"
+
+
+def test_passes_by_hand() -> None:
+    """The first pass has no draft; a pass behind token i writes agreed[i] + 1 tokens, and no more than are left."""
+    assert list(passes_of([9, 2, 0, 0, 0, 1, 5], 7)) == [1, 3, 1, 1]
+    assert list(passes_of([9, 9], 2)) == [1]
+
+
+def test_every_answer_comes_once_a_walk_and_batches_hold_like_lengths() -> None:
+    """The order depends on the seed and the place alone."""
+    answers = [answer(3 + n % 4, 4 + n % 7, name=f"lists/{n}") for n in range(64)]
+    stream = [one.prompt for one in (AnswerStream(answers, 4, 32, 5)[i] for i in range(128))]
+    assert sorted(stream[:64]) == sorted(stream[64:]) == sorted(one.prompt for one in answers)
+    assert stream[:64] != stream[64:]
+    later = AnswerStream(answers, 4, 32, 5)
+    assert [later[i].prompt for i in range(70, 90)] == stream[70:90]
+
+
+def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
+    """`sbd train` on a tiny model: answers, curve and adapter are written; a second call goes on and repeats nothing."""
+    pytest.importorskip("accelerate")
+    from harness.engine.training.reference_model import train_tokenizer
+
+    tokenizer = train_tokenizer(["Write a short list of things to take along", "Answer the question"] * 20, 300)
+    shape = SHAPE | {"vocab_size": len(tokenizer), "eos_token_id": 1, "max_position_embeddings": 512}
+    config = transformers.LlamaConfig(**shape)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    work = {"instructions": {"split": "train", "domains": ["lists", "code"]}, "prompts": 6, "max_new_tokens": 8}
+    recipe = {
+        "version": 1, "name": "tiny", "model": "./model", "distill": {"workload": work, "batch_size": 4},
+        "sequence_tokens": 500,
+        "adapter": {"rank": 2, "slots": 16, "block_sizes": [2, 4]}, "steps": 4, "batch_size": 3, "learning_rate": 0.01,
+        "warmup_steps": 0, "save_steps": 2, "bf16": False,
+        "held_out": {"workload": work | {"instructions": {"split": "test", "domains": ["lists"]}, "prompts": 2}, "points": 2},
+    }  # fmt: skip
+    file = tmp_path / "tiny.yaml"
+    file.write_text(json.dumps(recipe))
+    out = tmp_path / "out"
+    done = sbd_process("train", "--recipe", str(file), "--out", str(out), "--cpu")
+    assert done.returncode == 0, done.stderr
+    lines = (out / "answers.jsonl").read_text()
+    assert len(lines.splitlines()) == 13
+    curve = [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in curve] == [3, 4]
+    assert curve[-1]["masked_tokens"] > curve[0]["masked_tokens"] > 0
+    adapter = (out / "adapter" / "adapter_model.safetensors").read_bytes()
+    # Cut inside a line, as a kill would; then longer.
+    (out / "answers.jsonl").write_text(lines[: len(lines) // 2])
+    file.write_text(json.dumps(recipe | {"steps": 6}))
+    done = sbd_process("train", "--recipe", str(file), "--out", str(out), "--cpu")
+    assert done.returncode == 0, done.stderr
+    assert (out / "answers.jsonl").read_text() == lines
+    assert (out / "adapter" / "adapter_model.safetensors").read_bytes() != adapter
+    assert "4 steps" not in done.stderr
+    # Another way to answer is another file.
+    file.write_text(json.dumps(recipe | {"distill": {"workload": work, "temperatures": [0.5]}}))
+    done = sbd_process("train", "--recipe", str(file), "--out", str(out), "--cpu")
+    assert done.returncode == 2
+    assert "answers.jsonl: was made with another distill" in done.stderr
