@@ -80,7 +80,7 @@ def train_command(
     bf16: Annotated[bool, typer.Option(help="bfloat16 mixed precision")] = True,
     cpu: Annotated[bool, typer.Option(help="train on the CPU even where there is a GPU")] = False,
 ) -> None:
-    """Train (paper, algorithm 1 and eq. 14) on the Hugging Face Trainer; called again, it resumes from its last checkpoint."""
+    """Train (paper, algorithm 1 and eq. 14), or a gated adapter, on the Hugging Face Trainer; called again, it resumes."""
     if sum(one is not None for one in (reference, model, recipe)) != 1:
         raise UserError("give either --reference STAGE, or --model with --data, or --recipe FILE")
     if (plan or hardware) and recipe is None:

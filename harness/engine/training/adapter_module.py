@@ -100,7 +100,7 @@ class TrainedAdapter(nn.Module):
     def clean_half(self, clean: Tensor) -> Sequence[tuple[Tensor, Tensor]]:
         """Keys and values of every layer, (B, KV heads, L, D) each. Right padding is behind all that anybody sees."""
         [model] = self._held
-        cache = DynamicCache()
+        cache: Any = DynamicCache()  # a union of layers, though plain attention makes one kind alone
         # Without the head: behind frozen weights torch would copy them for every row.
         model.get_decoder()(input_ids=clean, past_key_values=cache, use_cache=True)
         return [(layer.keys, layer.values) for layer in cache.layers]

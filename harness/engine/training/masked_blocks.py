@@ -143,9 +143,9 @@ class BlockCollator:
     seed: int
     batches: int = 0
 
-    def __call__(self, answers: Sequence[Answer]) -> dict[str, Tensor]:
+    def __call__(self, examples: Sequence[Answer]) -> dict[str, Tensor]:
         """The fields of MaskedBlocks."""
         rng = random.Random(f"{self.seed}/blocks/{self.batches}")
         self.batches += 1
-        made = drawn_blocks(answers, self.settings, self.ids, rng)
+        made = drawn_blocks(examples, self.settings, self.ids, rng)
         return {one.name: getattr(made, one.name) for one in fields(made)}
