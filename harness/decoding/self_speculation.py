@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
+from harness.decoding.bigram import Bigram
 from harness.decoding.passes import make_pass
 from harness.decoding.request import NOT_CHECKED, DecodeRequest, finished
 from harness.decoding.sampling import PositionNoise, usable
@@ -33,10 +34,11 @@ def decode_linear(
 
 
 def decode_quadratic(
-    session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int
+    session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, bigram: Bigram | None = None
 ) -> Generator[ForwardPass, None, Generation]:
     """One pass an iteration. Yield every pass as it happens; the generator's return value is the whole Generation. The first
-    pass checks a block of masks, so it yields only the next-token head's own token and the first draft.
+    pass checks a block of masks, so it yields only the next-token head's own token and the first draft. ``bigram``: the slots
+    of a draft are drawn one behind the other.
     """
     room, noise = request.max_new_tokens + block_size * (block_size + 1), PositionNoise(request, 2 * block_size)
     rows = [VerifiedRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
@@ -44,14 +46,14 @@ def decode_quadratic(
     yield passes[-1]
     suppressed = request.never_written(mask_id)
     while not all(row.ended for row in rows):
-        passes.append(_pass(session, request, rows, suppressed, mask_id, noise))
+        passes.append(_pass(session, request, rows, suppressed, mask_id, noise, bigram))
         yield passes[-1]
     return finished(request, rows, passes)
 
 
 def _pass(
     session: ModelSession, request: DecodeRequest, rows: list[VerifiedRow], suppressed: Tensor, mask_id: int,
-    noise: PositionNoise,
+    noise: PositionNoise, bigram: Bigram | None,
 ) -> ForwardPass:  # fmt: skip
     """Check every slot of every row and draft behind each of them."""
     active = [not row.ended for row in rows]
@@ -60,7 +62,7 @@ def _pass(
     segment = _segment(drafts, session.context_tokens, size, mask_id, active)
     logits, made = make_pass(session, [segment], [size * (size + 1) * lives for lives in active])
     kept, decided = [], []
-    for row, said in zip(rows, session.read(_sample(usable(logits, suppressed), drafts, noise)), strict=True):
+    for row, said in zip(rows, session.read(_sample(usable(logits, suppressed), drafts, noise, bigram)), strict=True):
         one = NOT_CHECKED if row.ended else row.check(said[:size])
         kept.append(one.final)
         decided.append(one.final - one.agreed + sum(row.masked))
@@ -97,7 +99,7 @@ def who_sees_whom(count: int, size: int) -> Tensor:
     return seen
 
 
-def _sample(logits: Tensor, drafts: Tensor, noise: PositionNoise) -> Tensor:
+def _sample(logits: Tensor, drafts: Tensor, noise: PositionNoise, bigram: Bigram | None) -> Tensor:
     """(B, 2k): the next-token head's draw behind every draft, then the drafts of the group behind the agreed prefix.
 
     Draft and check of a position are drawn with the same noise; how a draft is found decides only how often it is right.
@@ -107,4 +109,7 @@ def _sample(logits: Tensor, drafts: Tensor, noise: PositionNoise) -> Tensor:
     agreed = (drafts[:, 1:] == verdicts[:, :-1]).cumprod(dim=1).sum(dim=1)  # (B,)
     rows = torch.arange(agreed.shape[0], device=agreed.device)
     group = logits[:, size:].reshape(-1, size, size, logits.shape[-1])[rows, agreed]  # (B, k, V)
-    return torch.cat([verdicts, noise.draw(group, agreed)], dim=1)
+    if bigram is None:
+        return torch.cat([verdicts, noise.draw(group, agreed)], dim=1)
+    newest = verdicts.gather(1, agreed[:, None])[:, 0]
+    return torch.cat([verdicts, bigram.drafts(group, newest, lambda scores, slot: noise.draw(scores, agreed + slot))], dim=1)

@@ -2,7 +2,8 @@
 
 adapter_config.json and adapter_model.safetensors are PEFT's. Only its plain LoRA of linear layers is read: a setting that
 changes the arithmetic in another way is refused by name. Base weights stay untouched, so an adapter that was made for altered
-ones (PiSSA, LoftQ) is refused too. mask_embedding.safetensors is ours; PEFT does not open it. No pickle is read.
+ones (PiSSA, LoftQ) is refused too. mask_embedding.safetensors and bigram.safetensors are ours; PEFT does not open them. No
+pickle is read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from harness.engine.gated_adapter import Adapter, LowRank
 from harness.errors import UnknownModelError
-from harness.models.choice import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MASK_EMBEDDING
+from harness.models.choice import ADAPTER_CONFIG, ADAPTER_WEIGHTS, BIGRAM, MASK_EMBEDDING
 from harness.models.config import read_object
 
 OF_MODEL = "base_model.model."
@@ -59,14 +60,26 @@ def read_adapter(folder: Path) -> Adapter:
         factors.setdefault(key[len(OF_MODEL) : -len(ending)], {})[MATRICES[ending]] = tensor
     terms = {module: _term(folder, config, module, found) for module, found in factors.items()}
     _refuse_strays(folder, config, terms)
+    bigram = _bigram(folder / BIGRAM)
     mask_file = folder / MASK_EMBEDDING
     if not mask_file.is_file():
-        return Adapter(terms)
+        return Adapter(terms, bigram=bigram)
     held = _tensors(mask_file)
     mask_id, embedding = held.get("mask_token_id"), held.get("mask_embedding")
     if mask_id is None or embedding is None or mask_id.numel() != 1 or mask_id.is_floating_point() or int(mask_id) < 0:
         raise UnknownModelError(f"{mask_file}: must hold mask_embedding and one mask_token_id; write the adapter again")
-    return Adapter(terms, int(mask_id), embedding)
+    return Adapter(terms, int(mask_id), embedding, bigram)
+
+
+def _bigram(file: Path) -> LowRank | None:
+    """The bigram term that ``file`` holds, None where there is no file."""
+    if not file.is_file():
+        return None
+    held = _tensors(file)
+    down, up = held.get("down"), held.get("up")
+    if down is None or up is None or down.ndim != 2 or up.shape != down.shape[::-1] or not down.is_floating_point():
+        raise UnknownModelError(f"{file}: must hold down (rank, width) and up (width, rank); write the adapter again")
+    return LowRank(down, up.to(down), 1.0)
 
 
 def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
@@ -94,6 +107,9 @@ def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
     if adapter.mask_embedding is not None and adapter.mask_id is not None:
         held = {"mask_embedding": adapter.mask_embedding.contiguous(), "mask_token_id": torch.tensor([adapter.mask_id])}
         save_file(held, folder / MASK_EMBEDDING)
+    if adapter.bigram is not None:
+        up = adapter.bigram.up * adapter.bigram.scale
+        save_file({"down": adapter.bigram.down.contiguous(), "up": up.contiguous()}, folder / BIGRAM)
 
 
 def _refuse_other_arithmetic(file: Path, config: Mapping[str, Any]) -> None:

@@ -35,9 +35,9 @@ from harness.scenario.methods import METHODS
 from harness.scenario.plan import Case
 from harness.scenario.solvers import SOLVERS, knobs_of
 
-FORMS = {"linear": decode_linear, "quadratic": decode_quadratic}
 Decoder = Generator[ForwardPass, None, Generation]
 """Yields every pass in counts, the prompt's first, and returns what was written."""
+FORMS: dict[str, Callable[..., Decoder]] = {"linear": decode_linear, "quadratic": decode_quadratic}
 # Cached in the process: a replayed run does not change.
 _passes_per_block, _recorded_checks = cache(passes_per_block), cache(recorded_checks)
 
@@ -151,7 +151,8 @@ def verified_blocks(asked: Decoding) -> Decoder:
 
 def self_speculation(asked: Decoding) -> Decoder:
     """One-step drafts of the masked head, in either form."""
-    return FORMS[asked.arm["form"]](asked.session, asked.request, **asked.blocks)
+    of_adapter = {"bigram": getattr(asked.model.module, "bigram_of_adapter", None)} if asked.arm["form"] == "quadratic" else {}
+    return FORMS[asked.arm["form"]](asked.session, asked.request, **asked.blocks, **of_adapter)
 
 
 def freedave(asked: Decoding) -> Decoder:

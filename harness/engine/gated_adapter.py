@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from harness.decoding.bigram import Bigram
 from harness.decoding.session import Segment
 from harness.errors import UnknownModelError
 
@@ -32,12 +33,13 @@ class LowRank:
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """``terms`` by the name of the linear layer in the model. ``mask_embedding`` (H,), or None, is read in place of the row of
-    the token ``mask_id``.
+    the token ``mask_id``. ``bigram``, or None, goes from H to H (harness.decoding.bigram).
     """
 
     terms: Mapping[str, LowRank]
     mask_id: int | None = None
     mask_embedding: Tensor | None = None
+    bigram: LowRank | None = None
 
 
 Columns = tuple[tuple[int, int], ...]
@@ -111,7 +113,22 @@ def attach(model: Any, adapter: Adapter) -> None:
             # torch takes another kernel for a weight with a gradient, even where none is computed.
             head.weight = nn.Parameter(gated.weight.detach()[:rows], requires_grad=embeddings.weight.requires_grad)
         model.set_input_embeddings(gated)
+    if adapter.bigram is not None:
+        model.bigram_of_adapter = _bigram(model, adapter.bigram)
     model.gate_of_adapter = gate
+
+
+def _bigram(model: Any, term: LowRank) -> Bigram:
+    """Raises UnknownModelError where the matrices are of another width than the model."""
+    before, head = model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach()
+    rank, width = term.down.shape[0], head.shape[1]
+    if term.down.shape != (rank, width) or term.up.shape != (width, rank):
+        raise UnknownModelError(
+            f"its bigram term has matrices of {tuple(term.down.shape)} and {tuple(term.up.shape)}, but the model is {width} "
+            "wide; give the adapter of this model"
+        )
+    up = (term.up.double() * term.scale).to(head)
+    return Bigram(before=before, head=head, down=term.down.to(head), up=up)
 
 
 def add_low_rank(out: Tensor, input: Tensor, down: Tensor, up: Tensor, start: int, end: int) -> None:

@@ -33,7 +33,7 @@ from harness.paths import home
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
 REFERENCE_DIR = Path(__file__).parents[1] / "engine" / "reference"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-MASK_EMBEDDING = "mask_embedding.safetensors"
+MASK_EMBEDDING, BIGRAM = "mask_embedding.safetensors", "bigram.safetensors"
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 
 

@@ -16,9 +16,10 @@ from harness.decoding.acceptance import EverySlot, SolverAcceptance
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.solvers import entropy_bounded
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
+from tests.helpers.adapters import random_bigram
 from tests.helpers.word_table import PROMPT, TOLERANCE, Table, Undecided, next_word, torch, written_by_ntp
 
-METHODS = ("verified γ=0", "verified γ=0.8", "verified γ=99", "short γ=99", "linear", "quadratic")
+METHODS = ("verified γ=0", "verified γ=0.8", "verified γ=99", "short γ=99", "linear", "quadratic", "quadratic in turn")
 SLIVER = 1e-15
 """Less of a number than rounding leaves over."""
 
@@ -46,7 +47,7 @@ class Script:
         at = self.start + int(first if isinstance(first, int) else first[0])
         over = False
         for slot, row in enumerate(rows):
-            wanted = chosen[slot] if chosen is not None else slot > 0 if of_group else not over
+            wanted = chosen[slot] if chosen is not None else slot > 0 or len(rows) == 1 if of_group else not over
             told = self.every or (wanted and at + slot < self.length)
             words.append(self.word(at + slot, row) if told else 0)
             over = over or slot >= len(drafts) or words[-1] != drafts[slot]
@@ -113,6 +114,9 @@ def run(method, session, request, block_size, mask_id, script):
         decoder = self_speculation.decode_linear(session, request, block_size=block_size, mask_id=mask_id)
     elif method == "quadratic":
         decoder = self_speculation.decode_quadratic(session, request, block_size=block_size, mask_id=mask_id)
+    elif method == "quadratic in turn":
+        bigram = random_bigram(mask_id + 1)
+        decoder = self_speculation.decode_quadratic(session, request, block_size=block_size, mask_id=mask_id, bigram=bigram)
     else:
         acceptance = SolverAcceptance(entropy_bounded, gamma=float(method.rpartition("=")[2]))
         acceptance.choose = watched(acceptance.choose, script)

@@ -12,7 +12,8 @@ pytest.importorskip("transformers")
 
 from harness.decoding.verification import VerifiedRow
 from harness.engine.plain_session import TransformersSession
-from tests.helpers.few_words import MASK_ID, METHODS, SHORT, SURE, decoder, few_words, some_work
+from tests.helpers.adapters import random_bigram
+from tests.helpers.few_words import IN_TURN, MASK_ID, METHODS, SHORT, SURE, decoder, few_words, some_work
 from tests.helpers.prefixes import largest_prefix
 from tests.helpers.tiny_model import drain, reference_logits
 
@@ -37,7 +38,7 @@ class Simulation:
         """(likeliest word, entropy) of every slot of a block of words and masks behind ``text``."""
         known = [False] * len(text) + [True] * len(block)
         logits = reference_logits(self.model, text + block, known, len(block))[:, :MASK_ID]
-        log_p = logits.log_softmax(dim=-1)
+        self.logits, log_p = logits, logits.log_softmax(dim=-1)
         self.sure = log_p.max(dim=-1).values.exp().tolist()
         return logits.argmax(dim=-1).tolist(), (-(log_p.exp() * log_p).sum(dim=-1)).tolist()
 
@@ -102,8 +103,8 @@ class Simulation:
             block = [self.text[-1], *ahead[1:]] if opens and count == fed and not self.over else self.empty()
         return self
 
-    def quadratic(self):
-        """One pass an iteration, the first of which has nothing to check."""
+    def quadratic(self, term=None):
+        """One pass an iteration, the first of which has nothing to check; with a bigram term slot by slot."""
         block, size = self.empty(), self.block_size
         while not self.over:
             held, fed = len(self.text) - 1, len(block) * (size + 1)
@@ -111,14 +112,17 @@ class Simulation:
             self.passes.append(("verify+draft", fed, held, count, count))
             words, _ = self.block(self.text[:-1], [MASK_ID] * size)
             block = [self.text[-1], *words[1:]]
+            for slot in range(1, size * (term is not None)):
+                told = term.head[:MASK_ID] @ term.up @ term.down @ term.before[block[slot - 1]]
+                block[slot] = int((self.logits[slot] + told).argmax())
         return self
 
 
 def simulate(method, model, prompt, work, block_size):
     """The passes of one method."""
     simulation = Simulation(model, prompt, work.stop, work.max_new_tokens, block_size)
-    if method == "quadratic":
-        return simulation.quadratic()
+    if method in ("quadratic", IN_TURN):
+        return simulation.quadratic(random_bigram(MASK_ID + 1) if method == IN_TURN else None)
     simulation.least = SURE if method == SHORT else 0.0
     return simulation.verified(99.0, False) if method == "linear" else simulation.verified(float(method.rpartition("=")[2]))
 

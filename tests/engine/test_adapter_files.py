@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from harness.engine.adapter_files import read_adapter, write_adapter
 from harness.engine.checkpoint_files import read_object
-from harness.engine.gated_adapter import adapter_on, attach
+from harness.engine.gated_adapter import LowRank, adapter_on, attach
 from harness.engine.loading import load_model
 from harness.errors import EXIT_USER_ERROR, UnknownModelError
 from harness.models.choice import REFERENCE_DIR, ReferenceModel, model_name
@@ -79,11 +80,12 @@ def test_peft_reads_an_adapter_with_a_mask_embedding(tmp_path):
 
 def test_what_is_written_is_read(tmp_path):
     """Every matrix, scale and the mask; ranks that differ."""
-    adapter = random_adapter(base_model(), mask_id=4, rank=2)
+    adapter = replace(random_adapter(base_model(), mask_id=4, rank=2), bigram=LowRank(torch.rand(3, 8), torch.rand(8, 3), 2.0))
     wide = random_adapter(base_model(), rank=3).terms
     adapter.terms["model.layers.1.mlp.up_proj"] = wide["model.layers.1.mlp.up_proj"]
     write_adapter(tmp_path, adapter, "org/base")
     found = read_adapter(tmp_path)
+    assert torch.equal(found.bigram.down, adapter.bigram.down) and torch.equal(found.bigram.up, adapter.bigram.up * 2)
     assert found.mask_id == 4 and torch.equal(found.mask_embedding, adapter.mask_embedding)
     assert found.terms.keys() == adapter.terms.keys()
     for name, term in adapter.terms.items():
@@ -148,6 +150,7 @@ def kept(file, keep):
         ("adapter_model.safetensors", lambda file: save_file({"x": torch.zeros(2, 2)}, file), "x is no matrix of plain LoRA"),
         ("mask_embedding.safetensors", lambda file: file.write_bytes(b""), "mask_embedding.safetensors: is no whole"),
         ("mask_embedding.safetensors", lambda file: save_file({"x": torch.zeros(2)}, file), "must hold mask_embedding"),
+        ("bigram.safetensors", lambda file: save_file({"down": torch.zeros(2, 16)}, file), "must hold down"),
     ],
 )  # fmt: skip
 def test_a_broken_folder_is_named(tmp_path, name, break_it, words):

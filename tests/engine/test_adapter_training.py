@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ transformers = pytest.importorskip("transformers")
 
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.self_speculation import decode_quadratic
+from harness.engine.adapter_files import write_adapter
 from harness.engine.gated_adapter import adapter_on
 from harness.engine.plain_session import TransformersSession
 from harness.engine.training.adapter_module import TrainedAdapter
 from harness.engine.training.held_out import held_out_figures, passes_of
 from harness.engine.training.masked_blocks import AnswerStream, BlockCollator, drawn_blocks, masked_blocks, who_sees
 from harness.engine.training.noising import IGNORE, SpecialIds
+from harness.errors import UnknownModelError
 from tests.helpers.command import sbd_process
 
 IDS = SpecialIds(pad=0, eos=1, mask=5)
@@ -61,6 +64,8 @@ def trained(settings: AdapterSettings, dtype: Any = torch.float64) -> TrainedAda
     with torch.no_grad():
         for up in made.up:
             up.normal_(std=0.3)
+        if settings.bigram_rank:
+            made.bigram_up.normal_()
     return made.to(dtype)
 
 
@@ -122,9 +127,10 @@ def test_the_clean_half_has_no_gradient_and_the_model_does_not_change() -> None:
     assert module.charged == (made["targets"] != IGNORE).sum()
 
 
-def test_counted_passes_are_those_of_a_real_decode() -> None:
+@pytest.mark.parametrize("bigram_rank", [0, 3])
+def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int) -> None:
     """On greedy answers of a tiny model, the count by one forward is the number of passes that decode_quadratic makes."""
-    settings = AdapterSettings(mask_token_id=IDS.mask)
+    settings = AdapterSettings(mask_token_id=IDS.mask, bigram_rank=bigram_rank)
     module, size = trained(settings), 4
     [held] = module._held
     session, agreed = TransformersSession(held, "sdpa"), 0
@@ -137,7 +143,7 @@ def test_counted_passes_are_those_of_a_real_decode() -> None:
         # The mask's own embedding stands where the decoder's model call looks it up.
         with torch.no_grad():
             held.get_input_embeddings().weight[IDS.mask] = module.mask_embedding
-        decoder, passes = decode_quadratic(session, request, block_size=size, mask_id=IDS.mask), []
+        decoder, passes = decode_quadratic(session, request, block_size=size, mask_id=IDS.mask, bigram=module.bigram), []
         while True:
             try:
                 passes.append(next(decoder))
@@ -151,6 +157,46 @@ def test_counted_passes_are_those_of_a_real_decode() -> None:
         assert figures.tokens_per_pass == pytest.approx((len(written) - 1) / (len(passes) - 1))
         agreed += len(figures.accepted[1:]) and sum(figures.accepted[1:])
     assert agreed, "some pass accepts a draft"
+
+
+def test_the_loss_by_hand() -> None:
+    """Later slots count less; every second block is told the token before each slot; a cut answer has no target behind it."""
+    settings = AdapterSettings(mask_token_id=IDS.mask, slot_decay=0.5, bigram_rank=3)
+    module, size = trained(settings), 4
+    [held] = module._held
+    told, starts = [answer(3, 5), answer(2, 6, stopped=False)], [[4, 6], [3, 5]]
+    made = masked_blocks(told, starts, size, IDS, torch.ones(2, 2, size, dtype=torch.bool))
+    assert made.in_turn.tolist() == [[True, False]] * 2
+    logits, parts = module.logits(made).detach().view(2, 2, size, -1), []
+    head, before = held.get_output_embeddings().weight, held.get_input_embeddings().weight
+    for row, one in enumerate(told):
+        text = [*one.prompt_ids, *one.answer_ids]
+        for block, start in enumerate(starts[row]):
+            for slot in range(size):
+                place = start + slot
+                if place >= len(text) and not one.stopped:
+                    continue
+                said = logits[row, block, slot]
+                if block == 0 and slot:
+                    said = said + head @ module.bigram_up @ module.bigram_down @ before[[*text, *[IDS.eos] * size][place - 1]]
+                wanted = text[place] if place < len(text) else IDS.eos
+                parts.append((0.5**slot, -said.log_softmax(dim=0)[wanted]))
+    expected = sum(weight * nats for weight, nats in parts) / sum(weight for weight, _ in parts)
+    fed = {one.name: getattr(made, one.name) for one in fields(made)}
+    assert module(**fed)["loss"].item() == pytest.approx(expected.item(), rel=1e-4), "attention is in float32"
+
+
+def test_training_goes_on_from_an_adapter(tmp_path: Path) -> None:
+    """Bigram term and mask embedding with it; one of another rank is refused."""
+    settings = AdapterSettings(mask_token_id=IDS.mask, rank=2, bigram_rank=3)
+    first = trained(settings)
+    write_adapter(tmp_path, first.adapter(), "tiny")
+    made = drawn_blocks([answer(3, 9)], AdapterSettings(slots=12), IDS, random.Random(2))
+    second = TrainedAdapter(model(), settings.model_copy(update={"start": str(tmp_path)}), IDS.mask).double()
+    assert (second.logits(made) - first.logits(made)).abs().max() < 0.1 * first.logits(made).std(), "saved in bfloat16"
+    assert torch.equal(second.bigram_up, first.bigram_up.bfloat16().double())
+    with pytest.raises(UnknownModelError, match=r"its rank is 2, of down_proj.*the recipe says rank 4"):
+        TrainedAdapter(model(), settings.model_copy(update={"start": str(tmp_path), "rank": 4}), IDS.mask)
 
 
 def test_passes_by_hand() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from harness.decoding.bigram import Bigram
 from harness.engine.gated_adapter import Adapter, LowRank
 
 
@@ -44,3 +45,13 @@ def adapted_by_hand(model, adapter, tokens, columns):
         if adapter.mask_embedding is not None:
             hooks.enter_context(model.get_input_embeddings().register_forward_hook(mask))
         yield
+
+
+def random_bigram(words, width=4, rank=2, seed=6):
+    """A term that is large enough to change what is drafted, float64."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    return Bigram(before=drawn(words, width), head=drawn(words, width), down=drawn(rank, width), up=drawn(width, rank))

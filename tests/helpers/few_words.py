@@ -19,14 +19,15 @@ from harness.decoding.solvers import SOLVERS
 from harness.decoding.verification import NextTokenCheck
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.scenario.solvers import SOLVERS as SPECS
+from tests.helpers.adapters import random_bigram
 
 WORDS = 8
 MASK_ID = WORDS
-SHORT = "short γ=99"
+SHORT, IN_TURN = "short γ=99", "quadratic in turn"
 VERIFIED = {f"verified γ={gamma:g}": ("entropy_bounded", {"gamma": gamma}) for gamma in (0.0, 1.5, 99.0)}
 SURE = 0.3
 """Confidence at or below which the short form of verified decoding ends a block."""
-METHODS = (*VERIFIED, "linear", "quadratic", SHORT)
+METHODS = (*VERIFIED, "linear", "quadratic", IN_TURN, SHORT)
 # Every solver at the settings it is usually tried at; of several knobs only the first is varied.
 SETTINGS = {
     name: [{knob: values[min(i, len(values) - 1)] for knob, values in spec.sweep.items()} for i in range(3)]
@@ -92,6 +93,8 @@ def decoder(method: str, session, request: DecodeRequest, block_size: int, mask_
         return decode_linear(session, request, block_size=block_size, mask_id=mask_id)
     if method == "quadratic":
         return decode_quadratic(session, request, block_size=block_size, mask_id=mask_id)
+    if method == IN_TURN:
+        return decode_quadratic(session, request, block_size=block_size, mask_id=mask_id, bigram=random_bigram(mask_id + 1))
     if method == SHORT:
         acceptance, check = SolverAcceptance(SOLVERS["entropy_bounded"], gamma=99.0), NextTokenCheck(mask_id, SURE)
         return decode_verified_blocks(

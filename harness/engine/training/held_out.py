@@ -15,6 +15,7 @@ from statistics import geometric_mean
 import torch
 from torch import Tensor
 
+from harness.decoding.bigram import Bigram
 from harness.engine.training.adapter_module import TrainedAdapter
 from harness.engine.training.distillation import Answer
 from harness.engine.training.masked_blocks import masked_blocks
@@ -79,6 +80,13 @@ def _right(trained: TrainedAdapter, answer: Answer, block_size: int, ids: Specia
     masked = torch.ones(1, len(starts[0]), block_size, dtype=torch.bool)
     made = masked_blocks([answer], starts, block_size, ids, masked).to(trained.mask_embedding.device)
     with torch.autocast(made.clean.device.type, torch.bfloat16, enabled=bf16):
-        said = trained.logits(made).argmax(dim=-1).view_as(made.targets)
+        logits = trained.logits(made).view(*made.targets.shape[1:], -1)
+        bigram = trained.bigram
+        said = logits.argmax(dim=-1) if bigram is None else _in_turn(bigram, logits, made.targets[0, :, 0])
     inside = made.starts[0][:, None] + torch.arange(block_size, device=said.device) < made.clean.shape[1]
-    return (said == made.targets)[0], inside
+    return said == made.targets[0], inside
+
+
+def _in_turn(bigram: Bigram, logits: Tensor, newest: Tensor) -> Tensor:
+    """Drafts (G, k), one slot behind the other, behind tokens that the next-token head has said, (G,)."""
+    return bigram.drafts(logits, newest, lambda scores, slot: scores.argmax(dim=-1))

@@ -26,13 +26,15 @@ WINDOW_BATCHES = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedBlocks:
     """``clean`` (B, L), right-padded; ``starts`` (B, G): how many clean tokens a block sees, which is the place of its first
-    slot; ``slots`` (B, G, k) what is fed; ``targets`` (B, G, k), IGNORE where nothing is charged.
+    slot; ``slots`` (B, G, k) what is fed; ``targets`` (B, G, k), IGNORE where nothing is charged. ``in_turn`` (B, G) bool:
+    each slot of the block is told the one before it.
     """
 
     clean: Tensor
     starts: Tensor
     slots: Tensor
     targets: Tensor
+    in_turn: Tensor
 
     def to(self, device: torch.device) -> MaskedBlocks:
         """The same on another device."""
@@ -62,6 +64,7 @@ def masked_blocks(
         starts=torch.tensor(starts),
         slots=told.masked_fill(masked | ~known, ids.mask),
         targets=told.masked_fill(~masked | ~known, IGNORE),
+        in_turn=masked.all(dim=2) & (torch.arange(len(starts[0])) % 2 == 0),
     )
 
 

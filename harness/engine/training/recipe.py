@@ -33,17 +33,20 @@ class AdapterSettings(StrictModel):
     """A gated adapter (harness.engine.gated_adapter) is trained, and the model itself stays as it is.
 
     ``mask_token_id``   the token that stands for a mask; the model must never write it. None: the tokenizer's mask token
-    ``rank``, ``alpha``  of the low-rank terms; their scale is alpha / rank
+    ``start``           an adapter of the same model to go on from; None: a fresh one
+    ``rank``            of the low-rank terms
     ``layers``          names of the adapted linear layers in every block
     ``block_sizes``     the least and the most slots of a block; each batch draws one of them
     ``slots``           masked slots of each answer in a batch, in as many blocks as fit; they share its clean half
     ``partly_masked``   share of blocks whose slots are masked at a random rate; all others are masked whole
     ``slot_decay``      weight of a slot's loss, to the power of its place in the block
+    ``bigram_rank``     of the term by which quadratic self-speculation draws a slot behind the one before it; 0: none. Half of
+                        the blocks that are masked whole are trained with it
     """
 
     mask_token_id: CountOrZero | None = None
+    start: Text | None = None
     rank: Count = 32
-    alpha: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] = 64.0
     layers: Annotated[tuple[Text, ...], Field(min_length=1)] = (
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
     )  # fmt: skip
@@ -51,6 +54,7 @@ class AdapterSettings(StrictModel):
     slots: Count = 128
     partly_masked: Share = 0.25
     slot_decay: Share = 1.0
+    bigram_rank: CountOrZero = 0
 
     @field_validator("block_sizes")
     @classmethod
