@@ -17,6 +17,7 @@ from harness.decoding.apd import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.drafters import Drafter
 from harness.decoding.freedave import decode_nested_drafts
+from harness.decoding.in_turn import InTurn
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
@@ -151,8 +152,10 @@ def verified_blocks(asked: Decoding) -> Decoder:
 
 def self_speculation(asked: Decoding) -> Decoder:
     """One-step drafts of the masked head, in either form."""
-    of_adapter = {"bigram": getattr(asked.model.module, "bigram_of_adapter", None)} if asked.arm["form"] == "quadratic" else {}
-    return FORMS[asked.arm["form"]](asked.session, asked.request, **asked.blocks, **of_adapter)
+    more: dict[str, InTurn] = {}
+    if asked.arm["form"] == "quadratic":
+        more["in_turn"] = InTurn(getattr(asked.model.module, "bigram_of_adapter", None), asked.arm.get("copies", False))
+    return FORMS[asked.arm["form"]](asked.session, asked.request, **asked.blocks, **more)
 
 
 def freedave(asked: Decoding) -> Decoder:

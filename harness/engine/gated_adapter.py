@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from harness.decoding.bigram import Bigram
+from harness.decoding.in_turn import Bigram
 from harness.decoding.session import Segment
 from harness.errors import UnknownModelError
 
@@ -33,7 +33,7 @@ class LowRank:
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """``terms`` by the name of the linear layer in the model. ``mask_embedding`` (H,), or None, is read in place of the row of
-    the token ``mask_id``. ``bigram``, or None, goes from H to H (harness.decoding.bigram).
+    the token ``mask_id``. ``bigram``, or None, goes from H to H (harness.decoding.in_turn).
     """
 
     terms: Mapping[str, LowRank]
@@ -169,6 +169,9 @@ class GatedLinear(nn.Linear):
         columns = self._gate.columns
         if not columns:
             return out
+        if self.down.requires_grad and columns == ((0, input.shape[1]),):
+            # In training autograd would copy what is changed in place.
+            return out + nn.functional.linear(nn.functional.linear(input, self.down), self.up)
         add = torch.ops.sbd.add_low_rank if torch.compiler.is_compiling() else add_low_rank
         for start, end in columns:
             add(out, input, self.down, self.up, start, end)

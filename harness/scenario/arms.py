@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.config_file import Counts, Numbers, Shares, one_or_several
+from harness.config_file import Counts, Flag, Numbers, Shares, one_or_several
 from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, PassesOfBlock, PlannedPass, number, per_token
 from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, with_choice
 from harness.scenario.solvers import SolverChoice, Younger
@@ -26,6 +26,7 @@ forwards if the arm's are compiled; on a GPU transformers itself compiles those 
 """
 Batchings = Annotated[tuple[Batching, ...], *one_or_several(Batching)]
 Forms = Annotated[tuple[Form, ...], *one_or_several(Form)]
+Flags = Annotated[tuple[bool, ...], *one_or_several(Flag)]
 
 
 class NtpArm(ArmKeys):
@@ -92,15 +93,24 @@ class VerifiedSbdArm(SolverChoice):
 class SelfSpeculationArm(ArmKeys):
     """One-step drafts of the masked head, checked by the next-token head.
 
-    ``form``: linear takes two passes an iteration, quadratic one of block_size x (block_size + 1) query tokens.
+    ``form``: linear takes two passes an iteration, quadratic one of block_size x (block_size + 1) query tokens. ``copies``:
+    slots of a draft are drawn in turn, and favour what followed the last tokens earlier in the row (harness.decoding.in_turn).
+    A bigram term of the model's adapter does so in any case.
     """
 
-    axes = ("form", "block_size", "temperature")
+    axes = ("form", "block_size", "copies", "temperature")
     lossless = True
     method: Literal["self_speculation"]
     form: Forms
     block_size: Counts = (16,)
     temperature: Numbers = (GREEDY,)
+    copies: Annotated[Flags | None, Younger] = None
+
+    @model_validator(mode="after")
+    def _copies_in_one_pass(self) -> SelfSpeculationArm:
+        if self.copies is not None and "linear" in self.form:
+            raise ValueError("copies are for form: quadratic; give the linear form as an arm of its own")
+        return self
 
 
 def _sbd_passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: PassesOfBlock) -> Iterator[PlannedPass]:
@@ -118,6 +128,10 @@ def _sbd_passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: 
 
 def _checked_before(arm: ArmValues, prefix: str) -> str:
     return f"{prefix}{number(arm['least_confidence'])}" if "least_confidence" in arm else ""
+
+
+def _copies(arm: ArmValues, suffix: str) -> str:
+    return suffix if arm.get("copies") else ""
 
 
 def _self_speculation_widest(arm: ArmValues) -> int:
@@ -157,8 +171,8 @@ VERIFIED_SBD = Method(
 )  # fmt: skip
 SELF_SPECULATION = Method(
     name="self_speculation", arm=SelfSpeculationArm, decoder="harness.engine.decoders:self_speculation",
-    arm_id=lambda arm, replay: f"{arm['form']}-k{arm['block_size']}-t{number(arm['temperature'])}",
-    label=lambda arm, replay: f"{arm['form']} self-speculation k={arm['block_size']}",
+    arm_id=lambda arm, replay: f"{arm['form']}-k{arm['block_size']}-t{number(arm['temperature'])}" + _copies(arm, "-copies"),
+    label=lambda arm, replay: f"{arm['form']} self-speculation k={arm['block_size']}" + _copies(arm, " with copies"),
     widest=lambda arm, prompt, new: (_self_speculation_widest(arm),) * 2,
     passes=lambda arm, prompt, new, passes_of: _self_speculation_passes(arm, prompt, new - 1),
 )  # fmt: skip

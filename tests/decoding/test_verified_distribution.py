@@ -13,6 +13,7 @@ import pytest
 
 from harness.decoding import self_speculation, verified_blocks
 from harness.decoding.acceptance import EverySlot, SolverAcceptance
+from harness.decoding.in_turn import InTurn
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.solvers import entropy_bounded
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
@@ -115,8 +116,8 @@ def run(method, session, request, block_size, mask_id, script):
     elif method == "quadratic":
         decoder = self_speculation.decode_quadratic(session, request, block_size=block_size, mask_id=mask_id)
     elif method == "quadratic in turn":
-        bigram = random_bigram(mask_id + 1)
-        decoder = self_speculation.decode_quadratic(session, request, block_size=block_size, mask_id=mask_id, bigram=bigram)
+        in_turn = InTurn(random_bigram(mask_id + 1), copies=True)
+        decoder = self_speculation.decode_quadratic(session, request, block_size=block_size, mask_id=mask_id, in_turn=in_turn)
     else:
         acceptance = SolverAcceptance(entropy_bounded, gamma=float(method.rpartition("=")[2]))
         acceptance.choose = watched(acceptance.choose, script)

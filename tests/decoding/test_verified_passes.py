@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from harness.decoding.verification import VerifiedRow
 from harness.engine.plain_session import TransformersSession
-from tests.helpers.adapters import random_bigram
+from tests.helpers.adapters import copies, random_bigram
 from tests.helpers.few_words import IN_TURN, MASK_ID, METHODS, SHORT, SURE, decoder, few_words, some_work
 from tests.helpers.prefixes import largest_prefix
 from tests.helpers.tiny_model import drain, reference_logits
@@ -114,7 +114,7 @@ class Simulation:
             block = [self.text[-1], *words[1:]]
             for slot in range(1, size * (term is not None)):
                 told = term.head[:MASK_ID] @ term.up @ term.down @ term.before[block[slot - 1]]
-                block[slot] = int((self.logits[slot] + told).argmax())
+                block[slot] = int((self.logits[slot] + told + copies(self.text[:-1] + block[:slot], MASK_ID)).argmax())
         return self
 
 

@@ -16,6 +16,7 @@ from harness.engine.training.recipe import AdapterSettings
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from harness.decoding.in_turn import InTurn
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.self_speculation import decode_quadratic
 from harness.engine.adapter_files import write_adapter
@@ -127,8 +128,8 @@ def test_the_clean_half_has_no_gradient_and_the_model_does_not_change() -> None:
     assert module.charged == (made["targets"] != IGNORE).sum()
 
 
-@pytest.mark.parametrize("bigram_rank", [0, 3])
-def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int) -> None:
+@pytest.mark.parametrize(("bigram_rank", "copies"), [(0, False), (3, False), (3, True)])
+def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int, copies: bool) -> None:
     """On greedy answers of a tiny model, the count by one forward is the number of passes that decode_quadratic makes."""
     settings = AdapterSettings(mask_token_id=IDS.mask, bigram_rank=bigram_rank)
     module, size = trained(settings), 4
@@ -143,7 +144,10 @@ def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int) -> None:
         # The mask's own embedding stands where the decoder's model call looks it up.
         with torch.no_grad():
             held.get_input_embeddings().weight[IDS.mask] = module.mask_embedding
-        decoder, passes = decode_quadratic(session, request, block_size=size, mask_id=IDS.mask, bigram=module.bigram), []
+        decoder, passes = (
+            decode_quadratic(session, request, block_size=size, mask_id=IDS.mask, in_turn=InTurn(module.bigram, copies)),
+            [],
+        )
         while True:
             try:
                 passes.append(next(decoder))
@@ -153,7 +157,7 @@ def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int) -> None:
         told = Answer(
             prompt="lists/1", temperature=0.0, prompt_ids=list(prompt), answer_ids=written, stopped=False,
         )  # fmt: skip
-        figures = held_out_figures(module, [told], size, IDS, bf16=False)
+        figures = held_out_figures(module, [told], size, IDS, bf16=False, copies=copies)
         assert figures.tokens_per_pass == pytest.approx((len(written) - 1) / (len(passes) - 1))
         agreed += len(figures.accepted[1:]) and sum(figures.accepted[1:])
     assert agreed, "some pass accepts a draft"

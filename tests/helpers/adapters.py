@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from harness.decoding.bigram import Bigram
+from harness.decoding.in_turn import Bigram
 from harness.engine.gated_adapter import Adapter, LowRank
 
 
@@ -55,3 +55,14 @@ def random_bigram(words, width=4, rank=2, seed=6):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     return Bigram(before=drawn(words, width), head=drawn(words, width), down=drawn(rank, width), up=drawn(width, rank))
+
+
+def copies(text, words):
+    """(words,) nats of each word behind ``text``: 1, 3 or 5 where the last 1, 2 or 3 words stood before it already."""
+    nats = torch.zeros(words, dtype=torch.float64)
+    for place in range(1, len(text)):
+        alike = 0
+        while alike < min(3, place) and text[place - 1 - alike] == text[-1 - alike]:
+            alike += 1
+        nats[text[place]] = max(float(nats[text[place]]), (0.0, 1.0, 3.0, 5.0)[alike])
+    return nats

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.decoding.acceptance import SolverAcceptance
+from harness.decoding.in_turn import InTurn
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.solvers import SOLVERS
@@ -94,7 +95,9 @@ def decoder(method: str, session, request: DecodeRequest, block_size: int, mask_
     if method == "quadratic":
         return decode_quadratic(session, request, block_size=block_size, mask_id=mask_id)
     if method == IN_TURN:
-        return decode_quadratic(session, request, block_size=block_size, mask_id=mask_id, bigram=random_bigram(mask_id + 1))
+        return decode_quadratic(
+            session, request, block_size=block_size, mask_id=mask_id, in_turn=InTurn(random_bigram(mask_id + 1), copies=True)
+        )
     if method == SHORT:
         acceptance, check = SolverAcceptance(SOLVERS["entropy_bounded"], gamma=99.0), NextTokenCheck(mask_id, SURE)
         return decode_verified_blocks(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from harness.decoding.bigram import Bigram
+from harness.decoding.in_turn import Bigram
 from harness.engine.adapter_files import read_adapter
 from harness.engine.attention_masks import attention_input
 from harness.engine.gated_adapter import Adapter, LowRank, adapter_on, attach
@@ -84,7 +84,7 @@ class TrainedAdapter(nn.Module):
         if (bigram := self.bigram) is not None:
             before = made.targets.roll(1, dims=2).clamp(min=0)
             told = made.in_turn[..., None] & (torch.arange(before.shape[2], device=before.device) > 0)
-            hidden = hidden + (bigram.term(before) * told[..., None]).view_as(hidden)
+            hidden = hidden + (bigram.told(before) * told[..., None]).view_as(hidden)
         # Two dimensions: behind frozen weights torch would copy the head for every row of three.
         each = nn.functional.cross_entropy(
             self.head(hidden.flatten(0, 1)).float(), made.targets.flatten(), ignore_index=IGNORE, reduction="none"

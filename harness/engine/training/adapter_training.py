@@ -123,7 +123,8 @@ class Curve(TrainerCallback):
         if state.global_step not in self._steps or self._recipe.held_out is None:
             return
         self._trained_s += time.monotonic() - self._since
-        figures = held_out_figures(self._trained, self._answers, self._recipe.held_out.block_size, self._ids, self._recipe.bf16)
+        asked = self._recipe.held_out
+        figures = held_out_figures(self._trained, self._answers, asked.block_size, self._ids, self._recipe.bf16, asked.copies)
         point = {
             "step": state.global_step, "masked_tokens": int(self._trained.charged), "trained_s": round(self._trained_s, 1),
             **asdict(figures),

@@ -15,10 +15,10 @@ from statistics import geometric_mean
 import torch
 from torch import Tensor
 
-from harness.decoding.bigram import Bigram
+from harness.decoding.in_turn import InTurn
 from harness.engine.training.adapter_module import TrainedAdapter
 from harness.engine.training.distillation import Answer
-from harness.engine.training.masked_blocks import masked_blocks
+from harness.engine.training.masked_blocks import MaskedBlocks, masked_blocks
 from harness.engine.training.noising import SpecialIds
 
 
@@ -36,7 +36,7 @@ class HeldOutFigures:
 
 @torch.no_grad()
 def held_out_figures(
-    trained: TrainedAdapter, answers: Sequence[Answer], block_size: int, ids: SpecialIds, bf16: bool
+    trained: TrainedAdapter, answers: Sequence[Answer], block_size: int, ids: SpecialIds, bf16: bool, copies: bool = False
 ) -> HeldOutFigures:
     """The figures of greedy ``answers`` of the model itself."""
     tokens: defaultdict[str, int] = defaultdict(int)
@@ -45,7 +45,7 @@ def held_out_figures(
     for answer in answers:
         if len(answer.answer_ids) < 2:
             continue
-        right, charged = _right(trained, answer, block_size, ids, bf16)
+        right, charged = _right(trained, answer, block_size, ids, bf16, copies)
         hits += (right & charged).sum(dim=0).cpu()
         blocks += charged.sum(dim=0).cpu()
         agreed = (right[:, 1:] & charged[:, 1:]).cumprod(dim=1).sum(dim=1).tolist()
@@ -74,19 +74,22 @@ def passes_of(agreed: Sequence[int], tokens: int) -> Iterable[int]:
         at += final
 
 
-def _right(trained: TrainedAdapter, answer: Answer, block_size: int, ids: SpecialIds, bf16: bool) -> tuple[Tensor, Tensor]:
+def _right(
+    trained: TrainedAdapter, answer: Answer, block_size: int, ids: SpecialIds, bf16: bool, copies: bool
+) -> tuple[Tensor, Tensor]:
     """Whether each slot of a block of masks at every token is right, and whether there is such a token: (G, k) each."""
     starts = [[len(answer.prompt_ids) + place for place in range(len(answer.answer_ids))]]
     masked = torch.ones(1, len(starts[0]), block_size, dtype=torch.bool)
     made = masked_blocks([answer], starts, block_size, ids, masked).to(trained.mask_embedding.device)
     with torch.autocast(made.clean.device.type, torch.bfloat16, enabled=bf16):
         logits = trained.logits(made).view(*made.targets.shape[1:], -1)
-        bigram = trained.bigram
-        said = logits.argmax(dim=-1) if bigram is None else _in_turn(bigram, logits, made.targets[0, :, 0])
+        in_turn = InTurn(trained.bigram, copies)
+        said = _in_turn(in_turn, logits, made) if in_turn else logits.argmax(dim=-1)
     inside = made.starts[0][:, None] + torch.arange(block_size, device=said.device) < made.clean.shape[1]
     return said == made.targets[0], inside
 
 
-def _in_turn(bigram: Bigram, logits: Tensor, newest: Tensor) -> Tensor:
-    """Drafts (G, k), one slot behind the other, behind tokens that the next-token head has said, (G,)."""
-    return bigram.drafts(logits, newest, lambda scores, slot: scores.argmax(dim=-1))
+def _in_turn(in_turn: InTurn, logits: Tensor, made: MaskedBlocks) -> Tensor:
+    """Drafts (G, k) behind the token of every slot 0, which the next-token head has said."""
+    texts = torch.nn.functional.pad(made.clean, (0, logits.shape[1])).repeat(logits.shape[0], 1)
+    return in_turn.drafts(logits, texts, made.starts[0], lambda scores, slot: scores.argmax(dim=-1))

@@ -69,12 +69,13 @@ class HeldOut(StrictModel):
     temperature 0, which checks and drafts in every pass.
 
     ``workload``    prompts; the model's greedy answers to them are made before training
-    ``block_size``  of the decode
+    ``block_size``, ``copies``  of the decode (the arm self_speculation in a scenario)
     ``points``      measurements, evenly spaced on a logarithmic axis of steps, the last at the last step
     """
 
     workload: Workload
     block_size: Annotated[int, Field(strict=True, ge=2)] = 8
+    copies: Flag = False
     points: Count = 12
     seed: CountOrZero = 7
 
