@@ -78,8 +78,8 @@ class InTurn:
 
 
 def copied(text: Tensor, end: Tensor, candidates: Tensor) -> Tensor:
-    """(B, m) nats: the most that a place of ``text`` (B, T) gives a candidate which follows it. A place gives the more, the more
-    tokens up to it are those up to ``end`` (B,).
+    """(B, m) nats: the most that a place of ``text`` (B, T) gives a candidate which follows it. A place gives by the number of
+    tokens up to it that are those up to ``end`` (B,).
     """
     places = torch.arange(text.shape[1] - 1, device=text.device)
     alike, same = torch.zeros_like(text[:, 1:]), (places < end[:, None])
