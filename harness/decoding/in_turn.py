@@ -69,7 +69,7 @@ class InTurn:
             score = scores[:, slot - 1]
             if self.bigram is not None:
                 before = text.gather(1, end[:, None])[:, 0].clamp(min=0)  # a slot whose logits name no token is below 0
-                score = score + self.bigram.scores(before, among)
+                score = score + self.bigram.scores(before, among).to(score)
             if self.copies:
                 score = score + copied(text, end, among).to(score)
             whole = torch.full_like(logits[:, slot], -torch.inf).scatter_(1, among, score)
