@@ -1,0 +1,122 @@
+"""Set Block Decoding on a real language model, held against the bars that were set before it was trained.
+
+    python -m benchmarks.real_model RUN [CURVE]
+
+RUN: the directory of a run of scenarios/real_model.yaml. CURVE: the curve.jsonl of the adapter's training, for its tokens.
+
+An SBD arm without loss decodes with the adapter and writes what the model alone writes: verified SBD and both forms of
+self-speculation. A rival decodes without the adapter and without loss, too. Of each kind the figures are those of the arm with
+the highest wall speedup, picked on these very prompts, which flatters both. Figures of passes are of answers of 64 tokens or more.
+
+verified_tokens_per_pass             decode tokens over all passes, a drafting one included; geometric mean over the domains of
+                                     which the adapter saw other prompts
+verified_tokens_per_pass_unseen      the same over the domains of which it saw none
+verified_tokens_per_pass_min_domain  the lowest of a domain, and whose
+verified_wall_speedup, _low          geometric mean over prompts of the decode time per token, NTP's over the arm's; 95 % interval
+                                     over prompts and processes
+verified_request_speedup             with the prompt's pass
+best_rival_wall_speedup              of the rivals
+distinct4_median                     of NTP's own answers: the share of distinct 4-grams
+identical_to_ntp                     share of answers that are NTP's token for token; bfloat16 rounds passes of other widths
+                                     otherwise
+prediction_error_max                 of the ex-ante wall speedup with calibrated ceilings, the worst arm
+trained_tokens                       masked tokens that the adapter was charged for
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import geometric_mean
+
+import pandas
+
+import harness
+from benchmarks.results_file import write_results
+from harness.analysis.comparison import compare
+from harness.analysis.results import ArmResult, Cell
+from harness.record.store import read_run
+from harness.workloads.instructions import TRAINED, UNSEEN
+
+LEAST_TOKENS = 64
+WITH_ADAPTER = ("sbd_verified", "self_speculation")
+RIVALS = ("prompt_lookup", "draft_model", "early_exit", "hierarchical", "universal_draft")
+
+
+def summary_of(cells: tuple[Cell, ...]) -> Cell:
+    """The cell over all domains of the one timed part.
+
+    Raises:
+        SystemExit: the run has none.
+    """
+    found = [cell for cell in cells if cell.is_summary and cell.timed]
+    if len(found) != 1:
+        raise SystemExit(f"{len(found)} timed parts with several domains; give a run of scenarios/real_model.yaml")
+    return found[0]
+
+
+def fastest(cell: Cell, fits: Callable[[ArmResult], bool]) -> ArmResult:
+    """Of the arms that fit, by wall speedup."""
+    return max((arm for arm in cell.arms if fits(arm)), key=lambda arm: arm.wall_speedup.value or 0.0)
+
+
+def tokens_per_pass(samples: pandas.DataFrame, arm: ArmResult) -> dict[str, float]:
+    """Of every domain, from whole answers of LEAST_TOKENS or more."""
+    of_arm = samples[samples.case_id.isin(arm.case_ids) & ~samples.warmup & (samples.output_tokens >= LEAST_TOKENS)]
+    sums = of_arm.groupby("task")[["decode_tokens", "nfe"]].sum()
+    return {str(task): float(tokens / nfe) for task, tokens, nfe in sums.itertuples()}
+
+
+def prediction_error(cell: Cell) -> float | None:
+    """The worst of |predicted ÷ measured - 1| over the arms that have a calibrated prediction of their wall speedup."""
+    errors = [
+        abs(one.wall_speedup / arm.wall_speedup.value - 1)
+        for arm in cell.arms if not arm.is_ntp and arm.wall_speedup.value
+        for one in arm.predictions if one.rung == "calibrated" and one.wall_speedup
+    ]  # fmt: skip
+    return max(errors, default=None)
+
+
+def main() -> None:
+    """Print the table and write the figures."""
+    directory = Path(sys.argv[1])
+    cell = summary_of(compare(read_run(directory)).cells)
+    samples = harness.load_run(directory).samples
+    verified = fastest(cell, lambda arm: arm.method in WITH_ADAPTER)
+    rival = fastest(cell, lambda arm: arm.method in RIVALS)
+    [ntp] = [arm for arm in cell.arms if arm.is_ntp]
+    print("arm | tokens per pass, domains seen | unseen | wall speedup | request | as NTP | distinct-4")
+    for arm in sorted(cell.arms, key=lambda one: -(one.wall_speedup.value or 1.0)):
+        per = tokens_per_pass(samples, arm)
+        seen, unseen = ([per[task] for task in tasks if task in per] for tasks in (TRAINED, UNSEEN))
+        speed, share = arm.wall_speedup, arm.identical_to_ntp.value
+        print(
+            f"{arm.label} | {geometric_mean(seen):.2f} | {geometric_mean(unseen):.2f} | "
+            f"{speed.value or 1:.2f} ({speed.low or 1:.2f}, {speed.high or 1:.2f}) | "
+            f"{arm.figures['request_speedup'].value or 1:.2f} | {'' if share is None else f'{share:.0%}'} | "
+            f"{arm.figures['distinct4_median'].value:.2f}"
+        )
+    per = tokens_per_pass(samples, verified)
+    figures = {
+        "verified_tokens_per_pass": geometric_mean([per[task] for task in TRAINED]),
+        "verified_tokens_per_pass_unseen": geometric_mean([per[task] for task in UNSEEN]),
+        "verified_tokens_per_pass_min_domain": min(per.values()),
+        "verified_wall_speedup": verified.wall_speedup.value,
+        "verified_wall_speedup_low": verified.wall_speedup.low,
+        "verified_request_speedup": verified.figures["request_speedup"].value,
+        "best_rival_wall_speedup": rival.wall_speedup.value,
+        "distinct4_median": ntp.figures["distinct4_median"].value,
+        "identical_to_ntp": verified.identical_to_ntp.value,
+        "prediction_error_max": prediction_error(cell),
+        "processes": verified.wall_speedup.processes,
+    }
+    if len(sys.argv) > 2:
+        figures["trained_tokens"] = json.loads(Path(sys.argv[2]).read_text().splitlines()[-1])["masked_tokens"]
+    print(f"{verified.label}; lowest: {min(per, key=lambda task: per[task])}; rival: {rival.label}")
+    print(write_results("real_model", {name: value for name, value in figures.items() if value is not None}))
+
+
+if __name__ == "__main__":
+    main()

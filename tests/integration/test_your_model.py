@@ -1,0 +1,74 @@
+"""docs/your_model.md as a reader follows it: its files and its commands, in their order, on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import ROOT
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+PAGE = ROOT / "docs" / "your_model.md"
+SMALLER = {
+    "steps: 1000": "steps: 3", "rank: 32": "rank: 2", "bigram_rank: 256": "bigram_rank: 2", "slots: 192": "slots: 16",
+    "block_size: 6": "block_size: 4", "bfloat16": "float32", "processes: 3": "processes: 1",
+    "max_new_tokens: 80": "max_new_tokens: 6, prompts: 6", "max_new_tokens: 96": "max_new_tokens: 12, prompts: 2",
+}  # fmt: skip
+"""What a tiny model on one core takes seconds with."""
+
+
+def files_and_commands(text: str) -> tuple[dict[str, str], list[str]]:
+    """YAML blocks by the name in their first line; indented lines that call sbd."""
+    blocks = re.findall(r"```yaml\n# (\S+)\n(.*?)```", text, re.DOTALL)
+    return dict(blocks), re.findall(r"^    (sbd .*)$", text, re.MULTILINE)
+
+
+def write_model(folder: Path) -> None:
+    """A Llama of random weights with a tokenizer."""
+    from harness.engine.training.reference_model import train_tokenizer
+
+    tokenizer = train_tokenizer(["Name three birds of the coast and say where they nest"] * 20, 300)
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, eos_token_id=tokenizer.eos_token_id,
+        initializer_range=0.6,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def test_the_page_is_followed(tmp_path: Path) -> None:
+    """Each command succeeds, or says with its exit code that one process cannot confirm a speedup."""
+    text = PAGE.read_text(encoding="utf-8")
+    files, commands = files_and_commands(text)
+    assert list(files) == ["adapter.yaml", "scenario.yaml"] and len(commands) == 5
+    write_model(tmp_path / "my-model")
+    for name, count in (("prompts.jsonl", 12), ("unseen.jsonl", 6)):
+        rows = [{"prompt": f"Name {n} birds of {name}"} for n in range(count)]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, content in files.items():
+        for long, short in SMALLER.items():
+            content = content.replace(long, short)
+        (tmp_path / name).write_text(content)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    for command in commands:
+        words = [sys.executable, "-m", "harness", *shlex.split(command)[1:]]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+        allowed = {0, 1, 3, 4} if "verify" in command else {0}
+        assert done.returncode in allowed, f"{command}: {done.stdout[-500:]}{done.stderr[-1500:]}"
+        assert "Traceback" not in done.stderr
+    assert (tmp_path / "adapter-run" / "adapter" / "bigram.safetensors").is_file()
+    report = json.loads((tmp_path / "my-run" / "report.json").read_text())
+    identical = {arm["label"]: arm["identical_to_ntp"]["value"] for arm in report["cells"][0]["arms"] if not arm["is_ntp"]}
+    assert set(identical.values()) == {1.0} and len(identical) == 3
