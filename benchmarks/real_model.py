@@ -6,14 +6,15 @@ RUN: the directory of a run of scenarios/real_model.yaml. CURVE: the curve.jsonl
 
 An SBD arm without loss decodes with the adapter and writes what the model alone writes: verified SBD and both forms of
 self-speculation. A rival decodes without the adapter and without loss, too. Of each kind the figures are those of the arm with
-the highest wall speedup, picked on these very prompts, which flatters both. Figures of passes are of answers of 64 tokens or more.
+the highest wall speedup, picked on these very prompts, which flatters both. Figures of passes are of answers of 64 tokens or
+more.
 
 verified_tokens_per_pass             decode tokens over all passes, a drafting one included; geometric mean over the domains of
                                      which the adapter saw other prompts
 verified_tokens_per_pass_unseen      the same over the domains of which it saw none
 verified_tokens_per_pass_min_domain  the lowest of a domain, and whose
-verified_wall_speedup, _low          geometric mean over prompts of the decode time per token, NTP's over the arm's; 95 % interval
-                                     over prompts and processes
+verified_wall_speedup, _low          geometric mean over prompts of the decode time per token, NTP's over the arm's; 95 %
+                                     interval over prompts and processes
 verified_request_speedup             with the prompt's pass
 best_rival_wall_speedup              of the rivals
 distinct4_median                     of NTP's own answers: the share of distinct 4-grams

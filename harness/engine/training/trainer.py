@@ -164,7 +164,8 @@ def run_trainer(
         output_dir=str(config.output_dir), max_steps=config.steps, per_device_train_batch_size=config.batch_size,
         gradient_accumulation_steps=config.accumulate, lr_scheduler_type=config.schedule,
         lr_scheduler_kwargs=config.schedule_options, data_seed=config.seed, train_sampling_strategy=config.sampling,
-        use_cpu=config.cpu or not torch.cuda.is_available(), save_total_limit=2, logging_steps=config.log_steps, report_to="none",
+        use_cpu=config.cpu or not torch.cuda.is_available(),
+        save_total_limit=2, logging_steps=config.log_steps, report_to="none",
         remove_unused_columns=False, dataloader_pin_memory=False, disable_tqdm=True,
         **config.model_dump(
             include={"learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "seed", "bf16", "save_steps"}
