@@ -74,7 +74,7 @@ class PretendedEngine:
         """That it is none."""
         return {"pretended": True}
 
-    def measure_passes(self, block_sizes: Sequence[int]) -> Sequence[Any]:
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[Any] = ()) -> Sequence[Any]:
         """Nothing."""
         return []
 

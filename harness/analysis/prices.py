@@ -152,7 +152,7 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante
     """Ceilings from measured passes. Ex-ante the later visits and the machine's drift are not known; their spread in published
     runs is used instead.
     """
-    passes = measured_passes(run, case.part, ex_ante=ex_ante)
+    passes = measured_passes(run, case.part, ex_ante=ex_ante, masked="block_size" in case.arm)
     if base is None:
         return "there are no ceilings for measured passes to correct"
     if isinstance(passes, Missing):
@@ -211,10 +211,11 @@ SHARED_ENTRIES = {"start", "engine", "meters"}
 """Entries that a session records of a part before it measures passes."""
 
 
-def measured_passes(run: Run, part: str, *, ex_ante: bool = False) -> list[MeasuredPass] | Missing:
+def measured_passes(run: Run, part: str, *, ex_ante: bool = False, masked: bool = True) -> list[MeasuredPass] | Missing:
     """Every decode pass that was measured before, among and after the part's samples, in all sessions, or why none was.
 
-    ``ex_ante``: only those measured before the first sample of the part.
+    ``ex_ante``: only those measured before the first sample of the part. ``masked``: for an arm that feeds masks. Where checks
+    of drafts were measured apart, because a gated adapter does not act on them, other arms make these and NTP's passes alone.
     """
     events = run.events("measured_passes", part)
     if not events:
@@ -226,6 +227,10 @@ def measured_passes(run: Run, part: str, *, ex_ante: bool = False) -> list[Measu
                 return before
             events = before
         decodes = [(visit, decode) for visit, event in enumerate(events) for decode in event["decodes"]]
+        roles = [set(decode["passes"]["role"]) - {"prefill"} for _, decode in decodes]
+        if any("verify" in of_decode for of_decode in roles):
+            others = {"commit+decide", "verify+draft"} if not masked else {"verify"}
+            decodes = [one for one, of_decode in zip(decodes, roles, strict=True) if not of_decode & others]
         found = [one for number, (visit, decode) in enumerate(decodes) for one in _of_decode(decode, number, visit)]
     except (KeyError, TypeError, ValueError) as error:  # includes pydantic's ValidationError
         return f"the measured passes of this part cannot be read ({type(error).__name__})"

@@ -60,6 +60,18 @@ class NoDrafts(Drafter):
         return [[] for _ in sequences]
 
 
+class OneDraft(Drafter):
+    """Proposes the token 0 always, as often as is wanted: for passes of one width, whatever comes of them."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+
+    def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
+        """Zeros."""
+        yield from ()
+        return [[0] * count for count in wanted]
+
+
 SLACK = 8
 """Tokens that a row may have to read at once after proposals that did not ask for it."""
 

@@ -17,10 +17,13 @@ from typing import Any
 import torch
 
 from harness.decoding.acceptance import ReplayedAcceptance
+from harness.decoding.drafters import OneDraft
 from harness.decoding.next_token import Pair, answer_logprobs, decode_next_token
 from harness.decoding.request import NEVER, DecodeRequest, Fuse, StopRule
+from harness.decoding.self_speculation import decode_quadratic
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
+from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.compiling import compiled_steps, execution_of, fuse_of
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.decoders import Decoding, decoder_of
@@ -38,7 +41,7 @@ from harness.record.trace import ForwardPass, Generation
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.storage import shard
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Part
+from harness.scenario.scenario import Beside, Part
 
 NTP_TOKENS = 17
 PASSES_PER_BLOCK = 2
@@ -138,24 +141,34 @@ class Engine:
                 session.reset(0, 0)
             raise DoesNotFitError(f"out of memory on {self._device}: {str(error).splitlines()[0]}") from error
 
-    def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
-        """Short decodes of one row, NTP and every block size in turn: see harness.engine.engine.
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]] = ()) -> list[Decoded]:
+        """Short decodes of one row, NTP, every block size and what else is asked for in turn: see harness.engine.engine.
 
         Raises:
             DoesNotFitError: the device ran out of memory.
         """
         sizes = [None, *block_sizes] if self._model.mask_id is not None else [None]
+        benches = [
+            *(partial(self._bench, size) for size in sizes),
+            *(partial(self._bench, size, kind) for kind, size in beside),
+        ]
         with self._as_it_fits():
-            rounds = [[self._bench(size) for size in sizes] for _ in range(WARM_ROUNDS + ROUNDS)]
+            rounds = [[bench() for bench in benches] for _ in range(WARM_ROUNDS + ROUNDS)]
         return [decoded for one in rounds[WARM_ROUNDS:] for decoded in one]
 
-    def _bench(self, block_size: int | None) -> Decoded:
-        """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not."""
+    def _bench(self, block_size: int | None, beside: Beside | None = None) -> Decoded:
+        """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not. Or
+        quadratic self-speculation; or the check of drafts, ``block_size`` tokens wide.
+        """
         session, mask_id = MeteredSession(self._measuring, self._clock), self._model.mask_id
         generator = torch.Generator().manual_seed(0)
         prompt = tuple(torch.randint(self.shape.vocab, (MEASURED_CONTEXT,), generator=generator).tolist())
-        max_new_tokens = MEASURED_BLOCKS * block_size if block_size else NTP_TOKENS
+        max_new_tokens = MEASURED_BLOCKS * block_size if block_size and beside is None else NTP_TOKENS
         request = self._request([prompt], max_new_tokens, NEVER, temperature=0.0, seed=0)
+        if block_size is not None and beside == "causal":
+            return self._drained(decode_draft_and_check(session, request, OneDraft(block_size - 1)), session)
+        if block_size is not None and mask_id is not None and beside == "quadratic":
+            return self._drained(decode_quadratic(session, request, block_size=block_size, mask_id=mask_id), session)
         if block_size is None or mask_id is None:
             return self._drained(decode_next_token(session, request), session)
         acceptance = ReplayedAcceptance(lambda rng: PASSES_PER_BLOCK, seed=0)

@@ -18,7 +18,7 @@ from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioEr
 from harness.formatting import each_line
 from harness.models.digests import model_digests
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Part
+from harness.scenario.scenario import Beside, Part
 
 GRACE_S = 20.0
 """How long a rank that failed waits for rank 0 to report it."""
@@ -38,10 +38,10 @@ class SplitEngine:
         ranks = {"processes": self._group.ranks.world, "backend": backend}
         return self._engine.fingerprint(part) | {"tensor_parallel": ranks}
 
-    def measure_passes(self, block_sizes: Sequence[int]) -> list[Decoded]:
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]] = ()) -> list[Decoded]:
         """As the engine's, by all ranks."""
-        order = Order("measure_passes", (tuple(block_sizes),))
-        return self._group.lead(order, lambda: self._engine.measure_passes(block_sizes))
+        order = Order("measure_passes", (tuple(block_sizes), tuple(beside)))
+        return self._group.lead(order, lambda: self._engine.measure_passes(block_sizes, beside))
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
         """As the engine's, by all ranks."""

@@ -12,7 +12,7 @@ from harness.progress import Progress
 from harness.record.trace import Generation
 from harness.runner.identity import identity_of
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Part, Scenario
+from harness.scenario.scenario import Beside, Part, Scenario
 from harness.workloads.loader import Tokenizer
 
 
@@ -45,8 +45,10 @@ class Engine(Protocol):
     def fingerprint(self, part: Part) -> dict[str, Any]:
         """What the model runs on here, for the shapes of ``part``, as plain data for the record."""
 
-    def measure_passes(self, block_sizes: Sequence[int]) -> Sequence[Any]:
-        """Short decodes of NTP and of these block sizes, as Decoded; predictions of other cells start from them."""
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]]) -> Sequence[Any]:
+        """Short decodes of NTP, of these block sizes and of what is measured beside them (Part.measured_beside), as Decoded;
+        predictions of other cells start from them.
+        """
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Any:
         """Decode one batch; returns a Decoded."""

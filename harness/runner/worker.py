@@ -249,7 +249,7 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
     yield Begun(case_id="", what="measuring passes")
     found: dict[str, Any] = work.event("measured_passes", part.name) | {"decodes": []}
     try:
-        for one in engine.measure_passes(part.block_sizes):
+        for one in engine.measure_passes(part.block_sizes, part.measured_beside):
             measured_s += one.prefill_s + one.decode_s
             found["decodes"].append({"passes": pass_columns(one).model_dump(mode="json"), "decode_s": one.decode_s})
     except CaseError as error:

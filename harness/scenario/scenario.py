@@ -50,6 +50,9 @@ NOT_MEASURED = ("claims", "attempts", "deadline_s")
 EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
 
 
+Beside = Literal["causal", "quadratic"]
+
+
 class Part(StrictModel):
     """One model on one device with the arms to be compared on it.
 
@@ -147,6 +150,20 @@ class Part(StrictModel):
     def block_sizes(self) -> tuple[int, ...]:
         """The block sizes of all arms that decode in blocks, in order."""
         return tuple(dict.fromkeys(size for arm in self.arms for size in getattr(arm, "block_size", ())))
+
+    @property
+    def measured_beside(self) -> tuple[tuple[Beside, int], ...]:
+        """Kinds of passes whose cost SBD's do not tell, because a gated adapter makes some passes dearer than others: the check
+        of drafts without it, by tokens, and quadratic self-speculation with it, by block size. None without an adapter.
+        """
+        if getattr(self.model, "adapter", None) is None:
+            return ()
+        found: dict[tuple[Beside, int], None] = {}
+        for arm in self.arms:
+            found |= {("causal", drafts + 1): None for drafts in getattr(arm, "draft_tokens", ())}
+            if "quadratic" in getattr(arm, "form", ()):
+                found |= {("quadratic", size): None for size in getattr(arm, "block_size", ())}
+        return tuple(found)
 
     @property
     def replayed(self) -> bool:

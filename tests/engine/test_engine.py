@@ -142,3 +142,27 @@ def test_free_memory_and_profile_are_those_of_the_gpu_asked_for(monkeypatch: pyt
         assert local_machine.this_machine().free_bytes(cases(device=device)[0].part) == 10 + index
         profile, reason = local_machine.profile_of(device)
         assert profile is None and repr(names[index]) in str(reason)
+
+
+def test_passes_measured_beside() -> None:
+    """Checks of two drafts, three tokens wide, and quadratic self-speculation of blocks of 2, six wide: in every kept round."""
+    opened = engine.open_engine(cases()[0].part)
+    found = opened.measure_passes([4], [("causal", 3), ("quadratic", 2)])
+    kinds = [{(one.role, one.padded_query) for one in decoded.generation.decode_passes} for decoded in found]
+    assert len(kinds) == 4 * engine.ROUNDS
+    for ntp, sbd, causal, quadratic in zip(*(kinds[at::4] for at in range(4)), strict=True):
+        assert ntp == {("decide", 1)} and sbd == {("decide", 4), ("commit+decide", 8)}
+        assert ("verify", 3) in causal and quadratic == {("verify+draft", 6)}
+
+
+def test_what_is_measured_beside_follows_the_adapter() -> None:
+    """Rivals by the tokens that they check, the quadratic form by its block; nothing without an adapter."""
+    part = cases()[0].part
+    arms = [
+        {"method": "ntp"}, {"method": "self_speculation", "form": ["linear", "quadratic"], "block_size": [4, 6]},
+        {"method": "prompt_lookup", "draft_tokens": [4, 10]}, {"method": "early_exit", "exit_layers": 1, "draft_tokens": 4},
+    ]  # fmt: skip
+    asked = type(part).model_validate(part.model_dump(mode="json", exclude_none=True) | {"arms": arms})
+    adapted = asked.model_copy(update={"model": asked.model.model_copy(update={"adapter": "/some/folder"})})
+    assert asked.measured_beside == ()
+    assert adapted.measured_beside == (("quadratic", 4), ("quadratic", 6), ("causal", 5), ("causal", 11))

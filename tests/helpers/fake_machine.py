@@ -69,7 +69,7 @@ class FakeEngine:
         """Enough to tell the part."""
         return {"seen": part.name}
 
-    def measure_passes(self, block_sizes):
+    def measure_passes(self, block_sizes, beside=()):
         """One short decode of NTP."""
         self.measured = [*getattr(self, "measured", []), tuple(block_sizes)]
         return [FakeDecoded(generation(1))]

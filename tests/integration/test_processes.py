@@ -258,12 +258,12 @@ class MeasuringPasses(FakeEngine):
         super().__init__(shape)
         self.left = n
 
-    def measure_passes(self, sizes):
+    def measure_passes(self, sizes, beside):
         """As many times as it lives."""
         self.left -= 1
         if not self.left:
             raise RuntimeError("dies")
-        return super().measure_passes(sizes)
+        return super().measure_passes(sizes, beside)
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,21 @@ def test_recorded_passes_are_read_with_the_loop_shared_out():
     assert "reference" in run.sessions[0]["part"] and isinstance(measured_passes(run, "other"), str)
 
 
+def test_checks_of_drafts_are_for_arms_without_masks():
+    """Measured beside SBD's passes, because an adapter makes those dearer; without them SBD's serve every arm."""
+    sbd, [ntp] = synthetic.columns(synthetic.ARMS[1], blocks=2, rows=1, slowdown=1.0, timed=True), event()["decodes"]
+    check = sbd.model_copy(update={"role": [sbd.role[0], *["verify"] * (len(sbd.role) - 1)]})
+    decodes = [ntp, *({"passes": one.model_dump(), "decode_s": whole_s} for one, whole_s in ((sbd, 5.0), (check, 9.0)))]
+
+    def seconds(decodes, masked):
+        """Of all passes that are used, the NTP decode's 0.5 s among them."""
+        run = synthetic.build().model_copy(update={"sessions": [event() | {"decodes": decodes}]})
+        return sum(one.forward_s + one.after_s for one in measured_passes(run, "reference", masked=masked))
+
+    assert seconds(decodes[:2], masked=True) == seconds(decodes[:2], masked=False) == pytest.approx(5.5)
+    assert seconds(decodes, masked=True) == pytest.approx(5.5) and seconds(decodes, masked=False) == pytest.approx(9.5)
+
+
 @pytest.mark.parametrize(("sessions", "words"), [
     ([], "older than version 3"),
     ([{"event": "measured_passes", "part": "reference", "decodes": [], "reason": "out of memory on cpu"}], "out of memory"),

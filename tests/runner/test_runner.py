@@ -78,7 +78,7 @@ def test_passes_are_measured_among_the_samples(scenario, shape, tmp_path, monkey
         monkeypatch.setattr(worker, "MEASURE_EVERY_S", every_s)
         monkeypatch.setattr(worker, "MEASURE_SHARE", 0.25)
         engine = FakeEngine(shape)
-        monkeypatch.setattr(engine, "measure_passes", lambda block_sizes, decodes=decodes: decodes)
+        monkeypatch.setattr(engine, "measure_passes", lambda block_sizes, beside, decodes=decodes: decodes)
         held = read_run(run(scenario, tmp_path / f"every {every_s}", machine=fake_machine(engine)))
         assert len(held.samples) == 32 and {(s.prefill_s, s.decode_s) for s in held.samples} == {(0.5, 2.0)}
         visits = held.events("measured_passes", "one")
