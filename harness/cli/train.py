@@ -90,6 +90,11 @@ def train_command(
     if recipe is not None:
         _nothing_twice(context)
         chosen = load_recipe(recipe)
+        if plan and chosen.adapter is not None:
+            raise UserError(
+                "--plan prices the training of all weights, and this recipe trains an adapter on masked slots alone; leave --plan "
+                "out: progress tells the time left after some steps"
+            )
         if plan:
             print(render_plan(chosen, hardware))
             return
