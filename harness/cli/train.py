@@ -92,8 +92,8 @@ def train_command(
         chosen = load_recipe(recipe)
         if plan and chosen.adapter is not None:
             raise UserError(
-                "--plan prices the training of all weights, and this recipe trains an adapter on masked slots alone; leave --plan "
-                "out: progress tells the time left after some steps"
+                "--plan prices the training of all weights, and this recipe trains an adapter on masked slots alone; leave "
+                "--plan out: progress tells the time left after some steps"
             )
         if plan:
             print(render_plan(chosen, hardware))

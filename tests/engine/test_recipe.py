@@ -254,6 +254,8 @@ parts:
         (["--recipe", "RECIPE", "--steps", "3"], "--steps beside --recipe"),
         (["--recipe", "RECIPE"], "--out FOLDER is missing"),
         (["--recipe", "RECIPE", "--plan", "--hardware", "h1000"], "h1000"),
+        (["--recipe", "smollm2_135m_adapter", "--plan"], "this recipe trains an adapter"),
+        (["--recipe", "smollm2_135m_adapter_gpu"], "--out FOLDER is missing"),
     ],
 )
 def test_mistakes_on_the_command_line_are_explained(arguments: list[str], words: str, tmp_path: Path) -> None:
