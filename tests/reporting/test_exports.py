@@ -92,6 +92,7 @@ def test_every_format_takes_any_text(found: Judgements) -> None:
 
 
 @given(found=synthetic.judgements)
+@example(found=synthetic.of(synthetic.answer("missed", reason="half of a pair: \ud800")))
 def test_json_is_strict_and_complete(found: Judgements) -> None:
     """A reader that knows no NaN takes it; every text is as it was, a lone surrogate apart."""
 

@@ -16,7 +16,8 @@ from harness.reporting.exports.wording import finite
 
 def json_text(judgements: Judgements) -> str:
     """The versioned JSON form of harness.analysis.judgement, text unchanged."""
-    return escaped_json(json.dumps(to_json(judgements), indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
+    # Before it is escaped: JSON could name a lone surrogate, which no reader can encode.
+    return escaped_json(_whole(json.dumps(to_json(judgements), indent=1, ensure_ascii=False, allow_nan=False))) + "\n"
 
 
 FORMATS: dict[str, Callable[[Judgements], str]] = {
@@ -39,4 +40,8 @@ def export(judgements: Judgements, name: str) -> str:
     Raises:
         KeyError: unknown format.
     """
-    return re.sub("[\ud800-\udfff]", "\ufffd", FORMATS[name](finite(judgements)))
+    return _whole(FORMATS[name](finite(judgements)))
+
+
+def _whole(text: str) -> str:
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
