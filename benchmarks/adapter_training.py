@@ -2,7 +2,7 @@
 
     python -m benchmarks.adapter_training RUN [STEPS]
 
-RUN: a folder of `sbd train` with answers of scenarios/train/smollm2_135m_adapter.yaml. Both ways read the same batches of the real
+RUN: a folder of `sbd train` with answers of scenarios/train/smollm2_135m_adapter.yaml. Both ways read the same batches of the
 model's answers, in turns, forward and backward, without the optimizer's step. The doubled sequence trains all weights.
 
 doubled_masked_tokens_per_s  [x ; x̂], everything back-propagated (harness.engine.training.noising)
