@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from harness.decoding.in_turn import Bigram
 from harness.decoding.session import Segment
+from harness.engine.low_rank import add_low_rank, kernel_loaded, packed, put_row
 from harness.errors import UnknownModelError
 
 
@@ -131,29 +132,6 @@ def _bigram(model: Any, term: LowRank) -> Bigram:
     return Bigram(before=before, head=head, down=term.down.to(head), up=up)
 
 
-def add_low_rank(out: Tensor, input: Tensor, down: Tensor, up: Tensor, start: int, end: int) -> None:
-    """Add B A x to the columns ``start`` to ``end`` of ``out`` (B, Q, out), for x of ``input`` (B, Q, in)."""
-    of_columns = input[:, start:end].to(down.dtype).flatten(0, 1)
-    more = nn.functional.linear(nn.functional.linear(of_columns, down), up)
-    out[:, start:end].add_(more.view(out.shape[0], end - start, -1))
-
-
-def put_row(ids: Tensor, mask_id: int, row: int, start: int, end: int) -> None:
-    """Write ``row`` over the masks in the columns ``start`` to ``end`` of ``ids`` (B, Q)."""
-    of_block = ids[:, start:end]
-    of_block.masked_fill_(of_block == mask_id, row)
-
-
-# To a compiler each is one operation that it cannot look into. It would else fuse the sum with what follows, and in half
-# precision round the tokens beside the adapter in other places than without one.
-_LIBRARY: Any = cast(Any, torch.library.Library)("sbd", "DEF")  # carries no types
-_LIBRARY.define("add_low_rank(Tensor(a!) out, Tensor input, Tensor down, Tensor up, SymInt start, SymInt end) -> ()")
-_LIBRARY.define("put_row(Tensor(a!) ids, SymInt mask_id, SymInt row, SymInt start, SymInt end) -> ()")
-for _work in (add_low_rank, put_row):
-    _LIBRARY.impl(_work.__name__, _work, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"sbd::{_work.__name__}", lambda *arguments: None, lib=_LIBRARY)
-
-
 class GatedLinear(nn.Linear):
     """Takes the place of a linear layer and shares its weights. ``up`` holds the term's scale."""
 
@@ -166,6 +144,7 @@ class GatedLinear(nn.Linear):
         down, up = term.down, term.up.double() * term.scale
         self.down = nn.Parameter(down.to(base.weight.device, dtype), requires_grad=False)
         self.up = nn.Parameter(up.to(base.weight.device, dtype), requires_grad=False)
+        self.packed: tuple[Tensor, Tensor] | None = None
         self._gate = gate
 
     def forward(self, input: Tensor) -> Tensor:
@@ -177,10 +156,23 @@ class GatedLinear(nn.Linear):
         if self.down.requires_grad and columns == ((0, input.shape[1]),):
             # In training autograd would copy what is changed in place.
             return out + nn.functional.linear(nn.functional.linear(input, self.down), self.up)
-        add = torch.ops.sbd.add_low_rank if torch.compiler.is_compiling() else add_low_rank
+        compiling = torch.compiler.is_compiling()
         for start, end in columns:
-            add(out, input, self.down, self.up, start, end)
+            if not compiling:
+                add_low_rank(out, input, self.down, self.up, start, end)
+            elif self.packed is None:
+                torch.ops.sbd.add_low_rank(out, input, self.down, self.up, start, end)
+            else:
+                torch.ops.sbd.add_packed(out, input, *self.packed, start, end)
         return out
+
+
+def pack(model: nn.Module) -> None:
+    """Every low-rank term of ``model`` takes the kernel in compiled forwards, where there is one for it."""
+    for module in model.modules():
+        if isinstance(module, GatedLinear) and module.weight.dtype == torch.bfloat16 and module.packed is None:
+            fits = packed(module.down.detach(), module.up.detach())
+            module.packed = fits if fits is not None and kernel_loaded() else None
 
 
 class GatedEmbedding(nn.Embedding):

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from harness.decoding.session import Segment, upload
 from harness.engine.attention_masks import folded_mask, inside, validity, wanted_logits
 from harness.engine.compiling import compiled
-from harness.engine.gated_adapter import adapted_columns, adapter_on
+from harness.engine.gated_adapter import adapted_columns, adapter_on, pack
 from harness.engine.kv_cache import NAME, Layout
 from harness.scenario.scenario import Execution
 
@@ -78,6 +78,8 @@ class StaticSession:
         self._shared = model.config.num_attention_heads // model.config.num_key_value_heads
         model.set_attn_implementation(NAME)
         self._compiled: Callable[..., Any] | None = compiled(model) if execution == "compiled" else None
+        if self._compiled is not None:
+            pack(model)
         self._leaves_out = leaves_out and self._compiled is None
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []

@@ -14,17 +14,17 @@ TOLERANCE = {"plain-sdpa": 1e-9, "plain-eager": 1e-5, "static": 1e-9, "graphed":
 MASK_ID, VOCAB = 36, 37
 
 
-def tiny_model(architecture: str, attention: str = "sdpa"):
-    """A random model of 3 layers with grouped-query attention, float64."""
+def tiny_model(architecture: str, attention: str = "sdpa", sizes=None):
+    """A random model of 3 layers with grouped-query attention, float64; ``sizes`` replace those of its configuration."""
     torch.manual_seed(7)
     config_class, model_class = {
         "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     }[architecture]
+    of_all = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, **(sizes or {})}
     config = config_class(
-        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, max_position_embeddings=256, attn_implementation=attention,
-        initializer_range=0.3,
+        vocab_size=VOCAB, num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=256,
+        attn_implementation=attention, initializer_range=0.3, **of_all,
     )  # fmt: skip
     return model_class(config).to(torch.float64).eval()
 
