@@ -19,7 +19,7 @@ best_rival_wall_speedup              of the rivals
 distinct4_median                     of NTP's own answers: the share of distinct 4-grams
 identical_to_ntp                     share of answers that are NTP's token for token; bfloat16 rounds passes of other widths
                                      otherwise
-prediction_error_max                 of the ex-ante wall speedup with calibrated ceilings, the worst arm
+prediction_error_max                 of the ex-ante wall speedup, calibrated by a few measured passes, the worst arm
 trained_tokens                       masked tokens that the adapter was charged for
 """
 
@@ -36,6 +36,7 @@ import pandas
 import harness
 from benchmarks.results_file import write_results
 from harness.analysis.comparison import compare
+from harness.analysis.pass_values import EX_ANTE_SHAPE
 from harness.analysis.results import ArmResult, Cell
 from harness.record.store import read_run
 from harness.workloads.instructions import TRAINED, UNSEEN
@@ -70,11 +71,11 @@ def tokens_per_pass(samples: pandas.DataFrame, arm: ArmResult) -> dict[str, floa
 
 
 def prediction_error(cell: Cell) -> float | None:
-    """The worst of |predicted ÷ measured - 1| over the arms that have a calibrated prediction of their wall speedup."""
+    """The worst of |predicted ÷ measured - 1| over the arms that have a shape-calibrated prediction ex-ante."""
     errors = [
         abs(one.wall_speedup.value / arm.wall_speedup.value - 1)
         for arm in cell.arms if not arm.is_ntp and arm.wall_speedup.value
-        for one in arm.predictions if one.rung == "calibrated" and one.wall_speedup.value
+        for one in arm.predictions if one.price == EX_ANTE_SHAPE and one.wall_speedup.value
     ]  # fmt: skip
     return max(errors, default=None)
 

@@ -86,13 +86,15 @@ def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
 
 
 def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
-    """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models. The
-    larger the batch, the fewer decodes a part has to average, and an interval depends on their number.
+    """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models. Those
+    that feed masks have their own: an adapter makes their passes dearer. The larger the batch, the fewer decodes a part has to
+    average, and an interval depends on their number.
     """
     shared: dict[Any, tuple[Ladder, Pricer]] = {}
     found = {}
     for case in run.header.cases:
-        place = (case.part, case.batch_size, case.model, case.dtype, case.device, *sorted(case.draft_models.items()))
+        masked = "block_size" in case.arm
+        place = (case.part, case.batch_size, case.model, case.dtype, case.device, masked, *sorted(case.draft_models.items()))
         if place not in shared:
             rungs = ladder(run, case)
             shared[place] = (rungs, Pricer(case, rungs.ceilings))
