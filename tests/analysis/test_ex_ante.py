@@ -75,6 +75,16 @@ def test_ex_ante_ignores_what_was_measured_later() -> None:
     assert [one.ex_ante for one in expected.values()] == [True, True, False]
 
 
+def test_arms_with_masks_are_priced_by_passes_with_masks() -> None:
+    """Checks of drafts, measured apart where an adapter makes masks dearer, are quick here; NTP comes first in the part and SBD
+    is told by its own passes nevertheless.
+    """
+    slow, quick = visit(2.0, BEFORE), visit(0.5, BEFORE)["decodes"][1]
+    quick["passes"]["role"] = ["prefill", *["verify"] * (len(quick["passes"]["role"]) - 1)]
+    expected, found = (by_price(run_of(one)) for one in (slow, slow | {"decodes": [*slow["decodes"], quick]}))
+    assert found[EX_ANTE_SHAPE].decode_s == expected[EX_ANTE_SHAPE].decode_s
+
+
 def test_every_visit_before_the_first_sample_counts() -> None:
     """A session that was stopped before its first sample measured passes too; a time without a zone is taken as UTC."""
     run = run_of(visit(1.0, "2026-11-20T08:00:00"), visit(1.2, BEFORE), visit(3.0, AMONG))
