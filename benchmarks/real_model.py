@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -58,11 +57,6 @@ def summary_of(cells: tuple[Cell, ...]) -> Cell:
     return found[0]
 
 
-def fastest(cell: Cell, fits: Callable[[ArmResult], bool]) -> ArmResult:
-    """Of the arms that fit, by wall speedup."""
-    return max((arm for arm in cell.arms if fits(arm)), key=lambda arm: arm.wall_speedup.value or 0.0)
-
-
 def tokens_per_pass(samples: pandas.DataFrame, arm: ArmResult) -> dict[str, float]:
     """Of every domain, from whole answers of LEAST_TOKENS or more."""
     of_arm = samples[samples.case_id.isin(arm.case_ids) & ~samples.warmup & (samples.output_tokens >= LEAST_TOKENS)]
@@ -86,7 +80,7 @@ def main() -> None:
     cell = summary_of(compare(read_run(directory)).cells)
     samples = harness.load_run(directory).samples
     [verified] = [arm for arm in cell.arms if arm.label == f"quadratic self-speculation k={BLOCK_SIZE} with copies"]
-    rival = fastest(cell, lambda arm: arm.method in RIVALS)
+    rival = max((arm for arm in cell.arms if arm.method in RIVALS), key=lambda arm: arm.wall_speedup.value or 0.0)
     [ntp] = [arm for arm in cell.arms if arm.is_ntp]
     print("arm | tokens per pass, domains seen | unseen | wall speedup | request | as NTP | distinct-4")
     for arm in sorted(cell.arms, key=lambda one: -(one.wall_speedup.value or 1.0)):

@@ -23,7 +23,7 @@ from harness.analysis.health import Voids, arm_values, together, without_void_ti
 from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.parallel import parallel_map
 from harness.analysis.pass_widths import curves, pass_widths
-from harness.analysis.prices import Ladder, ladder, read_calibration
+from harness.analysis.prices import Ladder, feeds_masks, ladder, read_calibration
 from harness.analysis.pricing import Pricer
 from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Comparison, Highlight, to_json
 from harness.analysis.sample_totals import Tally, charged, tally
@@ -93,8 +93,8 @@ def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
     shared: dict[Any, tuple[Ladder, Pricer]] = {}
     found = {}
     for case in run.header.cases:
-        masked = "block_size" in case.arm
-        place = (case.part, case.batch_size, case.model, case.dtype, case.device, masked, *sorted(case.draft_models.items()))
+        drafts = sorted(case.draft_models.items())
+        place = (case.part, case.batch_size, case.model, case.dtype, case.device, feeds_masks(case), *drafts)
         if place not in shared:
             rungs = ladder(run, case)
             shared[place] = (rungs, Pricer(case, rungs.ceilings))

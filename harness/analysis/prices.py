@@ -107,6 +107,11 @@ class Ladder:
         )
 
 
+def feeds_masks(case: CaseHeader) -> bool:
+    """Whether an adapter acts on the passes of the case's arm: see measured_passes."""
+    return "block_size" in case.arm
+
+
 def ladder(run: Run, case: CaseHeader) -> Ladder:
     """Every price that the run offers for ``case``; the top rung builds on the best lower one."""
     calibration, profile = read_calibration(run.header, case), read_profile(run.header, case)
@@ -152,7 +157,7 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante
     """Ceilings from measured passes. Ex-ante the later visits and the machine's drift are not known; their spread in published
     runs is used instead.
     """
-    passes = measured_passes(run, case.part, ex_ante=ex_ante, masked="block_size" in case.arm)
+    passes = measured_passes(run, case.part, ex_ante=ex_ante, masked=feeds_masks(case))
     if base is None:
         return "there are no ceilings for measured passes to correct"
     if isinstance(passes, Missing):
