@@ -1,8 +1,8 @@
 """Set Block Decoding on a real language model, held against the bars that were set before it was trained.
 
-    python -m benchmarks.real_model RUN [CURVE]
+    python -m benchmarks.real_model RUN
 
-RUN: the directory of a run of scenarios/real_model.yaml. CURVE: the curve.jsonl of the adapter's training, for its tokens.
+RUN: the directory of a run of scenarios/real_model.yaml.
 
 The SBD arm is quadratic self-speculation with copies at the block size of the curve in the adapter's card, which was chosen
 before any clock was read. A rival decodes without the adapter and without loss, too. The best one is picked by its wall speedup
@@ -16,11 +16,15 @@ verified_wall_speedup, _low          geometric mean over prompts of the decode t
                                      interval over prompts and processes
 verified_request_speedup             with the prompt's pass
 best_rival_wall_speedup              of the rivals
+verified_wall_speedup_varied, _repetitive  over the prompts whose NTP answer has at least REPETITIVE distinct 4-grams, and
+                                     the others: repetition flatters whatever looks for it
+rival_wall_speedup_varied            of the best rival
+sampled_wall_speedup                 at temperature 0.7, against NTP at 0.7; sampled_tokens_per_pass over the domains seen
 distinct4_median                     of NTP's own answers: the share of distinct 4-grams
 identical_to_ntp                     share of answers that are NTP's token for token; bfloat16 rounds passes of other widths
                                      otherwise
 prediction_error_max                 of the ex-ante wall speedup, calibrated by a few measured passes, the worst arm
-trained_tokens                       masked tokens that the adapter was charged for
+trained_tokens                       masked tokens that the adapter was charged for, by the curve beside it
 """
 
 from __future__ import annotations
@@ -37,24 +41,44 @@ from benchmarks.results_file import write_results
 from harness.analysis.comparison import compare
 from harness.analysis.pass_values import EX_ANTE_SHAPE
 from harness.analysis.results import ArmResult, Cell
+from harness.analysis.sample_totals import distinct_share
+from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.workloads.instructions import TRAINED, UNSEEN
 
 LEAST_TOKENS = 64
+REPETITIVE = 0.85
+CURVE = Path("scenarios/adapters/smollm2_135m/curve.jsonl")
 BLOCK_SIZE = 6
 RIVALS = ("prompt_lookup", "draft_model", "early_exit", "hierarchical", "universal_draft")
 
 
-def summary_of(cells: tuple[Cell, ...]) -> Cell:
-    """The cell over all domains of the one timed part.
+def summary_of(cells: tuple[Cell, ...], part: str) -> Cell:
+    """The cell of ``part`` over all domains.
 
     Raises:
         SystemExit: the run has none.
     """
-    found = [cell for cell in cells if cell.is_summary and cell.timed]
-    if len(found) != 1:
-        raise SystemExit(f"{len(found)} timed parts with several domains; give a run of scenarios/real_model.yaml")
-    return found[0]
+    for cell in cells:
+        if cell.is_summary and cell.part == part:
+            return cell
+    raise SystemExit(f"the run has no part {part}; give a run of scenarios/real_model.yaml")
+
+
+def s_per_token(samples: pandas.DataFrame, arm: ArmResult) -> pandas.Series:
+    """Median over processes of the decode seconds per token, by domain and prompt."""
+    own = samples[samples.case_id.isin(arm.case_ids) & ~samples.warmup & ~samples.void.astype(bool)]
+    return (own.decode_s / own.decode_tokens).groupby([own.task, own.group]).median()
+
+
+def varied_prompts(run: Run, ntp: ArmResult) -> set[tuple[str, int]]:
+    """The (domain, prompt) whose NTP answer has at least REPETITIVE distinct 4-grams."""
+    task_of = {case.case_id: case.task for case in run.header.cases if case.case_id in ntp.case_ids}
+    return {
+        (str(task_of[sample.case_id]), sample.group)
+        for sample in run.samples
+        if sample.case_id in task_of and distinct_share(sample.rows[0].output_ids) >= REPETITIVE
+    }
 
 
 def tokens_per_pass(samples: pandas.DataFrame, arm: ArmResult) -> dict[str, float]:
@@ -76,9 +100,9 @@ def prediction_error(cell: Cell) -> float | None:
 
 def main() -> None:
     """Print the table and write the figures."""
-    directory = Path(sys.argv[1])
-    cell = summary_of(compare(read_run(directory)).cells)
-    samples = harness.load_run(directory).samples
+    run, samples = read_run(Path(sys.argv[1])), harness.load_run(sys.argv[1]).samples
+    cells = compare(run).cells
+    cell = summary_of(cells, "time")
     [verified] = [arm for arm in cell.arms if arm.label == f"quadratic self-speculation k={BLOCK_SIZE} with copies"]
     rival = max((arm for arm in cell.arms if arm.method in RIVALS), key=lambda arm: arm.wall_speedup.value or 0.0)
     [ntp] = [arm for arm in cell.arms if arm.is_ntp]
@@ -94,6 +118,14 @@ def main() -> None:
             f"{arm.figures['distinct4_median'].value:.2f}"
         )
     per = tokens_per_pass(samples, verified)
+    varied, base = varied_prompts(run, ntp), s_per_token(samples, ntp)
+
+    def speed_of(arm: ArmResult, among_varied: bool) -> float:
+        ratios = base / s_per_token(samples, arm)
+        return geometric_mean([ratio for prompt, ratio in ratios.items() if (prompt in varied) == among_varied])
+
+    sampled = next(arm for arm in summary_of(cells, "sampled").arms if arm.method == "self_speculation")
+    drawn = tokens_per_pass(samples, sampled)
     figures = {
         "verified_tokens_per_pass": geometric_mean([per[task] for task in TRAINED]),
         "verified_tokens_per_pass_unseen": geometric_mean([per[task] for task in UNSEEN]),
@@ -102,13 +134,18 @@ def main() -> None:
         "verified_wall_speedup_low": verified.wall_speedup.low,
         "verified_request_speedup": verified.figures["request_speedup"].value,
         "best_rival_wall_speedup": rival.wall_speedup.value,
+        "verified_wall_speedup_varied": speed_of(verified, True),
+        "verified_wall_speedup_repetitive": speed_of(verified, False),
+        "rival_wall_speedup_varied": speed_of(rival, True),
+        "varied_prompts": len(varied),
+        "sampled_wall_speedup": sampled.wall_speedup.value,
+        "sampled_tokens_per_pass": geometric_mean([drawn[task] for task in TRAINED if task in drawn]),
         "distinct4_median": ntp.figures["distinct4_median"].value,
         "identical_to_ntp": verified.identical_to_ntp.value,
         "prediction_error_max": prediction_error(cell),
         "processes": verified.wall_speedup.processes,
+        "trained_tokens": json.loads(CURVE.read_text(encoding="utf-8").splitlines()[-1])["all_masked_tokens"],
     }
-    if len(sys.argv) > 2:
-        figures["trained_tokens"] = json.loads(Path(sys.argv[2]).read_text().splitlines()[-1])["masked_tokens"]
     print(f"{verified.label}; lowest: {min(per, key=lambda task: per[task])}; rival: {rival.label}")
     print(write_results("real_model", {name: value for name, value in figures.items() if value is not None}))
 

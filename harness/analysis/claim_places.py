@@ -6,8 +6,11 @@ A claim that names no arm is about the highlighted arm of every part and batch s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import ValidationError
 
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.record.schema import RunHeader
@@ -87,18 +90,31 @@ def has_contender(place: Cell | Highlight, header: RunHeader) -> bool:
 def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedCell | CellNotFound]:
     if where.best:
         return [_best(cell, comparison)]
-    if where.arm is not None:
-        found = [arm for arm in cell.arms if arm.label == where.arm]
-    else:
-        found = [
-            arm for arm in cell.arms
-            if arm.block_size is not None and where.block_size in (None, arm.block_size) and where.gamma in (None, arm.gamma)
-        ]  # fmt: skip
-    if found:
+    if found := _named(cell, where):
         return [ClaimedCell(cell=cell, arm=arm) for arm in found]
     known = ", ".join(arm.label for arm in cell.arms) or "none"
     reason = f"no arm there with {_asked(where)} has samples; those that have: {known}"
     return [CellNotFound(names=_names(cell) | ({"arm": where.arm} if where.arm else {}), reason=reason)]
+
+
+def _named(cell: Cell, where: Where) -> list[ArmResult]:
+    """The arms that ``where`` names by their label, or by block size and gamma."""
+    if where.arm is not None:
+        return [arm for arm in cell.arms if arm.label == where.arm]
+    return [
+        arm for arm in cell.arms
+        if arm.block_size is not None and where.block_size in (None, arm.block_size) and where.gamma in (None, arm.gamma)
+    ]  # fmt: skip
+
+
+def asked_arm(cell: Cell, header: RunHeader) -> ArmResult | None:
+    """The arm of ``cell`` that the claims of the run's scenario name first; None where they name none, or cannot be read."""
+    for written in header.scenario.get("claims") or []:
+        with suppress(ValidationError):
+            where = Claim.model_validate(written).where
+            if not where.best and _meant(cell, where, header):
+                return next(iter(_named(cell, where)), None)
+    return None
 
 
 def _best(cell: Cell, comparison: Comparison) -> ClaimedCell | CellNotFound:

@@ -19,6 +19,7 @@ from harness.analysis import accuracy as on_accuracy
 from harness.analysis.arm_figures import Arm, ArmBesideNtp, CellContext
 from harness.analysis.arm_results import accuracy_difference, arm_result, simultaneous
 from harness.analysis.baseline import baseline_check, ceiling_check
+from harness.analysis.claim_places import asked_arm
 from harness.analysis.health import Voids, arm_values, together, without_void_times
 from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.parallel import parallel_map
@@ -31,7 +32,7 @@ from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
 from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
-from harness.record.schema import CaseHeader, Run, Sample
+from harness.record.schema import CaseHeader, Run, RunHeader, Sample
 from harness.scenario.scenario import Part
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
@@ -70,6 +71,7 @@ def compare(run: Run) -> Comparison:
         run_id=run.header.run_id,
         cells=tuple(_told(cell, voids, run) for cells, _ in found for cell in cells),
         highlights=tuple(highlight for _, highlight in found),
+        answers=tuple(_answer(cells[0], highlight, run.header) for cells, highlight in found),
         outcomes=tuple(outcome.model_dump() for outcome in run.outcomes),
         health=health,
         integrity=integrity,
@@ -153,6 +155,15 @@ def _highlight(summary: Cell, arms: Sequence[ArmBesideNtp]) -> Highlight:
     results = zip(summary.arms, arms, strict=True)
     bounds = {result.label: accuracy_difference(arm, confidence) for result, arm in results if not result.is_ntp}
     return on_accuracy.highlight(summary.part, summary.batch_size, summary.arms, bounds=bounds)
+
+
+def _answer(summary: Cell, picked: Highlight, header: RunHeader) -> Highlight:
+    """The arm that the scenario's claims name, else the picked one."""
+    asked = asked_arm(summary, header)
+    if asked is None or asked.is_ntp:
+        return picked
+    ntp = [arm for arm in summary.arms if arm.is_ntp]
+    return replace(on_accuracy.highlight(summary.part, summary.batch_size, [*ntp, asked]), asked=True)
 
 
 def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight) -> Cell:

@@ -14,7 +14,7 @@ from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale
 from harness.record.identity import Mix
 
-COMPARISON_VERSION = 5
+COMPARISON_VERSION = 6
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -214,7 +214,7 @@ class Highlight:
 
     ``basis``: *shown* where the one-sided lower bound of the accuracy difference is above ``-margin``, at a simultaneous 95 %
     level over ``picked_from`` contenders. *observed*: only the observed difference is within it. *none*: no arm is. *replayed*
-    or *ungraded*: no accuracy exists.
+    or *ungraded*: no accuracy exists. ``asked``: the scenario's claims name this arm, so it was picked before the first sample.
     """
 
     part: str
@@ -226,15 +226,20 @@ class Highlight:
     pairs_needed: int
     reason: str | None = None
     picked_from: int = 1
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Everything that is derived from one run. ``mixes``: parts whose processes were not measured with the same."""
+    """Everything that is derived from one run. ``mixes``: parts whose processes were not measured with the same.
+
+    ``answers``: the highlight of every part and batch size, or the arm that the scenario's claims name there.
+    """
 
     run_id: str
     cells: tuple[Cell, ...]
     highlights: tuple[Highlight, ...]
+    answers: tuple[Highlight, ...]
     outcomes: tuple[dict[str, str], ...]
     health: tuple[PartHealth, ...] = ()
     integrity: Integrity = field(default_factory=Integrity)

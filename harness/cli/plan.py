@@ -20,7 +20,7 @@ from harness.models.choice import model_name
 from harness.paths import cache_dir
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_of
 from harness.roofline.storage import shard
-from harness.runner.estimates import estimate_memory, estimate_time
+from harness.runner.estimates import estimate_memory, estimate_time, process_bytes
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
 from harness.scenario.scenario import EXECUTIONS, Part, Scenario
@@ -77,7 +77,8 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
         "dtype": case.part.dtype, "batch_size": case.batch_size, "prompts": case.workload.prompt_count,
         "max_new_tokens": case.workload.max_new_tokens, "processes": case.part.processes, "samples": case.sample_count,
         "replayed": case.replay.to_dict() if case.replay else None,
-        "memory": memory and {name: getattr(memory, name) for name in parts}, "memory_reason": memory_reason,
+        "memory": memory and {name: getattr(memory, name) for name in parts} | {"process_bytes": process_bytes(case, memory)},
+        "memory_reason": memory_reason,
         "time": time and asdict(time), "time_reason": time_reason,
     }  # fmt: skip
 
@@ -87,7 +88,8 @@ def render(described: dict[str, Any]) -> str:
     heads, right = ("case", "model", "device", "samples", "memory", "time"), ("samples", "memory", "time")
     rows = []
     for case in described["cases"]:
-        memory = f"{case['memory']['total_bytes'] / 1e9:.2f} GB" if case["memory"] else "?"
+        needed = case["memory"] and (case["memory"]["process_bytes"] or case["memory"]["total_bytes"])
+        memory = f"{needed / 1e9:.2f} GB" if needed else "?"
         place = f"{case['device']} {case['dtype']}"
         rows.append([case["case_id"], case["model"], place, str(case["samples"]), memory, _time(case["time"])])
     lines = [grid(heads, rows, right=right, folds=("case",)), ""]
@@ -96,8 +98,12 @@ def render(described: dict[str, Any]) -> str:
     lines.append(f"{len(described['cases'])} cases, {described['samples']} samples; time: {total}")
     if margin := max((case["memory"]["margin_bytes"] for case in described["cases"] if case["memory"]), default=0):
         lines.append(f"memory: CUDA graphs and the sampler's float32 copies take up to {margin / 1e9:.2f} GB more")
+    if any(case["memory"] and case["memory"]["process_bytes"] for case in described["cases"]):
+        lines.append(
+            "memory of a CPU case: of its whole process at its peak, with the framework and compiled graphs, to some 20 %"
+        )
     if any(case["processes"] > 1 for case in described["cases"]):
-        lines.append(f"{_processes(described)}; loading the model comes on top, each time")
+        lines.append(f"{_processes(described)}; loading the model and compiling come on top, each time")
     if bounded:
         lines.append("≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it")
     if any(case["replayed"] and case["replayed"]["assumed"] for case in described["cases"]):

@@ -134,7 +134,7 @@ class Answer:
 
 def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers) -> list[Answer]:
     """One card per part and batch size with a planned arm besides NTP, in the order of the scenario."""
-    planned = [highlight for highlight in comparison.highlights if has_contender(highlight, header)]
+    planned = [highlight for highlight in comparison.answers if has_contender(highlight, header)]
     return [_answer(highlight, comparison, header, held, pointers) for highlight in planned]
 
 

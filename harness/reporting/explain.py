@@ -72,7 +72,7 @@ def _chosen(cells: list[Cell]) -> list[Cell]:
 
 def _highlighted(comparison: Comparison, cells: Iterable[Cell]) -> Shown:
     """The arm that answers the question, per batch size."""
-    labels = {(one.part, one.batch_size): one.label for one in comparison.highlights}
+    labels = {(one.part, one.batch_size): one.label for one in comparison.answers}
     wanted = [(cell, labels.get((cell.part, cell.batch_size))) for cell in cells]
     return [(cell, arm) for cell, label in wanted for arm in cell.arms if arm.label == label and not arm.is_ntp]
 

@@ -82,14 +82,14 @@ def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> t
 
 def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
     """Judgements that no card shows: of cells that the run lacks, or that hold NTP alone."""
-    cards = {(one.part, str(one.batch_size)) for one in comparison.highlights if has_contender(one, run.header)}
+    cards = {(one.part, str(one.batch_size)) for one in comparison.answers if has_contender(one, run.header)}
     return [one for one in held if not one.asked_here and one.place not in cards]
 
 
 def _alone(comparison: Comparison, run: Run) -> list[str]:
     """Sentences about parts with NTP alone, which have no card."""
     said = []
-    for found in comparison.highlights:
+    for found in comparison.answers:
         if not has_contender(found, run.header):
             cell = comparison.summary(found.part, found.batch_size)
             right = next((arm.accuracy.value for arm in cell.arms if arm.accuracy.value is not None), None)

@@ -6,6 +6,7 @@ They put values of a comparison into words and compute nothing. A sentence witho
 from __future__ import annotations
 
 from harness import formatting
+from harness.analysis.best_settings import ways
 from harness.analysis.pass_values import price_words
 from harness.analysis.results import ArmResult, Cell, Highlight
 from harness.analysis.stats.quantity import Quantity
@@ -20,7 +21,7 @@ def paragraphs(cell: Cell, arm: ArmResult, highlight: Highlight) -> tuple[tuple[
     told = [
         ("Why", why(cell, arm)),
         ("Whole request", _request(cell, arm, ntp)),
-        ("Accuracy", f"{_accuracy(arm, ntp)} {_ground(highlight, arm)}"),
+        ("Accuracy", f"{_accuracy(arm, ntp)} {_ground(highlight, cell, arm)}"),
         ("Counted", _counted(cell, arm)),
         ("Predicted", _predicted(arm)),
         ("Other arms", _other_arms(cell, arm)),
@@ -125,8 +126,10 @@ def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
     return f"By the clock also {'; '.join(said)}." if said else ""
 
 
-def _ground(highlight: Highlight, arm: ArmResult) -> str:
-    """Why this arm was picked."""
+def _ground(highlight: Highlight, cell: Cell, arm: ArmResult) -> str:
+    """Why the answer is about this arm."""
+    if highlight.asked:
+        return _asked(cell, arm)
     margin, difference = f"{100 * highlight.margin:g} point", arm.accuracy_difference
     prompts, observed = formatting.count(highlight.pairs), formatting.points(difference.value or 0)
     if arm.simultaneous is not None:
@@ -145,7 +148,37 @@ def _ground(highlight: Highlight, arm: ArmResult) -> str:
         return f"No arm kept its observed accuracy within {margin} of NTP; {arm.label} is the fastest of all ({observed})."
     if highlight.basis == "replayed":
         return f"{arm.label} is the fastest arm; replayed acceptance says nothing about accuracy."
-    return f"{arm.label} is the fastest arm; nothing is said about accuracy: {arm.accuracy.reason}."
+    return f"{arm.label} is the fastest arm; {_identity(arm)}."
+
+
+def _asked(cell: Cell, arm: ArmResult) -> str:
+    """The arm that the scenario's claims name, what is faster than it, and what its output keeps."""
+    lost = arm.accuracy_difference
+    kept = _identity(arm)
+    if lost.value is not None:
+        bound = f", one-sided 95 % lower bound {formatting.points(lost.low)}" if lost.low is not None else ""
+        kept = f"its accuracy differs from NTP's by {formatting.points(lost.value)} ({formatting.count(lost.n)} prompts{bound})"
+    return f"The scenario asks about {arm.label}{_faster(cell, arm)}; {kept}."
+
+
+def _faster(cell: Cell, asked: ArmResult) -> str:
+    """By how much another arm is faster, where one is."""
+    speed = asked.wall_speedup if cell.timed else asked.nfe_speedup
+    best = next(iter(ways(cell)), None)
+    if best is None or best.arm.label == asked.label or (best.speed.value or 0) <= (speed.value or 0):
+        return ""
+    passes = [formatting.ratio(arm.nfe_speedup.value or 0) for arm in (best.arm, asked)]
+    faster = f"{best.arm.label} is faster, {formatting.ratio(best.speed.value or 0)}"
+    return f" ({faster} at {passes[0]} fewer passes; this arm needs {passes[1]} fewer)" if cell.timed else f" ({faster})"
+
+
+def _identity(arm: ArmResult) -> str:
+    """What stands in for an accuracy: for an arm without loss, how many of its answers are NTP's."""
+    same = arm.identical_to_ntp
+    if not arm.lossless or same.value is None:
+        return f"nothing is said about accuracy: {arm.accuracy.reason}"
+    said = f"{round(same.value * same.n)} of {formatting.count(same.n)} answers are NTP's token for token"
+    return f"without loss in exact arithmetic, against {arm.lossless}; here {said}"
 
 
 def _against_baseline(cell: Cell, ntp: ArmResult | None) -> str:

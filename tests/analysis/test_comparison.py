@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from harness.analysis.comparison import COMPARISON_VERSION, compare, to_json
 from harness.analysis.results import ArmResult, Comparison
 from harness.hardware.profile import Calibration
 from harness.record.schema import CaseOutcome, Run
+from harness.reporting.sentences import paragraphs
 from harness.roofline.ceilings import ceilings_from_calibration
 from harness.roofline.pricing import price_trace
 from tests.helpers import synthetic_run as synthetic
@@ -289,3 +291,28 @@ def test_independent_errors_of_a_ratio_add_as_squares() -> None:
     low, middle, high = ratio_of_independent((e**-3, 1.0, e**3), (e**-4, 1.0, e**4))
     assert (low, middle, high) == pytest.approx((e**-5, 1.0, e**5))
     assert ratio_of_independent((1.0, 2.0, 4.0), (5.0, 5.0, 5.0)) == pytest.approx((0.2, 0.4, 0.8))
+
+
+def with_claims(run: Run, *claims: dict[str, Any]) -> Run:
+    """The run as if its scenario had stated these claims."""
+    return run.model_copy(update={"header": run.header.model_copy(update={
+        "scenario": run.header.scenario | {"claims": list(claims)}
+    })})  # fmt: skip
+
+
+def test_the_answer_is_about_the_arm_that_the_scenarios_claims_name() -> None:
+    """Not about the fastest; a claim of another part, of the best arm, or one that cannot be read changes nothing."""
+    asked = {"metric": "wall_speedup", "min": 2, "where": {"arm": "SBD k=16 γ=0.6"}}
+    comparison = compare(with_claims(synthetic.build(), asked))
+    [answer] = comparison.answers
+    assert (answer.label, answer.asked, answer.basis, answer.picked_from) == ("SBD k=16 γ=0.6", True, "none", 1)
+    assert comparison.highlights == compare(synthetic.build()).highlights
+    told = dict(paragraphs(comparison.cells[0], arm(comparison, "SBD k=16 γ=0.6"), answer))["Accuracy"]
+    assert "The scenario asks about SBD k=16 γ=0.6; its accuracy differs from NTP's by" in told
+    for other in (
+        asked | {"where": {"arm": "SBD k=16 γ=0.6", "part": "elsewhere"}},
+        {"metric": "wall_speedup", "min": 2},
+        {"min": 1},
+    ):
+        found = compare(with_claims(synthetic.build(), other))
+        assert found.answers == found.highlights and not found.answers[0].asked

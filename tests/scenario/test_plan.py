@@ -19,11 +19,12 @@ from pydantic import ValidationError
 from harness.errors import UnknownModelError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
+from harness.record.store import read_run
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes
-from harness.runner.estimates import estimate_memory, estimate_time, prompt_tokens_at_most
-from harness.scenario.plan import Slot, balanced_order
+from harness.runner.estimates import estimate_memory, estimate_time, process_bytes, prompt_tokens_at_most
+from harness.scenario.plan import Slot, balanced_order, make_plan
 from harness.scenario.replay import TABLE1
 from harness.scenario.scenario import Scenario
 from harness.workloads.tasks import TASKS, problems
@@ -309,3 +310,18 @@ def test_a_plan_that_no_run_would_finish_is_refused_by_its_number(changes: dict[
     with pytest.raises(ValidationError, match=words) as refusal:
         Scenario.model_validate({"version": 1, "name": "many", "parts": [part | changes]})
     assert "split the file" in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "verified_250m", "real_model"])
+def test_the_memory_of_a_process_is_what_published_runs_took_at_their_peak(name: str) -> None:
+    """The highest VmHWM of every part's process against the largest estimate among its cases, within 25 %."""
+    run = read_run(ROOT / "reports" / name)
+    plan = make_plan(Scenario.model_validate(run.header.scenario))
+    peaks: dict[str, float] = {}
+    for sample in run.samples:
+        part = sample.case_id.partition("/")[0]
+        peaks[part] = max(peaks.get(part, 0.0), sample.meters.get("peak_memory_bytes") or 0.0)
+    for part, peak in peaks.items():
+        told = [(case, estimate_memory(case)[0]) for case in plan.cases if case.part.name == part]
+        needed = [process_bytes(case, memory) or 0 for case, memory in told if memory is not None]
+        assert max(needed) == pytest.approx(peak, rel=0.25)

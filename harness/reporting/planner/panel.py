@@ -124,7 +124,7 @@ def _measured(comparison: Comparison) -> tuple[Choice, ...]:
     """The SBD arms of the run, highlighted ones first; replayed ones where no other has an acceptance."""
     arms = [
         (cell, arm, arm.label == highlight.label)
-        for highlight in comparison.highlights
+        for highlight in comparison.answers
         for cell in [comparison.summary(highlight.part, highlight.batch_size)]
         for arm in cell.arms
         if _has_acceptance(arm)
