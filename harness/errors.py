@@ -118,6 +118,12 @@ class NotPossibleError(CaseError):
     outcome = "failed"
 
 
+class RequestError(CaseError):
+    """A server did not answer a request as it should: it refused, broke off, fell silent or died."""
+
+    outcome = "failed"
+
+
 class NoTokenError(CaseError):
     """The logits of a pass name no token: one is NaN or infinite, or no token is possible."""
 

@@ -48,6 +48,7 @@ OUTSIDE = {
     # The fixed cost of a pass is that of a transformers forward, so the bench times one; no model to be measured is loaded.
     "meters.torch_bench": {"torch", "transformers"},
     "engine": {"accelerate", "lm_eval", "regex", "safetensors", "tokenizers", "torch", "transformers"},
+    "serving": {"httpx2", "numpy", "prometheus_client"},
     "runner.local_machine": {"torch"},
     "runner.cluster.ray_cluster": {"ray"},
     "check": {"torch", "transformers", "yaml"},
@@ -63,6 +64,7 @@ FORBIDDEN = {
     "runner.worker": {"torch", "transformers", "harness.engine"},
     "runner.cluster.scheduler": {"harness.runner.cluster.ray_cluster", "harness.engine", "harness.meters"},
     "roofline": {"harness.decoding", "harness.meters"},
+    "serving": {"torch", "harness.engine", "harness.decoding"},
 }
 
 

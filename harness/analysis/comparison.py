@@ -28,6 +28,7 @@ from harness.analysis.prices import Ladder, feeds_masks, ladder, read_calibratio
 from harness.analysis.pricing import Pricer
 from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Comparison, Highlight, to_json
 from harness.analysis.sample_totals import Tally, charged, tally
+from harness.analysis.served import served_counts
 from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
 from harness.record.identity import mixes
@@ -81,10 +82,22 @@ def compare(run: Run) -> Comparison:
 
 def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
     """The cell with the void samples of every arm and with NTP's share of the read rate."""
-    told = (replace(arm, voids=together(voids[one] for one in arm.case_ids if one in voids)) for arm in cell.arms)
+    told = (
+        _served(cell, replace(arm, voids=together(voids[one] for one in arm.case_ids if one in voids)), run)
+        for arm in cell.arms
+    )
     case = next(case for case in run.header.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size))
     ceiling = ceiling_check(cell, case, read_calibration(run.header, case))
     return replace(cell, arms=tuple(told), baseline_check=replace(cell.baseline_check, ceiling=ceiling))
+
+
+def _served(cell: Cell, arm: ArmResult, run: Run) -> ArmResult:
+    """The arm with what its server counted and how its answers part from NTP's, if a server decoded it."""
+    if not _written(run, cell.part).get("servers"):
+        return arm
+    counts = served_counts(run, cell.part, arm.case_ids)
+    parted = counts.partings if counts else None
+    return replace(arm, served=counts, figures=arm.figures | ({"lossless": parted.lossless} if parted else {}))
 
 
 def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:

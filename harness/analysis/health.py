@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from harness.record.schema import CaseHeader, Run, Sample
-from harness.scenario.scenario import HealthLimits
+from harness.scenario.limits import HealthLimits
 
 SLOWEST_CLOCK = 0.9
 """A GPU below this share of its arm's fastest clock was not warm, or was slowed by something other than the arm."""
@@ -77,6 +77,10 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
         "another process used the GPU": read["device_processes"] > 1,
         "the GPU's clock was below 90 % of the arm's best": not power_capped and clock_mhz < slow_clock_mhz,
         "a forward pass was compiled while the clock ran": read["compiled_graphs"] > 0,
+        "the ways of counting a server's passes disagree": read["served_ways_disagree"] > 0,
+        "another client used the server": read["served_foreign_requests"] > 0,
+        "the server reused a prompt from its cache": read["served_cached_tokens"] > 0,
+        "the server put a request off for lack of memory": read["served_preempted"] > 0,
     }
     return tuple(rule for rule, applies in broken.items() if applies)
 

@@ -10,6 +10,7 @@ from harness.analysis.arm_metrics import Factors, Paired, PassParts, Prediction
 from harness.analysis.health import PartHealth, Voids
 from harness.analysis.integrity.integrity import Integrity
 from harness.analysis.pass_values import PassCurve, PassWidth, Roof
+from harness.analysis.served import ServedCounts
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale
 from harness.record.identity import Mix
@@ -49,7 +50,8 @@ class ArmResult:
     timed samples without times, by rule; dropping samples of one side alone moves a speedup. ``prompts_for_5_percent``: prompts
     (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread. ``simultaneous``: of a highlighted arm
     that was picked from several; verdicts on a claim that names no arm use it. ``final_tokens_histogram``: active row-passes by
-    the number of tokens they made final.
+    the number of tokens they made final. ``served``: what
+    the server that decoded it counted; None for an arm that this program decoded.
     """
 
     label: str
@@ -98,6 +100,7 @@ class ArmResult:
     decode_time_estimated: str | None = None
     voids: Voids | None = None
     simultaneous: Simultaneous | None = None
+    served: ServedCounts | None = None
 
     @property
     def request_speedup(self) -> Quantity:

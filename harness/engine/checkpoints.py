@@ -77,7 +77,7 @@ def open_checkpoint(
         module, info = native_class.from_pretrained(path, use_safetensors=True, **how)
     _refuse_missing(info, f"{family.name} ")
     _refuse_tensors(info["unexpected_keys"], f"{family.name} ", "has, beyond those of the native class,")
-    return module, _tokenizer(path, as_native)
+    return module, read_tokenizer(path, as_native)
 
 
 def open_gguf(folder: Path, file: str, name: str, how: dict[str, Any]) -> tuple[Any, Any]:
@@ -126,7 +126,7 @@ def _refuse_tensors(keys: Iterable[str], kind: str, words: str) -> None:
         )
 
 
-def _tokenizer(path: str, config: Any) -> Any:
+def read_tokenizer(path: str, config: Any) -> Any:
     """The checkpoint's tokenizer as transformers reads it, or, where it has no class there, from its tokenizer.json."""
     try:
         return AutoTokenizer.from_pretrained(path, config=config, trust_remote_code=False)

@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrain
 
 from harness.engine.adapter_files import read_adapter
 from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, tensor_names
-from harness.engine.checkpoints import open_checkpoint, open_gguf
+from harness.engine.checkpoints import open_checkpoint, open_gguf, read_tokenizer
 from harness.engine.gated_adapter import Adapter, attach
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.engine.text_tokenizer import TextTokenizer
@@ -190,6 +190,12 @@ def checkpoint_shape(choice: StoredModel) -> ModelShape:
     name = _name(choice)
     with said_by_transformers(name), _place(choice) as (path, _, options):
         return shape_from_config(name, AutoConfig.from_pretrained(path, **options).to_dict())
+
+
+def open_tokenizer(choice: StoredModel) -> TextTokenizer:
+    """A checkpoint's tokenizer without its weights. Raises UnknownModelError: it cannot be found."""
+    with said_by_transformers(_name(choice)), _place(choice) as (path, _, options):
+        return TextTokenizer(read_tokenizer(path, AutoConfig.from_pretrained(path, **options)))
 
 
 def _name(choice: StoredModel) -> str:

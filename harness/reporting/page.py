@@ -31,6 +31,7 @@ from harness.reporting.explain import explain_drawings
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
 from harness.reporting.samples import raw_frame, raw_table
+from harness.reporting.served import served_table
 
 MOST_BY_TASK = 500
 """Rows for arms of single tasks; with more the page leaves these tables out."""
@@ -110,6 +111,7 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         tables.pass_table(summaries, pointers, "Time per pass"),
         tables.prediction_table(summaries, pointers, "Predicted beside measured, whole decode"),
         tables.baseline_table(summaries, pointers, "Is the baseline fast?"),
+        served_table(summaries, pointers, "What the servers say of themselves"),
     ]
     folded = [
         tables.counts_table(summaries, pointers, "What was counted"),
@@ -124,7 +126,8 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         "name": first.part,
         "byline": "; ".join((
             f"{wording.model(first)} on {wording.place(first)}",
-            f"{first.session} session, {first.execution}, attention {first.attention}",
+            "decoded by servers of others" if first.execution == "served"
+            else f"{first.session} session, {first.execution}, attention {first.attention}",
             "timed" if first.timed else "not timed",
             f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
         )),

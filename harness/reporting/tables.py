@@ -48,7 +48,7 @@ def with_count(head: Entry, count: Entry, unit: str) -> Entry:
 def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """Passes saved, time saved and accuracy of every arm, a section per cell; with a lossless arm, also identity to NTP."""
     notes = Notes(pointers)
-    lossless = any(arm.lossless for cell in cells for arm in cell.arms)
+    lossless = any(arm.lossless or arm.served for cell in cells for arm in cell.arms)
     sections = [(section_name(cell), [_arm_row(arm, notes, lossless) for arm in cell.arms]) for cell in cells]
     return notes.table(heading, sections, ARM_MARKS)
 

@@ -49,11 +49,11 @@ class Job:
         return cls(path=path, scenario=scenario, plan=plan, resolved=resolved, digest=scenario_digest(resolved))
 
 
-def machine_here() -> Machine:
-    """The machine of this process; torch is loaded here and not before."""
+def machine_here(logs: Path | None = None) -> Machine:
+    """The machine of this process; torch is loaded here and not before. ``logs``: folder for the logs of started servers."""
     from harness.runner.local_machine import this_machine
 
-    return this_machine()
+    return this_machine(logs)
 
 
 def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:

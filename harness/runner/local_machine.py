@@ -5,46 +5,102 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from harness.engine.compiling import execution_of
 from harness.engine.engine import Engine, open_engine
-from harness.engine.loading import checkpoint_shape
+from harness.engine.loading import checkpoint_shape, open_tokenizer
 from harness.engine.sessions import stepping
 from harness.engine.tensor_parallel import SplitEngine, dismiss, open_split_engine
 from harness.errors import UserError
 from harness.hardware.local_profile import unknown_device
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
 from harness.hardware.profile import HardwareProfile, find_local_profile, match_profile
+from harness.meters.available import find_meters
 from harness.meters.calibration import cached_calibration, load_or_calibrate
 from harness.meters.clock import cuda_index
 from harness.meters.environment_host import available_host_bytes, cpu_name, total_host_bytes
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
 from harness.models import DTYPE_BYTES, ModelShape
-from harness.models.choice import RandomModel
+from harness.models.choice import REFERENCE_DIR, PretrainedModel, RandomModel, ReferenceModel, StoredModel
+from harness.models.pretrained import found_folder
 from harness.progress import Progress
+from harness.record.schema import Sample
 from harness.roofline.storage import shard
+from harness.runner.divergence import WIDER, Gaps, classified, controls, gaps_of, partings
 from harness.runner.protocols import Machine
 from harness.runner.subprocesses import end_with_parent
+from harness.scenario.plan import Case
 from harness.scenario.scenario import Execution, Part, Scenario
+from harness.serving.engine import ServedEngine
+from harness.workloads.loader import prompt_items
 
 OWN_THREADS = torch.get_num_threads()
 """Torch's choice when the program starts: OMP_NUM_THREADS, or the number of cores."""
 
 
-def this_machine() -> Machine:
-    """Engines of transformers models, calibrated where they run."""
+def this_machine(logs: Path | None = None) -> Machine:
+    """Engines of transformers models, calibrated where they run, and servers of others, whose ``logs`` lie in that folder."""
     return Machine(
-        open_engine=_open, calibrate=_calibrate, free_bytes=_free_bytes, profile=_profile, execution=execution_of, shape=_shape,
-        close=dismiss,
+        open_engine=partial(_open, logs or Path()), calibrate=_calibrate, free_bytes=_free_bytes, profile=_profile,
+        execution=_execution, shape=_shape, close=dismiss, divergences=_divergences,
     )  # fmt: skip
 
 
-def _open(part: Part) -> Engine | SplitEngine:
+def _execution(part: Part) -> str:
+    return "served" if part.servers else execution_of(part)
+
+
+def _served(logs: Path, part: Part) -> ServedEngine:
+    """The servers of a part. The tokenizer is read for the prompts; the weights are the servers' own to load."""
+    choice = part.model
+    assert not isinstance(choice, RandomModel)
+    found = find_meters(part.device) if part.timed else None
+    return ServedEngine(
+        part, checkpoint_shape(choice), open_tokenizer(choice), _weights(choice), logs, found.windows if found else None,
+        found.absent if found else (),
+    )  # fmt: skip
+
+
+def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -> dict[str, Any]:
+    """Where the servers' answers part, judged by the weights in our engine: in the served dtype, and in a wider one."""
+    choice = part.model
+    assert not isinstance(choice, RandomModel)
+    tokenizer, vocab = open_tokenizer(choice), cases[0].shape.vocab if cases[0].shape else 0
+    prompts = {
+        (task, item.prompt_id): item.ids
+        for task in dict.fromkeys(case.task for case in cases)
+        for item in prompt_items(part.workload, task, part.seed, tokenizer, vocab)
+    }
+    by_id = {case.case_id: case for case in cases}
+    found, compared = partings(samples, by_id, prompts)
+
+    def gaps_in(dtype: str) -> Gaps:
+        keys = {"servers": {}, "timed": False, "session": "plain", "execution": "eager", "dtype": dtype}
+        return lambda asked: gaps_of(open_engine(part.model_copy(update=keys)))(asked)
+
+    measured = controls(samples, by_id, prompts)
+    return {"compared": compared} | classified(found, measured, gaps_in(WIDER[part.dtype]), gaps_in(part.dtype))
+
+
+def _weights(choice: StoredModel) -> str:
+    """Where a server finds the weights: a folder, a GGUF file, or a name on the hub."""
+    if isinstance(choice, PretrainedModel):
+        return str(found_folder(choice.pretrained))
+    if isinstance(choice, ReferenceModel):
+        return str(REFERENCE_DIR / choice.reference)
+    return str(Path(choice.huggingface, choice.gguf_file)) if choice.gguf_file else choice.huggingface
+
+
+def _open(logs: Path, part: Part) -> Engine | SplitEngine | ServedEngine:
+    if part.servers:
+        return _served(logs, part)
     if part.threads is None and torch.get_num_threads() != OWN_THREADS:
         torch.set_num_threads(OWN_THREADS)  # undo an earlier part's setting
     return open_engine(part) if part.tensor_parallel == 1 else open_split_engine(part)
@@ -52,7 +108,7 @@ def _open(part: Part) -> Engine | SplitEngine:
 
 def _shape(part: Part) -> ModelShape:
     """The model's shape; a split model's is read from its configuration, because it may not fit one process."""
-    if part.tensor_parallel == 1 or isinstance(part.model, RandomModel):
+    if isinstance(part.model, RandomModel) or (part.tensor_parallel == 1 and not part.servers):
         return open_engine(part).shape
     return checkpoint_shape(part.model)
 

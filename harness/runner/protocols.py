@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from harness.meters.window import Readings
 from harness.models import ModelShape
 from harness.progress import Progress
+from harness.record.schema import Sample
 from harness.record.trace import Generation
 from harness.runner.identity import identity_of
 from harness.scenario.plan import Case
@@ -61,7 +62,7 @@ class Machine:
     ``calibrate`` and ``profile`` give plain data for the record, or None. ``free_bytes``: free memory of a part's device before
     its model is loaded, or None. ``execution``: how a part's forwards run here. ``shape``: that of a part's model where only
     its weights or its hub have it. ``close`` is called at the end of a run. ``identity``: what a part is measured with, in this
-    process's environment.
+    process's environment. ``divergences``: of served samples, where answers part from NTP's, and why.
     """
 
     open_engine: Callable[[Part], Engine]
@@ -72,3 +73,4 @@ class Machine:
     shape: Callable[[Part], ModelShape]
     close: Callable[[], None] = lambda: None
     identity: Callable[[Part, dict[str, Any]], dict[str, Any]] = identity_of
+    divergences: Callable[[Part, Sequence[Case], Sequence[Sample]], dict[str, Any]] = lambda part, cases, samples: {}

@@ -61,7 +61,7 @@ def run(
         elif ranks is None and job.scenario.in_fresh_processes:
             _send_out(job, store, spawn or FreshInterpreter(), progress, allow)
         else:
-            machine = machine or machine_here()
+            machine = machine or machine_here(directory)
             _take_here(job, store, machine, progress, allow)
             machine.close()
     return directory
@@ -73,7 +73,7 @@ def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = 
     Raises:
         UserError and its kind, StorageError: as ``run``.
     """
-    machine = machine or machine_here()
+    machine = machine or machine_here(errand.directory)
     job = Job.of(errand.scenario)
     with RunStore(errand.directory, errand.lent) as store:
         if errand.share is None:

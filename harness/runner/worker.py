@@ -20,6 +20,7 @@ from harness.progress import Progress
 from harness.record.identity import IDENTITY
 from harness.record.schema import PassColumns, RowResult, Run, Sample
 from harness.record.trace import ForwardPass, Generation
+from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
 from harness.runner.job import missing_slots
 from harness.runner.protocols import Decoded, Engine, Machine
@@ -201,7 +202,13 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
             continue
         if (found := machine.identity(part, environment)) != identities[part.name]:
             yield work.event(IDENTITY, part.name) | found
-        yield from _taken_with(engine, slots, work)
+        if not part.servers:
+            yield from _taken_with(engine, slots, work)
+            continue
+        kept: list[Sample] = []
+        yield from noting(_taken_with(engine, slots, work), kept)
+        engine = None  # its servers make room for the weights
+        yield work.event(DIVERGENCES, part.name) | machine.divergences(part, [slot.case for slot in slots], kept)
     yield snapshot() | work.event("end")
 
 

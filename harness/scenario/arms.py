@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.config_file import Counts, Flag, Numbers, Shares, one_or_several
+from harness.config_file import Counts, Flag, Name, Numbers, Shares, one_or_several
 from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, PassesOfBlock, PlannedPass, number, per_token
 from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, with_choice
 from harness.scenario.solvers import SolverChoice, Younger
@@ -30,10 +30,12 @@ Flags = Annotated[tuple[bool, ...], *one_or_several(Flag)]
 
 
 class NtpArm(ArmKeys):
-    """Next-token prediction: the baseline."""
+    """Next-token prediction: the baseline. ``server``: the server of the part that decodes it, one token a pass."""
 
+    axes = ("temperature", "server")
     method: Literal["ntp"]
     temperature: Numbers = (GREEDY,)
+    server: Annotated[Name | None, Younger] = None
 
 
 class SbdArm(SolverChoice):

@@ -6,7 +6,7 @@ An example is ``wall_speedup >= 3 within 1 point at part=bandwidth, batch=1``.
     bound  := METRIC (">=" | "<=") NUMBER ["x" | "%"] ["by" ESTIMATOR]
             | NUMBER "<=" METRIC "<=" NUMBER ["by" ESTIMATOR]
             | NUMBER "-" NUMBER "x" ["faster" | "fewer passes"]     at least the first: 3-5x
-            | "same accuracy" | "close to the pass reduction"          with our limits: 1 point, 0.9 of it
+            | "same accuracy" | "close to the pass reduction" | "lossless"   with our limits: 1 point, 0.9 of it, 99 %
     clause := "within" NUMBER ("point" | "points") | "at" KEY "=" VALUE ("," KEY "=" VALUE)* | "in this process"
 
 A value with spaces is quoted: arm='SBD k=16 γ=0.1'. A file of claims is YAML
@@ -39,6 +39,7 @@ _PHRASES: dict[tuple[str, ...], dict[str, Any]] = {
     ("same", "accuracy"): {"metric": "accuracy_loss_points", "max": 1.0},
     ("close", "to", "the", "pass", "reduction"): {"metric": "wall_over_nfe", "min": 0.9},
 }
+LOSSLESS = 0.99
 _WHOLE = {"batch", "block_size", "prompt_tokens"}
 
 
@@ -126,10 +127,17 @@ class _Reader:
 
     def bound(self) -> dict[str, Any]:
         phrase = next((dict(bound) for words, bound in _PHRASES.items() if self.took(*words)), None)
-        found = phrase or self._range() or self._between() or self._one_sided()
+        found = phrase or self._lossless() or self._range() or self._between() or self._one_sided()
         if self.took("by"):
             found["estimator"] = self._one_of(ESTIMATORS, "an estimator")
         return found
+
+    def _lossless(self) -> dict[str, Any] | None:
+        """The metric's name alone, with our limit; with a comparison it is read as any metric."""
+        if self.peek() != "lossless" or self.words[1:2] in (["<="], [">="]):
+            return None
+        self.take()
+        return {"metric": "lossless", "min": LOSSLESS}
 
     def points(self) -> float:
         value = self._number()

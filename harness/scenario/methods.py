@@ -13,12 +13,13 @@ from harness.record.schema import is_check
 from harness.scenario.arms import NTP, SBD, SELF_SPECULATION, VERIFIED_SBD
 from harness.scenario.masked_arms import APD, BLOCK_DIFFUSION, FREEDAVE
 from harness.scenario.method import GREEDY, Method, ReplaySpec, number, with_plugins
+from harness.scenario.servers import SERVED
 from harness.scenario.solvers import SOLVERS, SolverSpec
 from harness.scenario.speculative_arms import DRAFT_MODEL, EARLY_EXIT, HIERARCHICAL, PROMPT_LOOKUP, UNIVERSAL_DRAFT
 
 _OWN = (
     NTP, SBD, VERIFIED_SBD, SELF_SPECULATION, FREEDAVE, APD, BLOCK_DIFFUSION,
-    PROMPT_LOOKUP, DRAFT_MODEL, UNIVERSAL_DRAFT, EARLY_EXIT, HIERARCHICAL,
+    PROMPT_LOOKUP, DRAFT_MODEL, UNIVERSAL_DRAFT, EARLY_EXIT, HIERARCHICAL, SERVED,
 )  # fmt: skip
 
 

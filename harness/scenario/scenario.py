@@ -11,35 +11,15 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, CountOrZero, Counts, Flag, Name, NonNegative, StrictModel, distinct
+from harness.config_file import Count, CountOrZero, Counts, Flag, Name, StrictModel, distinct
 from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario.arms import NtpArm
 from harness.scenario.claims import Claims, misplaced
+from harness.scenario.limits import HealthLimits, Until
 from harness.scenario.method import GREEDY, MOST_SAMPLES, refuse_many
 from harness.scenario.methods import Arm
+from harness.scenario.servers import Load, Servers, check_servers
 from harness.workloads.spec import SOURCES, Workload
-
-
-class HealthLimits(StrictModel):
-    """How much disturbance a timed sample may show before its times are void; shared machines need more.
-
-    ``kernel``: share of its usual time by which the calibration kernel may be slower. ``steal``: share of the cores' time that
-    the hypervisor may give to others.
-    """
-
-    kernel: NonNegative = 0.03
-    steal: NonNegative = 0.01
-
-
-class Until(StrictModel):
-    """Repeat until the timing standard error of every arm's log ratio to NTP, prompts held fixed, is small enough.
-
-    Checked after 2, 4, 8, … repeats; never more than ``at_most``.
-    """
-
-    standard_error: NonNegative = 0.01
-    at_most: Count = 16
-
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 Execution = Literal["eager", "compiled", "graphs"]
@@ -66,6 +46,8 @@ class Part(StrictModel):
     ``tensor_parallel``: the model is split over so many processes, each with a GPU of its own, or all on the CPU.
     ``baseline_check``: transformers' generate() also decodes so many batches of every task, to show that the NTP arm is not
     slow; 0 leaves it out.
+    ``servers``: inference servers by name, which decode the part's arms instead of this program; then ``model`` gives the
+    weights, the prompts' tokens and the shape that predictions are made of. ``load``: how the requests of a batch reach them.
     """
 
     name: Name
@@ -97,6 +79,8 @@ class Part(StrictModel):
     health: HealthLimits = HealthLimits()
     baseline: Name | None = None
     baseline_check: CountOrZero = 8
+    servers: Servers = Field(default_factory=dict)
+    load: Annotated[Load | None, Field(exclude_if=lambda load: load is None)] = None
 
     @property
     def until(self) -> Until | None:
@@ -123,7 +107,8 @@ class Part(StrictModel):
         """All settings of what is loaded for this part; parts with equal ones can share one engine."""
         return self.model_dump(
             include={
-                "model", "device", "dtype", "session", "execution", "attention", "threads", "timed", "seed", "tensor_parallel"
+                "model", "device", "dtype", "session", "execution", "attention", "threads", "timed", "seed", "tensor_parallel",
+                "servers",
             }
         )  # fmt: skip
 
@@ -139,6 +124,8 @@ class Part(StrictModel):
             return "this part was not timed"
         if not self.has_ntp:
             return "this part has no NTP arm"
+        if self.servers:
+            return "a server decodes NTP, and how fast it could be is its own engine's affair"
         if self.baseline_check == 0:
             return "the scenario leaves it out (baseline_check: 0)"
         if self.workload.stop_strings:
@@ -191,6 +178,9 @@ class Part(StrictModel):
     def _arms_make_sense(self) -> Part:
         if not self.has_ntp and self.baseline is None:
             raise ValueError("no arm to compare with: add {method: ntp} to arms, or name a part that has one as baseline")
+        check_servers(self.servers, self.arms, self.model, self.tensor_parallel)
+        if self.load is not None and not self.servers:
+            raise ValueError("load is how requests reach a server, and the part has no servers; remove load")
         acceptances = {getattr(arm, "acceptance", "real") == "real" for arm in self.arms if not isinstance(arm, NtpArm)}
         if len(acceptances) > 1:
             raise ValueError("real and replayed acceptance need different stop rules; give the replayed arms their own part")

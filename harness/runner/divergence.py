@@ -1,0 +1,159 @@
+"""Where a served arm first writes another token than NTP, and whether rounding explains it: by the weights themselves.
+
+Speculation without loss computes the same logits in passes of other widths, which round otherwise. So two tokens that are
+almost equally likely can change places. Such a *near-tie* has a gap, in the logits of a wider dtype, within the rounding of
+the served dtype. Anything else is an *error* of the speculation. The rounding is measured: the gaps of control pairs in both
+dtypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean
+from typing import Any, Literal, TypeVar
+
+from harness.record.schema import Sample
+from harness.scenario.method import GREEDY
+from harness.scenario.plan import Case
+
+T = TypeVar("T")
+Context = tuple[int, ...]
+Gaps = Callable[[Sequence[tuple[Context, int, int]]], list[tuple[float, bool]]]
+"""For (context, one token, another): log p(one) - log p(another), and whether one of the two is the likeliest of all."""
+Verdict = Literal["near_tie", "error", "unclassified"]
+
+DIVERGENCES = "divergences"
+"""The event of a part with servers."""
+DEVIATIONS = 6.0
+"""Gaps of up to so many root mean squares of the rounding are near-ties. Two passes round independently, which makes a factor
+of 1.4; six leaves less than one of 10,000 to chance.
+"""
+CONTROLS = 64
+FEWEST_CONTROLS = 16
+AT_ONCE = 8
+"""Contexts in one forward."""
+WIDER = {"bfloat16": "float32", "float16": "float32", "float32": "float64", "float64": "float64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting:
+    """The first place where an answer is not NTP's. ``other`` or ``ntp`` None: that answer had ended."""
+
+    case_id: str
+    prompt_id: str
+    at: int
+    context: Context
+    ntp: int | None
+    other: int | None
+
+
+def noting(entries: Iterator[T], kept: list[Sample]) -> Iterator[T]:
+    """The entries as they come; samples that count are ``kept``, too."""
+    for entry in entries:
+        if isinstance(entry, Sample) and not entry.warmup:
+            kept.append(entry)
+        yield entry
+
+
+def partings(
+    samples: Sequence[Sample], cases: Mapping[str, Case], prompts: Mapping[tuple[str, str], Context]
+) -> tuple[list[Parting], int]:
+    """The first difference of every greedy answer to NTP's of the same group and repeat, and the number of answers compared.
+
+    Args:
+        prompts: ids by (task, prompt id).
+    """
+    of_ntp: dict[tuple[object, ...], Sample] = {}
+    for sample in samples:
+        case = cases[sample.case_id]
+        if case.arm["method"] == "ntp" and case.arm["temperature"] == GREEDY:
+            of_ntp[(case.cell, sample.group, sample.repeat)] = sample
+    found, compared = [], 0
+    for sample in samples:
+        case = cases[sample.case_id]
+        base = of_ntp.get((case.cell, sample.group, sample.repeat))
+        if base is None or base is sample or case.arm["temperature"] != GREEDY:
+            continue
+        for one, other in zip(base.rows, sample.rows, strict=True):
+            compared += 1
+            at = _first_difference(one.output_ids, other.output_ids)
+            if at is not None:
+                context = (*prompts[case.task, one.prompt_id], *one.output_ids[:at])
+                tokens = [ids[at] if at < len(ids) else None for ids in (one.output_ids, other.output_ids)]
+                found.append(Parting(
+                    case_id=sample.case_id, prompt_id=one.prompt_id, at=at, context=context, ntp=tokens[0], other=tokens[1]
+                ))  # fmt: skip
+    return found, compared
+
+
+def _first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    if list(one) == list(other):
+        return None
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def controls(
+    samples: Sequence[Sample], cases: Mapping[str, Case], prompts: Mapping[tuple[str, str], Context]
+) -> list[tuple[Context, int, int]]:
+    """Places at which the rounding is measured: a token that was written against the one behind it, one per answer in turn."""
+    found = []
+    for number, sample in enumerate(samples):
+        for row in sample.rows:
+            at = (7 * number) % max(1, len(row.output_ids) - 1)
+            if len(row.output_ids) > 1 and row.output_ids[at] != row.output_ids[at + 1]:
+                context = (*prompts[cases[sample.case_id].task, row.prompt_id], *row.output_ids[:at])
+                found.append((context, row.output_ids[at], row.output_ids[at + 1]))
+    return found[:: max(1, len(found) // CONTROLS)][:CONTROLS]
+
+
+def classified(
+    found: Sequence[Parting], measured: Sequence[tuple[Context, int, int]], exact: Gaps, rounded: Gaps
+) -> dict[str, Any]:
+    """The entry of the record: every parting with its gap, likeliest or not, and class; and the rounding they are held
+    against. No model is asked where nothing parted.
+
+    Args:
+        measured: the controls.
+        exact: gaps of the weights in a wider dtype; ``rounded``: in the served one.
+    """
+    whole = [one for one in found if one.ntp is not None and one.other is not None]
+    asked = [*measured, *((one.context, one.ntp or 0, one.other or 0) for one in whole)]
+    told_exactly = exact(asked) if found and asked else []
+    told_rounded = rounded(measured) if found and measured else []
+    differences = [a[0] - b[0] for a, b in zip(told_exactly, told_rounded, strict=False)]
+    rounding = sqrt(fmean(one * one for one in differences)) if len(differences) >= FEWEST_CONTROLS else None
+    gaps = iter(told_exactly[len(measured) :])
+    told = []
+    for one in found:
+        gap, likeliest = next(gaps) if one in whole else (None, None)
+        told.append({
+            "case_id": one.case_id, "prompt_id": one.prompt_id, "at": one.at, "ntp": one.ntp, "other": one.other, "gap": gap,
+            "likeliest": likeliest, "class": _verdict(gap, likeliest, rounding),
+        })  # fmt: skip
+    return {"rounding": rounding, "controls": len(differences), "deviations": DEVIATIONS, "found": told}
+
+
+def _verdict(gap: float | None, likeliest: bool | None, rounding: float | None) -> Verdict:
+    if gap is None or rounding is None:
+        return "unclassified"
+    return "near_tie" if abs(gap) <= DEVIATIONS * rounding and likeliest else "error"
+
+
+def gaps_of(engine: Any) -> Gaps:
+    """By a loaded model: harness.engine.engine.Engine.answer_logprobs."""
+
+    def gaps(asked: Sequence[tuple[Context, int, int]]) -> list[tuple[float, bool]]:
+        starts = range(0, len(asked), AT_ONCE)
+        return [gap for start in starts for gap in _of_some(engine, asked[start : start + AT_ONCE])]
+
+    return gaps
+
+
+def _of_some(engine: Any, asked: Sequence[tuple[Context, int, int]]) -> Iterator[tuple[float, bool]]:
+    pairs = [(context, (token,)) for context, *tokens in asked for token in tokens]
+    told: list[tuple[float, bool]] = engine.answer_logprobs(pairs)
+    for (one, is_first), (other, is_second) in zip(told[::2], told[1::2], strict=True):
+        yield one - other, is_first or is_second

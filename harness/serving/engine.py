@@ -1,0 +1,184 @@
+"""The servers of a part as its engine: started or found once, then asked for every batch of any of its arms.
+
+A decode sends the prompts of a batch at once, as token ids, and stamps every chunk. Nothing is shared between two requests:
+prefix caches are off, or salted. Times are the client's: to the first chunk (prompt), and from it to the last (decode).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+
+from harness.errors import NotPossibleError, RequestError
+from harness.meters.window import Absent, Readings, Windows
+from harness.models import ModelShape
+from harness.record.trace import Generation
+from harness.scenario.plan import Case
+from harness.scenario.scenario import Part
+from harness.serving.counters import growth
+from harness.serving.counts import Ways, arrivals, count_passes, described, merged, prompt_pass
+from harness.serving.dialects import Request
+from harness.serving.readings import FIGURES, readings_of
+from harness.serving.served_model import ServedModel
+from harness.serving.stream import Answer, ask
+from harness.serving.times import batch_times, own_times
+from harness.serving.turns import Turns, turns_of
+from harness.workloads.loader import Tokenizer
+
+SETTLE_S, SETTLE_TRIES = 0.05, 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """One batch that a server decoded, with the client's times; ``forward_s`` are the gaps between chunks."""
+
+    generation: Generation
+    prefill_s: float
+    decode_s: float
+    forward_s: list[float] | None
+    sampler_s: list[float] | None
+    readings: Readings | None
+
+
+class ServedEngine:
+    """All servers of a part. ``windows``: what watches this machine meanwhile, None for a part without a clock; ``absent``:
+    what cannot be read here.
+    """
+
+    def __init__(
+        self, part: Part, shape: ModelShape, tokenizer: Tokenizer | None, weights: str, logs: Path,
+        windows: Windows | None = None, absent: Sequence[Absent] = (),
+    ) -> None:  # fmt: skip
+        """Raises NotPossibleError, RequestError: a server does not start, or is none."""
+        self.shape, self.tokenizer = shape, tokenizer
+        self._windows, self._absent = windows, absent
+        self._salt = count()
+        self._loop = asyncio.new_event_loop()
+        with ExitStack() as opened:
+            opened.callback(self._loop.close)
+            self._servers: dict[str, ServedModel] = {}
+            for name, choice in part.servers.items():
+                self._servers[name] = ServedModel(name, choice, weights, part.dtype, logs)
+                opened.callback(self._servers[name].close)
+            for one in self._servers.values():
+                one.ensure_running()
+            self.close: Callable[[], None] = weakref.finalize(self, opened.pop_all().close)
+
+    @property
+    def meters(self) -> dict[str, Any] | None:
+        """The figures of the samples, this machine's and the servers', with unit and source."""
+        if self._windows is None:
+            return None
+        own = {name: asdict(figure) for name, figure in self._windows.figures.items()}
+        absent = [asdict(one) for one in self._absent]
+        return {"figures": own | {name: asdict(figure) for name, figure in FIGURES.items()}, "absent": absent}
+
+    def fingerprint(self, part: Part) -> dict[str, Any]:
+        """What every server of the part says of itself."""
+        return {"servers": {name: self._servers[name].described() for name in part.servers}}
+
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[Any] = ()) -> list[Decoded]:
+        """Raises NotPossibleError: a server is asked for answers, not for passes."""
+        raise NotPossibleError("a server's passes cannot be measured one by one; its requests are")
+
+    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
+        """Ask the arm's server for a whole batch at once.
+
+        Raises:
+            RequestError: it did not answer; a server of ours that ended is started again for the next batch.
+        """
+        served = self._servers[case.arm["server"]]
+        served.ensure_running()
+        requests = [
+            Request(
+                ids=ids, max_tokens=case.workload.max_new_tokens, temperature=case.arm["temperature"], seed=seed + row,
+                salt=f"{id(self)}-{next(self._salt)}",
+            )
+            for row, ids in enumerate(prompts)
+        ]  # fmt: skip
+        before = served.counters()
+        if self._windows is not None:
+            self._windows.open()
+        try:
+            answers = self._loop.run_until_complete(_ask_all(served, requests, turns_of(case.part.load, len(requests), seed)))
+        except RequestError as error:
+            raise RequestError(f"server {served.name}: {error}{served.why_dead()}") from error
+        finally:
+            machine = self._windows.close() if self._windows is not None else None
+        return _decoded(case, prompts, answers, self._grown(served, before, len(answers)), machine)
+
+    def _grown(self, served: ServedModel, before: Mapping[str, float], requests: int) -> dict[str, float]:
+        """Growth of the counters, once the server has counted these requests as finished."""
+        grown: dict[str, float] = {}
+        for _ in range(SETTLE_TRIES):
+            grown = growth(before, served.counters())
+            if grown.get("requests", requests) >= requests:
+                break
+            self._loop.run_until_complete(asyncio.sleep(SETTLE_S))
+        return grown
+
+
+async def _ask_all(served: ServedModel, requests: Sequence[Request], turns: Turns) -> list[Answer]:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    timeout = httpx.Timeout(served.silent_s)
+    async with httpx.AsyncClient(base_url=served.address, timeout=timeout, limits=limits, trust_env=False) as client:
+        at_once = asyncio.Semaphore(turns.at_once)
+
+        async def in_turn(one: Request, after_s: float) -> Answer:
+            await asyncio.sleep(after_s)
+            async with at_once:
+                return await ask(client, served.dialect, served.dialect.body(one, served.model))
+
+        pairs = zip(requests, turns.after_s, strict=True)
+        asked = [asyncio.ensure_future(in_turn(one, after_s)) for one, after_s in pairs]
+        try:
+            return list(await asyncio.gather(*asked))
+        except BaseException:
+            for one in asked:
+                one.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+            raise
+
+
+def _decoded(
+    case: Case,
+    prompts: Sequence[tuple[int, ...]],
+    answers: Sequence[Answer],
+    grown: Mapping[str, float],
+    machine: Readings | None,
+) -> Decoded:
+    """The answers of a batch as one decode."""
+    for prompt, answer in zip(prompts, answers, strict=True):
+        if answer.prompt_tokens not in (None, len(prompt)):
+            raise RequestError(
+                f"server {case.arm['server']} read {answer.prompt_tokens} prompt tokens, {len(prompt)} were sent"
+            )
+    one_by_one = case.arm["method"] == "ntp"
+    rows = [
+        arrivals(row, answer, len(prompt), one_by_one)
+        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
+    ]
+    passes = merged(rows)
+    generation = Generation(
+        passes=(prompt_pass(answers, prompts), *(described(of_pass, len(answers)) for of_pass in passes)),
+        prompt_tokens=tuple(map(len, prompts)), output_ids=tuple(one.ids for one in answers),
+        stop_reasons=tuple(one.stop_reason for one in answers),
+    )  # fmt: skip
+    times = own_times(answers) if case.part.load and case.part.load.requests_per_s else batch_times(answers, passes)
+    ways: list[Ways] = [count_passes(one, grown, alone=len(answers) == 1) for one in answers]
+    own = readings_of(answers, ways, grown, case.part.load)
+    return Decoded(
+        generation=generation, prefill_s=times.prefill_s, decode_s=times.decode_s, forward_s=times.forward_s,
+        sampler_s=None if times.forward_s is None else [0.0] * len(generation.passes),
+        readings=Readings(
+            values=own.values | (machine.values if machine else {}), reasons=own.reasons | (machine.reasons if machine else {})
+        ),
+    )  # fmt: skip

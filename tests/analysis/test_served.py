@@ -1,0 +1,105 @@
+"""What a server said beside what was counted, by hand on a synthetic run; and the table of the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.analysis.comparison import compare
+from harness.analysis.health import void_reasons
+from harness.analysis.verdict import verdict
+from harness.record.schema import Run
+from harness.reporting.cells import Pointers
+from harness.reporting.served import served_table
+from harness.scenario.claim_text import read_claim
+from tests.helpers import synthetic_run as synthetic
+
+LABEL = "SBD k=16 γ=0.1"
+METERS = {
+    "served_ways_disagree": 0.0, "served_passes_by_steps": 4.0, "served_passes_by_accepted": 4.0,
+    "served_passes_by_chunks": 4.0, "served_headline": 5.0, "served_read_bytes": 100.0, "served_foreign_requests": 0.0,
+}  # fmt: skip
+
+
+def served_run(*found: dict[str, Any], **changed: float) -> Run:
+    """The fast arm of a synthetic run as a server's; ``found``: its partings; ``changed``: meters of group 0."""
+    run = synthetic.build()
+    [case] = [case for case in run.header.cases if case.label == LABEL]
+    part = run.header.scenario["parts"][0] | {"servers": {"x": {"engine": "vllm"}}}
+    header = run.header.model_copy(update={
+        "scenario": run.header.scenario | {"parts": [part]},
+        "cases": [
+            one.model_copy(update={"arm": {"method": "served", "server": "x", "temperature": 0.0}}) if one is case else one
+            for one in run.header.cases
+        ],
+    })  # fmt: skip
+    samples = [
+        one.model_copy(update={"meters": METERS | (changed if one.group == 0 else {})}) if one.case_id == case.case_id else one
+        for one in run.samples
+    ]
+    event = {
+        "event": "divergences", "part": part["name"], "process": 0, "compared": 8, "rounding": 0.02,
+        "found": [{"case_id": case.case_id} | one for one in found],
+    }  # fmt: skip
+    return run.model_copy(update={"header": header, "samples": samples, "sessions": [*run.sessions, event]})
+
+
+def test_counts_headline_and_table() -> None:
+    """Eight requests of 4 passes each; the table writes them and says why the headline is another number."""
+    comparison = compare(served_run())
+    cell = comparison.cells[0]
+    arm = next(one for one in cell.arms if one.label == LABEL)
+    assert arm.served is not None
+    assert (arm.served.requests, arm.served.agreeing, arm.served.passes["steps"]) == (8, 8, 32)
+    assert arm.served.headline == 5 and arm.served.read_bytes == 800
+    assert arm.served.tokens_per_pass == arm.served.decode_tokens / 32
+    table = served_table([cell], Pointers(comparison), "Servers")
+    assert table is not None and len(table.sections[0][1]) == 1
+    row = table.sections[0][1][0]
+    assert row["The engine's headline"].text == "5.00" and "Passes without one" in table.notes[0]
+    assert all(one.served is None for one in cell.arms if one is not arm)
+
+
+@pytest.mark.parametrize(
+    ("meter", "value", "words"),
+    [
+        ("served_ways_disagree", 1.0, "ways of counting"),
+        ("served_foreign_requests", 1.0, "another client"),
+        ("served_cached_tokens", 16.0, "from its cache"),
+        ("served_preempted", 1.0, "put a request off"),
+    ],
+)
+def test_what_spoils_a_served_sample_voids_it_by_name(meter: str, value: float, words: str) -> None:
+    """Only the samples that show it."""
+    run = served_run(**{meter: value})
+    rules = [rule for rule in void_reasons(run) if rule]
+    assert len(rules) == len([one for one in run.samples if one.meters.get(meter) == value])
+    assert all(words in rule[0] for rule in rules)
+
+
+TIE, ERROR, UNKNOWN = (
+    {"class": "near_tie", "gap": 0.01}, {"class": "error", "gap": 4.0}, {"class": "unclassified", "gap": None},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [((TIE,) * 8, "inconclusive"), ((ERROR,) * 4, "refuted"), ((UNKNOWN,), "void"), ((TIE, ERROR), "refuted")],
+)
+def test_the_claim_lossless(found: tuple[dict[str, Any], ...], words: str) -> None:
+    """8 answers confirm nothing about 99 of 100; one error of 8 refutes it; what is not classed leaves it open."""
+    run = served_run(*found)
+    claim = read_claim(f"lossless at arm='{LABEL}'")
+    [judged] = verdict(compare(run), (claim,), run.header).judgements
+    assert judged.word == words
+
+
+def test_many_near_ties_confirm_it() -> None:
+    """Of 800 answers none has an error: the Wilson interval begins above 99 %."""
+    run = served_run(TIE)
+    many = [one.model_copy(update={"rows": one.rows * 100}) if one.meters else one for one in run.samples]
+    run = run.model_copy(update={"samples": many})
+    found = compare(run).cells[0]
+    quantity = next(one for one in found.arms if one.label == LABEL).figures["lossless"]
+    assert quantity.low is not None and quantity.low > 0.99 and quantity.n == 800
