@@ -37,6 +37,7 @@ COMMANDS = {
     "compare": ("compare:compare_command", "what changed between runs"),
     "gate": ("gate:gate_command", "has a revision regressed"),
     "noise": ("gate:noise_command", "measure this machine's A/A noise floor"),
+    "acceptance": ("acceptance:acceptance_command", "a run's acceptance, for other engines to force"),
     "hardware": ("hardware:hardware_command", "devices a prediction can be asked for"),
     "model": ("model:model_app", "get a published model, once"),
     "train": ("train:train_command", "train an SBD model"),
