@@ -162,8 +162,8 @@ Fitted to the peaks of four published runs: reports/quickstart (0.70, 1.05 GB), 
 
 
 def process_bytes(case: Case, memory: MemoryEstimate) -> int | None:
-    """About the peak resident memory of a process, framework and compiled graphs included; None where a GPU holds the model."""
-    if case.part.device != "cpu" or case.shape is None:
+    """About the peak resident memory of a process, framework and compiled graphs included; None where it holds no model."""
+    if case.part.device != "cpu" or case.part.servers or case.shape is None:
         return None
     is_compiled = (
         case.part.session == "static" and case.part.execution in ("auto", "compiled") and case.part.tensor_parallel == 1
