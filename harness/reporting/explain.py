@@ -12,12 +12,13 @@ from markupsafe import Markup
 
 from harness.analysis.best_settings import telling_arms, ways
 from harness.analysis.blocks import BlockPasses, Timeline, block_passes, timeline
+from harness.analysis.break_even import speeds_by_load
 from harness.analysis.explain import bandwidths, claimed_of, residuals, roofline_points
 from harness.analysis.explain import waterfall as waterfall_of
 from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.record.schema import Run
-from harness.reporting import figures_arms, figures_batch, figures_blocks, figures_factors, figures_roofline
+from harness.reporting import figures_arms, figures_batch, figures_blocks, figures_factors, figures_load, figures_roofline
 from harness.reporting.figures_roofline import pass_time
 from harness.reporting.svg import MOST_ARMS, Drawing
 
@@ -47,6 +48,7 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         figures_factors.waterfall([fall for fall in falls if fall is not None], f"{name}-waterfall")
         or f"From passes to the clock: {_no_factors(shown, chosen)}",
         *_acceptance(run, shown, telling, name),
+        figures_load.speed_by_load(speeds_by_load(cells), f"{name}-load"),
         figures_batch.straggler_loss(cells, f"{name}-rows") or _no_stragglers(cells),
         *(pass_time(cell, f"{name}-{cell.batch_size}-time", wheres[cell.batch_size]) for cell in chosen),
         figures_roofline.roofline_plot(roofline_points(cells), cells[0].roofs, f"{name}-roofline")
