@@ -18,11 +18,11 @@ from harness.capacity.plan import DEGREES, Question, plan
 from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
 from harness.cli.capacity_table import in_order, render, render_break_even
 from harness.cli.output import json_text
-from harness.errors import UserError
+from harness.errors import EXIT_INCONCLUSIVE, UserError
 from harness.formatting import csv_cell
 from harness.hardware.profile import known_profiles, load_profile
 from harness.models.choice import shape_called
-from harness.models.deployment import WEIGHT_FORMATS, Deployment
+from harness.models.deployment import WEIGHT_FORMATS, Deployment, dtype_called
 from harness.roofline.recorded_acceptance import passes_per_block
 
 CONTEXTS = (1024, 8192, 32_768, 131_072)
@@ -112,6 +112,8 @@ def capacity_command(
         print(to_csv(found, break_even), end="")
     else:
         print(render_break_even(found) if break_even else render(found))
+    if not any(device.sbd and device.sbd.batch is not None for device in found.devices):
+        raise typer.Exit(EXIT_INCONCLUSIVE)
 
 
 def _acceptance(
@@ -164,9 +166,11 @@ def _goal(batch: int | None, tokens_per_s: float | None, latency_ms: float | Non
 
 
 def _deployment(dtype: str, weights: str | None, kv_dtype: str | None) -> Deployment:
+    weights = weights if weights in (None, *WEIGHT_FORMATS) else dtype_called(weights or "")
     if weights is not None and weights not in WEIGHT_FORMATS:
         raise UserError(f"unknown weight format {weights!r}; allowed are {', '.join(WEIGHT_FORMATS)}")
-    return Deployment(dtype=dtype, weights=WEIGHT_FORMATS[weights] if weights else None, kv_dtype=kv_dtype)
+    found = WEIGHT_FORMATS[weights] if weights else None
+    return Deployment(dtype=dtype_called(dtype), weights=found, kv_dtype=dtype_called(kv_dtype) if kv_dtype else None)
 
 
 def _degrees(tensor_parallel: str) -> tuple[int, ...]:

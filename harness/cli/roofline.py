@@ -20,6 +20,7 @@ from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import ModelShape
 from harness.models.choice import shape_called
+from harness.models.deployment import dtype_called
 from harness.record.store import read_run
 from harness.roofline.batch_decode import passes_interval, predict_batch
 from harness.roofline.batches import recorded_batch, slowest_row_passes
@@ -73,6 +74,7 @@ def roofline_command(
 
     Runs nothing.
     """
+    dtype = dtype_called(dtype)
     if explain:
         print(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
         return

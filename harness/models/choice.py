@@ -26,7 +26,7 @@ from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import native_config, recognised
 from harness.models.config import Config, fitting, read_object
 from harness.models.gguf_header import gguf_config
-from harness.models.known import KNOWN_MODELS
+from harness.models.known import KNOWN_MODELS, known_name
 from harness.models.pretrained import PRETRAINED, found_folder, pretrained_folder
 from harness.paths import home
 
@@ -236,17 +236,20 @@ def model_config(model: StoredModel | RandomModel) -> Config | None:
 
 
 def shape_called(name: str) -> ModelShape:
-    """A known shape by name, or the shape of the model in the folder ``name``.
+    """A known shape by its name or that of its repository on the hub, or the shape of the model in the folder ``name``.
 
     Raises:
         UnknownModelError: it is neither, and the message lists the known ones; or the folder's config.json is refused.
     """
     config = Path(name) / "config.json"
-    if name in KNOWN_SHAPES:
-        return KNOWN_SHAPES[name]
-    if config.is_file():
+    if name not in KNOWN_SHAPES and config.is_file():
         return _read_config(Path(name).resolve().name, config)
-    raise UnknownModelError(f"unknown model {name!r}; allowed: {', '.join(KNOWN_SHAPES)}, or a folder with a config.json")
+    found, hint = known_name(name)
+    if found is None:
+        raise UnknownModelError(
+            f"unknown model {name!r}{hint}; allowed: {', '.join(KNOWN_SHAPES)}, or a folder with a config.json"
+        )
+    return KNOWN_SHAPES[found]
 
 
 def model_name(model: StoredModel | RandomModel) -> str:

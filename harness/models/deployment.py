@@ -105,6 +105,17 @@ def as_deployment(deployment: Deployment | str) -> Deployment:
     return Deployment(dtype=deployment) if isinstance(deployment, str) else deployment
 
 
+ALIASES = {
+    "bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "fp8": "float8", "fp64": "float64",
+    **{f"f{bits}": f"float{bits}" for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+def dtype_called(name: str) -> str:
+    """The dtype that people call ``name``: bf16, FP8, half; one that is not known stays as it is, for whoever refuses it."""
+    return ALIASES.get(name.lower(), name.lower())
+
+
 def element_bytes(dtype: str) -> int:
     """Bytes of one element.
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, exp, log, log1p
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,6 +176,17 @@ def slowest_row_passes(block_size: int, mean_passes: float, rows: int, blocks: i
     tosses, chance = blocks * (block_size - 1), (mean_passes - 1) / (block_size - 1) if block_size > 1 else 0.0
     below = beyond = 0.0
     for heads in range(tosses):
-        below += comb(tosses, heads) * chance**heads * (1 - chance) ** (tosses - heads)
+        below += _binomial(heads, tosses, chance)
         beyond += 1 - min(1.0, below) ** rows
     return blocks + beyond
+
+
+MOST_TOSSES = 1000
+"""Above it a binomial coefficient is too large for a float."""
+
+
+def _binomial(heads: int, tosses: int, chance: float) -> float:
+    """Probability of so many heads; through logarithms where the coefficient is too large."""
+    if tosses <= MOST_TOSSES or not 0 < chance < 1:
+        return (comb(tosses, heads) if chance < 1 else 1) * chance**heads * (1 - chance) ** (tosses - heads)
+    return exp(log(comb(tosses, heads)) + heads * log(chance) + (tosses - heads) * log1p(-chance))

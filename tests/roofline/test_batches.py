@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from harness.errors import UserError
 from harness.roofline.batch_decode import passes_interval
@@ -183,3 +184,12 @@ def test_a_record_of_one_batch_has_no_error_of_its_own() -> None:
     """Eight prompts say nothing of how other eights would differ: no interval, and why."""
     found = passes_interval(drawn(8, seed=1), 8, "lockstep", batches=2)
     assert found.low is None and found.high is None and "one batch of 8" in str(found.reason)
+
+
+@pytest.mark.parametrize("k", [1001, 1050, 5000])
+def test_blocks_of_thousands_are_priced_as_smaller_ones(k: int) -> None:
+    """Their coefficients are too large for a float: against the binomial distribution of scipy."""
+    mean, rows = k / 3, 4
+    heads = np.arange(k)
+    below = stats.binom.cdf(heads, k - 1, (mean - 1) / (k - 1))
+    assert slowest_row_passes(k, mean, rows) == pytest.approx(1 + float((1 - below**rows).sum()), rel=1e-6)
