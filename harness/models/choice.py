@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    ValidationInfo,
-    field_validator,
-    model_validator,
+    AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationInfo, field_validator, model_validator,
 )  # fmt: skip
 from pydantic_core import PydanticCustomError
 
@@ -246,9 +239,8 @@ def shape_called(name: str) -> ModelShape:
         return _read_config(Path(name).resolve().name, config)
     found, hint = known_name(name)
     if found is None:
-        raise UnknownModelError(
-            f"unknown model {name!r}{hint}; allowed: {', '.join(KNOWN_SHAPES)}, or a folder with a config.json"
-        )
+        allowed = f"{', '.join(KNOWN_SHAPES)}, or a folder with a config.json"
+        raise UnknownModelError(f"unknown model {name!r}{hint}; allowed: {allowed}")
     return KNOWN_SHAPES[found]
 
 
