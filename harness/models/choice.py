@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationInfo, field_validator, model_validator,
+    AfterValidator,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )  # fmt: skip
 from pydantic_core import PydanticCustomError
 
@@ -229,10 +236,8 @@ def model_config(model: StoredModel | RandomModel) -> Config | None:
 
 
 def shape_called(name: str) -> ModelShape:
-    """A known shape by its name or that of its repository on the hub, or the shape of the model in the folder ``name``.
-
-    Raises:
-        UnknownModelError: it is neither, and the message lists the known ones; or the folder's config.json is refused.
+    """A known shape by its name or its repository's on the hub, or that of the model in the folder ``name``. Raises
+    UnknownModelError where it is neither, and the message lists the known ones; or the folder's config.json is refused.
     """
     config = Path(name) / "config.json"
     if name not in KNOWN_SHAPES and config.is_file():
