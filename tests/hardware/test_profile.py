@@ -31,22 +31,20 @@ DRIVER_NAMES = [
 STRANGERS = [
     ("NVIDIA H20-3e", 144384),
     ("NVIDIA H800", 81559),
-    ("NVIDIA GH200 144G HBM3e", 147456),
-    ("NVIDIA GH200 480GB", 97871),
-    ("NVIDIA GB300", 284208),
-    ("NVIDIA A10", 23028),
+    ("NVIDIA A10M", 20480),
     ("NVIDIA A100-SXM-64GB", 65536),
-    ("NVIDIA L40", 46068),
+    ("NVIDIA L40G", 24576),
     ("NVIDIA L20", 46068),
+    ("NVIDIA GeForce RTX 3090 Ti", 24564),
     ("NVIDIA GeForce RTX 4090 D", 24564),
     ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376),
     ("NVIDIA GeForce RTX 5090 D", 32607),
     ("NVIDIA GeForce RTX 5090 Laptop GPU", 24463),
     ("NVIDIA RTX 6000", 24564),
-    ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97887),
     ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 97887),
     ("AMD Instinct MI300A", 131072),
     ("AMD Instinct MI308X", 196592),
+    ("AMD Instinct MI350P", 147456),
     ("Apple M4 Ultra", None),
     ("Tesla T4", 15360),
 ]
@@ -81,6 +79,13 @@ def test_every_profile_of_a_gpu_is_matched_by_its_own_name_alone():
     assert sorted(expected for _, _, expected in DRIVER_NAMES) == sorted(gpus)
 
 
+def test_memory_tells_parts_of_one_name_apart():
+    """GH200 120GB is named after the memory of its CPU, as GH200 480GB is: what the GPU itself has decides, or nothing does."""
+    assert matched("NVIDIA GH200 120GB", 97871) == "gh200"
+    assert matched("NVIDIA GH200", 146831) == "gh200-144"
+    assert matched("NVIDIA GH200 120GB", None) is None
+
+
 @pytest.mark.parametrize(("device_name", "memory_mib"), STRANGERS)
 def test_a_part_without_a_profile_matches_none(device_name: str, memory_mib: int | None):
     """Neither a longer name, nor a shorter one, nor equal memory makes a match; not even where memory is unknown."""
@@ -104,8 +109,8 @@ def test_multiprocessors_confirm_where_both_sides_know_them():
 
 def test_unknown_name_lists_the_known_ones():
     """The refusal says what was given and what is there."""
-    with pytest.raises(UnknownHardwareError, match=r"'h300'; known are a100-40-pcie, .*rtx-4090.*YAML file"):
-        load_profile("h300")
+    with pytest.raises(UnknownHardwareError, match=r"'h999'; known are a10, a100-40-pcie, .*rtx-4090.*YAML file"):
+        load_profile("h999")
     with pytest.raises(UnknownHardwareError, match=r"'h100' \(did you mean h100-nvl, h100-pcie, h100-sxm\?\); known are"):
         load_profile("h100")
 
