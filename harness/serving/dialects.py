@@ -114,10 +114,12 @@ def _start_vllm(server: Server, model: str, port: int, dtype: str) -> list[str]:
             "vLLM is not installed beside sbd; set SBD_VLLM_PYTHON to the Python of the environment that has it, or give url: "
             "of a running server (docs/servers.md)"
         )
+    speculates = any(one.partition("=")[0] in ("--speculative-config", "-sc") for one in server.arguments)
+    per_request = ["--per-request-spec-decode-metrics", "detailed"] if speculates else []
     return [
         python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port), "--model", model,
         "--served-model-name", "model", "--dtype", dtype, "--no-enable-prefix-caching", "--enable-per-request-metrics",
-        "--per-request-spec-decode-metrics", "detailed", "--enable-mfu-metrics", *server.arguments,
+        *per_request, "--enable-mfu-metrics", *server.arguments,
     ]  # fmt: skip
 
 
