@@ -16,10 +16,13 @@ WAYS = ("steps", "accepted", "chunks")
 class Partings:
     """Greedy answers compared with NTP's, by what their first difference is (harness.runner.divergence).
 
+    ``compared``: answers, of ``prompts`` different ones; ``wrong_prompts``: those with an error in any start.
     ``largest_near_tie``: the largest gap, in nats, that counts as rounding. ``rounding``: the measured root mean square.
     """
 
     compared: int
+    prompts: int
+    wrong_prompts: int
     near_ties: int
     errors: int
     unclassified: int
@@ -28,10 +31,10 @@ class Partings:
 
     @property
     def lossless(self) -> Quantity:
-        """The share of answers without an error; a difference that could not be classed leaves it unknown."""
+        """The share of prompts without an error in any answer; a difference that could not be classed leaves it unknown."""
         if self.unclassified:
             return absent(f"{self.unclassified} answers part from NTP's, why is unknown: few controls, or one had ended")
-        return wilson_interval(self.compared - self.errors, self.compared)
+        return wilson_interval(self.prompts - self.wrong_prompts, self.prompts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +91,13 @@ def partings_of(run: Run, part: str, case_ids: Collection[str]) -> Partings | No
     by_class = Counter(str(one["class"]) for one in found)
     ties = [abs(one["gap"]) for one in found if one["class"] == "near_tie"]
     rounding = [event["rounding"] for event in events if event.get("rounding") is not None]
-    compared = sum(len(one.rows) for one in run.samples if one.case_id in case_ids and not one.warmup)
+    rows = [
+        (one.case_id, row.prompt_id) for one in run.samples if one.case_id in case_ids and not one.warmup for row in one.rows
+    ]
+    wrong = {(one["case_id"], one["prompt_id"]) for one in found if one["class"] == "error"}
     return Partings(
-        compared=compared, near_ties=by_class["near_tie"], errors=by_class["error"], unclassified=by_class["unclassified"],
+        compared=len(rows), prompts=len(set(rows)), wrong_prompts=len(wrong), near_ties=by_class["near_tie"],
+        errors=by_class["error"], unclassified=by_class["unclassified"],
         largest_near_tie=max(ties, default=None), rounding=max(rounding, default=None),
     )  # fmt: skip
 

@@ -101,7 +101,7 @@ _ALL = (
            claimed=True, gated="deterministic", gate_unit="identical/prompt", clock=False, averaged=False, of_prompts=True,
            what="share of the prompts with NTP's very output, first repeat; of arms that decode without loss"),
     # an answer that parts from NTP's where rounding explains it counts as without loss (harness.runner.divergence)
-    Metric(name="lossless", unit="of the answers", better="higher", basis="counted", words="answers without an error",
+    Metric(name="lossless", unit="of the prompts", better="higher", basis="counted", words="answers without an error",
            claimed=True, clock=False, averaged=False, of_prompts=True),
     Metric(name="accuracy", unit="share", better="higher", basis="counted", gated="deterministic", gate_unit="correct/prompt",
            tracked=True, scale="difference",

@@ -79,8 +79,8 @@ def test_what_spoils_a_served_sample_voids_it_by_name(meter: str, value: float, 
 
 
 TIE, ERROR, UNKNOWN = (
-    {"class": "near_tie", "gap": 0.01}, {"class": "error", "gap": 4.0}, {"class": "unclassified", "gap": None},
-)  # fmt: skip
+    {"class": kind, "gap": gap, "prompt_id": "p0"} for kind, gap in (("near_tie", 0.01), ("error", 4.0), ("unclassified", None))
+)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ TIE, ERROR, UNKNOWN = (
     [((TIE,) * 8, "inconclusive"), ((ERROR,) * 4, "refuted"), ((UNKNOWN,), "void"), ((TIE, ERROR), "refuted")],
 )
 def test_the_claim_lossless(found: tuple[dict[str, Any], ...], words: str) -> None:
-    """8 answers confirm nothing about 99 of 100; one error of 8 refutes it; what is not classed leaves it open."""
+    """8 prompts confirm nothing about 99 of 100; one with errors refutes it; what is not classed leaves it open."""
     run = served_run(*found)
     claim = read_claim(f"lossless at arm='{LABEL}'")
     [judged] = verdict(compare(run), (claim,), run.header).judgements
@@ -96,9 +96,12 @@ def test_the_claim_lossless(found: tuple[dict[str, Any], ...], words: str) -> No
 
 
 def test_many_near_ties_confirm_it() -> None:
-    """Of 800 answers none has an error: the Wilson interval begins above 99 %."""
+    """Of 800 prompts none has an error: the Wilson interval begins above 99 %."""
     run = served_run(TIE)
-    many = [one.model_copy(update={"rows": one.rows * 100}) if one.meters else one for one in run.samples]
+    many = []
+    for one in run.samples:
+        rows = [row.model_copy(update={"prompt_id": f"{one.group}/{n}"}) for row in one.rows for n in range(100)]
+        many.append(one.model_copy(update={"rows": rows}) if one.meters else one)
     run = run.model_copy(update={"samples": many})
     found = compare(run).cells[0]
     quantity = next(one for one in found.arms if one.label == LABEL).figures["lossless"]
