@@ -143,6 +143,9 @@ class ArmBesideNtp:
         return self.arm.accuracy.reason or NOT_GRADED
 
 
+NOT_SERVED = "no server decoded this arm, or nothing was greedy: only then are answers held against the weights"
+
+
 def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) -> dict[str, Quantity]:
     """The figures by the name that a claim uses, with intervals at ``confidence``; NTP is not compared with itself.
 
@@ -151,7 +154,7 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
     same pairs, the share of the saved passes that saves time. Both are per decode token, so it is NTP's time per row-pass over
     the arm's. *distinct4_median*: the median over prompts of the share of distinct 4-grams among those of an answer, and
     *repetitive_answers*: the share of answers below REPETITIVE. *request_speedup*: time of the whole request per output
-    token, prompt included, NTP ÷ arm.
+    token, prompt included, NTP ÷ arm. *lossless* is put in behind, for arms that a server decoded (harness.analysis.served).
     """
     timed, why = one.timed, one.why_untimed
     reference = None if one.ntp is one.arm else one.ntp
@@ -169,6 +172,7 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
         Term(arm, ntp.latency_s or 0.0, arm.latency_s or 0.0, ntp.output_tokens, arm.output_tokens) for ntp, arm in pairs
     ]
     return {
+        "lossless": absent(NOT_SERVED),
         **_both("nfe_speedup", passes, NO_PASS, confidence, clock=False),
         **_both("tokens_per_s", tokens, why, confidence),
         **_both("joules_per_token", joules, NO_ENERGY if timed else why, confidence),

@@ -64,7 +64,7 @@ def test_every_method_is_tried() -> None:
     """A method that is added is added here."""
     kinds = typing.get_args(typing.get_args(Arm)[0])
     methods = {name for kind in kinds for name in typing.get_args(kind.model_fields["method"].annotation)}
-    assert methods == {"ntp", *ARMS}
+    assert methods == {"ntp", *ARMS, "served"}, "a server has its own prompt pass: tests/serving"
 
 
 def test_the_prompt_pass_is_that_of_ntp_or_counts_as_a_pass(run: tuple[Path, Run]) -> None:

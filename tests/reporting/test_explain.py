@@ -59,7 +59,8 @@ def test_what_is_drawn_of_a_full_part() -> None:
     """Every drawing once, in the order of the questions; every one says its finding aloud and bears its marks."""
     found = drawings(FULL)
     assert list(found) == [
-        "From passes to the clock", "What each pass of a block decides", "Tokens per pass", "Rows that wait for the slowest",
+        "From passes to the clock", "What each pass of a block decides", "Tokens per pass", "Speedup by load",
+        "Rows that wait for the slowest",
         "Time of a pass, batch 1", "Time of a pass, batch 4", "Passes under the roofline", "Bandwidth",
         "Predicted against measured", "Speed against accuracy, batch 1", "Speed against accuracy, batch 4", "Not drawn",
     ]  # fmt: skip

@@ -191,7 +191,7 @@ def test_the_command_takes_names_with_commas_and_refuses_others(scenario, begun,
     assert sbd(monkeypatch, "run", str(scenario), "--out", str(begun), "--allow", "wights") == 2
     assert "--allow wights: there is no such thing to allow; allowed: weights, tokenizer" in capsys.readouterr().err
     (scenario.parent / "model" / "model.safetensors").write_bytes(b"other")
-    monkeypatch.setattr("harness.runner.runner.machine_here", lambda: fake_machine(FakeEngine(SHAPE)))
+    monkeypatch.setattr("harness.runner.runner.machine_here", lambda folder: fake_machine(FakeEngine(SHAPE)))
     command = ("run", str(scenario), "--out", str(begun), "--no-report")
     assert sbd(monkeypatch, *command) == 2
     assert "weights: was" in capsys.readouterr().err
