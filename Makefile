@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks
 
-.PHONY: bench test test-ray test-serving served lint verify sbom gpu-check gpu-carried clean
+.PHONY: bench test test-ray serving-ready test-serving served lint verify sbom gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -22,13 +22,14 @@ test-ray: $(VENV)/ray.stamp
 
 # A real vLLM for CPUs beside us, in an environment of its own (3.4 GB), started three times with and without speculation.
 VLLM := build/vllm
-test-serving: $(VENV)/dev.stamp $(VLLM)/installed.stamp
+serving-ready: $(VENV)/dev.stamp $(VLLM)/installed.stamp
 	$(BIN)/sbd model get smollm2-135m
+
+test-serving: serving-ready
 	SBD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest -q -m serving tests/integration/test_vllm.py
 
 # The full counts on the same servers: the run that is published as reports/served_vllm.
-served: $(VENV)/dev.stamp $(VLLM)/installed.stamp
-	$(BIN)/sbd model get smollm2-135m
+served: serving-ready
 	SBD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/sbd run scenarios/served_vllm.yaml
 
 lint: $(VENV)/dev.stamp
