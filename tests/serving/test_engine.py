@@ -122,6 +122,29 @@ def test_a_command_that_fails_says_so_with_the_end_of_its_log(tmp_path: Path) ->
         server.wait_ready(f"http://127.0.0.1:{free_port()}/health", 20)
 
 
+@pytest.mark.parametrize("how", ["killed", "closed"])
+def test_what_a_server_put_into_a_session_of_its_own_ends_with_it(how: str, tmp_path: Path) -> None:
+    """As vLLM's engine processes are: the first process is killed, or all is closed, and they are orphans of another group."""
+    pids = tmp_path / "pids"
+    child = (
+        "import os, subprocess, sys, time; from pathlib import Path\n"
+        "sleeper = [sys.executable, '-c', 'import time; time.sleep(98)']\n"
+        "below = subprocess.Popen(sleeper, start_new_session=True)\n"
+        f"Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{below.pid}}'); time.sleep(98)"
+    )
+    server = StartedServer("one", [sys.executable, "-c", child], {}, tmp_path / "log")
+    until = time.monotonic() + 20
+    while not pids.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.2)
+    first, below = pids.read_text(encoding="utf-8").split()
+    if how == "killed":
+        os.kill(int(first), signal.SIGKILL)
+        assert server.ends_within(20)
+    server.close()
+    assert not Path("/proc", first).exists() and not Path("/proc", below).exists()
+
+
 def test_no_server_outlives_a_killed_run(tmp_path: Path) -> None:
     """SIGKILL of the starter; the server and its own child are gone within seconds."""
     script = (
