@@ -65,7 +65,8 @@ class ReplayFromTable1(StrictModel):
 class ReplayFromTrace(StrictModel):
     """Drawn from the arms of the same method and block size in a recorded run (its directory).
 
-    ``arm``: one arm by its label there; without it, all of them.
+    ``arm``: one arm by its label there; without it, all of them. For verified SBD also from the served arms of a run that has
+    none of it, or from a file of vLLM's answers with their ``per_step_accepted``.
     """
 
     trace: Text

@@ -20,7 +20,8 @@ from harness.errors import NotPossibleError, RequestError
 from harness.models import KNOWN_SHAPES
 from harness.scenario.plan import Case
 from harness.scenario.servers import Server
-from harness.serving import dialects
+from harness.serving.dialects import registry
+from harness.serving.dialects.vllm import VLLM
 from harness.serving.engine import ServedEngine
 from harness.serving.launch import StartedServer, free_port
 from tests.helpers import ROOT
@@ -33,7 +34,7 @@ PROMPTS = [(5, 6, 7), (8, 9)]
 def engine_of(fault: str, logs: Path, monkeypatch: pytest.MonkeyPatch, **keys: object) -> tuple[ServedEngine, Case]:
     """A part with one server of that fault, and its case."""
     command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault]  # noqa: E731
-    monkeypatch.setitem(dialects.DIALECTS, "vllm", replace(dialects.VLLM, command=command))
+    monkeypatch.setitem(registry.DIALECTS, "vllm", replace(VLLM, command=command))
     part = {
         "model": {"reference": "sbd"}, "servers": {"one": {"engine": "vllm", **keys}},
         "arms": [{"method": "ntp", "server": "one"}], "timed": False,
