@@ -64,7 +64,9 @@ def test_a_batch_is_its_rows_passes_tokens_and_counts(tmp_path: Path, monkeypatc
     assert one.readings is not None and one.readings.values["served_passes_by_steps"] == new - 1
     assert one.readings.values["served_ways_disagree"] == 0 and one.readings.values["served_foreign_requests"] == 0
     assert one.prefill_s > 0 and one.decode_s >= (new - 1) * 0.002
-    assert engine.fingerprint(case.part)["servers"]["one"]["version"] == "0-protocol-only"
+    told = engine.fingerprint(case.part)["servers"]["one"]
+    assert told["version"] == "0-protocol-only"
+    assert told["command"][1] == PROGRAM.name, "a record that is passed on names no folder of this machine"
     engine.close()
 
 
