@@ -31,7 +31,7 @@ from transformers import AutoTokenizer
 from benchmarks.results_file import write_results
 from harness.models.pretrained import found_folder
 from harness.scenario.servers import Server
-from harness.serving.dialects import Request
+from harness.serving.dialects.dialect import Request
 from harness.serving.served_model import ServedModel
 from harness.serving.stream import Answer, ask
 from harness.serving.times import request_figures
