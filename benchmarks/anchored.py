@@ -27,6 +27,7 @@ from harness.models.deployment import element_bytes
 from harness.roofline.anchor_values import Anchor, AnchorTable, Kind, known_anchors
 from harness.roofline.anchored import FILE, US, is_metal
 from harness.roofline.anchors import block_counts, counts_of, published_s
+from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import PassCounts
 from harness.roofline.operations import count_operations, sampler_operation
 
@@ -61,11 +62,12 @@ CONSTANTS: dict[str, Constant] = {
     "metal_routing_layer_us": Constant(70.0, 1.0, 0.01, 600.0),
     "metal_attention": Constant(0.8, 1.0, 0.02, 1.0),
     "all_reduce_us": Constant(15.0, 1.0, 0.01, 200.0),
+    "expert_reuse": Constant(1.0, 0.2, 0.3, 1.0),
 }
 NAMES = list(CONSTANTS)
 PRIOR_WEIGHT = 0.1
 START = np.array([one.prior for one in CONSTANTS.values()])
-DATASHEET = np.array([1.0 if name.startswith(("copy", "matrix", "overlap", "metal_att")) else 0.0 for name in NAMES])
+DATASHEET = np.array([1.0 if name.startswith(("copy", "matrix", "overlap", "metal_att", "expert")) else 0.0 for name in NAMES])
 
 
 @dataclass
@@ -81,12 +83,14 @@ class Work:
     copy: list[int] = field(default_factory=list)
     rate: list[int] = field(default_factory=list)
     attention: list[bool] = field(default_factory=list)
+    # Seconds of the experts' weights, how many there are, how many a token visits, tokens.
+    experts: list[tuple[float, int, int, int]] = field(default_factory=list)
     fixed: list[Array] = field(default_factory=list)  # per part: how often each constant in microseconds is paid
     pairs: list[tuple[int, int]] = field(default_factory=list)  # per anchor: its part, and the one it is divided by or -1
 
     def arrays(self) -> dict[str, Array]:
         """The columns."""
-        names = ("of", "count", "memory_s", "compute_s", "link_s", "copy", "rate", "attention", "fixed", "pairs")
+        names = ("of", "count", "memory_s", "compute_s", "link_s", "copy", "rate", "attention", "experts", "fixed", "pairs")
         return {name: np.array(getattr(self, name)) for name in names}
 
 
@@ -133,6 +137,9 @@ def _add(work: Work, table: AnchorTable, anchor: Anchor, profile: HardwareProfil
                 work.copy.append(NAMES.index(f"copy_{profile.memory_type}"))
                 work.rate.append(NAMES.index(rate))
                 work.attention.append(metal and one.kind == "attention")
+                routed = shape.moe if one.name == "experts" else None
+                sizes = (routed.experts, routed.experts_per_token, counts.lines) if routed else (2, 1, 1)
+                work.experts.append((one.weight_bytes / bandwidth if routed else 0.0, *sizes))
     fixed = np.zeros(len(NAMES))
     fixed[NAMES.index("layer_us")] = total * shape.layers
     routing = "metal_routing_layer_us" if metal else "routing_layer_us"
@@ -152,7 +159,11 @@ def _thinned(counts: PassCounts) -> list[tuple[float, PassCounts]]:
 
 def predicted(columns: dict[str, Array], x: Array) -> Array:
     """Seconds of every anchor, or its ratio of block passes, with the constants ``x``: the arithmetic of price_counts."""
-    memory = columns["memory_s"] / x[columns["copy"]]
+    experts_s, experts, per_token, lines = columns["experts"].T
+    independent, found = (
+        expected_experts(1.0, per_token / experts, lines**reuse) for reuse in (1.0, x[NAMES.index("expert_reuse")])
+    )
+    memory = (columns["memory_s"] + experts_s * (found / independent - 1)) / x[columns["copy"]]
     memory = np.where(columns["attention"], memory / x[NAMES.index("metal_attention")], memory)
     compute = columns["compute_s"] / x[columns["rate"]]
     longer, shorter = np.maximum(memory, compute), np.minimum(memory, compute)
@@ -234,7 +245,7 @@ def main() -> None:
     own = speed_ratio(kinds, predicted(columns, everything) / published)
     datasheet = speed_ratio(kinds, predicted(columns, DATASHEET) / published)
 
-    figures: dict[str, float] = {"anchors": len(anchors), "devices": len(set(splits["device"])), "engines": len(set(splits["engine"]))}
+    figures: dict[str, float] = {"anchors": len(anchors)} | {f"{name}s": len(set(groups)) for name, groups in splits.items()}
     bands: dict[Kind, tuple[float, float]] = {}
     worst: dict[Kind, float] = {}
     printed = "engine"
@@ -290,12 +301,12 @@ def _write_constants(
         "copy_share": {memory: value[f"copy_{memory}"] for memory in get_args(MemoryType)},
         "matrix_share": {name: value[f"matrix_{name}"] for name in ("float16", "float8", "unpacked")},
         "metal_attention_share": value["metal_attention"],
-        **{name: value[name] for name in NAMES if name.endswith("_us") or name == "overlap"},
+        **{name: value[name] for name in NAMES if name.endswith("_us") or name in ("overlap", "expert_reuse")},
         "band": {kind: [round(side, 2) for side in sides] for kind, sides in bands.items()},
         "median_error_pct": {kind: round(error, 1) for kind, error in worst.items()},
         "reached": reached,
     }
-    head = "# Written by `python -m benchmarks.anchored`; not by hand. harness/roofline/anchored.py says what the entries mean.\n"
+    head = "# Written by `python -m benchmarks.anchored`, not by hand; harness/roofline/anchored.py explains the entries.\n"
     FILE.write_text(head + yaml.safe_dump(document, sort_keys=False))
 
 

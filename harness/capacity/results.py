@@ -143,7 +143,9 @@ class Sourced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlan:
-    """NTP and SBD on one kind of device. ``reached``: what published speeds reach of the datasheet there. ``reason`` names the figures that a plan lacks; then both arms are absent.
+    """NTP and SBD on one kind of device. ``reached``: what published speeds reach of the datasheet there.
+
+    ``reason`` names the figures that a plan lacks; then both arms are absent.
 
     ``wall_speedup`` compares the arms at SBD's batch and split. ``break_even`` has one entry per requested context, the
     workload's included.

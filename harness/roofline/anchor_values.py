@@ -21,7 +21,9 @@ Measure = Literal["tokens_per_s", "decode_tokens_per_s", "token_s", "first_token
 Kind = Literal["single_gpu", "multi_gpu", "block_pass"]
 
 _FILE = Path(__file__).with_name("anchors.yaml")
-_INHERITED = ("device", "engine", "dtype", "rate_dtype", "kv_dtype", "prompt_tokens", "new_tokens", "split_vocab", "quantised_head")
+_INHERITED = (
+    "device", "engine", "dtype", "rate_dtype", "kv_dtype", "prompt_tokens", "new_tokens", "split_vocab", "quantised_head"
+)  # fmt: skip
 
 
 class Source(StrictModel):
@@ -85,8 +87,8 @@ class Anchor(StrictModel):
     ``token_s``              mean seconds per token after the first
     ``first_token_s``        seconds of the prefill
     ``request_s``            seconds from the prompt to the last token
-    ``block_tokens_per_s``   tokens per second of a prompt of ``prompt_tokens`` read in passes of ``block_base`` and of ``block``
-                             tokens; the figure is the ratio of the two passes' times
+    ``block_tokens_per_s``   tokens per second of a prompt of ``prompt_tokens`` read in passes of ``block_base`` and of
+                             ``block`` tokens; the figure is the ratio of the two passes' times
     ``own_gb_per_s``         the source's own bandwidth figure: its model size times its tokens per second
     """
 

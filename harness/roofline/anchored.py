@@ -1,8 +1,8 @@
-"""The anchored rung: a datasheet times a few constants that were fitted to published speeds. The default where nothing was measured.
+"""The anchored rung: a datasheet times a few constants that were fitted to published speeds.
 
-It lies between the datasheet and a calibration. `python -m benchmarks.anchored` fits the constants to harness.roofline.anchors
-and writes them to anchored.yaml beside this module, with the errors that whole devices and whole engines show when they are
-held out.
+It is the default where nothing was measured, between the datasheet and a calibration. `python -m benchmarks.anchored` fits the
+constants to harness.roofline.anchors and writes them to anchored.yaml beside this module, with the errors that whole devices
+and whole engines show when they are held out.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Constants(StrictModel):
     ``overlap``          of memory and arithmetic, as in Ceilings
     ``layer_us``, ``routing_layer_us``  fixed cost of a layer, and on top where it routes to experts
     ``all_reduce_us``    latency of an all-reduce; two in a layer that is split
+    ``expert_reuse``     as in Ceilings
     ``metal_attention_share``, ``metal_routing_layer_us``  Apple's GPUs: attention's share of the bandwidth on top, and the
                          routing cost instead
     ``band``             80 % interval of measured over predicted speed, from held-out errors
@@ -59,6 +60,7 @@ class Constants(StrictModel):
     layer_us: NonNegativeFloat
     routing_layer_us: NonNegativeFloat
     all_reduce_us: NonNegativeFloat
+    expert_reuse: Share
     metal_attention_share: Share
     metal_routing_layer_us: NonNegativeFloat
     band: dict[Kind, tuple[float, float]]
@@ -94,8 +96,8 @@ def ceilings_from_anchors(profile: HardwareProfile, dtype: str, fitted: Constant
     fitted = fitted or constants()
     if profile.memory_type is None:
         raise UnknownHardwareError(
-            f"the hardware profile {profile.name!r} does not say its memory_type (allowed are {', '.join(get_args(MemoryType))}), "
-            "so no published speed is like it; add it, or choose --rung datasheet"
+            f"the hardware profile {profile.name!r} does not say its memory_type, so no published speed is like it; add one of "
+            f"{', '.join(get_args(MemoryType))}, or choose --rung datasheet"
         )
     base, metal = ceilings_from_profile(profile, dtype), is_metal(profile)
     bandwidth = base.bandwidth_bytes_per_s * fitted.copy_share[profile.memory_type]
@@ -112,6 +114,7 @@ def ceilings_from_anchors(profile: HardwareProfile, dtype: str, fitted: Constant
         fixed_s_per_layer=fitted.layer_us * US,
         fixed_s_per_routing_layer=routing_us * US,
         all_reduce_s=fitted.all_reduce_us * US,
+        expert_reuse=fitted.expert_reuse,
         fixed_reason=f"fitted to published speeds: {fitted.layer_us:.0f} µs a layer",
         share_claimable=False,
         share_reason="a bandwidth fitted to published speeds is no ceiling",
@@ -162,8 +165,8 @@ def reached_in_words(profile: HardwareProfile, tensor_parallel: int = 1) -> str 
         return None
     return (
         f"engines reached {reached.low:.2f} to {reached.high:.2f} of the datasheet on this class of device "
-        f"({str(profile.memory_type).upper()} memory, {'several GPUs' if tensor_parallel > 1 else 'one GPU'}; {reached.figures} "
-        "published speeds, 10th to 90th percentile)"
+        f"({str(profile.memory_type).upper()} memory, {'several GPUs' if tensor_parallel > 1 else 'one GPU'}; "
+        f"{reached.figures} published speeds, 10th to 90th percentile)"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -144,10 +145,8 @@ def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile) -> Co
     shape, deployment = table.shape_of(anchor), table.deployment_of(anchor)
     rated = profile if profile.peak_flops_per_s["float16"].value is not None else with_endless_rates(profile)
     rungs: dict[Rung, Ceilings] = {"datasheet": ceilings_from_profile(rated, anchor.rate_dtype)}
-    try:
+    with suppress(UnknownHardwareError):  # nobody measured this part
         rungs["published"] = ceilings_from_published(profile, anchor.rate_dtype)
-    except UnknownHardwareError:
-        pass  # nobody measured this part
     rungs["anchored"] = anchored_ceilings(anchor, profile)
     predictions = {rung: _predict(anchor, shape, deployment, ceilings) for rung, ceilings in rungs.items()}
     bandwidth, datasheet = _modelled_bandwidth(anchor, shape, deployment), profile.bandwidth_bytes_per_s.value

@@ -19,6 +19,7 @@ from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, element_bytes
+from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import Points, interpolate
 from harness.roofline.pass_factors import PassFactors
 
@@ -44,6 +45,7 @@ class Ceilings:
     ``fixed_s_per_routing_layer``  cost on top in a layer that routes to experts: router, selection, gathering
     ``all_reduce_s``         latency of one all-reduce between devices; None: not known, only its bytes are priced
     ``unpacked_rates``       matrix rates where weights are stored in fewer bits than they are multiplied in; None: matrix_rates
+    ``expert_reuse``         n tokens visit as many experts as n to this power would under independent routing; None: 1
     ``attention_bytes_per_s``  what attention reads of the cache; None: bandwidth_bytes_per_s
     ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels), not before or between it (a CPU;
                              captured graphs, whose kernels follow one another)
@@ -67,6 +69,7 @@ class Ceilings:
     fixed_s_per_routing_layer: float | None = None
     all_reduce_s: float | None = None
     unpacked_rates: Points | None = None
+    expert_reuse: float | None = None
     attention_bytes_per_s: float | None = None
     fixed_reason: str | None = None
     fixed_hidden: bool = False
@@ -88,6 +91,13 @@ class Ceilings:
         routing = shape.moe.layers * (self.fixed_s_per_routing_layer or 0.0) if shape.moe else 0.0
         reduced = 2 * shape.layers * (self.all_reduce_s or 0.0) if deployment.tensor_parallel > 1 else 0.0
         return (self.fixed_s_per_pass or 0.0) + shape.layers * (self.fixed_s_per_layer or 0.0) + routing + reduced
+
+    def visited_experts(self, shape: ModelShape, lines: int) -> float | None:
+        """Distinct experts that a pass is expected to visit, over all layers; None: as under independent routing."""
+        if shape.moe is None or self.expert_reuse is None:
+            return None
+        moe = shape.moe
+        return moe.layers * expected_experts(moe.experts, moe.experts_per_token, lines**self.expert_reuse)
 
     def matrix_flops_per_s(self, tokens: float) -> float:
         """Matrix rate at ``tokens`` lines: linear in log-log between measured points, held constant outside them."""

@@ -100,7 +100,8 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: PassCo
     """
     deployed = as_deployment(deployment)
     ceilings = ceilings.for_weights(deployed)
-    operations = tuple(_cost(operation, ceilings) for operation in count_operations(shape, deployed, counts))
+    counted = count_operations(shape, deployed, counts, visited_experts=ceilings.visited_experts(shape, counts.lines))
+    operations = tuple(_cost(operation, ceilings) for operation in counted)
     sampler = sampler_operation(shape, counts)
     sampler_cost = None if sampler is None else _cost(sampler, ceilings)
     fixed_s = ceilings.fixed_s(shape, deployed)
