@@ -1,9 +1,7 @@
 """The rates that bound a pass: from a datasheet, from what others measured, or from a calibration of this machine.
 
-The sources are rungs of one ladder.
-
-* datasheet: one peak, no fixed cost, perfect overlap.
-* published: the rates that others measured on the part; no fixed cost, perfect overlap.
+The sources are rungs of one ladder:
+* datasheet: one peak, no fixed cost, perfect overlap; published: the same with the rates that others measured on the part.
 * anchored: the datasheet times a few constants that were fitted to published speeds (harness.roofline.anchored).
 * calibrated: the rates this machine reached, and an overlap fitted to them.
 * shape-calibrated: calibrated, corrected by measured passes of the model (harness.roofline.shape_calibration).
@@ -45,8 +43,8 @@ class Ceilings:
     ``fixed_s_per_routing_layer``  cost on top in a layer that routes to experts: router, selection, gathering
     ``all_reduce_s``         latency of one all-reduce between devices; None: not known, only its bytes are priced
     ``unpacked_rates``       matrix rates where weights are stored in fewer bits than they are multiplied in; None: matrix_rates
-    ``expert_reuse``         n tokens visit as many experts as n to this power would under independent routing; None: 1
-    ``attention_bytes_per_s``  what attention reads of the cache; None: bandwidth_bytes_per_s
+    ``expert_reuse``         n tokens visit as many experts as n to this power would under independent routing
+    ``attention_bytes_per_s``  rate of attention's reads; None: bandwidth_bytes_per_s
     ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels), not before or between it (a CPU;
                              captured graphs, whose kernels follow one another)
     ``sampler_s_per_logit``  None: the sampler is priced by its bytes
@@ -94,9 +92,9 @@ class Ceilings:
 
     def visited_experts(self, shape: ModelShape, lines: int) -> float | None:
         """Distinct experts that a pass is expected to visit, over all layers; None: as under independent routing."""
-        if shape.moe is None or self.expert_reuse is None:
-            return None
         moe = shape.moe
+        if moe is None or self.expert_reuse is None:
+            return None
         return moe.layers * expected_experts(moe.experts, moe.experts_per_token, lines**self.expert_reuse)
 
     def matrix_flops_per_s(self, tokens: float) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import anchored as fitting
+from benchmarks import anchored_work
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.profile import known_profiles, load_profile
 from harness.models import KNOWN_SHAPES
@@ -84,30 +85,30 @@ def test_the_fit_prices_as_the_program_does() -> None:
     """The table of operations that the fit works on gives each anchor price_counts' price, within its thinned contexts."""
     table, fitted, profiles = known_anchors(), constants(), known_profiles()
     some = table.model_copy(update={"anchors": table.anchors[::9]})
-    work = fitting.tabulate(some, profiles)
+    work = anchored_work.tabulate(some, profiles)
     names = {"copy": fitted.copy_share, "matrix": fitted.matrix_share}
     found = {f"{head}_{key}": value for head, values in names.items() for key, value in values.items()}
     found["metal_attention"] = fitted.metal_attention_share
-    x = np.array([found[name] if name in found else getattr(fitted, name) for name in fitting.NAMES])
+    x = np.array([found[name] if name in found else getattr(fitted, name) for name in anchored_work.NAMES])
     expected = [
         seconds(one, some.shape_of(one), some.deployment_of(one), anchored_ceilings(one, profiles[one.device]))[1]
         for one in some.anchors
     ]
-    assert fitting.predicted(work.arrays(), x) == pytest.approx(expected, rel=2e-3)
+    assert anchored_work.predicted(work.arrays(), x) == pytest.approx(expected, rel=2e-3)
 
 
 def test_the_fit_finds_constants_that_made_the_figures() -> None:
     """Figures made with known constants give them back, so nothing in the fit is set by hand."""
     table = known_anchors()
-    work = fitting.tabulate(table.model_copy(update={"anchors": table.anchors[::3]}), known_profiles())
+    work = anchored_work.tabulate(table.model_copy(update={"anchors": table.anchors[::3]}), known_profiles())
     columns = work.arrays()
-    made = fitting.START * np.linspace(0.8, 1.1, len(fitting.START))
-    made = np.minimum(made, [one.high for one in fitting.CONSTANTS.values()])
-    figures = fitting.predicted(columns, made)
+    made = anchored_work.START * np.linspace(0.8, 1.1, len(anchored_work.START))
+    made = np.minimum(made, [one.high for one in anchored_work.CONSTANTS.values()])
+    figures = anchored_work.predicted(columns, made)
     found = fitting.fit(columns, figures, np.ones(len(figures)), np.ones(len(figures), dtype=bool))
-    assert fitting.predicted(columns, found) == pytest.approx(figures, rel=0.05)
+    assert anchored_work.predicted(columns, found) == pytest.approx(figures, rel=0.05)
     for name in ("copy_hbm", "layer_us", "all_reduce_us"):
-        at = fitting.NAMES.index(name)
+        at = anchored_work.NAMES.index(name)
         assert found[at] == pytest.approx(made[at], rel=0.1)
 
 
