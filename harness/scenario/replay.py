@@ -68,10 +68,14 @@ class ReplayFromTable1(StrictModel):
 
 
 class ReplayFromTrace(StrictModel):
-    """Drawn from the arms of the same method and block size in a recorded run."""
+    """Drawn from the arms of the same method and block size in a recorded run.
+
+    For verified SBD also from the served arms of a run that has none of it, or from a file of vLLM's answers with their
+    ``per_step_accepted``.
+    """
 
     trace: Text
-    """Directory of a recorded run, from the scenario's folder."""
+    """Directory of a recorded run, or a file of vLLM's answers, from the scenario's folder."""
     arm: Annotated[Text | None, Younger] = None
     """One arm, by its label there. None: all arms of the same method and block size."""
     nfe_speedup: ClassVar[None] = None

@@ -18,7 +18,7 @@ from harness.scenario.claims import Claims, misplaced
 from harness.scenario.limits import HealthLimits, Until
 from harness.scenario.method import GREEDY, MOST_SAMPLES, refuse_many
 from harness.scenario.methods import Arm
-from harness.scenario.servers import Load, Servers, check_servers
+from harness.scenario.servers import Load, Servers, check_servers, finds_acceptance
 from harness.workloads.spec import SOURCES, Workload
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
@@ -172,7 +172,7 @@ class Part(StrictModel):
     @property
     def replayed(self) -> bool:
         """Whether the part's acceptance is replayed; then every arm writes ``max_new_tokens`` tokens, stops suppressed."""
-        return any(getattr(arm, "acceptance", "real") != "real" for arm in self.arms)
+        return any(not finds_acceptance(arm, self.servers) for arm in self.arms)
 
     @property
     def case_count(self) -> int:
@@ -198,7 +198,7 @@ class Part(StrictModel):
         check_servers(self.servers, self.arms, self.model, self.tensor_parallel)
         if self.load is not None and not self.servers:
             raise ValueError("load is how requests reach a server, and the part has no servers; remove load")
-        acceptances = {getattr(arm, "acceptance", "real") == "real" for arm in self.arms if not isinstance(arm, NtpArm)}
+        acceptances = {finds_acceptance(arm, self.servers) for arm in self.arms if not isinstance(arm, NtpArm)}
         if len(acceptances) > 1:
             raise ValueError("real and replayed acceptance need different stop rules; give the replayed arms their own part")
         variants = [str(variant) for arm in self.arms for variant in arm.variants()]
