@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 import harness
+from harness.cli import COMMANDS
 from harness.record.store import RunStore
 from tests.helpers import ROOT
 from tests.helpers.command import sbd
@@ -197,6 +200,44 @@ def test_the_python_interface_is_described() -> None:
         parts = [one for key, one in vars(whole).items() if not key.startswith("_")] if isinstance(whole, type) else []
         assert [one for one in (whole, *parts) if not (one.__doc__ or "").strip()] == []
     assert re.search(r'^__version__ = .*\n"""', (ROOT / "harness" / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.fixture
+def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The modules of docs/hooks under their own names, as mkdocs imports them."""
+    monkeypatch.syspath_prepend(str(DOCS / "hooks"))
+    yield
+    for name in ("objects", "commands"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("hooks")
+def test_the_reference_has_every_key_with_its_text() -> None:
+    """As many rows as the schema has properties, each with the type's section as a link that leads somewhere."""
+    from harness.scenario.scenario import Scenario
+
+    schema = Scenario.model_json_schema()
+    sections = list(importlib.import_module("objects").tables(schema))
+    rows = [row for section in sections for row in section.splitlines() if row.startswith("| `")]
+    properties = [one for part in (schema, *schema["$defs"].values()) for one in part.get("properties", {}).values()]
+    assert len(rows) == len(properties) > 190
+    assert [one["description"] for one in properties if " ".join(one["description"].split()) not in " ".join(rows)] == []
+    anchors = {section.partition("\n")[0].removeprefix("## ").lower() for section in sections}
+    assert set(re.findall(r"\(#(\w+)\)", " ".join(rows))) <= anchors
+    assert [row for row in rows if row.replace("\\|", "").count("|") != 5] == []
+
+
+@pytest.mark.usefixtures("hooks")
+def test_the_command_line_page_has_every_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every listed command, and every option that its own help shows."""
+    page = "\n".join(importlib.import_module("commands").pages())
+    for name, (_, line) in COMMANDS.items():
+        assert (f"## sbd {name}\n" in page) == (line is not None)
+    for words in (["run"], ["gate"], ["report"], ["capacity"], ["model", "get"], ["history", "trend"]):
+        assert sbd(monkeypatch, *words, "--help") == 0
+        section = page.partition(f"## sbd {' '.join(words)}\n")[2].partition("\n## ")[0]
+        shown = set(re.findall(r"^  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE)) - {"--help"}
+        assert shown and [option for option in shown if f"`{option}" not in section] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -19,7 +19,7 @@ def pages() -> Iterator[str]:
     root = typer.main.get_command(app)
     for name, (_, line) in COMMANDS.items():
         if line:
-            yield from _section(root.get_command(None, name), f"sbd {name}")  # type: ignore[attr-defined]
+            yield from _section(root.get_command(None, name), f"sbd {name}")
 
 
 def _section(command: Any, name: str) -> Iterator[str]:
