@@ -51,7 +51,10 @@ def takes(value: Schema, elsewhere: Mapping[str, str] = NOWHERE) -> str:
         return ", ".join(f"`{one}`" for one in value["enum"])
     for several in ("anyOf", "oneOf"):
         if several in value:
-            return " or ".join(dict.fromkeys(takes(one, elsewhere) for one in value[several] if one.get("type") != "null"))
+            kinds = [takes(one, elsewhere) for one in value[several] if one.get("type") != "null"]
+            if len(kinds) == 2 and kinds[1] == f"list of: {kinds[0]}":
+                return f"{kinds[0]}; or a list"
+            return " or ".join(dict.fromkeys(kinds))
     kind = value.get("type")
     if kind == "array":
         return f"list of: {takes(value.get('items') or {'anyOf': value['prefixItems']}, elsewhere)}"
@@ -67,10 +70,10 @@ def takes(value: Schema, elsewhere: Mapping[str, str] = NOWHERE) -> str:
 def _range(value: Schema) -> str:
     least, most = value.get("minimum"), value.get("maximum", value.get("exclusiveMaximum"))
     if "exclusiveMinimum" in value:
-        return f" above {value['exclusiveMinimum']:g}"
+        return f" > {value['exclusiveMinimum']:g}"
     if least is None:
         return ""
-    return f", {least:g} or more" if most is None or most > 1 << 20 else f", {least:g} to {most:g}"
+    return f" ≥ {least:g}" if most is None or most > 1 << 20 else f" {least:g} to {most:g}"
 
 
 def _default(value: Schema, required: bool) -> str:

@@ -105,9 +105,9 @@ class HuggingFaceModel(StrictModel):
     huggingface: Text
     """Id on the hub (org/name), or a folder, from the scenario's folder."""
     revision: Text | None = None
-    """Commit, branch or tag on the hub. None: main."""
+    """Commit, branch or tag on the hub. Left out: main."""
     mask_token_id: CountOrZero | None = None
-    """Mask token that the SBD checkpoint was trained with. None: from its tokenizer, or a public block model's config."""
+    """Mask token that the SBD checkpoint was trained with. Left out: from its tokenizer, or a public block model's config."""
     trust_remote_code: Flag = False
     """Its own code may run, if its family fits no transformers class and the command line says so, too."""
     adapter: GatedAdapter = None

@@ -41,7 +41,7 @@ class LatentAttention(_Frozen):
     """
 
     q_lora_rank: Size | None
-    """Rank of the latent of Q. None: Q is projected in one step."""
+    """Rank of the latent of Q; null where Q is projected in one step."""
     kv_lora_rank: Size
     """Elements of the latent of K and V that are cached per token."""
     qk_nope_head_dim: Size
@@ -88,15 +88,15 @@ class ModelShape(_Frozen):
     norms_per_layer: Size = 2
     """Norms over the hidden width in a layer (2; Gemma 2 and 3 have 4)."""
     sliding_window: Size | None = None
-    """Tokens that a sliding layer sees, its own included. None: no layer slides."""
+    """Tokens that a sliding layer sees, its own included. Left out: no layer slides."""
     sliding_layers: SizeOrZero = 0
     """How many layers slide; which ones does not matter to the arithmetic."""
     moe: MixtureOfExperts | None = None
-    """The mixture of experts. None: the network is dense."""
+    """The mixture of experts. Left out: the network is dense."""
     mla: LatentAttention | None = None
-    """Latent attention. None: ordinary attention."""
+    """Latent attention. Left out: ordinary attention."""
     max_positions: Size | None = None
-    """Longest context that the model is made for, in tokens. None: not known."""
+    """Longest context that the model is made for, in tokens. Left out: not known."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelShape:

@@ -38,7 +38,7 @@ class NtpArm(ArmKeys):
     temperature: Numbers = (GREEDY,)
     """Sampling temperature; 0 takes the likeliest token."""
     server: Annotated[Name | None, Younger] = None
-    """The server of the part that decodes it, one token a pass. None: this program does."""
+    """The server of the part that decodes it, one token a pass. Left out: this program does."""
 
 
 class SbdArm(SolverChoice):
@@ -86,7 +86,7 @@ class VerifiedSbdArm(SolverChoice):
     temperature: Numbers = (GREEDY,)
     """Sampling temperature; 0 takes the likeliest token."""
     least_confidence: Annotated[Shares | None, Younger] = None
-    """A block is checked, and the next one opened, before its first draft of this confidence or less. None: whole."""
+    """A block is checked, and the next one opened, before its first draft of this confidence or less. Left out: whole."""
     acceptance: Annotated[RecordedAcceptance, Field(exclude_if=lambda value: value == "real")] = "real"
     """`real`; or a recorded run: it gives the passes that draft a block, and how many drafts the next-token head keeps."""
 

@@ -37,9 +37,9 @@ class Bound(StrictModel):
     metric: MetricName
     """The figure that is bounded; the manual has the table of metrics."""
     min: Number | None = None
-    """Least value, in the metric's unit. None: no least one."""
+    """Least value, in the metric's unit. Left out: no least one."""
     max: Number | None = None
-    """Largest value, in the metric's unit. None: no largest one."""
+    """Largest value, in the metric's unit. Left out: no largest one."""
     estimator: Estimator = "geometric_mean"
     """How prompts become one figure: the mean of their ratios, or the ratio of their total times."""
 
@@ -111,15 +111,15 @@ class Claim(StrictModel):
     """One claim: a bound on one metric, or ``all`` of several, or the accuracy alone."""
 
     name: Text | None = None
-    """Name in tables. None: its own words."""
+    """Name in tables. Left out: its own words."""
     source: Text | None = None
     """Who says so, and where."""
     metric: MetricName | None = None
-    """The figure that is bounded. None: `all`, or the accuracy alone."""
+    """The figure that is bounded. Left out: `all`, or the accuracy alone."""
     min: Number | None = None
-    """Least value, in the metric's unit. None: no least one."""
+    """Least value, in the metric's unit. Left out: no least one."""
     max: Number | None = None
-    """Largest value, in the metric's unit. None: no largest one."""
+    """Largest value, in the metric's unit. Left out: no largest one."""
     estimator: Estimator = "geometric_mean"
     """How prompts become one figure: the mean of their ratios, or the ratio of their total times."""
     all: tuple[Bound, ...] = ()
@@ -129,7 +129,7 @@ class Claim(StrictModel):
     within_points: NonNegative | None = None
     """The accuracy is also at most so many percentage points below that of NTP, prompt by prompt (non-inferiority)."""
     scope: Literal["this process"] | None = None
-    """`this process`: times of the measured processes alone. None: of any process, which needs three (FEWEST_PROCESSES)."""
+    """`this process`: times of the measured processes alone. Left out: of any process, which needs three."""
 
     @field_validator("within_points")
     @classmethod

@@ -102,10 +102,10 @@ class BlockDiffusionArm(SolverChoice):
     """Block size k: slots that are decided together."""
     commit: Commit | None = None
     """`merged` writes a block's KV in the first pass of the next one, with the same output; `own_pass` spends one on it.
-    None: as published.
+    Left out: as published.
     """
     sub_block: Count | None = None
-    """Slots of a block are decided in runs of so many. None: as published."""
+    """Slots of a block are decided in runs of so many. Left out: as published."""
     temperature: Numbers = (GREEDY,)
     """Sampling temperature; 0 takes the likeliest token."""
 

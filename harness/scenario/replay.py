@@ -77,7 +77,7 @@ class ReplayFromTrace(StrictModel):
     trace: Text
     """Directory of a recorded run, or a file of vLLM's answers, from the scenario's folder."""
     arm: Annotated[Text | None, Younger] = None
-    """One arm, by its label there. None: all arms of the same method and block size."""
+    """One arm, by its label there. Left out: all arms of the same method and block size."""
     nfe_speedup: ClassVar[None] = None
 
     @field_validator("trace")

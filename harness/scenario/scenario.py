@@ -53,7 +53,7 @@ class Part(StrictModel):
     attention: Literal["sdpa", "eager", "flex"] = "sdpa"
     """How attention is computed: `sdpa`; `eager` in a plain session; `flex` in captured forwards on a GPU."""
     threads: Count | None = None
-    """CPU threads of a process. None: torch's own number; a timed part on a cluster is pinned to as many cores."""
+    """CPU threads of a process. Left out: torch's own number; a timed part on a cluster is pinned to as many cores."""
     arms: tuple[Arm, ...] = Field(min_length=1)
     """Ways of decoding to compare; a list on a key of an arm is an axis, and each value an arm of its own."""
     batch_sizes: Counts = (1,)
@@ -89,7 +89,7 @@ class Part(StrictModel):
     health: HealthLimits = HealthLimits()
     """How much disturbance a timed sample may show before its times are void."""
     baseline: Name | None = None
-    """Another part whose NTP arm is the baseline, for a model that predicts no next tokens. None: this part's own."""
+    """Another part whose NTP arm is the baseline, for a model that predicts no next tokens. Left out: this part's own."""
     baseline_check: CountOrZero = 8
     """transformers' `generate()` decodes so many batches of every task too, to show that the NTP arm is not slow; 0: none."""
     servers: Servers = Field(default_factory=dict)
@@ -97,7 +97,7 @@ class Part(StrictModel):
     tokens and the shape that predictions are made of.
     """
     load: Annotated[Load | None, Field(exclude_if=lambda load: load is None)] = None
-    """How the requests of a batch reach the servers. None: all at once."""
+    """How the requests of a batch reach the servers. Left out: all at once."""
 
     @property
     def until(self) -> Until | None:
@@ -266,7 +266,7 @@ class Scenario(StrictModel):
         Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Field(exclude_if=lambda limit: limit is None)
     ] = None
     """Seconds that one step (loading a model, calibrating, one decode) may take before its process counts as hung and is ended.
-    Samples are then taken in processes of their own. None: no limit.
+    Samples are then taken in processes of their own. Left out: no limit.
     """
 
     @property

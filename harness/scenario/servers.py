@@ -36,9 +36,9 @@ class Server(StrictModel):
     engine: EngineName
     """The program that serves, which decides how its passes are counted."""
     url: Annotated[Text, Field(pattern=r"^https?://[^\s/]+/?$")] | None = None
-    """Where it runs, as http://HOST:PORT. None: this program starts it, and ends it with all its children."""
+    """Where it runs, as http://HOST:PORT. Left out: this program starts it, and ends it with all its children."""
     model: Text | None = None
-    """Its name in requests. None: the only one that it serves."""
+    """Its name in requests. Left out: the only one that it serves."""
     diffusion: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     """Whether it decodes a diffusion model whose passes it does not tell, so its answers are timed and not counted."""
     arguments: tuple[str, ...] = ()
@@ -97,9 +97,9 @@ class Load(StrictModel):
     requests_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Poisson arrivals: requests per second, on average, at the same times for every arm."""
     first_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Seconds to the first token that a good request takes at most; the rate of good ones is the goodput. None: no limit."""
+    """Seconds to the first token that a good request takes at most; their rate is the goodput. Left out: no limit."""
     time_per_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Seconds per token that a good request takes at most. None: no limit."""
+    """Seconds per token that a good request takes at most. Left out: no limit."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Load:

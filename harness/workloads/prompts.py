@@ -42,11 +42,11 @@ class Prompt(StrictModel):
     prompt: Text
     """The text."""
     answer: str | None = None
-    """The right answer. None: nothing is checked."""
+    """The right answer. Left out: nothing is checked."""
     check: Check | None = None
-    """How: exact, contains, number or none. None: exact with an answer, none without."""
+    """How: exact, contains, number or none. Left out: exact with an answer, none without."""
     pattern: Pattern | None = None
-    """Regular expression for the part of the output that is checked, its last match. None: all of it."""
+    """Regular expression for the part of the output that is checked, its last match. Left out: all of it."""
     cluster: str | None = None
     """What the prompt shares with related ones, such as a document; filled in from the field that the workload names."""
 

@@ -69,13 +69,13 @@ class DatasetChoice(StrictModel):
     prompt: Template
     """Text of a prompt, in which {field} stands for a field of the row."""
     answer: Template | None = None
-    """Text of the right answer, with {field} as above. None: nothing is scored."""
+    """Text of the right answer, with {field} as above. Left out: nothing is scored."""
     answer_pattern: Pattern | None = None
     """Regular expression for the part of the answer that counts, its last match: GSM8K has it behind ####."""
     output_pattern: Pattern | None = None
     """Regular expression for the part of the output that is compared with it, its last match."""
     check: Check | None = None
-    """How an answer is checked. None: exact where there is an answer."""
+    """How an answer is checked. Left out: exact where there is an answer."""
 
     @field_validator("path")
     @classmethod
@@ -191,7 +191,7 @@ class Workload(StrictModel):
     # Before the file, which is read with it. Added after version 1 of the format, as the dataset below.
     cluster: Text | None = Field(default=None, exclude_if=lambda value: value is None)
     """Field of a file's line, or of a dataset's row, that says which prompts are related (one document, one table). They count
-    as fewer in intervals of accuracy. None: no prompts are related.
+    as fewer in intervals of accuracy. Left out: no prompts are related.
     """
     prompts_file: Text | None = None
     """JSONL file of {"prompt", "answer", "check", "pattern"}, from the scenario's folder."""
@@ -205,7 +205,7 @@ class Workload(StrictModel):
     synthetic: Synthetic | None = None
     """Random tokens, which nothing checks; the only prompts of random weights."""
     prompts: Count | None = Field(default=None, validate_default=True)
-    """Prompts per task or domain. None: all of a prompts_file; elsewhere it is required."""
+    """Prompts per task or domain. Left out: all of a prompts_file; elsewhere it is required."""
     max_new_tokens: Count
     """Tokens that an answer has at most."""
     chat_template: Flag = False

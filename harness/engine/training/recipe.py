@@ -34,9 +34,9 @@ class AdapterSettings(StrictModel):
     """A gated adapter (harness.engine.gated_adapter) is trained, and the model itself stays as it is."""
 
     mask_token_id: CountOrZero | None = None
-    """Token that stands for a mask; the model must never write it. None: the tokenizer's mask token."""
+    """Token that stands for a mask; the model must never write it. Left out: the tokenizer's mask token."""
     start: Text | None = None
-    """Folder of an adapter of the same model to go on from. None: a fresh one."""
+    """Folder of an adapter of the same model to go on from. Left out: a fresh one."""
     rank: Count = 32
     """Rank of the low-rank terms."""
     layers: Annotated[tuple[Text, ...], Field(min_length=1)] = (
@@ -91,7 +91,7 @@ class TrainRecipe(StrictModel):
     model: Text
     """Hugging Face causal LM: hub id, folder, or a name of `sbd model list`."""
     revision: Text | None = None
-    """Commit, branch or tag on the hub. None: main."""
+    """Commit, branch or tag on the hub. Left out: main."""
     data: Text | None = None
     """JSONL file of {"prompt": ..., "solution": ...}. Exactly one of data, dataset and distill is given."""
     dataset: DatasetChoice | None = None
@@ -99,11 +99,11 @@ class TrainRecipe(StrictModel):
     distill: Distillation | None = None
     """Prompts that the model answers itself."""
     adapter: AdapterSettings | None = None
-    """Trains a gated adapter, and the model stays as it is. None: all weights are trained."""
+    """Trains a gated adapter, and the model stays as it is. Left out: all weights are trained."""
     held_out: HeldOut | None = None
-    """What the adapter's curve is measured on. None: no curve."""
+    """What the adapter's curve is measured on. Left out: no curve."""
     examples: Count | None = None
-    """Rows of the dataset that are read, from the first. None: all."""
+    """Rows of the dataset that are read, from the first. Left out: all."""
     sequence_tokens: Annotated[int, Field(strict=True, ge=2)]
     """Pairs that are longer, end of sequence included, are left out."""
     objective: Literal["sbd", "ntp"] = "sbd"
