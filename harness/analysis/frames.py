@@ -72,14 +72,6 @@ REPEATED_TEXT = ("case_id", "part", "task", "arm", "method")
 class RunFrames:
     """One run as frames, each made on first use. Columns that name a case or an arm mean the same in all of them.
 
-    ``header``       the RunHeader: scenario, machine, versions, hardware profile
-    ``comparison``   everything derived from the run, as harness.analysis.comparison gives it
-    ``samples``      one row per sample: one decode of one batch by one arm in one process, warm-ups included
-    ``rows``         one row per row of a batch: one prompt, its output, whether it is right
-    ``passes``       one row per forward pass
-    ``arms``         one row per cell and arm: speedups, accuracy, rates, each with its interval
-    ``predictions``  one row per cell, arm, rung and ex_ante: roofline predictions beside the measured times
-
     A batch is one sample because it is timed as one. So ``samples.decode_s`` may be summed, whatever the batch size. ``rows``
     joins it on case_id, process, group, repeat and warmup.
     """
