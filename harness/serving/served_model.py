@@ -93,10 +93,13 @@ class ServedModel:
             return {}
 
     def described(self) -> dict[str, Any]:
-        """Version, model, command, environment, and what its figures mean, for the record."""
+        """Version, model, command, environment, and what its figures mean, for the record. A record that is passed on names no
+        folder of this machine: programs and weights stand by their own names.
+        """
+        command = [Path(word).name if Path(word).is_absolute() else word for word in self.command]
         return {
             "engine": self.dialect.name, "version": self._about.get(self.dialect.version), "model": self.model,
-            "started": self.started is not None, "command": self.command, "environment": dict(self._choice.environment),
+            "started": self.started is not None, "command": command, "environment": dict(self._choice.environment),
             "counters": sorted(self.counters()), "headline": self.dialect.headline, "passes_per_round": self.rounds.passes,
         }  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -49,25 +49,42 @@ class Answer:
 
 
 async def ask(client: httpx.AsyncClient, dialect: Dialect, body: Mapping[str, Any]) -> Answer:
-    """Send a request and read its stream. Events are only stamped while it flows; they are parsed behind it.
+    """Send a request and read its stream. Pieces are only stamped while it flows; they are parsed behind it.
 
     Raises:
         RequestError: the server refused it, broke off, fell silent or sent something else than its dialect.
     """
-    arrived: list[tuple[float, str]] = []
+    pieces: list[tuple[float, bytes]] = []
     sent_at_s = time.perf_counter()
     try:
         async with client.stream("POST", dialect.path, json=dict(body)) as response:
             if response.status_code != httpx.codes.OK:
                 said = (await response.aread()).decode(errors="replace")[:LONGEST_SAID]
                 raise RequestError(f"the server answered {response.status_code}: {said}")
-            async for event in httpx.EventSource(response):
-                arrived.append((time.perf_counter(), event.data))
+            async for piece in response.aiter_bytes():
+                pieces.append((time.perf_counter(), piece))
     except httpx.TimeoutException as error:
-        raise RequestError(f"the server fell silent after {len(arrived)} events ({type(error).__name__})") from error
+        raise RequestError(f"the server fell silent after {len(pieces)} pieces ({type(error).__name__})") from error
     except httpx.HTTPError as error:
-        raise RequestError(f"the connection broke after {len(arrived)} events: {error or type(error).__name__}") from error
-    return answer_of(sent_at_s, arrived, dialect)
+        raise RequestError(f"the connection broke after {len(pieces)} pieces: {error or type(error).__name__}") from error
+    return answer_of(sent_at_s, list(_events(pieces, response.headers.get("content-type", ""), response.request)), dialect)
+
+
+def _events(pieces: Sequence[tuple[float, bytes]], kind: str, request: httpx.Request) -> Iterator[tuple[float, str]]:
+    """Every event with the time of the piece that completed it."""
+    now_s = 0.0
+
+    def again() -> Iterator[bytes]:
+        nonlocal now_s
+        for at_s, piece in pieces:
+            now_s = at_s
+            yield piece
+
+    try:
+        for event in httpx.EventSource(httpx.Response(200, headers={"content-type": kind}, content=again(), request=request)):
+            yield now_s, event.data
+    except httpx.HTTPError as error:
+        raise RequestError(f"the server sent no stream of events: {error or type(error).__name__}") from error
 
 
 def answer_of(sent_at_s: float, arrived: Sequence[tuple[float, str]], dialect: Dialect) -> Answer:
