@@ -117,7 +117,8 @@ class RunFrames:
         samples = self._run.samples
         found = self._keys(range(len(samples)))
         found["seed"] = [sample.seed for sample in samples]
-        found["started_at"] = pd.to_datetime([sample.started_at for sample in samples], format="ISO8601", utc=True)
+        begun = pd.Series([sample.started_at for sample in samples], dtype=object)
+        found["started_at"] = pd.to_datetime(begun, format="ISO8601", utc=True)
         found["prompts"] = [len(sample.rows) for sample in samples]
         for name in ("prompt_tokens", "output_tokens"):
             found[name] = [sum(getattr(row, name) for row in sample.rows) for sample in samples]

@@ -260,7 +260,8 @@ def _before_samples(run: Run, part: str, events: list[dict[str, Any]]) -> list[d
     """
     if all("ended_at" in event for event in events):
         cases = {case.case_id for case in run.header.cases if case.part == part}
-        first = min((_moment(sample.started_at) for sample in run.samples if sample.case_id in cases), default=None)
+        begun = (one.started_at for one in run.samples if one.case_id in cases)
+        first = min((_moment(one) for one in begun if one is not None), default=None)
         found = [event for event in events if first is None or _moment(event["ended_at"]) <= first]
         return found or "no pass of this model was measured before the first sample of the part"
     names = [str(entry.get("event")) for entry in run.sessions if entry.get("part") == part]

@@ -111,7 +111,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     if sample.packed_passes is None:
         given = sum(row.output_tokens > 0 for row in sample.rows)
         return Tally(
-            **told, **dict.fromkeys(("row_passes", "passes", "fed_tokens", "draft_passes", "draft_fed_tokens")), histogram=(),
+            **told, row_passes=None, passes=None, fed_tokens=None, draft_passes=None, draft_fed_tokens=None, histogram=(),
             decode_tokens=output_tokens - given, first_token_s=sample.prefill_s, reads_more=False, forward_s=None,
             sampler_s=None, bytes_=0.0, counted=None, priced_s={}, timed=None,
         )  # fmt: skip

@@ -17,7 +17,6 @@ from harness.config_file import Name
 from harness.errors import UserError
 from harness.models.choice import shape_called
 from harness.record.imports.formats import FORMATS, ResultFile, read_file
-from harness.record.imports.measured import figures, totals
 from harness.record.schema import RunHeader, Sample
 from harness.record.store import RunStore
 from harness.scenario.claim_text import read_claim
@@ -85,8 +84,9 @@ def import_command(
         return
     print(_table(told))
     origin = _origin(header)
-    for words in (origin["pairing_words"], *origin["lacks"].values()):
-        print(wrapped(words, "  ", "    "))
+    print(wrapped(origin["pairing_words"] if len(told) > 1 else "one file: nothing to pair"))
+    for name, why in origin["lacks"].items():
+        print(wrapped(f"not known: {name.replace('_', ' ')} ({why})", "  ", "    "))
     if out is not None:
         print(lines_of(f"record  {out}"))
 
@@ -146,8 +146,7 @@ def _write(out: Path, header: RunHeader, samples: Sequence[Sample]) -> None:
 def _figures(arm: ImportedArm, file: ResultFile) -> dict[str, Any]:
     """A file's own figures, worked out from its requests, in seconds."""
     measured = file.measured
-    found = figures(measured.requests, measured.rule) | totals(measured.requests, measured.duration_s)
-    return {"arm": arm.label, "file": file.name, "sent": measured.sent, "failed": measured.failed, "figures": found,
+    return {"arm": arm.label, "file": file.name, "sent": measured.sent, "failed": measured.failed, "figures": measured.figures,
             "printed": dict(measured.printed), "counted": dict(measured.counted)}  # fmt: skip
 
 

@@ -25,7 +25,7 @@ class ImportedFile(_Frozen):
 
     ``requests``: all that were sent; ``failed``: those without an answer, which are no samples. ``duration_s``: of all
     requests together, by the tool. ``printed``: the tool's own figures by our names, taken by the ``rule`` of
-    harness.record.imports.measured.
+    harness.record.imports.measured; ``figures``: the same worked out from the file's requests.
     ``counted``: its counts of drafts, over all requests.
     """
 
@@ -38,6 +38,7 @@ class ImportedFile(_Frozen):
     failed: Annotated[int, Field(ge=0, le=1 << 24)]
     duration_s: Seconds | None
     printed: dict[str, Reading]
+    figures: dict[str, Reading]
     counted: dict[str, Reading] = {}
     rule: Literal["per_request", "per_token"] = "per_request"
 

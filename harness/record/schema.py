@@ -86,6 +86,13 @@ class RowResult(_Frozen):
     ungraded_reason: str | None = None
     cluster: Annotated[str | None, Field(exclude_if=lambda label: label is None)] = None
 
+    @property
+    def ids(self) -> list[int]:
+        """The output ids. Raises RecordError where an imported run does not tell them."""
+        if self.output_ids is None:
+            raise RecordError(f"{self.prompt_id}: no output ids are known, because the run was imported; give another run")
+        return self.output_ids
+
 
 class Sample(_Frozen):
     """One timed (or untimed) decode of one batch by one arm. ``decode_s`` is wall time after prefill, synchronised.

@@ -71,7 +71,7 @@ def refuse_unlike_files(arms: Sequence[ImportedArm]) -> None:
             different numbers of files.
     """
     every = [file for arm in arms for file in arm.files]
-    alike = {
+    alike: dict[str, set[object]] = {
         "the tool": {one.measured.tool for one in every}, "the tool's version": {one.measured.tool_version for one in every},
         "the model": {one.measured.model for one in every},
         "the most requests at once": {one.measured.concurrency for one in every},

@@ -57,10 +57,13 @@ def written(folder: Path, name: str, result: Any) -> Path:
     return file
 
 
-def a_pair(folder: Path, files: int = 3, speedup: float = 2.0, **others: Any) -> list[str]:
-    """Arguments of `sbd import` for so many files of NTP and of an arm ``fast``, whose tokens take ``speedup`` less time."""
+def a_pair(folder: Path, files: int = 3, speedup: float = 2.0, first: int = 0, **others: Any) -> list[str]:
+    """Arguments of `sbd import` for so many files of NTP and of an arm ``fast``, whose tokens take ``speedup`` less time.
+
+    ``first``: the seed of the first file.
+    """
     found: list[str] = []
-    for number in range(files):
+    for number in range(first, first + files):
         plain = written(folder, f"plain{number}.json", vllm_result(0.02, seed=number, **others))
         fast = written(folder, f"fast{number}.json", vllm_result(0.02 / speedup, seed=100 + number, **others))
         found += ["--ntp", str(plain), "--arm", f"fast={fast}"]

@@ -21,14 +21,22 @@ from harness.record.regular_file import open_regular
 MOST_BYTES = 1 << 28
 """Of one file; that of a million requests with their texts is smaller."""
 LONGEST_KEY = 200
+MOST_RATE = 1e12
 Time = Annotated[float, Field(strict=True, ge=0, le=1e7)]
 """A duration, in the unit of its key: at most 1e7 s or ms."""
 Tokens = Annotated[int, Field(strict=True, ge=0, le=1 << 24)]
 Number = Annotated[float, Field(strict=True, ge=-1e18, le=1e18)]
 Total = Annotated[int, Field(strict=True, ge=0, le=1 << 48)]
-Rate = Annotated[float, Field(strict=True, ge=0, le=1e12)]
+Asked = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=True)] | str | None
+"""A rate of requests that was asked for; infinite, or a word, where all came at once."""
+Rate = Annotated[float, Field(strict=True, ge=0, le=MOST_RATE)]
 _NUMBER: TypeAdapter[float | None] = TypeAdapter(Number | None)
 _Keys = TypeVar("_Keys", bound="Keys")
+
+
+def asked_rate(asked: Asked) -> float | None:
+    """The rate; None where all came at once."""
+    return float(asked) if isinstance(asked, float | int) and asked <= MOST_RATE else None
 
 
 class Keys(BaseModel):

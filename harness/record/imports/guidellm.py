@@ -154,7 +154,8 @@ def _refuse_sample(line: Line, benchmark: Benchmark) -> None:
 
 
 def _streams(benchmark: Benchmark) -> int | None:
-    found = _at(benchmark.config, "strategy", "streams")
+    strategy = "strategy"
+    found = next((one for key in ("streams", "max_concurrency") if (one := _at(benchmark.config, strategy, key))), None)
     return found if isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= 1 << 24 else None
 
 

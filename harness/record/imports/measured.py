@@ -74,6 +74,11 @@ class Measured:
         """Requests without an answer."""
         return self.sent - len(self.requests)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Figures and totals of the requests, by the tool's rule."""
+        return figures(self.requests, self.rule) | totals(self.requests, self.duration_s)
+
 
 Weighted = Sequence[tuple[float, float]]
 """Values, each with its weight."""

@@ -1,23 +1,24 @@
 """SGLang's bench_serving with `--output-details`: one JSON object a line and run, with lists as in vLLM's, which it came from.
 
-It keeps no time of a whole request: that is the first token's and the gaps behind it, which leaves out the end of the stream.
+It keeps no time of a whole request: that is the first token's and the gaps behind it, without the end of the stream. Its own
+figures of requests and of time per token have that end, so they stand under other names and are held against nothing.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from harness.record.imports.document import Document, Rate, Total
+from harness.record.imports.document import Asked, Document, Rate, Total, asked_rate
 from harness.record.imports.measured import Measured
-from harness.record.imports.vllm_bench import Result, one_run, printed, requests_of
+from harness.record.imports.vllm_bench import Lists, one_run, printed, requests_of
 
 NAME, TOOL = "sglang", "SGLang bench_serving"
-FIGURES = {"ttft": "first_token_s", "tpot": "time_per_token_s", "itl": "gap_s", "e2e_latency": "request_s"}
+FIGURES = {
+    "ttft": "first_token_s", "itl": "gap_s", "tpot": "time_per_token_to_the_end_s", "e2e_latency": "request_to_the_end_s",
+}  # fmt: skip
 RATES = {
-    "output_throughput": "output_tokens_per_s", "request_throughput": "requests_per_s", "total_input": "prompt_tokens",
-    "total_output": "output_tokens", "completed": "requests",
+    "output_throughput": "output_tokens_per_s", "request_throughput": "requests_per_s", "total_input_tokens": "prompt_tokens",
+    "total_output_tokens": "output_tokens", "completed": "requests",
 }  # fmt: skip
 LACKS = {
     "output_ids": "SGLang bench_serving keeps texts, not token ids",
@@ -28,15 +29,13 @@ LACKS = {
 }
 
 
-class SglangResult(Result):
-    """The lists; the model's name came later, and a run against no named model has none."""
+class Result(Lists):
+    """The lists and the figures; which model it was is not kept."""
 
-    model_id: str | None = None
-    max_concurrency: Annotated[int, Field(strict=True, ge=1, le=1 << 24)] | None = None
-    request_rate: Rate | str | None = None
+    request_rate: Asked = None
     completed: Total
-    total_input: Total
-    total_output: Total
+    total_input_tokens: Total
+    total_output_tokens: Total
     request_throughput: Rate
     output_throughput: Rate
     accept_length: Rate | None = None
@@ -56,11 +55,10 @@ def read(document: Document) -> Measured:
     line = one_run(document)
     if "ttfts" not in line.value:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --output-details")
-    result = line.read(SglangResult)
-    rate = float(result.request_rate) if isinstance(result.request_rate, float | int) else None
+    result = line.read(Result)
     return Measured(
-        format=NAME, tool=TOOL, tool_version=None, model=result.model_id, requests=requests_of(line, result),
-        sent=len(result.errors), duration_s=result.duration, concurrency=result.max_concurrency, requests_per_s=rate,
+        format=NAME, tool=TOOL, tool_version=None, model=None, requests=requests_of(line, result), sent=len(result.errors),
+        duration_s=result.duration, concurrency=result.max_concurrency, requests_per_s=asked_rate(result.request_rate),
         printed={ours: float(getattr(result, key)) for key, ours in RATES.items()} | printed(line, FIGURES),
         counted={} if result.accept_length is None else {"acceptance_length": result.accept_length}, lacks=LACKS,
     )  # fmt: skip

@@ -7,11 +7,12 @@ elsewhere. ``latencies`` came later: before, a request ended with the last piece
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.record.imports.document import Document, Keys, Line, Number, Rate, Time, Tokens, Total
+from harness.record.imports.document import Asked, Document, Keys, Line, Number, Rate, Time, Tokens, Total, asked_rate
 from harness.record.imports.measured import Measured, Request
 
 NAME, TOOL = "vllm", "vllm bench serve"
@@ -34,11 +35,9 @@ LACKS = {
 }
 
 
-class Result(Keys):
-    """The keys that are read; figures are in ``printed``."""
+class Lists(Keys):
+    """Lists with an entry for each request."""
 
-    backend: str
-    model_id: str
     duration: Time
     input_lens: list[Tokens]
     output_lens: list[Tokens]
@@ -47,7 +46,14 @@ class Result(Keys):
     errors: list[str]
     latencies: list[Time] | None = None
     max_concurrency: Annotated[int, Field(strict=True, ge=1, le=1 << 24)] | None = None
-    request_rate: Rate | str = "inf"
+
+
+class Result(Lists):
+    """What else is read; figures are in ``printed``."""
+
+    backend: str
+    model_id: str
+    request_rate: Asked = None
 
 
 class Totals(Keys):
@@ -79,10 +85,10 @@ def read(document: Document) -> Measured:
     if "ttfts" not in line.value:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --save-result --save-detailed")
     result, sums = line.read(Result), line.read(Totals)
-    rate = float(result.request_rate) if isinstance(result.request_rate, float | int) else None
     return Measured(
         format=NAME, tool=TOOL, tool_version=None, model=result.model_id, requests=requests_of(line, result),
-        sent=len(result.errors), duration_s=result.duration, concurrency=result.max_concurrency, requests_per_s=rate,
+        sent=len(result.errors), duration_s=result.duration, concurrency=result.max_concurrency,
+        requests_per_s=asked_rate(result.request_rate),
         printed={ours: float(getattr(sums, key)) for key, ours in RATES.items()} | printed(line, FIGURES),
         counted={ours: float(found) for key, ours in COUNTS.items() if (found := getattr(sums, key)) is not None},
         lacks=LACKS,
@@ -98,14 +104,16 @@ def one_run(document: Document) -> Line:
     return document.lines[0]
 
 
-def requests_of(line: Line, result: Result) -> tuple[Request, ...]:
+def requests_of(line: Line, result: Lists) -> tuple[Request, ...]:
     """The answered requests, by the lists of this tool and of those that took them over.
 
     Raises:
         BenchmarkFileError: the lists have different lengths.
     """
     sent = len(result.errors)
-    lists = {"input_lens": result.input_lens, "output_lens": result.output_lens, "ttfts": result.ttfts, "itls": result.itls}
+    lists: dict[str, Sequence[object]] = {
+        "input_lens": result.input_lens, "output_lens": result.output_lens, "ttfts": result.ttfts, "itls": result.itls,
+    }  # fmt: skip
     if result.latencies is not None:
         lists["latencies"] = result.latencies
     for key, values in lists.items():
@@ -116,7 +124,7 @@ def requests_of(line: Line, result: Result) -> tuple[Request, ...]:
     return tuple(_request(result, place) for place in range(sent) if not result.errors[place])
 
 
-def _request(result: Result, place: int) -> Request:
+def _request(result: Lists, place: int) -> Request:
     gaps = tuple(result.itls[place])
     whole = math.fsum((result.ttfts[place], *gaps)) if result.latencies is None else result.latencies[place]
     return Request(

@@ -94,7 +94,7 @@ def test_any_bytes_may_be_cut_off_or_changed(real: Path, data: st.DataObject, tm
     [
         ({"ttfts": None}, ":1: ttfts"), ({"itls": [[0.1]]}, "itls: has 1 entries, errors has 10"),
         ({"ttfts": [-1.0] * 10}, "ttfts.0"), ({"duration": "long"}, "duration: got 'long'"),
-        (dict.fromkeys(("errors", "itls", "ttfts", "input_lens", "output_lens", "latencies"), []), "holds no request"),
+        ({key: [] for key in ("errors", "itls", "ttfts", "input_lens", "output_lens", "latencies")}, "holds no request"),
         ({"input_lens": [1.5] * 10}, "input_lens.0"), ({"errors": ["no"] * 10}, "none of its 10 requests was answered"),
     ],
 )  # fmt: skip
