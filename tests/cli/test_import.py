@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from math import exp, log
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from harness.record.schema import RECORD_VERSION
 from harness.record.store import read_run
 from harness.regression.history.store import History
+from tests.helpers import DATA
 from tests.helpers.bench_files import LENGTHS, a_pair, vllm_result, written
 from tests.helpers.command import sbd
 from tests.helpers.pages import words
@@ -59,6 +62,31 @@ def test_a_pair_is_judged_by_the_clock(cli: Cli, tmp_path: Path) -> None:
     (judged,) = json.loads(cli.out)["judgements"]
     assert "counts drafts over all requests" in judged["reason"] and "docs/servers.md" in judged["remedy"]
     assert cli("verify", "run") == REFUTED  # the claim kept by default: 3x by the clock
+
+
+def test_real_files_of_a_server_with_and_without_speculation(cli: Cli, tmp_path: Path) -> None:
+    """The speedup is the geometric mean over requests and files of the tool's own times per token."""
+    results = {
+        kind: [json.loads((DATA / "imports" / f"vllm-{kind}-{number}.json").read_text(encoding="utf-8")) for number in (1, 2, 3)]
+        for kind in ("plain", "ngram")
+    }
+    files = [("--ntp", "plain"), ("--arm", "ngram")]
+    arguments = [
+        text for option, kind in files for number in (1, 2, 3)
+        for text in (option, f"{'ngram=' * (kind == 'ngram')}{DATA / 'imports' / f'vllm-{kind}-{number}.json'}")
+    ]  # fmt: skip
+    assert cli("import", *arguments, "--out", "run") == 0
+    assert cli("verify", "run", "--claim", "wall_speedup >= 1", "--json") == CONFIRMED
+    logs = {
+        kind: [
+            log((whole - first) / (tokens - 1))
+            for one in found for whole, first, tokens in zip(one["latencies"], one["ttfts"], one["output_lens"], strict=True)
+        ]
+        for kind, found in results.items()
+    }  # fmt: skip
+    (judged,) = json.loads(cli.out)["judgements"]
+    assert judged["value"]["value"] == pytest.approx(exp(fmean(logs["plain"]) - fmean(logs["ngram"])))
+    assert judged["value"]["low"] > 1 and judged["sizes"] == {"prompts": 12, "processes": 3}
 
 
 def test_without_pairs_whole_files_are_compared(cli: Cli, tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def imported_of(files: Sequence[Placed], lacks: dict[str, str]) -> Imported:
             ImportedFile(
                 name=one.file.name, sha256=one.file.sha256, case_id=one.case_id, process=one.process,
                 tool_version=one.measured.tool_version, requests=one.measured.sent, failed=one.measured.failed,
-                duration_s=one.measured.duration_s, printed=dict(one.measured.printed), figures=one.measured.figures, counted=dict(one.measured.counted),
-                rule=one.measured.rule,
+                duration_s=one.measured.duration_s, printed=dict(one.measured.printed), figures=one.measured.figures,
+                counted=dict(one.measured.counted), rule=one.measured.rule,
             )
             for one in files
         ],
