@@ -225,7 +225,7 @@ def describe_batches(
     arms = [
         {
             "case_id": arm.case.case_id, "part": arm.case.part, "task": arm.case.task, "label": arm.case.label,
-            "recorded_model": arm.case.model.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
+            "recorded_model": arm.case.shape.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
         } | {name: predicted(arm, name) for name in batchings}
         for arm in recorded_arms(read_run(run_dir), block_size)
     ]  # fmt: skip

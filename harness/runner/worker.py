@@ -49,7 +49,7 @@ class TokenTexts:
         shown = sample.group < SHOWN_GROUPS and sample.repeat == 0 and sample.process == 0 and not sample.warmup
         if self._tokenizer is None or not shown:
             return {}
-        new = sorted({token for row in sample.rows for token in row.output_ids} - self._known)
+        new = sorted({token for row in sample.rows for token in row.ids} - self._known)
         self._known.update(new)
         return {str(token): self._tokenizer.decode([token]) for token in new}
 
