@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from textwrap import fill
 from typing import Any
 
-from harness.cli.output import grid, json_text
+from harness.cli.output import give, grid
 from harness.hardware.profile import known_profiles
 from harness.roofline.anchor_values import AnchorTable, Group, known_anchors
 from harness.roofline.anchors import AnchorReport, Comparison, Rung, compare_anchors
@@ -29,7 +28,7 @@ def print_anchors(as_json: bool) -> None:
     """Print the table, or all of it as JSON."""
     table = known_anchors()
     report = compare_anchors(table, known_profiles())
-    print(json_text(describe(table, report)) if as_json else render(table, report))
+    give(as_json, lambda: describe(table, report), lambda: render(table, report))
 
 
 def describe(table: AnchorTable, report: AnchorReport) -> dict[str, Any]:
@@ -60,7 +59,7 @@ def render(table: AnchorTable, report: AnchorReport) -> str:
         system = table.systems[name]
         dated = f", {system.source.date}" if system.source.date else ""
         about = f"{name} on {system.device}: {system.conditions}. Source [{system.source.grade}]: {system.source.text}{dated}"
-        blocks.append(f"{fill(about, 128)}\n{_rows(table, list(group))}")
+        blocks.append(f"{about}\n{_rows(table, list(group))}")
     blocks.append("\n".join(_notes(table, report)))
     return "\n\n".join(blocks)
 
@@ -68,7 +67,7 @@ def render(table: AnchorTable, report: AnchorReport) -> str:
 def _rows(table: AnchorTable, compared: list[Comparison]) -> str:
     figures = ("figure", "datasheet", "rates", "anchored", "low..high", "share", "other tool")
     rows = [[*_cells(one), verdict(table, one)] for one in compared]
-    return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",), at_least=160)
+    return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",))
 
 
 def _cells(one: Comparison) -> Iterator[str]:
@@ -117,4 +116,4 @@ def _bar(group: Group) -> str:
 
 
 def _listed(entries: dict[str, str]) -> Iterator[str]:
-    yield from (fill(f"{name}: {text}", 128, initial_indent="  ", subsequent_indent="    ") for name, text in entries.items())
+    yield from (f"  {name}: {text}" for name, text in entries.items())
