@@ -130,7 +130,11 @@ def grid(
     width = columns()
     needed = _needed(heads, told, folds, ruled)
     if width is not None and needed > width:
-        return _stacked(heads, told, width)
+        high = [head.replace(" ", "\n") for head in heads]  # heads of several lines may make it fit
+        folded = [one for one, head in zip(high, heads, strict=True) if head in folds]
+        if (needed := _needed(high, told, folded, ruled)) > width:
+            return _stacked(heads, told, width)
+        right, heads, folds = [one for one, head in zip(high, heads, strict=True) if head in right], high, folded
     return _table(heads, told, right, folds, ruled, width or max(WITHOUT_A_TERMINAL, needed))
 
 
@@ -139,14 +143,14 @@ def _widths(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[int]:
     from rich.cells import cell_len
 
     def wide(cell: Any) -> int:
-        return cell_len(cell) if isinstance(cell, str) else getattr(cell, "width", None) or 0
+        return max(map(cell_len, cell.split("\n"))) if isinstance(cell, str) else getattr(cell, "width", None) or 0
 
     return [max(map(wide, column)) for column in zip(heads, *rows, strict=True)]
 
 
 def _needed(heads: Sequence[str], rows: Sequence[Sequence[Any]], folds: Collection[str], ruled: bool) -> int:
     """Columns that the table takes at least, its sentences folded."""
-    widths = zip(heads, _widths(heads, rows), strict=True)
+    widths = list(zip(heads, _widths(heads, rows), strict=True))
     held = sum(min(wide, LEAST_FOLDED) if head in folds else wide for head, wide in widths)
     return held + (FRAME * len(heads) + 1 if ruled else GAP * (len(heads) - 1))
 

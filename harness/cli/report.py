@@ -92,7 +92,7 @@ def write_page(run: Path, out: Path | None) -> Path:
     from harness.reporting import write_report
 
     page = write_report(run, out, lambda comparison, header: show(run_answer(run, comparison, header)))
-    show(one_line(f"report    {page}"))
+    show(one_line(f"report  {page}"))
     return page
 
 

@@ -96,7 +96,7 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
         show("interrupted: finished samples are kept; the same command continues the run", sys.stderr)
         raise
     progress.end_line()
-    show(one_line(f"record    {directory}"))
+    show(one_line(f"record  {directory}"))
     if report:
         from harness.cli.report import write_page  # loads what a measuring process does not need
 

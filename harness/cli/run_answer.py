@@ -30,14 +30,14 @@ def run_answer(run: Path, comparison: Comparison, header: RunHeader) -> str:
     asked = [one for one in comparison.answers if has_contender(one, header)]
     lines = [line for card, highlight in zip(cards[:1], asked, strict=False) for line in _of_part(card, highlight, comparison)]
     if not cards:
-        lines.append("answer    none: the scenario has no arm besides NTP")
+        lines.append("answer  none: the scenario has no arm besides NTP")
     for card in cards[1:2]:
         more = f"; {len(cards) - 2} more on the page" if len(cards) > 2 else ""
         figure = "" if card.figure.raw is None else f"{card.figure.text} "
-        lines.append(f"also      {card.title}: {figure}{card.unit}{more}")
+        lines.append(f"also    {card.title}: {figure}{card.unit}{more}")
     _, judged, unread = held_claims(comparison, header)
-    lines.append(f"claims    {unread or tally(judged)}")
-    lines.append(f"next      {_next(run, judged)}")
+    lines.append(f"claims  {unread or tally(judged)}")
+    lines.append(f"next    {_next(run, judged)}")
     return lines_of(*lines)
 
 
@@ -45,19 +45,19 @@ def _of_part(card: Answer, highlight: Highlight, comparison: Comparison) -> Iter
     cell = comparison.summary(highlight.part, highlight.batch_size)
     arm = next((one for one in cell.arms if one.label == highlight.label), None)
     if arm is None or comparison.integrity.void is not None:
-        yield f"answer    {card.title}: {comparison.integrity.void or highlight.reason}"
+        yield f"answer  {card.title}: {comparison.integrity.void or highlight.reason}"
         return
     interval = f" ({card.interval})" if card.interval else ""
     if card.figure.raw is None:  # a speed that costs accuracy is not an answer
         speed = _figure(arm.wall_speedup, "x the speed of NTP")
-        yield f"answer    {card.title}: {card.unit}; the fastest, {arm.label}: {speed}"
+        yield f"answer  {card.title}: {card.unit}; the fastest, {arm.label}: {speed}"
     else:
-        yield f"answer    {arm.label}, {card.title}: {card.figure.text} {card.unit}{interval}"
-    yield f"passes    {_figure(arm.nfe_speedup, 'x fewer forward passes')}; {_kept(arm)}"
-    yield f"baseline  {_baseline(cell)}"
+        yield f"answer  {arm.label}, {card.title}: {card.figure.text} {card.unit}{interval}"
+    yield f"passes  {_figure(arm.nfe_speedup, 'x fewer forward passes')}; {_kept(arm)}"
+    yield f"base    {_baseline(cell)}"
     if card.weaknesses:
         more = f" (and {len(card.weaknesses) - 1} more on the page)" if len(card.weaknesses) > 1 else ""
-        yield f"weakened  {formatting.one_line(card.weaknesses[0], MOST_SENTENCE)}{more}"
+        yield f"but     {formatting.one_line(card.weaknesses[0], MOST_SENTENCE)}{more}"
 
 
 def _figure(found: Quantity, words: str) -> str:
