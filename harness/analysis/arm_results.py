@@ -8,6 +8,7 @@ from typing import Any
 from harness.analysis import accuracy as on_accuracy
 from harness.analysis import arm_metrics as on_arms
 from harness.analysis.arm_figures import NO_NTP, NOT_TIMED, ArmBesideNtp, claimed_figures
+from harness.analysis.request_figures import request_counts
 from harness.analysis.results import ArmResult, Simultaneous
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient, simultaneous_confidence
 from harness.analysis.stats.sample_size import prompts_for_width
@@ -45,6 +46,7 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         query_tokens_per_pass=quotient(exact(sum(t.fed_tokens for t in tallies)), exact(passes), on_arms.NO_PASS),
         final_tokens_histogram=tuple(map(sum, zip_longest(*(t.histogram for t in tallies), fillvalue=0))),
         figures=claimed_figures(one),
+        requests=request_counts(tallies),
         draft_passes=sum(t.draft_passes for t in tallies),
         draft_query_tokens=sum(t.draft_fed_tokens for t in tallies),
         identical_to_ntp=_identity(one),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from harness.analysis.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.pricing import Band, Places, Pricer
+from harness.analysis.requests import Request
 from harness.analysis.traffic import Counted, TrafficCounter
 from harness.record.schema import CaseHeader, Sample
 from harness.roofline.speedup import describe_pass
@@ -45,7 +46,8 @@ class Tally:
     ``distinct4`` is distinct_share of each row's output. ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of
     the target's passes. ``draft_passes`` and
     ``draft_fed_tokens`` are of draft models, which make no token final. Times, bytes and prices cover both. ``counted``: the
-    memory counter over the whole sample, None without a reading; ``energy_j`` likewise. ``prompt_s`` is the time of the
+    memory counter over the whole sample, None without a reading; ``energy_j`` likewise, read over ``metered_s``.
+    ``requests``: of a server, with times of their own. ``prompt_s`` is the time of the
     prompts' pass, ``first_token_s`` that until a row's first final token (mean over the rows). ``reads_more``: a prompts' pass
     does more than NTP's, so ``charged`` must add decode time; ``estimated``: it has. ``priced_s`` is the price of the passes
     per rung (low, expected, high), sampler included; ``timed`` holds the passes. Both are absent where the part was not timed.
@@ -76,9 +78,11 @@ class Tally:
     bytes_: float
     counted: Counted | None
     energy_j: float | None
+    metered_s: float | None
     priced_s: dict[str, Band]
     timed: TimedPasses | None
     estimated: bool = False
+    requests: tuple[Request, ...] = ()
 
     @property
     def has_decode_time(self) -> bool:
@@ -100,6 +104,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     beyond = int(fed[0]) - read if prompt else 0
     output_tokens = sum(row.output_tokens for row in sample.rows)
     timed = _timed(trace, pricer) if pricer is not None else None
+    latency_s = None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s
     return Tally(
         key=(case.task, sample.group, sample.repeat, sample.process),
         prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
@@ -120,12 +125,13 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         prompt_s=sample.prefill_s,
         first_token_s=_first_token_s(sample, trace),
         reads_more=prompt or bool((trace.role[trace.decode] == PREFILL).any()),
-        latency_s=None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s,
+        latency_s=latency_s,
         forward_s=_sum_of(trace.seconds("forward_s"), decode),
         sampler_s=_sum_of(trace.seconds("sampler_s"), decode),
         bytes_=float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
         counted=counter.read(sample, trace, pricer) if counter is not None and pricer is not None else None,
         energy_j=sample.meters.get("cpu_energy_j" if case.device.startswith("cpu") else "energy_j"),
+        metered_s=latency_s,
         priced_s=_priced(timed, trace, read) if timed else {},
         timed=timed,
     )

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.config_file import Count, CountOrZero, Counts, Flag, Name, StrictModel, distinct
+from harness.errors import ScenarioError
 from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario.arms import NtpArm
 from harness.scenario.claims import Claims, misplaced
 from harness.scenario.limits import HealthLimits, Until
+from harness.scenario.load import Load, Loads, by_size
 from harness.scenario.method import GREEDY, MOST_SAMPLES, refuse_many
 from harness.scenario.methods import Arm
-from harness.scenario.servers import Load, Servers, check_servers
+from harness.scenario.servers import Servers, check_servers
 from harness.workloads.spec import SOURCES, Workload
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
@@ -47,7 +49,8 @@ class Part(StrictModel):
     ``baseline_check``: transformers' generate() also decodes so many batches of every task, to show that the NTP arm is not
     slow; 0 leaves it out.
     ``servers``: inference servers by name, which decode the part's arms instead of this program; then ``model`` gives the
-    weights, the prompts' tokens and the shape that predictions are made of. ``load``: how the requests of a batch reach them.
+    weights, the prompts' tokens and the shape that predictions are made of. ``load``: how requests reach them, one kind or
+    several; without it all of a batch go at once. With it ``batch_sizes`` is filled in: most requests in flight, load by load.
     """
 
     name: Name
@@ -59,8 +62,9 @@ class Part(StrictModel):
     attention: Literal["sdpa", "eager", "flex"] = "sdpa"
     threads: Count | None = None
     arms: tuple[Arm, ...] = Field(min_length=1)
-    batch_sizes: Counts = (1,)
     workload: Workload
+    load: Loads = ()
+    batch_sizes: Annotated[Counts, Field(validate_default=True)] = (1,)
     repeats: Annotated[
         Annotated[Count, Tag("count")] | Annotated[Until, Tag("until")],
         Discriminator(
@@ -80,7 +84,10 @@ class Part(StrictModel):
     baseline: Name | None = None
     baseline_check: CountOrZero = 8
     servers: Servers = Field(default_factory=dict)
-    load: Annotated[Load | None, Field(exclude_if=lambda load: load is None)] = None
+
+    def load_at(self, in_flight: int) -> Load | None:
+        """The load of the cells of a batch size; None where all requests of a batch go at once."""
+        return by_size(self.load, self.workload.prompt_count).get(in_flight)
 
     @property
     def until(self) -> Until | None:
@@ -166,6 +173,18 @@ class Part(StrictModel):
             refuse_many(settings, "settings of the arms of one part")
         return settings * len(self.batch_sizes) * len(self.workload.task_names) * max(1, len(self.devices))
 
+    @field_validator("batch_sizes")
+    @classmethod
+    def _of_the_loads(cls, given: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        """With a load its sizes; 1 is the default, which nobody need have written."""
+        loads, workload = info.data.get("load"), info.data.get("workload")
+        if not loads or workload is None:
+            return given
+        sizes = tuple(by_size(loads, workload.prompt_count))
+        if given not in ((1,), sizes):
+            raise ValueError(f"got {list(given)}, but load says how many are in flight: {list(sizes)}; remove batch_sizes")
+        return sizes
+
     @model_validator(mode="after")
     def _can_be_finished(self) -> Part:
         refuse_many(self.case_count, "cases in one part")
@@ -179,7 +198,7 @@ class Part(StrictModel):
         if not self.has_ntp and self.baseline is None:
             raise ValueError("no arm to compare with: add {method: ntp} to arms, or name a part that has one as baseline")
         check_servers(self.servers, self.arms, self.model, self.tensor_parallel)
-        if self.load is not None and not self.servers:
+        if self.load and not self.servers:
             raise ValueError("load is how requests reach a server, and the part has no servers; remove load")
         acceptances = {getattr(arm, "acceptance", "real") == "real" for arm in self.arms if not isinstance(arm, NtpArm)}
         if len(acceptances) > 1:
@@ -214,7 +233,7 @@ class Part(StrictModel):
             raise ValueError("a random model has no tokenizer; use workload: {synthetic: {prompt_tokens: 128}, ...}")
         if without_tokenizer and any(arm.method == "universal_draft" for arm in self.arms):
             raise ValueError("a random model has no tokenizer to translate drafts with; use method: draft_model")
-        ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size]
+        ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size and not self.load]
         if not self.timed and self.until is not None:
             raise ValueError("repeats until the times are known well, but timed is false; give a number of repeats")
         if not self.timed and self.processes > 1:
@@ -225,6 +244,32 @@ class Part(StrictModel):
                 "size; use a multiple, or timed: false"
             )
         return self
+
+
+    @model_validator(mode="after")
+    def _loads_fit(self, info: ValidationInfo) -> Part:
+        for load in self.load:
+            whole = load.per_sample(self.workload.prompt_count)
+            if load.trace is None and self.workload.prompt_count % whole:
+                raise ValueError(
+                    f"{self.workload.prompt_count} prompts do not fill samples of {whole} requests; ask for a multiple, or "
+                    "change requests in load"
+                )
+            if load.trace is not None and (info.context or {}).get("base") is not None:
+                _refuse_longer(load, self.workload.max_new_tokens)
+        return self
+
+
+def _refuse_longer(load: Load, max_new_tokens: int) -> None:
+    try:
+        longest = max(load.traced or (), key=lambda one: one.output_tokens)
+    except ScenarioError as error:
+        raise ValueError(str(error)) from error
+    if longest.output_tokens > max_new_tokens:
+        raise ValueError(
+            f"{load.trace}:{longest.line}: asks for {longest.output_tokens:,} tokens, and max_new_tokens is "
+            f"{max_new_tokens:,}; raise it, or ask for fewer requests of the trace"
+        )
 
 
 class Scenario(StrictModel):

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.config_file import Count, Name, Numbers, StrictModel, Text, one_or_several
+from harness.config_file import Name, Numbers, StrictModel, Text, one_or_several
 from harness.models.choice import RandomModel
 from harness.scenario.method import GREEDY, ArmKeys, Method, number, per_token
 
@@ -70,25 +70,6 @@ class Server(StrictModel):
 
 
 Servers = Annotated[dict[Name, Server], Field(exclude_if=lambda servers: not servers)]
-
-
-class Load(StrictModel):
-    """How the requests of one sample reach the server: in a closed loop, so many at a time, or at Poisson times.
-
-    Without it all go at once. ``requests_per_s``: the mean rate; the same times for every arm. ``first_token_s`` and
-    ``time_per_token_s``: limits of a good request, whose rate is the goodput.
-    """
-
-    concurrency: Count | None = None
-    requests_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    first_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    time_per_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Load:
-        if (self.concurrency is None) == (self.requests_per_s is None):
-            raise ValueError("give concurrency (a closed loop) or requests_per_s (Poisson arrivals), one of the two")
-        return self
 
 
 def check_servers(servers: Mapping[str, Server], arms: Sequence[ArmKeys], model: object, tensor_parallel: int) -> None:

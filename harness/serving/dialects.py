@@ -32,13 +32,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a prompt is asked with, whatever the engine."""
+    """What a prompt is asked with, whatever the engine. ``exactly``: no stop ends the answer before ``max_tokens``."""
 
     ids: Sequence[int]
     max_tokens: int
     temperature: float
     seed: int
     salt: str
+    exactly: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,7 @@ def _open_ai(request: Request, model: str) -> dict[str, Any]:
         "model": model, "prompt": list(request.ids), "max_tokens": request.max_tokens, "temperature": request.temperature,
         "seed": request.seed % (1 << 31), "stream": True, "n": 1, "cache_salt": request.salt,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True}, "return_token_ids": True,
+        **({"ignore_eos": True, "min_tokens": request.max_tokens} if request.exactly else {}),
     }  # fmt: skip
 
 
@@ -127,6 +129,7 @@ def _llama_cpp(request: Request, model: str) -> dict[str, Any]:
     return {
         "prompt": list(request.ids), "n_predict": request.max_tokens, "temperature": request.temperature, "stream": True,
         "seed": request.seed % (1 << 31), "return_tokens": True, "cache_prompt": False, "timings_per_token": False,
+        **({"ignore_eos": True} if request.exactly else {}),
     }  # fmt: skip
 
 
