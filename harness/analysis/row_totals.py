@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +74,7 @@ def _of_row(whole: Tally, sample: Sample, trace: TraceArrays, row: int, requests
     )  # fmt: skip
 
 
-def _priced(whole: Tally, charged: npt.NDArray[np.bool_]) -> dict[str, object]:
+def _priced(whole: Tally, charged: npt.NDArray[np.bool_]) -> dict[str, Any]:
     """Bytes, prices and passes of the decode passes ``charged``."""
     if whole.timed is None:
         return {"bytes_": 0.0, "priced_s": {}, "timed": None}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Basis = Literal["measured", "counted", "modelled", "predicted", "replayed"]
 Better = Literal["higher", "lower", "equal", "nearer_zero"]
@@ -63,6 +63,11 @@ WAITS = {
 }  # fmt: skip
 """What a request to a server waits for."""
 REQUEST_PERCENTILES = (50, 95, 99)
+def _gated(what: str, percent: int) -> dict[str, Any]:
+    """Of a percentile that a gate may take; the highest one rests on too few requests."""
+    return {"gated": "timed", "what": what} if percent < 99 else {}
+
+
 def _percentile_words(percent: int) -> str:
     return "median" if percent == 50 else f"{percent}th percentile"
 
@@ -85,8 +90,7 @@ _ALL = (
     # requests to servers under a load
     *(Metric(name=f"{wait}_p{percent}_s", unit="s", better="lower", claimed=True, tracked=True, averaged=False,
              of_requests=True, words=f"{words}, {_percentile_words(percent)}",
-             **({"gated": "timed", "what": f"{words}, {_percentile_words(percent)} over the requests of a process"}
-                if percent < 99 else {}))
+             **_gated(f"{words}, {_percentile_words(percent)} over the requests of a process", percent))
       for wait, words in WAITS.items() for percent in REQUEST_PERCENTILES),
     *(Metric(name=f"{wait}_p{percent}_speedup", unit="x", better="higher", claimed=True, averaged=False, of_requests=True,
              to_ntp=True, words=f"{words}, {_percentile_words(percent)}, NTP's by its own")

@@ -146,10 +146,10 @@ def _refuse_other_lengths(server: str, requests: Sequence[Request], answers: Seq
     for asked, answer in zip(requests, answers, strict=True):
         if answer.prompt_tokens not in (None, len(asked.ids)):
             raise RequestError(f"server {server} read {answer.prompt_tokens} prompt tokens, {len(asked.ids)} were sent")
-        if asked.exactly and len(answer.ids) != asked.max_tokens:
+        if asked.ignore_stop and len(answer.ids) != asked.max_tokens:
             raise RequestError(
-                f"server {server} wrote {len(answer.ids)} tokens, the trace asks for {asked.max_tokens}: it does not take "
-                "ignore_eos; use a load without a trace"
+                f"server {server} wrote {len(answer.ids)} tokens, {asked.max_tokens} were asked for whatever they are: it does "
+                "not take ignore_eos; use a load without a trace, or real acceptance"
             )
 
 
@@ -188,7 +188,7 @@ def _decoded(
 
 
 def _passes(
-    answers: Sequence[Answer], prompts: Sequence[tuple[int, ...]], together: Sequence[Sequence[Arrival]], each: int
+    answers: Sequence[Answer], prompts: Sequence[Sequence[int]], together: Sequence[Sequence[Arrival]], each: int
 ) -> tuple[ForwardPass, ...]:
     """The prompts' pass, and ``each`` passes of every round."""
     rounds = (passes_of_round(of_round, len(answers), each) for of_round in together)
