@@ -16,6 +16,7 @@ from harness.models import ModelShape
 from harness.models.choice import model_name, shape_of
 from harness.models.decodable import refuse_undecodable
 from harness.record.schema import CaseHeader, SampleKey, is_check
+from harness.scenario.arm_names import refuse_unknown_arms
 from harness.scenario.arms import GENERATE_MODES
 from harness.scenario.load import WARMING, Load
 from harness.scenario.method import GREEDY, ReplaySpec
@@ -201,12 +202,16 @@ def make_plan(scenario: Scenario) -> Plan:
     Raises:
         UnknownModelError: a config.json that is no decoder-only transformer's, or a model that no session decodes.
         ScenarioError: heads that cannot be split as a part asks.
-        UserError: drafts that do not fit the model (harness.scenario.speculative_arms); synthetic prompts that are too long.
+        UserError: drafts that do not fit the model (harness.scenario.speculative_arms); synthetic prompts that are too long;
+            a claim about an arm that the scenario does not have.
     """
     cases = tuple(case for part in scenario.parts for case in _part_cases(part))
     models = ((model, case.part.dtype) for case in cases for model in (case.part.model, *draft_models(case.arm)))
     for model, dtype in {repr(one): one for one in models}.values():
         refuse_undecodable(model, dtype)
+    for claim in scenario.claims:
+        known = dict.fromkeys(case.label for case in cases if claim.where.part in (None, case.part.name))
+        refuse_unknown_arms([claim.where.arm], known, f"scenario {scenario.name}: claims")
     return Plan(scenario=scenario, cases=cases)
 
 
