@@ -116,7 +116,7 @@ def test_a_trace_is_answered_in_its_lengths(fault: str, tmp_path: Path, monkeypa
     trace.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     engine, case = engine_of(fault, tmp_path, monkeypatch, load={"trace": str(trace), "requests": 3})
     if fault == "short":
-        with pytest.raises(RequestError, match="wrote 3 tokens, the trace asks for 4"):
+        with pytest.raises(RequestError, match="wrote 3 tokens, 4 were asked for"):
             engine.decode(case, [(1, 2, 3)] * 3, seed=1)
     else:
         found = engine.decode(case, [(1, 2, 3)] * 3, seed=1)
