@@ -40,7 +40,7 @@ class Load(StrictModel):
     requests: Annotated[Count | None, Field(validate_default=True)] = None
     """Requests of one sample. Left out: all prompts of a task, or all lines of the trace."""
     first_token_s: Above0 | None = None
-    """Seconds to the first token that a good request takes at most; the rate of good ones is the goodput. Left out: no limit."""
+    """Seconds to the first token that a good request takes at most; their rate is the goodput. Left out: no limit."""
     time_per_token_s: Above0 | None = None
     """Seconds per token that a good request takes at most. Left out: no limit."""
 
