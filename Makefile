@@ -3,9 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-SOURCES := harness tests benchmarks
+SOURCES := harness tests benchmarks docs
 
-.PHONY: bench test test-ray serving-ready llama-ready test-serving served lint verify sbom gpu-check gpu-carried clean
+.PHONY: bench test docs test-ray serving-ready llama-ready test-serving served lint verify sbom gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -15,6 +15,10 @@ bench: $(VENV)/run.stamp
 # `make test ARGS=tests/roofline` runs one package. One process a core with one thread each: two threads that wait for one another would cost more than they bring.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full and not ray and not serving" -n 2 --dist loadfile $(ARGS)
+
+# The manual, into build/site. A warning, a link that leads nowhere, and a page that loads from the network end it.
+docs: $(VENV)/docs.stamp
+	$(BIN)/python -m mkdocs build --strict
 
 # Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
 test-ray: $(VENV)/ray.stamp
@@ -76,6 +80,10 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev]'
 	touch $@ $(VENV)/run.stamp
+
+$(VENV)/docs.stamp: $(VENV)/dev.stamp
+	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev,docs]'
+	touch $@
 
 $(VENV)/ray.stamp: $(VENV)/dev.stamp
 	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev,ray]'

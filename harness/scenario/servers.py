@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.config_file import Count, Name, Numbers, StrictModel, Text, one_or_several
+from harness.config_file import Name, Numbers, StrictModel, Text, one_or_several
 from harness.models.choice import RandomModel
 from harness.scenario.method import GREEDY, ArmKeys, Method, ReplaySpec, number, per_token
 
@@ -31,22 +31,24 @@ OURS = (
 
 
 class Server(StrictModel):
-    """One server. ``url``: where it runs; without it, this program starts it, and ends it with all its children.
-
-    ``model``: its name in requests; needed where a running server has several.
-    ``diffusion``: it decodes a diffusion model whose passes it does not tell, so its answers are timed and not counted.
-    ``arguments``: further ones of the command that starts it. ``ready_s``: the longest that a start may take;
-    ``silent_s``: the longest between two pieces of an answer.
-    """
+    """One server, which runs already or is started by this program."""
 
     engine: EngineName
+    """The program that serves, which decides how its passes are counted."""
     url: Annotated[Text, Field(pattern=r"^https?://[^\s/]+/?$")] | None = None
+    """Where it runs, as http://HOST:PORT. Left out: this program starts it, and ends it with all its children."""
     model: Text | None = None
+    """Its name in requests. Left out: the only one that it serves."""
     diffusion: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """Whether it decodes a diffusion model whose passes it does not tell, so its answers are timed and not counted."""
     arguments: tuple[str, ...] = ()
+    """Further arguments of the command that starts it; none may load code."""
     environment: dict[str, str] = Field(default_factory=dict)
+    """Switches of the engine, such as VLLM_... or GGML_...."""
     ready_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
+    """Seconds that a start may take, at most."""
     silent_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 120.0
+    """Seconds between two pieces of an answer, at most."""
 
     @field_validator("arguments")
     @classmethod
@@ -82,25 +84,6 @@ def _means(argument: str, word: str) -> bool:
 
 
 Servers = Annotated[dict[Name, Server], Field(exclude_if=lambda servers: not servers)]
-
-
-class Load(StrictModel):
-    """How the requests of one sample reach the server: in a closed loop, so many at a time, or at Poisson times.
-
-    Without it all go at once. ``requests_per_s``: the mean rate; the same times for every arm. ``first_token_s`` and
-    ``time_per_token_s``: limits of a good request, whose rate is the goodput.
-    """
-
-    concurrency: Count | None = None
-    requests_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    first_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    time_per_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Load:
-        if (self.concurrency is None) == (self.requests_per_s is None):
-            raise ValueError("give concurrency (a closed loop) or requests_per_s (Poisson arrivals), one of the two")
-        return self
 
 
 FORCES = {"vllm": "synthetic", "llama_cpp": "--spec-synth", "sglang": "SGLANG_SIMULATE_ACC"}
@@ -169,8 +152,11 @@ class ServedArm(ArmKeys):
 
     axes = ("server", "temperature")
     method: Literal["served"]
+    """Decoded by a server."""
     server: Annotated[tuple[Name, ...], *one_or_several(Name)]
+    """The server of the part that decodes it; each of a list is an arm."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
 
 
 SERVED = Method(
