@@ -67,7 +67,8 @@ def render(table: AnchorTable, report: AnchorReport) -> str:
         dated = f", {system.source.date}" if system.source.date else ""
         where = f" on {system.device}" if system.device else ""
         source = f"Source [{system.source.grade}]: {system.source.text}{dated}, {system.source.address}"
-        blocks.append(f"{fill(f'{name}{where}: {system.conditions}. {source}', 128)}\n{_rows(list(group))}")
+        about = fill(f"{name}{where}: {system.conditions}. {source}", 128, break_long_words=False, break_on_hyphens=False)
+        blocks.append(f"{about}\n{_rows(list(group))}")
     blocks.append("\n".join(_notes(table, report)))
     return "\n\n".join(blocks)
 
