@@ -17,7 +17,7 @@ from harness.capacity.acceptance import AssumedAcceptance, from_passes, from_spe
 from harness.capacity.plan import DEGREES, Question, plan
 from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
 from harness.cli.capacity_table import in_order, render, render_break_even
-from harness.cli.output import json_text
+from harness.cli.output import json_text, show
 from harness.errors import EXIT_INCONCLUSIVE, UserError
 from harness.formatting import csv_cell
 from harness.hardware.profile import known_profiles, load_profile
@@ -116,7 +116,7 @@ def capacity_command(
     elif as_csv:
         print(to_csv(found, break_even), end="")
     else:
-        print(render_break_even(found) if break_even else render(found))
+        show(render_break_even(found) if break_even else render(found))
     if not any(device.sbd and device.sbd.batch is not None for device in found.devices):
         raise typer.Exit(EXIT_INCONCLUSIVE)
 

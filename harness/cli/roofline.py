@@ -14,7 +14,7 @@ import typer
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
 from harness.cli.methods import print_methods
-from harness.cli.output import json_text, lines_of
+from harness.cli.output import give, grid, json_text, lines_of, show
 from harness.cli.paper import explain_paper
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
@@ -80,7 +80,7 @@ def roofline_command(
     """
     dtype = dtype_called(dtype)
     if explain:
-        print(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
+        show(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
         return
     if methods:
         print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)
@@ -103,11 +103,11 @@ def roofline_command(
                 f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out"
             )
         batches = describe_batches(shape, hardware, dtype, from_run, block_size, batch, context, rung)
-        print(json_text(batches) if as_json else render_batches(batches))
+        give(as_json, lambda: batches, lambda: render_batches(batches))
         return
     nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
     described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context, rung)
-    print(json_text(described) if as_json else _render_prediction(described))
+    give(as_json, lambda: described, lambda: _render_prediction(described))
 
 
 def describe_prediction(
@@ -183,12 +183,9 @@ def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool)
         print(json_text({"version": tables["version"], "mode": tables["mode"], "rows": rows}))
         return
     for number, title in ((3, "time(k) / time(1)"), (4, "wall speedup")):
-        print(f"Table {number}: {title} ({'as printed, and corrected' if mode is None else mode})")
-        rows = tables[f"table{number}"]
-        print("  ".join(f"{name:>22}" for name in rows[0]))
-        for row in rows:
-            print("  ".join(f"{value:>22.4g}" if isinstance(value, float) else f"{value:>22}" for value in row.values()))
-        print()
+        rows, how = tables[f"table{number}"], "as printed, and corrected" if mode is None else mode
+        shown = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+        show(f"Table {number}: {title} ({how})\n{grid(tuple(rows[0]), shown, right=tuple(rows[0]))}\n")
 
 
 BATCHES_VERSION = 1
@@ -225,7 +222,7 @@ def describe_batches(
     arms = [
         {
             "case_id": arm.case.case_id, "part": arm.case.part, "task": arm.case.task, "label": arm.case.label,
-            "recorded_model": arm.case.model.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
+            "recorded_model": arm.case.shape.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
         } | {name: predicted(arm, name) for name in batchings}
         for arm in recorded_arms(read_run(run_dir), block_size)
     ]  # fmt: skip

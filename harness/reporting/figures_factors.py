@@ -127,7 +127,7 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
         figure = Figure(figsize=(6.4, 1.0 + sum(0.2 + 0.19 * (len(arm) + 1) for arm in arms)))
         axes, beside = figure.subplots(1, 2, sharey=True, width_ratios=(10, 9))
         _draw(axes, beside, arms, with_batch)
-        axes.set_xlabel("wall speedup over NTP,\nratio of totals (x)")
+        axes.set_xlabel("wall speedup over NTP,\nmean over prompts (x)")
         caption = residual_sentence(residuals)
         marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
         return svg.drawing(figure, name, "Predicted against measured", caption, marks, f"{caption} {_every(arms)}")
@@ -137,7 +137,7 @@ def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_bat
     """The speedups; beside each line its name and its error."""
     axes.set_ylim(len(arms) - 0.35, -0.85)
     names = ["\n".join(wrap(arm[0].arm.label, LONGEST_LINE)) for arm in arms]
-    names = [name + (f"\nbatch {arm[0].batch_size}" if with_batch else "") for name, arm in zip(names, arms, strict=True)]
+    names = [name + (f"\n{arm[0].size}" if with_batch else "") for name, arm in zip(names, arms, strict=True)]
     svg.name_rows(axes, names)
     axes.axvline(1, color=svg.MUTED, lw=0.8)
     beside.set_axis_off()
@@ -192,7 +192,7 @@ def _range(errors: Sequence[float]) -> str:
 
 def _every(arms: Sequence[Sequence[Residual]]) -> str:
     return " ".join(
-        f"{arm[0].arm.label}, batch {arm[0].batch_size}: measured {formatting.ratio(arm[0].measured.value or 0.0)}, "
+        f"{arm[0].arm.label}, {arm[0].size}: measured {formatting.ratio(arm[0].measured.value or 0.0)}, "
         + ", ".join(f"{price_words(one.price)} {formatting.ratio(one.predicted.value or 0.0)}" for one in arm) + "."
         for arm in arms
     )  # fmt: skip

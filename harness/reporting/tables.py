@@ -30,9 +30,9 @@ COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens
 
 
 def section_name(cell: Cell) -> str:
-    """What a section's rows share, for example ``all 3 tasks, batch 1``."""
+    """What a section's rows share, for example ``all 3 tasks, batch 1`` or ``rewriting, 4 in flight``."""
     task = f"all {len(cell.tasks)} tasks" if cell.task is None else cell.task
-    return f"{task}, batch {cell.batch_size}"
+    return f"{task}, {cell.size_words}"
 
 
 def arm_name(arm: ArmResult, small: str = "") -> Entry:
@@ -262,7 +262,7 @@ def _prediction_row(arm: ArmResult, one: Prediction, notes: Notes) -> Row:
         "of that in forwards": notes.entry(arm.forward_s, formatting.seconds),
         "Decode, predicted": notes.entry(decode, formatting.seconds, small=between(decode, formatting.seconds)),
         "Error": notes.entry(one.decode_error, formatting.signed_percent),
-        "Wall speedup, measured": notes.entry(arm.wall_speedup_totals, formatting.ratio),
+        "Wall speedup, measured": notes.entry(arm.wall_speedup, formatting.ratio),
         "Wall speedup, predicted": notes.entry(speed, formatting.ratio, small=between(speed, formatting.ratio)),
         "Error of speedup": notes.entry(one.wall_speedup_error, formatting.signed_percent),
     }
