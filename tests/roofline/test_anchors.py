@@ -306,7 +306,7 @@ def test_the_published_rung() -> None:
 
 def test_the_command_shows_every_anchor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each anchor has its line with a verdict, each source its grade and address, each dropped figure its reason."""
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "400")
     assert sbd(monkeypatch, "roofline", "--anchors") == 0
     out = capsys.readouterr().out
     words = " ".join(out.split())
