@@ -22,7 +22,7 @@ from harness.models import ModelShape
 from harness.models.choice import shape_called
 from harness.models.deployment import dtype_called
 from harness.record.store import read_run
-from harness.roofline.anchored import band_in_words, ceilings_of, reached_in_words, rung_called
+from harness.roofline.anchored import band_in_words, reached_in_words, rung_called, what_if_ceilings
 from harness.roofline.batch_decode import passes_interval, predict_batch
 from harness.roofline.batches import recorded_batch, slowest_row_passes
 from harness.roofline.paper import paper_tables
@@ -126,7 +126,7 @@ def describe_prediction(
         )
     passes = slowest_row_passes(block_size, block_size / nfe_speedup, batch)
     profile = load_profile(hardware)
-    ceilings = ceilings_of(profile, dtype, rung_called(rung))
+    ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
     prediction = predict_speedup(
         shape, dtype, ceilings,
         block_size=block_size, passes_per_block=passes, batch=batch, context_tokens=context,
@@ -203,7 +203,7 @@ def describe_batches(
         UserError: more rows than recorded prompts.
     """
     profile = load_profile(hardware)
-    ceilings = ceilings_of(profile, dtype, rung_called(rung))
+    ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")
 
     def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:
