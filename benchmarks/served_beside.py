@@ -31,7 +31,7 @@ from transformers import AutoTokenizer
 from benchmarks.results_file import write_results
 from harness.models.pretrained import found_folder
 from harness.scenario.servers import Server
-from harness.serving.dialects import Request
+from harness.serving.dialects.dialect import Request
 from harness.serving.served_model import ServedModel
 from harness.serving.stream import Answer, ask
 from harness.serving.times import request_figures
@@ -65,7 +65,7 @@ async def _ours(server: ServedModel, ids: list[list[int]]) -> list[Answer]:
     async with httpx.AsyncClient(base_url=server.address, timeout=120, trust_env=False) as client:
 
         async def one(number: int, prompt: list[int]) -> Answer:
-            request = Request(ids=prompt, max_tokens=TOKENS, temperature=0.0, seed=number, salt="")
+            request = Request(ids=prompt, max_tokens=TOKENS, temperature=0.0, seed=number, salt=f"prompt {number}")
             async with at_once:
                 return await ask(client, server.dialect, server.dialect.body(request, server.model) | {"ignore_eos": True})
 

@@ -60,6 +60,8 @@ def forced_acceptance(run: Run, label: str) -> ForcedAcceptance:
     drafting = 0
     for case, sample in run.of_arms():
         if case.case_id in wanted:
+            if sample.packed_passes is None:
+                raise UserError(f"{label}: an imported run does not tell its passes; give a run of sbd's own")
             found, of_drafts = _tokens_of_passes(TraceArrays(sample.packed_passes))
             made, drafting = made + found, drafting + of_drafts
     if not made or min(made) < 1:

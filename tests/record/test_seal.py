@@ -132,7 +132,7 @@ def test_a_record_without_its_seal_is_unsealed_and_not_broken(tmp_path: Path) ->
 def test_a_header_made_older_does_not_hide_a_broken_chain(tmp_path: Path) -> None:
     """Lines that carry hashes under a header of format 6 were not written so."""
     folder = begun(tmp_path / "run", samples=2)
-    header = (folder / "run.json").read_text().replace('"record_version": 7', '"record_version": 6')
+    header = (folder / "run.json").read_text().replace('"record_version": 8', '"record_version": 6')
     (folder / "run.json").write_text(header)
     (folder / "seal.json").unlink()
     assert seal_of(folder).state == "broken"
