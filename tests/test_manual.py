@@ -36,6 +36,7 @@ NOT_RUN = {
     "eval": "needs lm_eval; tests/integration/test_lm_eval_model.py",
     "publish RUN reports/name --sign": "needs somebody's key; tests/record/test_seal.py makes one",
     "verify reports/name --require-signature": "needs somebody's key; tests/record/test_seal.py makes one",
+    "import --ntp a.json": "docs/imports.md has one that is run",
     "verify RUN --claim 3-5x at arm='server fast'": "needs two servers; tests/integration/test_vllm.py starts them",
     "verify served-run": "needs two servers; tests/integration/test_vllm.py starts them",
     "acceptance": "needs an arm that decodes without loss; tests/analysis/test_forced_acceptance.py has some",
@@ -78,7 +79,7 @@ def is_shell(block: Block) -> bool:
 def lines_of(page: str) -> Iterator[str]:
     """The command lines of a page without comments and prompts."""
     for block in blocks(PAGES[page].read_text(encoding="utf-8")):
-        for line in block.text.splitlines() if is_shell(block) else ():
+        for line in block.text.replace("\\\n", " ").splitlines() if is_shell(block) else ():
             command = re.sub(r"^\w+\$\s+", "", re.sub(r"(^|\s)#.*", "", line)).strip()
             if command:
                 yield command
@@ -121,6 +122,9 @@ def stand_ins(folder: Path) -> None:
             for sample in run.samples:
                 store.append(sample)
     shutil.copytree(ROOT / "reports" / "quickstart", folder / "reports" / "quickstart")
+    for number in (1, 2, 3):
+        for name, tool in (("plain", "vllm-plain"), ("fast", "vllm-ngram")):
+            shutil.copy(ROOT / "tests" / "data" / "imports" / f"{tool}-{number}.json", folder / f"{name}{number}.json")
     (folder / "prompts.jsonl").write_text('{"prompt": "Name a bird"}\n' * 4)
     (folder / "my-model").mkdir()
     shutil.copy(ROOT / "harness" / "engine" / "reference" / "sbd" / "config.json", folder / "my-model")
