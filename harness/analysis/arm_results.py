@@ -10,6 +10,7 @@ from harness.analysis import accuracy as on_accuracy
 from harness.analysis import arm_metrics as on_arms
 from harness.analysis import unpaired
 from harness.analysis.arm_figures import NO_NTP, NOT_TIMED, ArmBesideNtp, claimed_figures
+from harness.analysis.request_figures import request_counts
 from harness.analysis.results import ArmResult, Simultaneous
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient, simultaneous_confidence
 from harness.analysis.stats.sample_size import prompts_for_width
@@ -51,6 +52,7 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         query_tokens_per_pass=_counted_quotient(fed, passes, why_no_passes),
         final_tokens_histogram=tuple(map(sum, zip_longest(*(t.histogram for t in tallies), fillvalue=0))),
         figures=claimed_figures(one),
+        requests=request_counts(tallies),
         draft_passes=drafts,
         draft_query_tokens=drafts_fed,
         identical_to_ntp=_identity(one),

@@ -30,6 +30,7 @@ COUNT_PASSES = "let sbd run the servers (docs/servers.md): it counts their passe
 NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
 
 NO_FIGURE = absent("this comparison holds no such figure")
+NO_REQUESTS = absent("no server decoded this arm, or its record is older than version 8: no request has times of its own")
 Why = tuple[str, str | None]
 """A reason, and what to do about it."""
 
@@ -38,7 +39,7 @@ def figure(arm: ArmResult, bound: Bound) -> Quantity:
     """The figure that the bound is about, by its estimator."""
     own = {"wall_speedup": arm.wall_speedup, "wall_speedup_totals": arm.wall_speedup_totals,
            "identical_to_ntp": arm.identical_to_ntp}  # fmt: skip
-    return (arm.figures | own).get(_name(bound), NO_FIGURE)
+    return (arm.figures | own).get(_name(bound), _no_figure(bound))
 
 
 def judged_figure(place: ClaimedCell, bound: Bound) -> Quantity:
@@ -46,7 +47,11 @@ def judged_figure(place: ClaimedCell, bound: Bound) -> Quantity:
     if place.picked_from is None:
         return figure(place.arm, bound)
     figures = place.arm.simultaneous.figures if place.arm.simultaneous else {}
-    return figures.get(_name(bound), NO_FIGURE)
+    return figures.get(_name(bound), _no_figure(bound))
+
+
+def _no_figure(bound: Bound) -> Quantity:
+    return NO_REQUESTS if METRICS[bound.metric].of_requests else NO_FIGURE
 
 
 def _name(bound: Bound) -> str:
@@ -108,7 +113,7 @@ def _answer(
 def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
     """What would decide the claim. Naming a picked arm removes the simultaneous level."""
     own = state_of(bound, value)
-    more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.batch_size)
+    more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.unit_of_times)
     if place.picked_from is None:
         return more
     return NAME_IT if own != "inconclusive" else f"{NAME_IT}; for it: {more}"
@@ -224,8 +229,11 @@ def _remarks(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
 
 
 def _unit(bound: Bound, place: ClaimedCell) -> str:
-    """The unit of counting: prompts for grades and outputs, batches for times at batch sizes above 1."""
-    return "batches" if place.cell.batch_size > 1 and not METRICS[bound.metric].of_prompts else "prompts"
+    """The unit of counting: prompts for grades and outputs, requests where they are what is counted, else that of times."""
+    metric = METRICS[bound.metric]
+    if metric.of_requests:
+        return "requests"
+    return "prompts" if metric.of_prompts else place.cell.unit_of_times.partition(" ")[0]
 
 
 def _number(value: float | None) -> str:

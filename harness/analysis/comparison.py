@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
@@ -28,13 +29,15 @@ from harness.analysis.pass_widths import curves, pass_widths
 from harness.analysis.prices import Ladder, feeds_masks, ladder, read_calibration, unpriced
 from harness.analysis.pricing import Pricer
 from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Comparison, Highlight, to_json
-from harness.analysis.sample_totals import Tally, charged, tally
-from harness.analysis.served import served_counts
+from harness.analysis.row_totals import tallies_of
+from harness.analysis.sample_totals import Tally, charged
+from harness.analysis.served import partings_of, served_counts
 from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
 from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import CaseHeader, Run, RunHeader, Sample
+from harness.scenario.load import recorded_load
 from harness.scenario.scenario import Part
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
@@ -62,7 +65,8 @@ def compare(run: Run) -> Comparison:
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
         for case in (*cases, *_baseline(run, part)):
             if case.case_id not in tallies:
-                tallies[case.case_id] = _tallied(case, samples[case.case_id], pricers[case.case_id][1], counter_of[case.part])
+                pricer = pricers[case.case_id][1]
+                tallies[case.case_id] = _tallied(run, case, samples[case.case_id], pricer, counter_of[case.part])
         rungs, pricer = pricers[cases[0].case_id]
         return _cells(cases, tallies, _place(run, cases, tallies, rungs, counter_of[part]), pricer)
 
@@ -99,7 +103,7 @@ def _served(cell: Cell, arm: ArmResult, run: Run) -> ArmResult:
     if not _written(run, cell.part).get("servers"):
         return arm
     counts = served_counts(run, cell.part, arm.case_ids)
-    parted = counts.partings if counts else None
+    parted = partings_of(run, cell.part, arm.case_ids)
     return replace(arm, served=counts, figures=arm.figures | ({"lossless": parted.lossless} if parted else {}))
 
 
@@ -131,10 +135,14 @@ def _by_case(run: Run) -> dict[str, list[Sample]]:
     return {case_id: list(found.values()) for case_id, found in gathered.items()}
 
 
-def _tallied(case: CaseHeader, samples: Sequence[Sample], pricer: Pricer | None, counter: TrafficCounter) -> tuple[Tally, ...]:
-    """Samples whose time counts are priced too."""
-    timed = case.timed and not case.is_check
-    return tuple(tally(case, one, pricer if timed and one.decode_s is not None else None, counter) for one in samples)
+def _tallied(
+    run: Run, case: CaseHeader, samples: Sequence[Sample], pricer: Pricer | None, counter: TrafficCounter
+) -> tuple[Tally, ...]:
+    """Samples whose time counts are priced too; under a load request by request."""
+    timed, load = case.timed and not case.is_check, recorded_load(_written(run, case.part), case.batch_size)
+    return tuple(chain.from_iterable(
+        tallies_of(case, one, load, pricer if timed and one.decode_s is not None else None, counter) for one in samples
+    ))  # fmt: skip
 
 
 def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladder, counter: TrafficCounter) -> CellContext:
@@ -146,6 +154,7 @@ def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladde
         counter_scale=counter.scale,
         timed=any(case.timed for case in cases),
         baseline_part=written.get("baseline"),
+        load=recorded_load(written, cases[0].batch_size),
         baseline_grades=on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]]),
         why_unchecked=_why_unchecked(written),
         lacks=imported.lacks if imported else {},
@@ -246,6 +255,8 @@ def _cell(
         params=first.model.params if first.model else None,
         timed=place.timed,
         baseline_part=place.baseline_part,
+        load=place.load.words(first.batch_size) if place.load else None,
+        closed_loop=place.load is not None and place.load.closed,
         arms=_distinct_labels([arm_result(one) for one in arms]),
         counter_scale=place.counter_scale,
         baseline_check=baseline_check(cases, tallies, [one.arm for one in arms], place.why_unchecked),

@@ -10,6 +10,7 @@ from harness.analysis.arm_metrics import Factors, Paired, PassParts, Prediction
 from harness.analysis.health import PartHealth, Voids
 from harness.analysis.integrity.integrity import Integrity
 from harness.analysis.pass_values import PassCurve, PassWidth, Roof
+from harness.analysis.request_figures import RequestCounts
 from harness.analysis.served import ServedCounts
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale
@@ -52,7 +53,7 @@ class ArmResult:
     that was picked from several; verdicts on a claim that names no arm use it. ``final_tokens_histogram``: active row-passes by
     the number of tokens they made final. ``served``: what
     the server that decoded it counted; None for an arm that this program decoded. Counts of passes are None where an imported
-    run does not tell them.
+    run does not tell them. ``requests``: those that have times of their own; under a load each counts as a sample.
     """
 
     label: str
@@ -102,6 +103,7 @@ class ArmResult:
     voids: Voids | None = None
     simultaneous: Simultaneous | None = None
     served: ServedCounts | None = None
+    requests: RequestCounts | None = None
 
     @property
     def request_speedup(self) -> Quantity:
@@ -182,7 +184,8 @@ class Cell:
 
     ``rung_reasons`` says why a rung of ceilings (by PRICES) has no prediction here. Bytes and predictions are those of one of
     ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only. ``imported``: what limits
-    the figures of an imported run, in words; such a run may know neither model size, dtype, device nor attention.
+    the figures of an imported run, in words; such a run may know neither model size, dtype, device nor attention. ``load``: how
+    requests reached the servers, in words, with ``batch_size`` in flight at most; None where all of a batch went at once.
     """
 
     part: str
@@ -204,10 +207,22 @@ class Cell:
     baseline_check: BaselineCheck
     rung_reasons: dict[str, str]
     tensor_parallel: int = 1
+    load: str | None = None
+    closed_loop: bool = False
     pass_widths: tuple[PassWidth, ...] = ()
     curves: tuple[PassCurve, ...] = ()
     roofs: tuple[Roof, ...] = ()
     imported: tuple[str, ...] = ()
+
+    @property
+    def size_words(self) -> str:
+        """``batch 4``, or the load: ``4 in flight``."""
+        return self.load or f"batch {self.batch_size}"
+
+    @property
+    def unit_of_times(self) -> str:
+        """The unit of counting times: batches at batch sizes above 1, else prompts; under a load each request has its own."""
+        return "prompts" if self.batch_size == 1 or self.load else f"batches of {self.batch_size}"
 
     def void_words(self, arm: ArmResult) -> str:
         """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: voids of the arm and of its NTP; empty without any."""

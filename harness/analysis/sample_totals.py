@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from harness.analysis.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.pricing import Band, Places, Pricer
+from harness.analysis.requests import Request
 from harness.analysis.traffic import Counted, TrafficCounter
 from harness.record.schema import CaseHeader, Sample
 from harness.roofline.speedup import describe_pass
@@ -47,10 +48,11 @@ class Tally:
     ``distinct4``, the distinct_share of them, are None where it has no ids. ``row_passes``, ``passes``, ``fed_tokens`` and
     ``histogram`` are of the target's passes. ``draft_passes`` and ``draft_fed_tokens`` are of draft models, which make no token
     final. Times, bytes and prices cover both. ``counted``: the memory counter over the whole sample, None without a reading;
-    ``energy_j`` likewise. ``prompt_s`` is the time of the prompts' pass, ``first_token_s`` that until a row's first final token
-    (mean over the rows). ``reads_more``: a prompts' pass does more than NTP's, so ``charged`` must add decode time;
-    ``estimated``: it has. ``priced_s`` is the price of the passes per rung (low, expected, high), sampler included; ``timed``
-    holds the passes. Both are absent where the part was not timed.
+    ``energy_j`` likewise, read over ``metered_s``. ``requests``: of a server, with times of their own. ``prompt_s`` is the time
+    of the prompts' pass, ``first_token_s`` that until a row's first final token (mean over rows). ``reads_more``: a prompts'
+    pass does more than NTP's, so ``charged`` must add decode time; ``estimated``: it has. ``priced_s`` is the price of the
+    passes per rung (low, expected, high), sampler included; ``timed`` holds the passes. Both are absent where the part was not
+    timed.
     """
 
     key: Key
@@ -78,9 +80,11 @@ class Tally:
     bytes_: float
     counted: Counted | None
     energy_j: float | None
+    metered_s: float | None
     priced_s: dict[str, Band]
     timed: TimedPasses | None
     estimated: bool = False
+    requests: tuple[Request, ...] = ()
 
     @property
     def has_decode_time(self) -> bool:
@@ -94,6 +98,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     Without passes the prompt is taken to give the first token of each answer, as every serving benchmark counts.
     """
     output_tokens = sum(row.output_tokens for row in sample.rows)
+    latency_s = None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s
     told: dict[str, Any] = {
         "key": (case.task, sample.group, sample.repeat, sample.process),
         "prompts": tuple((case.task, row.prompt_id) for row in sample.rows),
@@ -105,7 +110,8 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         "output_tokens": output_tokens,
         "decode_s": sample.decode_s,
         "prompt_s": sample.prefill_s,
-        "latency_s": None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s,
+        "latency_s": latency_s,
+        "metered_s": latency_s,
         "energy_j": sample.meters.get("cpu_energy_j" if (case.device or "").startswith("cpu") else "energy_j"),
     }
     if sample.packed_passes is None:

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness import __version__
+from harness.cli.output import show
 from harness.cli.streams import prepare
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, SbdError, UserError
 from harness.formatting import each_line, one_line
@@ -142,5 +143,5 @@ def _need_folder() -> None:
 def _fail(message: str, code: int) -> NoReturn:
     if "--debug" in sys.argv:
         print(each_line(traceback.format_exc()), file=sys.stderr)
-    print(f"sbd: {message}", file=sys.stderr)
+    show(f"sbd: {message}", sys.stderr)
     sys.exit(code)

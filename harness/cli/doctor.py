@@ -211,7 +211,27 @@ def render(found: dict[str, Any]) -> str:
         lines.append(f"      because {reason}" + (f"; to change that: {remedy}" if remedy else ""))
     lines += [*_scale_lines(found), *_attention_lines(found["attention"]), "", "listens on the network"]
     lines += [f"  {command}: {address} ({why})" for command, address, why in LISTENS]
-    return lines_of(*lines, *_environment_lines(environment))
+    return lines_of(*lines, *_environment_lines(environment), "", *_closing(found))
+
+
+QUESTIONS = (
+    ("times and speedups by the clock", ("kernel_before_s",)),
+    ("peak memory", ("peak_memory_bytes", "peak_device_memory_bytes")),
+    ("energy per token", ("energy_j", "cpu_energy_j")),
+    ("memory bandwidth by a counter", ("dram_bandwidth_pct",)),
+    ("clocks and throttling", ("sm_clock_mhz",)),
+)
+"""What a run can tell of a machine, and the figures of which one is enough for it. Passes and accuracy need no meter."""
+
+
+def _closing(found: dict[str, Any]) -> list[str]:
+    """``you can measure X; not Y``."""
+    there = {one["figure"] for one in found["figures"] if one["value"] is not None}
+    can = ["passes", "accuracy", *(words for words, figures in QUESTIONS if there & set(figures))]
+    cannot = [words for words, figures in QUESTIONS if not there & set(figures)]
+    if found["device"] == "cpu":
+        cannot.append("how fast a GPU is (sbd capacity and sbd roofline predict it)")
+    return [f"you can measure: {', '.join(can)}", *([f"not here: {', '.join(cannot)}"] if cannot else [])]
 
 
 def check_command(

@@ -157,7 +157,7 @@ def _needed(heads: Sequence[str], rows: Sequence[Sequence[Any]], folds: Collecti
 
 def _stacked(heads: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
     """Every row as lines, its first column above the others; empty values are left out."""
-    label = min(max((len(head) for head in heads[1:]), default=0), 16)
+    label = min(max((len(head) for head in heads[1:]), default=0), 22)
     lines: list[str] = []
     for first, *others in rows:
         lines += _broken(_in_colour(str(first)) or "-", width)

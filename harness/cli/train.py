@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,9 @@ def eval_command(context: typer.Context) -> None:
     --trust-remote-code is ours: it lets a model whose scenario or arguments ask for it run code of its own.
     lm_eval up to 0.4.13 looks for models in its own package only; where it reads entry points the two are the same.
     """
+    if importlib.util.find_spec("lm_eval") is None and set(context.args) & {"--help", "-h"}:
+        show(f"{context.get_help()}\n\nlm_eval, which reads all other options, is not here: pip install 'sbd-bench[eval]'")
+        return
     try:
         from lm_eval.__main__ import cli_evaluate
 

@@ -14,8 +14,9 @@ History of the format (RECORD_VERSION):
         the case has its shape; a sample says when it ended and, in a run over several nodes, on which it was taken; a failed
         try of a case is an event; a case names over how many processes its model was split
     7   every line of a sample or an event carries the hash of the line before it, beside these values (harness.record.seal)
-    8   a run may be imported from files of other benchmarking tools (harness.record.imported); only then a sample may lack
-        output ids, passes, stop reasons, its seed and its begin, and a case its model, dtype, device and attention
+    8   a row may have its own times: a request of several that a server answers. A run may be imported from files of other
+        benchmarking tools (harness.record.imported); only then a sample may lack output ids, passes, stop reasons, its seed and
+        its begin, and a case its model, dtype, device and attention
 """
 
 from __future__ import annotations
@@ -69,12 +70,25 @@ def _read_known(given: Any) -> PackedPasses | None:
     return None if given is None else read_passes(given)
 
 
+class RowTimes(_Frozen):
+    """When one request was answered, by its client. ``sent_s``: after the sample's first; the others: after its own sending.
+
+    ``gaps_s``: between the pieces of its answer, in order; None where only the first and the last one are known.
+    """
+
+    sent_s: Seconds
+    first_token_s: Seconds
+    last_token_s: Seconds
+    gaps_s: list[Seconds] | None = None
+
+
 class RowResult(_Frozen):
     """What one batch row was asked and what it wrote. Tokens: up to and including the stop; no prompt, no padding.
 
     ``correct`` is None with ``ungraded_reason`` if nothing can be checked (no answer, replayed acceptance).
     ``cluster``: what the prompt shares with related ones (the workload's ``cluster``); written only where it is given.
     ``output_ids`` and ``stop_reason`` are None in imported runs alone, whose header says why.
+    ``times``: its own, of a timed request to a server; None: only the sample has times.
     """
 
     prompt_id: str
@@ -85,6 +99,7 @@ class RowResult(_Frozen):
     correct: bool | None
     ungraded_reason: str | None = None
     cluster: Annotated[str | None, Field(exclude_if=lambda label: label is None)] = None
+    times: Annotated[RowTimes | None, Field(exclude_if=lambda times: times is None)] = None
 
     @property
     def ids(self) -> list[int]:

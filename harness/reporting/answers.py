@@ -147,7 +147,7 @@ def _answer(
     where = f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
     arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
     card = partial(
-        Answer, title=f"{cell.part}, batch {cell.batch_size}", claims=claims_shown(own, pointers),
+        Answer, title=f"{cell.part}, {cell.size_words}", claims=claims_shown(own, pointers),
         weaknesses=weaknesses(cell, arm, comparison, header),
     )  # fmt: skip
     if (void := comparison.integrity.void) is not None:

@@ -71,7 +71,7 @@ def _steps(answer: Answer, grown: Mapping[str, float], alone: bool) -> int | Non
     if "steps" in answer.said:
         return int(answer.said["steps"])
     if average := answer.said.get("tokens_per_iteration"):
-        return round(len(answer.ids) / average) - PROMPT_PASSES
+        return round(len(answer.ids) / float(average)) - PROMPT_PASSES
     return int(grown["passes"]) - PROMPT_PASSES if alone and "passes" in grown else None
 
 
