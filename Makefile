@@ -18,7 +18,7 @@ test: lint
 
 # The manual, into build/site. A warning, a link that leads nowhere, and a page that loads from the network end it.
 docs: $(VENV)/docs.stamp
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
 test-ray: $(VENV)/ray.stamp
