@@ -25,6 +25,8 @@ MORE_PROCESSES = (
     f"run it in {FEWEST_PROCESSES} fresh processes (processes: {FEWEST_PROCESSES}), or claim it of these alone "
     "(scope: this process)"
 )
+MORE_FILES = f"import files of {FEWEST_PROCESSES} runs of each arm, or claim it of these alone (scope: this process)"
+COUNT_PASSES = "let sbd run the servers (docs/servers.md): it counts their passes and keeps their tokens"
 NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
 
 NO_FIGURE = absent("this comparison holds no such figure")
@@ -88,7 +90,8 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
     weak = [*([few] if few else []), *(one.weakness for one in _mixes(place, comparison) if one.weakness)]
     reason, remedy = why_void or ("; ".join([_reason(bound, place, value, judged, seen), *weak]), None)
     if state == "inconclusive":
-        found = [MORE_PROCESSES if few else None, SHOW_BASELINE if open_baseline else None]
+        more = MORE_FILES if place.cell.imported else MORE_PROCESSES
+        found = [more if few else None, SHOW_BASELINE if open_baseline else None]
         found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else metric.basis
@@ -165,6 +168,8 @@ def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity, comparison: C
     remedy = None
     if METRICS[bound.metric].clock and not place.cell.timed:
         remedy = "run it with timed: true"
+    elif place.cell.imported and not METRICS[bound.metric].clock:
+        remedy = COUNT_PASSES
     elif METRICS[bound.metric].of_prompts and place.arm.replayed:
         remedy = REAL
     return value.reason or "there is no figure", remedy
@@ -220,7 +225,7 @@ def _remarks(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
         found.append(value.method.partition(";")[0])
     if metric.clock and (void := place.cell.void_words(place.arm)):
         found.append(void)
-    return found
+    return [*found, *(place.cell.imported if metric.clock else ())]
 
 
 def _unit(bound: Bound, place: ClaimedCell) -> str:

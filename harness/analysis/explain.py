@@ -78,10 +78,10 @@ class RooflinePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """One arm by one price: the wall speedup (ratio of totals) measured and predicted; errors are predicted ÷ measured - 1.
+    """One arm by one price: the wall speedup (geometric mean over prompts), measured and predicted.
 
-    ``time_error`` is that of the decode time, which NTP has too. ``price``: one of PRICES. ``size``: the batch size or the
-    load, in words.
+    Errors are predicted ÷ measured - 1. ``time_error`` is that of the decode time, which NTP has too. ``price``: one of PRICES.
+    ``size``: the batch size or the load, in words.
     """
 
     arm: ArmResult
@@ -151,7 +151,7 @@ def residuals(cells: Sequence[Cell]) -> list[Residual]:
             batch_size=cell.batch_size,
             size=cell.size_words,
             price=one.price,
-            measured=arm.wall_speedup_totals,
+            measured=arm.wall_speedup,
             predicted=one.wall_speedup,
             speedup_error=None if arm.is_ntp else one.wall_speedup_error.value,
             time_error=one.decode_error.value,
@@ -159,7 +159,7 @@ def residuals(cells: Sequence[Cell]) -> list[Residual]:
         for cell in cells
         for arm in cell.arms
         for one in arm.predictions
-        if arm.wall_speedup_totals.value is not None and one.wall_speedup.value is not None
+        if arm.wall_speedup.value is not None and one.wall_speedup.value is not None
     ]
 
 

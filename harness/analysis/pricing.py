@@ -37,9 +37,9 @@ class Pricer:
     """
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
-        self._shapes: dict[str | None, ModelShape] = {None: case.model} | dict(case.draft_models)
+        self._shapes: dict[str | None, ModelShape] = {None: case.shape} | dict(case.draft_models)
         self._continuous = case.execution == "served"
-        self._own, self._whole = deployment_of(case), Deployment(dtype=case.dtype)  # draft models are not split
+        self._own, self._whole = deployment_of(case), Deployment(dtype=case.known_dtype)  # draft models are not split
         self._ceilings = ceilings
         self.rungs = tuple(price for price in PRICES if price in ceilings)
         self._places: dict[Counts, int] = {}

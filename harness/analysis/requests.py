@@ -3,8 +3,8 @@
 A load is *steady* while as many requests are there as it says. Only then do requests count; the others are left out and told.
 
 * Closed loop of N: steady from when the N-th request was sent until a slot stays empty because no request waits. A request
-  counts if it took the place of an answered one and was answered in that time. So the first N and up to N - 1 at the end are left
-  out.
+  counts if it took the place of an answered one and was answered in that time. So the first N and up to N - 1 at the end are
+  left out.
 * Arrivals, Poisson's or a trace's: steady behind the first tenth of the time from the first to the last arrival. A request
   counts if it was sent then, however long it took. To drop those answered late would flatter a server that falls behind.
 * All at once: every request counts.

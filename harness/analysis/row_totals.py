@@ -34,6 +34,8 @@ def tallies_of(
         load: how the requests reached the server, None for all at once.
     """
     whole = tally(case, sample, pricer, counter)
+    if sample.packed_passes is None:
+        return (whole,)
     trace = TraceArrays(sample.packed_passes)
     requests: tuple[Request, ...] = ()
     if trace.count and any(row.times is not None for row in sample.rows):

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from harness.cli.output import grid, lines_of
+from harness.cli.output import grid, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import escaped_json, one_line
@@ -54,8 +54,11 @@ def calibrate_command(
     progress.end_line()
     profile = local_profile(measured)
     target = save_profile(profile, output)
-    print(escaped_json(profile.model_dump_json(indent=1)) if as_json else render(measured))
-    print(one_line(f"profile {target}"), file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print(escaped_json(profile.model_dump_json(indent=1)))
+    else:
+        show(render(measured))
+    show(one_line(f"profile {target}"), sys.stderr if as_json else None)
 
 
 def seen_device(given: str | None) -> str:
@@ -178,7 +181,7 @@ def profile_here(
     if kept is not None and kept.measured is not None:
         held = kept.measured.matrix_flops_per_s
         if set(wanted) <= set(held):
-            print(one_line(f"measured on {kept.measured.measured_at}: {kept.name}"), file=sys.stderr)
+            show(one_line(f"measured on {kept.measured.measured_at}: {kept.name}"), sys.stderr)
             return kept
         wanted = measurable([*held, *wanted])  # one profile per device, so its dtypes are measured again
     calibrate_in_own_process(chosen, wanted, threads)
@@ -197,7 +200,7 @@ def calibrate_in_own_process(device: str, dtypes: Sequence[MeasuredDtype], threa
     command = [sys.executable, "-m", "harness", "calibrate", "--device", device]
     command += [word for dtype in dtypes for word in ("--dtype", dtype)]
     command += [] if threads is None else ["--threads", str(threads)]
-    print("calibrating this machine (about a minute, then kept)", file=sys.stderr, flush=True)
+    show("calibrating this machine (about a minute, then kept)", sys.stderr)
     from harness.runner.subprocesses import ending_with_this  # loads what `sbd plan` does not need
 
     if subprocess.run(command, stdout=subprocess.DEVNULL, env=ending_with_this(), check=False).returncode:

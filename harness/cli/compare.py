@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import grid, json_text, lines_of
+from harness.cli.output import grid, json_text, lines_of, show
 from harness.errors import UserError
 from harness.formatting import count, points, ratio, seconds, signed_percent
 from harness.record.store import read_on_one_machine
@@ -48,7 +48,7 @@ def compare_command(
         print(json_text([asdict(one) for one in found]))
         return
     for path, one in zip(runs[1:], found, strict=True):
-        print(render(one, str(runs[0]), str(path)))
+        show(render(one, str(runs[0]), str(path)))
 
 
 def words(given: list[str] | None) -> list[str]:
@@ -63,7 +63,7 @@ def render(compared: RunsCompared, base: str, new: str) -> str:
         [one.metric, one.subject, _shown(one, one.base), _shown(one, one.new), _changed(one), OUTCOME_WORDS[one.outcome]]
         for one in compared.changes
     ]
-    table = grid(("figure", "of", *values, "found"), rows, right=values, at_least=200)
+    table = grid(("figure", "of", *values, "found"), rows, right=values)
     lines = [f"?: {one.metric} of {one.subject}: {one.reason}" for one in compared.changes if one.outcome == "unknown"]
     open_ = [f"{one.reason}; {one.remedy}" for one in compared.changes if one.outcome == "unclear"]
     lines += [f"unclear: {line}" for line in dict.fromkeys(open_)]

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import need_torch, seen_device
-from harness.cli.output import by_reason, json_text, lines_of
+from harness.cli.output import by_reason, give, json_text, lines_of, show
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.counter_scale import BandwidthScale
@@ -167,7 +167,7 @@ def doctor_command(
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("sbd doctor needs torch, not installed here; pip install 'sbd-bench[run]'")
     found = examine(seen_device(device))
-    print(json_text(found) if as_json else render(found))
+    give(as_json, lambda: found, lambda: render(found))
 
 
 def examine(device: str) -> dict[str, Any]:
@@ -234,8 +234,8 @@ def check_command(
     from harness.check.conduct import check
 
     try:
-        print(check(out, minutes, dry=dry_run))
+        show(check(out, minutes, dry=dry_run))
     finally:
         if out.exists():
             write_whole(out / "doctor.json", json_text(examine(device)).encode())
-    print(one_line(f"files  {out}"))
+    show(one_line(f"files  {out}"))

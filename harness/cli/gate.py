@@ -17,7 +17,7 @@ from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.judgement import Judgements, by_records
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
-from harness.cli.output import json_text, lines_of
+from harness.cli.output import json_text, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.cli.run import RemoteCodeOption
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
@@ -42,6 +42,7 @@ MetricOption = Annotated[
 WorkOption = Annotated[
     Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
 ]  # fmt: skip
+TIME_ALONE = "imported: judged by times alone, because its files tell neither passes nor answers"
 DEFAULT_PAIRS = 12
 DEFAULT_MARGIN = 0.02
 
@@ -103,7 +104,8 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand)
         floors = known_floors(base.header)
         judged = [judged_metric(one, floors, max(1, processes), wish.least_margin) for one in metrics]
         answers = (*judge_timed(base, new, judged), *answers)
-    told = Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
+    alone = next((f" ({TIME_ALONE})" for one in (base, new) if one.header.imported is not None), "")
+    told = Judgements(title=f"gate: {base.header.scenario_name}{alone}", runs=(str(base_dir), str(new_dir)), judgements=answers)
     return by_records(told, records)
 
 
@@ -114,7 +116,7 @@ def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions)
         answers = gate_revisions(revisions, wish, lambda run: known_floors(run.header), progress)
     except KeyboardInterrupt:
         progress.end_line()
-        print("interrupted: finished runs are kept; the same command goes on", file=sys.stderr)
+        show("interrupted: finished runs are kept; the same command goes on", sys.stderr)
         raise
     progress.end_line()
     return answers
@@ -187,10 +189,10 @@ def _print(stored: list[StoredFloors], as_json: bool) -> None:
         print(json_text([asdict(one) for one in stored]))
         return
     if not stored:
-        print("no noise floor is kept; `sbd noise` measures one")
+        show("no noise floor is kept; `sbd noise` measures one")
     for one in stored:
-        print(lines_of(f"{one.scenario} on {one.machine}, {one.measured_at}, commit {one.commit or 'not known'} ({one.file})"))
+        show(lines_of(f"{one.scenario} on {one.machine}, {one.measured_at}, commit {one.commit or 'not known'} ({one.file})"))
         for floor in one.floors:
             value = "not known" if floor.ratio is None else percent(floor.ratio, 2)
             why = f" ({floor.reason})" if floor.reason else ""
-            print(lines_of(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}"))
+            show(lines_of(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}"))

@@ -17,7 +17,7 @@ from typing import Annotated, Literal, NamedTuple, NoReturn
 import typer
 
 from harness.analysis.judgement import Judgements
-from harness.cli.output import grid
+from harness.cli.output import grid, show
 from harness.errors import StorageError, UserError
 from harness.formatting import one_line
 from harness.record.regular_file import refuse_irregular, write_whole
@@ -110,7 +110,7 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
     printed = {target.format: text for target, text in texts if target.file is None}
     if set(printed) <= {BESIDE_THE_TABLE}:
-        print(table(judgements, judgements.exit_code(inconclusive)))
+        show(table(judgements, judgements.exit_code(inconclusive)))
     for text in printed.values():
         print(text, end="")
     if refusals:

@@ -16,6 +16,7 @@ from harness.analysis.request_figures import percentile_by_process
 from harness.analysis.row_totals import tallies_of
 from harness.analysis.sample_totals import Tally, charged
 from harness.analysis.stats.two_runs import Observations
+from harness.analysis.unpaired import whole
 from harness.record.schema import CaseHeader, Run
 from harness.regression.gate_metrics import log_ratio
 from harness.regression.metrics import CellMetric, metric_of
@@ -42,7 +43,10 @@ class Process:
 
 
 def processes_of(run: Run) -> list[Process]:
-    """The fresh processes of a run, in order, without warm-ups and void times."""
+    """The fresh processes of a run, in order, without warm-ups and void times.
+
+    The requests of an imported run without pairs are added up, file by file: there each file has prompts of its own.
+    """
     run, health = without_void_times(run)
     found: dict[int, _Decodes] = {}
     served: dict[int, dict[str, list[Tally]]] = {}
@@ -54,12 +58,22 @@ def processes_of(run: Run) -> list[Process]:
                 decodes[sample.case_id, one.prompts, sample.repeat] = one
             if one.requests:
                 served.setdefault(sample.process, {}).setdefault(sample.case_id, []).append(one)
+    if run.header.imported is not None and run.header.imported.pairing is None:
+        found = {number: _whole(decodes) for number, decodes in found.items()}
     void = {reason: count for part in health for reason, count in part.reasons.items()}
     cases, ntp = {case.case_id: case for case in run.header.cases}, _ntp_of(run)
     return [
         Process(decodes=_charged(found[number], ntp), cases=cases, ntp=ntp, void=void, served=served.get(number, {}))
         for number in sorted(found)
     ]
+
+
+def _whole(decodes: _Decodes) -> _Decodes:
+    """One tally for all decodes of a case."""
+    by_case: dict[str, list[Tally]] = {}
+    for (case_id, _, _), one in decodes.items():
+        by_case.setdefault(case_id, []).append(one)
+    return {(case_id, (), 0): whole(tallies) for case_id, tallies in by_case.items()}
 
 
 def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:

@@ -45,6 +45,10 @@ OWN_THREADS = torch.get_num_threads()
 """Torch's choice when the program starts: OMP_NUM_THREADS, or the number of cores."""
 
 
+CALIBRATING_S = {"eager": 15.0, "compiled": 30.0}
+"""About how long a calibration takes by how the forwards run, seen on a 2-core EPYC; graphs as eager."""
+
+
 def this_machine(logs: Path | None = None) -> Machine:
     """Engines of transformers models, calibrated where they run, and servers of others, whose ``logs`` lie in that folder."""
     return Machine(
@@ -129,8 +133,10 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
     if calibration is not None:
         progress.note(f"part {part.name}: calibration for {part.dtype} of {calibration.created_at}, cached")
     else:
-        progress.note(f"part {part.name}: calibrating this machine for {part.dtype} (15 s, compiled 30 s; then cached)")
-        with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
+        expected_s = CALIBRATING_S["compiled" if execution_of(part) == "compiled" else "eager"]
+        what = f"part {part.name}: calibrating this machine for {part.dtype}, kept for later runs"
+        own = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
+        with progress.step(what, expected_s), own as pool:
             calibration = pool.submit(load_or_calibrate, *asked).result()
     return calibration.model_dump(mode="json")
 

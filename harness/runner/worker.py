@@ -49,7 +49,7 @@ class TokenTexts:
         shown = sample.group < SHOWN_GROUPS and sample.repeat == 0 and sample.process == 0 and not sample.warmup
         if self._tokenizer is None or not shown:
             return {}
-        new = sorted({token for row in sample.rows for token in row.output_ids} - self._known)
+        new = sorted({token for row in sample.rows for token in row.ids} - self._known)
         self._known.update(new)
         return {str(token): self._tokenizer.decode([token]) for token in new}
 
@@ -145,13 +145,14 @@ MEASURE_SHARE = 1 / 6
 class Work:
     """What to take, by the stopping rule: all samples, or a ``share``, with the rest left to ``later`` processes.
 
-    ``node``: the node in a run over a cluster.
+    ``node``: the node in a run over a cluster. ``planned``: all samples of the plan, with those that are there.
     """
 
     missing: list[Slot]
     pace: StoppingRule
     share: Share | None = None
     later: tuple[Slot, ...] = ()
+    planned: int | None = None
     node: str | None = None
     free_bytes: dict[str, int | None] = field(default_factory=dict)
 
@@ -170,16 +171,16 @@ class Work:
 def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:
     """The missing work of a run, or of a share."""
     pace = StoppingRule(plan, held)
-    missing = missing_slots(plan, held, pace)
+    missing, planned = missing_slots(plan, held, pace), sum(1 for _ in plan.slots())
     if share is None:
-        return Work(missing=missing, pace=pace)
+        return Work(missing=missing, pace=pace, planned=planned)
     behind: list[Share] = []
     if share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
         order = list(dict.fromkeys(slot.share for slot in missing))
         behind = order[order.index(share) + 1 :] if share in order else []
     own = [slot for slot in missing if share.holds(slot)]
     later = tuple(slot for slot in missing if slot.share in behind)
-    return Work(missing=own, pace=pace, share=share, later=later, node=node)
+    return Work(missing=own, pace=pace, share=share, later=later, planned=planned, node=node)
 
 
 def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
@@ -197,7 +198,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
     yield from refused
     left_out = {failure.case_id for failure in refused}
     missing = [slot for slot in work.missing if slot.case.case_id not in left_out]
-    progress.start([slot.case.case_id for slot in missing], [slot.case.case_id for slot in work.later])
+    _announce(work, missing, progress)
     parts = {slot.case.part.name: slot.case.part for slot in missing}
     identities = {name: machine.identity(part, environment) for name, part in parts.items()}
     yield from (work.event(IDENTITY, name) | found for name, found in identities.items())
@@ -208,10 +209,10 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
         part = slots[0].case.part
         try:
             if engine is None or loaded != part.engine:
-                progress.note(f"part {part.name}: loading the model")
                 engine = None  # free it before the next one is loaded
                 yield Begun(case_id=slots[0].case.case_id, what="loading the model")
-                engine, loaded = machine.open_engine(part), part.engine
+                with progress.step(f"part {part.name}: loading the model"):
+                    engine, loaded = machine.open_engine(part), part.engine
         except CaseError as error:
             for case in {slot.case.case_id: slot.case for slot in slots}.values():
                 yield _failed(case, error, work)
@@ -219,7 +220,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
             continue
         if (found := machine.identity(part, environment)) != identities[part.name]:
             yield work.event(IDENTITY, part.name) | found
-        if not part.servers:
+        if not part.servers or part.replayed:  # given drafts are written whether they are right or not
             yield from _taken_with(engine, slots, work)
             continue
         kept: list[Sample] = []
@@ -227,6 +228,17 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
         engine = None  # its servers make room for the weights
         yield work.event(DIVERGENCES, part.name) | machine.divergences(part, [slot.case for slot in slots], kept)
     yield snapshot() | work.event("end")
+
+
+def _announce(work: Work, missing: Sequence[Slot], progress: Progress) -> None:
+    """Tell how many samples there are, by the names of their arms, and how many models are to be opened for them."""
+    cases = {slot.case.case_id: slot.case for slot in (*missing, *work.later)}
+    parts, processes = {slot.case.part.name for slot in missing}, {slot.share for slot in work.later}
+    progress.start(
+        [slot.case.case_id for slot in missing], [slot.case.case_id for slot in work.later], planned=work.planned,
+        starts=len(parts) + len(processes),
+        names={name: f"{case.label}, {case.task}, batch {case.batch_size}" for name, case in cases.items()},
+    )  # fmt: skip
 
 
 def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry]:

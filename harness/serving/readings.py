@@ -23,21 +23,24 @@ FIGURES: dict[str, MeterFigure] = {
 
 
 def readings_of(
-    answers: Sequence[Answer], ways: Sequence[Ways], grown: Mapping[str, float], in_turn: bool
+    answers: Sequence[Answer], ways: Sequence[Ways], grown: Mapping[str, float], in_turn: bool, untold: str = ""
 ) -> Readings:
     """The figures of one sample; those that its server does not give have a reason.
 
     Args:
         in_turn: its requests were sent one after the other, so that the server's steps are theirs together.
+        untold: why the server tells no passes.
     """
     sums = {name: _sum([getattr(one, name) for one in ways]) for name in ("steps", "accepted", "chunks")}
-    if in_turn and "passes" in grown:
+    if in_turn and len(answers) > 1 and "passes" in grown:
         sums["steps"] = grown["passes"] - PROMPT_PASSES * len(answers)
     headlines = [one.said["headline"] for one in answers if one.said.get("headline")]
     cached = _sum([one.said.get("cached") for one in answers])
     values: dict[str, float | None] = {f"served_passes_by_{name}": found for name, found in sums.items()}
     values |= {
-        "served_ways_disagree": _disagreeing(ways, [one for one in sums.values() if one is not None]) if in_turn else None,
+        "served_ways_disagree": (
+            _disagreeing(ways, [one for one in sums.values() if one is not None]) if in_turn and not untold else None
+        ),
         "served_headline": fmean(headlines) if headlines else _headline(grown),
         "served_foreign_requests": grown["requests"] - len(answers) if "requests" in grown else None,
         "served_cached_tokens": grown.get("cached", cached),
@@ -46,7 +49,10 @@ def readings_of(
     }
     known = {name: value for name, value in values.items() if value is not None}
     why = "the server does not tell" if in_turn else "the server does not tell, or not of several requests at once"
-    return Readings(values=known, reasons=dict.fromkeys((name for name in FIGURES if name not in known), why))
+    reasons = dict.fromkeys((name for name in FIGURES if name not in known), why)
+    if untold:
+        reasons |= {name: untold for name in reasons if "passes" in name or "ways" in name} | {"passes": untold}
+    return Readings(values=known, reasons=reasons)
 
 
 def _disagreeing(ways: Sequence[Ways], sums: Sequence[float]) -> float:

@@ -73,7 +73,7 @@ def regrade(run: Run) -> Regraded:
                 where = f"{case.case_id}, group {sample.group}, process {sample.process}"
                 if not grader.is_prompt(index, row.prompt_id):
                     found.wrong[OTHER_PROMPT].append(where)
-                elif row.correct is not None and (grade := grader.grade(index, tuple(row.output_ids))) is not None:
+                elif row.correct is not None and (grade := grader.grade(index, tuple(row.ids))) is not None:
                     found.again += 1
                     if grade != row.correct:
                         found.wrong[WRONG].append(where)
@@ -119,7 +119,7 @@ def _items(part: dict[str, Any], case: CaseHeader) -> tuple[PromptItem, ...] | s
     seed = part.get("seed")
     if workload.tasks is None or not isinstance(seed, int) or case.task not in workload.task_names:
         return "the workload has no built-in task"
-    return prompt_items(workload, case.task, seed, _Encoded(), case.model.vocab)
+    return prompt_items(workload, case.task, seed, _Encoded(), case.shape.vocab)
 
 
 def _tokenizer(run: Run, case: CaseHeader) -> Any:
