@@ -27,16 +27,16 @@ Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Load(StrictModel):
-    """One kind of load, of KINDS."""
+    """How the requests of a sample reach a server: a closed loop, Poisson arrivals, or those of a trace."""
 
     concurrency: Counts | None = None
-    """Closed loop: so many requests in flight, and the next is sent when one is answered; a cell for each of several."""
+    """Closed loop: requests in flight at any time; the next one is sent when one is answered. Each of a list is measured."""
     requests_per_s: Above0 | None = None
     """Poisson arrivals: requests per second, on average, at the same times for every arm."""
     trace: Text | None = None
-    """File of arrivals and lengths, in Mooncake's or Azure's form."""
+    """A file of arrivals and lengths: Mooncake's JSONL or Azure's CSV. Prompts are cut to its lengths."""
     trace_sha256: Annotated[str | None, Field(validate_default=True, exclude_if=lambda digest: digest is None)] = None
-    """SHA-256 of the trace. Left out: that of the file as it is now, which then pins it for the run."""
+    """SHA-256 of the trace. Filled in."""
     requests: Annotated[Count | None, Field(validate_default=True)] = None
     """Requests of one sample. Left out: all prompts of a task, or all lines of the trace."""
     first_token_s: Above0 | None = None
