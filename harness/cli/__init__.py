@@ -29,6 +29,7 @@ COMMANDS = {
     "run-process": ("run:process_command", None),
     "report": ("report:report_command", "the HTML report of runs"),
     "gallery": ("report:gallery_command", "an index page of published runs"),
+    "import": ("import_results:import_command", "result files of other tools become a record"),
     "verify": ("verify:verify_command", "is what is claimed of a run true?"),
     "publish": ("report:publish_command", "copy a run for keeping"),
     "schema": ("plan:schema_command", "JSON schema of scenario files"),

@@ -86,7 +86,8 @@ def _counts(compared: RunsCompared, whole: bool) -> Iterator[str]:
     """One line of counts; of the figures that are not shown, why those of them are open that are."""
     found = Counter(one.outcome for one in compared.changes)
     said = ", ".join(f"{found[outcome]} {words}" for outcome, words in OUTCOME_WORDS.items() if found[outcome])
-    hidden = "" if whole or sum(found.values()) == sum(found[one] for one in CHANGED) else "; --all shows every figure"
+    shown = sum(one.outcome in CHANGED for one in compared.changes)
+    hidden = "" if whole or shown == len(compared.changes) else "; --all shows every figure"
     yield f"{len(compared.changes)} figures: {said}{hidden}"
     open_ = [f"{one.reason}; {one.remedy}" for one in compared.changes if one.outcome == "unclear"]
     yield from (f"unclear, not significant ({count}): {line}" for line, count in Counter(open_).items())

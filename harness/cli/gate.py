@@ -43,6 +43,7 @@ MetricOption = Annotated[
 WorkOption = Annotated[
     Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
 ]  # fmt: skip
+TIME_ALONE = "imported: judged by times alone, because its files tell neither passes nor answers"
 DEFAULT_PAIRS = 12
 DEFAULT_MARGIN = 0.02
 
@@ -115,7 +116,8 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand)
         floors = known_floors(base.header)
         judged = [judged_metric(one, floors, max(1, processes), wish.least_margin) for one in metrics]
         answers = (*judge_timed(base, new, judged), *answers)
-    told = Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
+    alone = next((f" ({TIME_ALONE})" for one in (base, new) if one.header.imported is not None), "")
+    told = Judgements(title=f"gate: {base.header.scenario_name}{alone}", runs=(str(base_dir), str(new_dir)), judgements=answers)
     return by_records(told, records)
 
 

@@ -96,12 +96,12 @@ def write_page(run: Path, out: Path | None) -> Path:
     return page
 
 
-def _finish(page: Path, show: bool, pdf: bool) -> None:
+def _finish(page: Path, opens: bool, pdf: bool) -> None:
     if pdf:
         from harness.reporting.pdf import print_pdf
 
         show(one_line(f"pdf     {print_pdf(page)}"))
-    if show:
+    if opens:
         webbrowser.open(page.resolve().as_uri())
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from logging import ERROR
 from typing import Any
 
-import huggingface_hub.utils as hub
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers.utils import logging
 
 from harness.progress import tell_share
@@ -51,14 +52,14 @@ def _told_bar(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 @contextmanager
 def libraries_silent() -> Iterator[None]:
     """Within it transformers says errors only, draws no bar of its own and tells ours; the hub's bars are off."""
-    said, hubs_off = logging.get_verbosity(), hub.are_progress_bars_disabled()
+    said, hubs_off = logging.get_verbosity(), are_progress_bars_disabled()
     before = logging.set_tqdm_hook(_told_bar)
-    logging.set_verbosity_error()
-    hub.disable_progress_bars()
+    logging.set_verbosity(ERROR)
+    disable_progress_bars()
     try:
         yield
     finally:
         logging.set_tqdm_hook(before)
         logging.set_verbosity(said)
         if not hubs_off:
-            hub.enable_progress_bars()
+            enable_progress_bars()

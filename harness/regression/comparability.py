@@ -114,7 +114,7 @@ def work_fingerprint(header: RunHeader) -> str:
 
 def _facts(run: Run) -> dict[str, Any]:
     return {
-        "hardware": _hardware(run.header.environment),
+        "hardware": _hardware(run.header.environment) | _told(run.header),
         "versions": _versions(run.header.environment),
         "scenario": _scenario(run.header.scenario),
         "model": _models(run),
@@ -132,6 +132,11 @@ def _hardware(environment: dict[str, Any]) -> dict[str, Any]:
         "gpus": [{name: gpu.get(name) for name in GPU} for gpu in environment.get("gpus") or []],
         "nvidia_gpus": [{name: gpu.get(name) for name in NVIDIA_GPU} for gpu in environment.get("nvidia_gpus") or []],
     }
+
+
+def _told(header: RunHeader) -> dict[str, str]:
+    """The machine of an imported run; two that nobody named are not one."""
+    return {} if header.imported is None else {"machine": header.environment.get("machine") or f"not named ({header.run_id})"}
 
 
 def _versions(environment: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +171,8 @@ def _models(run: Run) -> dict[str, Any]:
     for case in run.header.cases:
         if not case.is_check and case.part not in found:
             engine = next(iter(run.events("engine", case.part)), {})
-            found[case.part] = {"shape": case.model.model_dump(mode="json"), "execution": case.execution} | {
+            shape = case.model.model_dump(mode="json") if case.model else case.model_source.get("named")
+            found[case.part] = {"shape": shape, "execution": case.execution} | {
                 name: engine.get(name) for name in ("model_revision", "tokenizer_sha256")
             }
     return found

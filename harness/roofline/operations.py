@@ -56,13 +56,13 @@ def _qkv(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
     width = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     if shape.mla is not None:
         width = shape.heads * shape.head_dim + shape.kv_width + (shape.mla.q_lora_rank or 0)
-    weight_bytes = shape.qkv_weights * deployment.weight_bytes + shape.qkv_biases * size
+    weight_bytes = shape.qkv_weights * deployment.attention_weight_bytes + shape.qkv_biases * size
     return linear("qkv", shape.layers, lines, shape.qkv_weights, weight_bytes, (shape.hidden + width) * size)
 
 
 def _output_projection(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
     size, weights = deployment.element_bytes, shape.o_width * shape.hidden
-    weight_bytes = weights * deployment.weight_bytes + shape.hidden * shape.o_bias * size
+    weight_bytes = weights * deployment.attention_weight_bytes + shape.hidden * shape.o_bias * size
     return linear("o", shape.layers, lines, weights, weight_bytes, (shape.o_width + shape.hidden) * size)
 
 

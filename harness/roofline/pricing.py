@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from harness.errors import UnknownHardwareError
 from harness.models import ModelShape
-from harness.models.deployment import Deployment
+from harness.models.deployment import Deployment, as_deployment
 from harness.record.trace import ForwardPass
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts, choose, interpolate, larger, smaller
@@ -98,10 +98,13 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: PassCo
         UserError: unknown dtype, or heads that cannot be split over the devices.
         UnknownHardwareError: a split over devices whose link rate is not known.
     """
-    operations = tuple(_cost(operation, ceilings) for operation in count_operations(shape, deployment, counts))
+    deployed = as_deployment(deployment)
+    ceilings = ceilings.for_weights(deployed)
+    counted = count_operations(shape, deployed, counts, visited_experts=ceilings.visited_experts(shape, counts.lines))
+    operations = tuple(_cost(operation, ceilings) for operation in counted)
     sampler = sampler_operation(shape, counts)
     sampler_cost = None if sampler is None else _cost(sampler, ceilings)
-    fixed_s = (ceilings.fixed_s_per_pass or 0.0) + shape.layers * (ceilings.fixed_s_per_layer or 0.0)
+    fixed_s = ceilings.fixed_s(shape, deployed)
     low_s, expected_s, high_s = _sides(operations)
     if ceilings.fixed_hidden:
         forward: Sides = (larger(fixed_s, low_s), larger(fixed_s, expected_s), fixed_s + high_s)
@@ -175,6 +178,8 @@ def sum_prices(prices: Iterable[tuple[float, PassPrice]]) -> SummedPrice:
 
 def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
     memory_s = operation.bytes_ / ceilings.bandwidth_bytes_per_s
+    if operation.kind == "attention" and ceilings.attention_bytes_per_s is not None:
+        memory_s = operation.bytes_ / ceilings.attention_bytes_per_s
     if operation.kind == "sampler" and ceilings.sampler_s_per_logit is not None:
         memory_s = operation.logits * ceilings.sampler_s_per_logit  # measured as a whole, so it is not split further
     compute_s = operation.flops / _flops_per_s(operation, ceilings)

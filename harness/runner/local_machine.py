@@ -36,10 +36,10 @@ from harness.roofline.storage import shard
 from harness.runner.divergence import WIDER, Gaps, classified, controls, gaps_of, partings
 from harness.runner.protocols import Machine
 from harness.runner.subprocesses import end_with_parent
+from harness.runner.worker import case_items
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Execution, Part, Scenario
 from harness.serving.engine import ServedEngine
-from harness.workloads.loader import prompt_items
 
 OWN_THREADS = torch.get_num_threads()
 """Torch's choice when the program starts: OMP_NUM_THREADS, or the number of cores."""
@@ -79,8 +79,8 @@ def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -
     tokenizer, vocab = open_tokenizer(choice), cases[0].shape.vocab if cases[0].shape else 0
     prompts = {
         (task, item.prompt_id): item.ids
-        for task in dict.fromkeys(case.task for case in cases)
-        for item in prompt_items(part.workload, task, part.seed, tokenizer, vocab)
+        for (_, task, _), items in {case.cell: case_items(case, tokenizer, vocab) for case in cases}.items()
+        for item in items
     }
     by_id = {case.case_id: case for case in cases}
     found, compared = partings(samples, by_id, prompts)

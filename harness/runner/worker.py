@@ -18,7 +18,7 @@ from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossible
 from harness.meters.environment import snapshot
 from harness.progress import Progress
 from harness.record.identity import IDENTITY
-from harness.record.schema import PassColumns, RowResult, Run, Sample
+from harness.record.schema import PassColumns, RowResult, RowTimes, Run, Sample
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
@@ -49,9 +49,19 @@ class TokenTexts:
         shown = sample.group < SHOWN_GROUPS and sample.repeat == 0 and sample.process == 0 and not sample.warmup
         if self._tokenizer is None or not shown:
             return {}
-        new = sorted({token for row in sample.rows for token in row.output_ids} - self._known)
+        new = sorted({token for row in sample.rows for token in row.ids} - self._known)
         self._known.update(new)
         return {str(token): self._tokenizer.decode([token]) for token in new}
+
+
+def case_items(case: Case, tokenizer: Tokenizer | None, vocab: int) -> Sequence[PromptItem]:
+    """The prompts of a case: those of its task, or made of them in the lengths of a trace.
+
+    Raises:
+        ScenarioError, MissingExtraError: see prompt_items and read_trace.
+    """
+    items = prompt_items(case.workload, case.task, case.part.seed, tokenizer, vocab)
+    return items if case.load is None else case.load.items(items)
 
 
 def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:
@@ -63,6 +73,7 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str |
     decoded = engine.decode(case, [item.ids for item in items], seed)
     ended_at = _now()
     timed = case.part.timed
+    row_times = decoded.row_times if timed and decoded.row_times else [None] * len(items)
     return Sample(
         case_id=case.case_id,
         group=slot.group,
@@ -70,7 +81,10 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str |
         process=slot.process,
         warmup=slot.warmup,
         seed=seed,
-        rows=[_row(decoded.generation, row, item, engine.tokenizer, case) for row, item in enumerate(items)],
+        rows=[
+            _row(decoded.generation, row, item, engine.tokenizer, case, times)
+            for row, (item, times) in enumerate(zip(items, row_times, strict=True))
+        ],
         passes=pass_columns(decoded) if timed else pass_columns(decoded).untimed(),
         prefill_s=decoded.prefill_s if timed else None,
         decode_s=decoded.decode_s if timed else None,
@@ -87,7 +101,9 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case) -> RowResult:
+def _row(
+    generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case, times: RowTimes | None
+) -> RowResult:
     output = generation.output_ids[row]
     correct, reason = None, item.ungraded_reason
     if case.part.replayed:
@@ -103,6 +119,7 @@ def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenize
         correct=correct,
         ungraded_reason=reason if correct is None else None,
         cluster=item.cluster,
+        times=times,
     )
 
 
@@ -203,7 +220,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
             continue
         if (found := machine.identity(part, environment)) != identities[part.name]:
             yield work.event(IDENTITY, part.name) | found
-        if not part.servers:
+        if not part.servers or part.replayed:  # given drafts are written whether they are right or not
             yield from _taken_with(engine, slots, work)
             continue
         kept: list[Sample] = []
@@ -280,7 +297,7 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
 
 def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -> Iterator[Entry]:
     """``measured_s``: seconds of the decodes of the last pass measurement."""
-    items: dict[str, tuple[PromptItem, ...]] = {}
+    items: dict[tuple[str, str, int], Sequence[PromptItem]] = {}
     token_texts = TokenTexts(engine.tokenizer)
     decoded_s = 0.0  # since passes were measured
     for slot in slots:
@@ -288,12 +305,12 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
         if not work.pace.needs(slot):
             yield Skipped(case_id=case.case_id)
             continue
-        if case.task not in items:
-            items[case.task] = prompt_items(case.workload, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)
-            refuse_too_long(items[case.task], case.workload.max_new_tokens, engine.shape.max_positions)
+        if case.cell not in items:
+            items[case.cell] = case_items(case, engine.tokenizer, engine.shape.vocab)
+            refuse_too_long(items[case.cell], case.workload.max_new_tokens, engine.shape.max_positions)
         yield Begun(case_id=case.case_id, what="decoding")
         try:
-            sample = take_sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)], work.node)
+            sample = take_sample(slot, engine, [items[case.cell][i] for i in slot.prompt_range], work.node)
         except CaseError as error:
             yield _failed(case, error, work)
             yield Skipped(case_id=case.case_id)

@@ -166,7 +166,7 @@ def test_what_if_is_labelled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     arguments = ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "3"]
     assert sbd(monkeypatch, *arguments, "--json") == 0
     one = json.loads(capsys.readouterr().out)
-    assert 1 < one["wall_speedup"] < 3 and one["assumed"] is None and one["rung"] == "datasheet"
+    assert 1 < one["wall_speedup"] < 3 and one["assumed"] is None and one["rung"] == "anchored"
     assert sbd(monkeypatch, *arguments, "--batch", "8") == 0
     assert "assumed" in capsys.readouterr().out
 
