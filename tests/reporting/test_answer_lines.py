@@ -7,8 +7,8 @@ import json
 import pytest
 
 from harness.analysis.comparison import compare
-from harness.cli.run_answer import run_answer
 from harness.record.store import read_run
+from harness.reporting.exports.answer_lines import answer_lines
 from tests.helpers import ROOT
 
 
@@ -17,7 +17,7 @@ def test_the_answer_has_the_figures_of_the_page(name: str) -> None:
     """Label, speedup with interval and passes of the first answer, as report.json has them; then what to type."""
     folder = ROOT / "reports" / name
     run = read_run(folder)
-    lines = run_answer(folder, compare(run), run.header).splitlines()
+    lines = answer_lines(folder, compare(run), run.header).splitlines()
     assert 4 <= len(lines) <= 8 and [line.split()[0] for line in lines][:3] == ["answer", "passes", "base"]
     published = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     highlight = published["answers"][0]
