@@ -24,7 +24,7 @@ def test_without_options_one_cell_of_each_table_is_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both tables within 100 columns: published, every step numbered, ours; each number has its reason below, once."""
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "100")
     assert sbd(monkeypatch, *EXPLAIN) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
