@@ -114,7 +114,7 @@ def closed_loop(
 def simulate(engine: Engine, arrivals: Arrivals) -> Served:
     """Serve all requests.
 
-    Complexity: a few numpy operations over the open rows per request and per chunk of its prompt.
+    Complexity: a few numpy operations over the open rows per request, and a price per chunk of its prompt.
     """
     return _Replica(engine, arrivals).served()
 
@@ -162,14 +162,19 @@ class _Replica:
             self._reading, self._read = [self._waiting.popleft()], 0
 
     def _chunk(self) -> int:
-        """One step that reads a chunk and decodes what is open; returns the requests that ended."""
+        """The steps that read a prompt up to its end, or until a row ends, each with what is open; returns the requests that ended."""
         [request] = self._reading
-        prompt = self._arrivals.prompt_tokens[request]
-        tokens = min(self._engine.chunk_tokens, prompt - self._read)
-        rows = len(self._open)
-        self._spend(self._engine.step_s(tokens, float(self._read), rows, self._context / rows if rows else 0.0))
-        self._read += tokens
-        ended = self._progress(1) if rows else 0
+        prompt, rows = self._arrivals.prompt_tokens[request], len(self._open)
+        most = int(self._left.min()) if rows else prompt + 1
+        seconds, steps, context = 0.0, 0, self._context / rows if rows else 0.0
+        while steps == 0 or (self._read < prompt and steps < most):
+            tokens = min(self._engine.chunk_tokens, prompt - self._read)
+            seconds += self._engine.step_s(tokens, float(self._read), rows, context)
+            self._read += tokens
+            steps += 1
+            context += self._engine.tokens_per_pass
+        self._spend(seconds)
+        ended = self._progress(steps) if rows else 0
         if self._read >= prompt:
             self._reading = []
             self._first[request] = self._now_s
