@@ -87,7 +87,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Device:
+class PlannedDevice:
     """A profile with the figures that a plan needs, and the question."""
 
     question: Question
@@ -96,12 +96,14 @@ class _Device:
     budget_bytes: float
 
     def replica(self, degree: int) -> Replica:
+        """``degree`` of these devices with the question's model."""
         return Replica(
             shape=self.question.shape, deployment=self.question.split(degree), ceilings=self.ceilings,
             acceptance=self.question.acceptance,
         )  # fmt: skip
 
     def need(self, method: Method, degree: int, tokens: int) -> MemoryNeed:
+        """Of each of ``degree`` devices, for rows of so many tokens at their longest."""
         block = self.question.acceptance.block_size if method == "sbd" else None
         split = self.question.split(degree)
         return memory_need(self.question.shape, split, tokens=tokens, block_size=block, budget_bytes=self.budget_bytes)
@@ -111,6 +113,19 @@ class _Device:
         if degree == 1 or self.ceilings.link_bytes_per_s is not None:
             return None
         return f"a split has no price, the link rate is not known ({self.profile.link_bytes_per_s.source})"
+
+
+def device_of(question: Question, profile: HardwareProfile) -> PlannedDevice | str:
+    """The device with its ceilings and the memory that may be used, or the figures that it lacks."""
+    lacking = missing_figures(profile, question.rate_dtype)
+    try:
+        ceilings = ceilings_of(profile, question.rate_dtype)
+    except UnknownHardwareError as error:
+        return lacking or str(error)
+    if profile.memory_bytes.value is None:
+        return lacking
+    budget_bytes = profile.memory_bytes.value * (1 - question.memory_reserve)
+    return PlannedDevice(question=question, profile=profile, ceilings=ceilings, budget_bytes=budget_bytes)
 
 
 def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
@@ -131,23 +146,16 @@ def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
 
 
 def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
-    price, power = _sourced(profile.price_usd_per_hour), _sourced(profile.power_w)
-    lacking = missing_figures(profile, question.rate_dtype)
-    unplanned = DevicePlan(hardware=profile.name, rung=None, reason=lacking, price_usd_per_hour=price, power_w=power)
-    try:
-        ceilings = ceilings_of(profile, question.rate_dtype)
-    except UnknownHardwareError as error:
-        return replace(unplanned, reason=lacking or str(error))
-    if profile.memory_bytes.value is None:
-        return replace(unplanned, rung=ceilings.rung)
-    budget_bytes = profile.memory_bytes.value * (1 - question.memory_reserve)
-    device = _Device(question=question, profile=profile, ceilings=ceilings, budget_bytes=budget_bytes)
+    price, power = sourced(profile.price_usd_per_hour), sourced(profile.power_w)
+    unplanned = DevicePlan(hardware=profile.name, rung=None, reason=None, price_usd_per_hour=price, power_w=power)
+    device = device_of(question, profile)
+    if isinstance(device, str):
+        return replace(unplanned, reason=device)
     sbd = _arm_plan(device, "sbd")
     contexts = sorted({question.workload.context_tokens, *question.contexts})
     return replace(
         unplanned,
-        rung=ceilings.rung,
-        reason=None,
+        rung=device.ceilings.rung,
         ntp=_arm_plan(device, "ntp"),
         sbd=sbd,
         wall_speedup=_speedup(device, sbd),
@@ -155,7 +163,7 @@ def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
     )
 
 
-def _arm_plan(device: _Device, method: Method) -> ArmPlan:
+def _arm_plan(device: PlannedDevice, method: Method) -> ArmPlan:
     """The smallest split that fits; for a speed goal, of the splits that reach it the one with most tokens/s per GPU.
 
     The smallest split that reaches a speed serves few rows at a time, so it is often the most expensive.
@@ -178,11 +186,11 @@ def _per_gpu(arm: ArmPlan) -> float:
     return arm.tokens_per_s_per_gpu.expected if arm.tokens_per_s_per_gpu else 0.0
 
 
-def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> int | str:
+def _batch(device: PlannedDevice, method: Method, degree: int, need: MemoryNeed) -> int | str:
     """The batch that reaches the goal at this split, or why no batch does."""
     goal = device.question.goal
     if need.largest_batch < (goal.batch or 1):
-        return _too_small(need, goal.batch or 1, degree)
+        return too_small(need, goal.batch or 1, degree)
     if goal.batch is not None:
         return goal.batch
     replica = device.replica(degree)
@@ -193,12 +201,12 @@ def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> in
     fast_enough = per_user >= (goal.tokens_per_s_per_user or 0) * (1 - _SAME)
     if not fast_enough.any():
         best = int(np.argmax(per_user))
-        return f"at most {per_user[best]:.3g} tokens/s per user on {_devices(degree)} (batch {batches[best]})"
+        return f"at most {per_user[best]:.3g} tokens/s per user on {devices_words(degree)} (batch {batches[best]})"
     useful = np.where(fast_enough, tokens_per_s, 0.0)
     return int(batches[np.argmax(useful >= useful.max() * (1 - _SAME))])
 
 
-def _speedup(device: _Device, sbd: ArmPlan) -> Band | None:
+def _speedup(device: PlannedDevice, sbd: ArmPlan) -> Band | None:
     """Wall speedup at SBD's own batch and split."""
     if sbd.batch is None or sbd.tensor_parallel is None:
         return None
@@ -207,7 +215,7 @@ def _speedup(device: _Device, sbd: ArmPlan) -> Band | None:
     return Band(low=min(sides), expected=found.wall_speedup, high=max(sides))
 
 
-def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
+def _break_even(device: PlannedDevice, context: int, sbd: ArmPlan) -> BreakEven:
     """At the split of SBD's plan where this is its context, else at the smallest split that holds a row of it."""
     workload, degrees = device.question.workload, device.question.possible_degrees
     own = context == workload.context_tokens
@@ -216,7 +224,7 @@ def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
     reasons = []
     for degree in degrees:
         need = device.need("sbd", degree, workload.longest_tokens if own else context)
-        refused = device.no_link(degree) or (_too_small(need, 1, degree) if need.largest_batch < 1 else None)
+        refused = device.no_link(degree) or (too_small(need, 1, degree) if need.largest_batch < 1 else None)
         if refused is None:
             return break_even(device.replica(degree), context, need.largest_batch)
         reasons.append(refused)
@@ -228,14 +236,17 @@ def _joined(reasons: Sequence[str]) -> str:
     return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
 
 
-def _too_small(need: MemoryNeed, batch: int, degree: int) -> str:
+def too_small(need: MemoryNeed, batch: int, degree: int) -> str:
+    """Why a batch does not fit."""
     needed, there = need.total_bytes(batch) / 1e9, need.budget_bytes / 1e9
-    return f"batch {batch} on {_devices(degree)} needs {needed:.3g} GB each, {there:.3g} are usable"
+    return f"batch {batch} on {devices_words(degree)} needs {needed:.3g} GB each, {there:.3g} are usable"
 
 
-def _devices(degree: int) -> str:
+def devices_words(degree: int) -> str:
+    """``1 device``, ``4 devices``."""
     return "1 device" if degree == 1 else f"{degree} devices"
 
 
-def _sourced(figure: SourcedFigure) -> Sourced:
+def sourced(figure: SourcedFigure) -> Sourced:
+    """A profile's figure as a plan shows it."""
     return Sourced(value=figure.value, source=figure.source, date=figure.date, grade=figure.grade)
