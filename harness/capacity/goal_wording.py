@@ -89,7 +89,7 @@ def assumptions(question: Question, plan: GoalPlan) -> Iterator[str]:
     )
     yield (
         f"the first rows of either method are simulated, percentiles included; the largest load of a replica is found to about "
-        "4 %, so headroom is at least what is shown; the other rows are means of a steady load"
+        "5 %, so headroom is at least what is shown; the other rows are means of a steady load"
     )
     yield "USD: list price of the profile, power: the board's, an upper bound; of all devices, per token delivered"
     longest, shape = goal.longest_tokens, question.shape
@@ -99,7 +99,7 @@ def assumptions(question: Question, plan: GoalPlan) -> Iterator[str]:
 
 def _of_load(goal: ServiceGoal) -> Iterator[str]:
     if goal.users is not None:
-        think = f"thinks {seconds(goal.think_s)} after an answer" if goal.think_s else "sends the next request at once"
+        think = f"thinks for exponential times of mean {seconds(goal.think_s)}" if goal.think_s else "sends the next request at once"
         yield f"users: each {think}, so none has two requests; they are spread evenly over the replicas"
     elif goal.trace is not None:
         yield "a replica gets every R-th request of the trace; other loads stretch its times"

@@ -52,14 +52,14 @@ class Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Requests in the order of arrival. ``after_s``: think time of closed users; then ``at_s`` are their first requests alone,
-    and a user's next request follows its last answer by that time.
+    """Requests in the order of arrival. ``after_s``: think times of closed users; then ``at_s`` are their first requests alone,
+    and request i follows the last answer of its user by ``after_s[i]``.
     """
 
     at_s: Sequence[float]
     prompt_tokens: Sequence[int]
     output_tokens: Sequence[int]
-    after_s: float | None = None
+    after_s: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +104,15 @@ def poisson(rate_per_s: float, prompt_tokens: Sequence[int], output_tokens: Sequ
 
 
 def closed_loop(
-    users: int, think_s: float, prompt_tokens: Sequence[int], output_tokens: Sequence[int], over_s: float
+    users: int, think_s: float, prompt_tokens: Sequence[int], output_tokens: Sequence[int], over_s: float, seed: int | None = None
 ) -> Arrivals:
-    """``users`` that always have a request in flight or think; their first ones come evenly over ``over_s``."""
-    at_s = [over_s * number / users for number in range(users)]
-    return Arrivals(at_s=at_s, prompt_tokens=prompt_tokens, output_tokens=output_tokens, after_s=think_s)
+    """``users`` that always have a request in flight or think; their first ones come evenly over ``over_s``.
+
+    With a ``seed`` they think for exponential times of the mean ``think_s``; users of equal think times would march in step.
+    """
+    at_s, requests = [over_s * number / users for number in range(users)], len(prompt_tokens)
+    thinks = np.full(requests, think_s) if seed is None else np.random.default_rng(seed).exponential(think_s, requests)
+    return Arrivals(at_s=at_s, prompt_tokens=prompt_tokens, output_tokens=output_tokens, after_s=thinks.tolist())
 
 
 def simulate(engine: Engine, arrivals: Arrivals) -> Served:
@@ -229,6 +233,6 @@ class _Replica:
     def _end(self, request: int) -> int:
         self._finished[request] = self._now_s
         if self._arrivals.after_s is not None and self._sent < self._total:
-            heapq.heappush(self._coming, (self._now_s + self._arrivals.after_s, self._sent))
+            heapq.heappush(self._coming, (self._now_s + self._arrivals.after_s[self._sent], self._sent))
             self._sent += 1
         return 1

@@ -18,8 +18,8 @@ from harness.capacity.queueing import Arrivals, Engine, Served, closed_loop, poi
 SEED = 1
 MEASURED = 400  # requests behind the warm-up: a 95th percentile has 20 beyond it
 MOST_TRACED = 2000
-TRIALS = 6
-WIDER, CLOSE = 1.15, 1.04  # ratio of loads between trials while the limit is not enclosed, and where it is close enough
+TRIALS = 8
+UP, DOWN, CLOSE = 1.1, 1.25, 1.05  # ratios of loads: between trials while the limit is not enclosed; where it is close enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Trial:
 
 
 def trial(goal: ServiceGoal, engine: Engine, load: float, request_s: float) -> Trial:
-    """Simulate one replica. ``request_s``: what a request takes without a queue, roughly; the warm-up lasts three of them."""
+    """Simulate one replica. ``request_s``: what a request takes without a queue, roughly."""
     arrivals, warm = _arrivals(goal, load, request_s)
     served = simulate(engine, arrivals)
     seen = served.steady(warm)
@@ -64,7 +64,7 @@ def trial(goal: ServiceGoal, engine: Engine, load: float, request_s: float) -> T
 
 
 def largest_kept(keeps: Callable[[float], bool], start: float, whole: bool) -> float:
-    """The largest load that ``keeps`` the goal, to about 4 %: from ``start`` outwards, then halved. 0: none was found.
+    """The largest load that ``keeps`` the goal, to about 5 %: from ``start`` outwards, then halved. 0: none was found.
 
     ``whole``: only whole numbers, from 1.
     """
@@ -76,7 +76,7 @@ def largest_kept(keeps: Callable[[float], bool], start: float, whole: bool) -> f
             bad = load
         if bad / max(good, 1e-300) < CLOSE or (whole and bad - good <= 1):
             break
-        load = good * WIDER if bad == inf else bad / WIDER if good == 0 else sqrt(good * bad)
+        load = good * UP if bad == inf else bad / DOWN if good == 0 else sqrt(good * bad)
         if whole:
             load = float(ceil(load)) if bad == inf else min(max(float(int(load)), good + 1), bad - 1)
     return good
@@ -88,11 +88,13 @@ def _arrivals(goal: ServiceGoal, load: float, request_s: float) -> tuple[Arrival
         return _of_trace(goal, load), 0.1
     over_s = request_s + goal.think_s
     at_once = ceil(load) if goal.users is not None else ceil(load * request_s)
-    warm, measured = 3 * at_once + 50, MEASURED + at_once
-    prompts, outputs = [goal.prompt_tokens] * (warm + measured), [goal.output_tokens] * (warm + measured)
+    warm = at_once + 50
+    prompts, outputs = [goal.prompt_tokens] * (warm + MEASURED), [goal.output_tokens] * (warm + MEASURED)
     if goal.users is not None:
-        return closed_loop(int(load), goal.think_s, prompts, outputs, over_s=over_s), warm / (warm + measured)
-    return poisson(load, prompts, outputs, seed=SEED), warm / (warm + measured)
+        arrivals = closed_loop(int(load), goal.think_s, prompts, outputs, over_s=over_s, seed=SEED)
+    else:
+        arrivals = poisson(load, prompts, outputs, seed=SEED)
+    return arrivals, warm / (warm + MEASURED)
 
 
 def _of_trace(goal: ServiceGoal, load: float) -> Arrivals:

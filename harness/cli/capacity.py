@@ -13,10 +13,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from harness.capacity.acceptance import AssumedAcceptance, from_passes, from_speedup, from_table1
+from harness.capacity.acceptance import AssumedAcceptance, assumed_acceptance, from_passes, from_speedup, from_table1
+from harness.capacity.deployments import plan_goals
+from harness.capacity.goals import CHUNK_TOKENS
 from harness.capacity.plan import DEGREES, Question, plan
 from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
 from harness.cli.capacity_table import in_order, render, render_break_even
+from harness.cli.goals import goal_of, refuse, show_goals
 from harness.cli.output import json_text
 from harness.errors import EXIT_INCONCLUSIVE, UserError
 from harness.formatting import csv_cell
@@ -57,7 +60,25 @@ def capacity_command(
     tokens_per_s: Annotated[float | None, typer.Option(help="goal: at least so many tokens/s for every user")] = None,
     latency_ms: Annotated[float | None, typer.Option(help="goal: at most so many ms per token, on average")] = None,
     requests_per_s: Annotated[
-        float | None, typer.Option(help="goal: GPUs for so many requests/s of --output-tokens each")
+        float | None, typer.Option(help="goal: GPUs for so many requests/s of --output-tokens each; with --ttft simulated")
+    ] = None,
+    users: Annotated[
+        int | None, typer.Option(help="service: so many users with a request in flight; needs --ttft and both token counts")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="service: arrivals and lengths, Mooncake's .jsonl or Azure's .csv")
+    ] = None,
+    ttft: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="service: time to first token, queue included; simulates")
+    ] = None,
+    think_s: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="service: mean time from a user's answer to the next request")
+    ] = None,
+    percentile: Annotated[
+        float | None, typer.Option(help="service: % of requests for which --ttft and --tokens-per-s hold; default: 95")
+    ] = None,
+    chunk: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="service: most prompt tokens in an engine step; default: 512")
     ] = None,
     dtype: Annotated[str, typer.Option(help="dtype of activations, embeddings and LM head")] = "bfloat16",
     weights: Annotated[
@@ -93,18 +114,32 @@ def capacity_command(
     sbd capacity --model llama-3.1-8b --table1 llama-3.1-8b/GSM8K/low --batch 8
     sbd capacity --model qwen3-30b-a3b --nfe-speedup 3 --prompt-tokens 2000 --output-tokens 500 \\
         --tokens-per-s 50 --requests-per-s 20 --sort cost
+    sbd capacity --model llama-3.1-8b --users 500 --tokens-per-s 30 --ttft 1 --prompt-tokens 2000 --output-tokens 300
     sbd capacity --model llama-3.1-70b --nfe-speedup 3 --weights float8-block128 --hardware h100-sxm --break-even
     """
     if as_json and as_csv:
         raise UserError("--json and --csv were given; choose one")
+    service = {"--users": users, "--trace": trace, "--ttft": ttft}
+    of_service = [name for name, value in service.items() if value is not None]
+    needless = {"--think-s": think_s, "--percentile": percentile, "--chunk": chunk}
+    if not of_service and (given := [name for name, value in needless.items() if value is not None]):
+        raise UserError(f"{given[0]} goes with {', '.join(service)}; give one of them, or leave it out")
     question = Question(
         shape=shape_called(model), deployment=_deployment(dtype, weights, kv_dtype),
-        acceptance=_acceptance(block_size, nfe_speedup, table1, from_run, passes_at or []),
-        workload=_workload(context, prompt_tokens, output_tokens),
-        goal=_goal(batch, tokens_per_s, latency_ms, requests_per_s), matrix_dtype=matrix_dtype,
+        acceptance=_acceptance(block_size, nfe_speedup, table1, from_run, passes_at or [], assume=bool(of_service)),
+        workload=_workload(context, *((None, None) if of_service else (prompt_tokens, output_tokens))),
+        goal=_goal(batch, tokens_per_s, latency_ms, None if of_service else requests_per_s), matrix_dtype=matrix_dtype,
         memory_reserve=memory_reserve, contexts=CONTEXTS if break_even else (), degrees=_degrees(tensor_parallel),
     )  # fmt: skip
     profiles = [load_profile(name) for name in hardware] if hardware else list(known_profiles().values())
+    if of_service:
+        refuse({"--batch": batch, "--context": context, "--break-even": break_even or None}, of_service[0])
+        service_goal = goal_of(
+            users=users, requests_per_s=requests_per_s, trace=trace, ttft_s=ttft, think_s=think_s, percentile=percentile,
+            tokens_per_s=question.goal.tokens_per_s_per_user, prompt_tokens=prompt_tokens, output_tokens=output_tokens,
+        )  # fmt: skip
+        show_goals(plan_goals(question, service_goal, profiles, CHUNK_TOKENS if chunk is None else chunk), sort, as_json, as_csv)
+        return
     found = in_order(plan(question, profiles), sort)
     if as_json:
         print(json_text(found.to_dict()))
@@ -117,8 +152,10 @@ def capacity_command(
 
 
 def _acceptance(
-    block_size: int, speedup: float | None, table1: str | None, run: Path | None, passes_at: list[str]
+    block_size: int, speedup: float | None, table1: str | None, run: Path | None, passes_at: list[str], *, assume: bool
 ) -> AssumedAcceptance:
+    if assume and speedup is None and table1 is None and run is None:
+        return assumed_acceptance(block_size)
     sources = {"--nfe-speedup": speedup, "--table1": table1, "--from-run": run}
     given = [name for name, value in sources.items() if value is not None]
     if len(given) != 1:
