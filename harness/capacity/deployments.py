@@ -5,14 +5,14 @@ A deployment is a number of equal replicas that share the load evenly. Its cost 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
 import numpy as np
 
 from harness.capacity.goal_wording import assumptions
-from harness.capacity.goals import DeploymentPlan, GoalPlan, Method, ParetoPoint, Refused, ServiceGoal
+from harness.capacity.goals import CHUNKS, METHODS, DeploymentPlan, GoalPlan, Method, ParetoPoint, Refused, ServiceGoal
 from harness.capacity.plan import PlannedDevice, Question, device_of, sourced, too_small
 from harness.capacity.queueing import Engine
 from harness.capacity.replica import J_PER_KWH, MILLION, S_PER_HOUR
@@ -55,6 +55,7 @@ class Candidate:
         price, power = profile.price_usd_per_hour.value, profile.power_w.value
         return DeploymentPlan(
             hardware=profile.name, rung=self.device.ceilings.rung, method=self.method, tensor_parallel=self.degree,
+            chunk_tokens=self.reading.chunk_tokens,
             replicas=replicas, gpus=gpus, load_per_replica=self.goal.load / replicas, largest_load=largest,
             headroom=max(0.0, largest * replicas / self.goal.load - 1), largest_batch=self.largest_batch,
             peak_batch=seen.peak_batch, mean_batch=seen.mean_batch, occupancy=seen.mean_batch / self.largest_batch,
@@ -68,65 +69,81 @@ class Candidate:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """A goal, and the chunks in which prompts may be read: the first one ranks, and the best one serves."""
+
+    goal: ServiceGoal
+    readings: tuple[Reading, ...]
+    requests: dict[tuple[Method, Reading], MeanRequest]
+
+    def candidate(self, device: PlannedDevice, way: Way, degree: int, largest_batch: int, reading: Reading) -> Candidate:
+        goal, key = self.goal, (way.method, reading)
+        if key not in self.requests:
+            self.requests[key] = mean_request(goal, way, reading)
+        prices = price_steps(
+            device.replica(degree), way, largest_batch=min(largest_batch, _most_rows(goal, way, reading)),
+            contexts=(float(min(goal.prompts)), float(goal.longest_tokens)), reading=reading, prompts=goal.prompts,
+        )  # fmt: skip
+        column = steady(prices, self.requests[key])
+        return Candidate(
+            device=device, goal=goal, way=way, degree=degree, largest_batch=largest_batch, reading=reading, prices=prices,
+            request=self.requests[key], steady=column, load=largest_load(goal, column),
+        )  # fmt: skip
+
+    def candidates(self, device: PlannedDevice, way: Way) -> tuple[list[Candidate], list[str]]:
+        """One per split that fits, and why the others do not."""
+        found, reasons = [], []
+        for degree in device.question.possible_degrees:
+            need = device.need(way.method, degree, self.goal.longest_tokens)
+            refused = device.no_link(degree) or (too_small(need, 1, degree) if need.largest_batch < 1 else None)
+            if refused is None:
+                found.append(self.candidate(device, way, degree, need.largest_batch, self.readings[0]))
+            else:
+                reasons.append(refused)
+        return found, reasons
+
+    def best_chunks(self, one: Candidate) -> Candidate:
+        """The same deployment with the chunks that serve most."""
+        others = (self.candidate(one.device, one.way, one.degree, one.largest_batch, other) for other in self.readings[1:])
+        return max((one, *others), key=lambda candidate: candidate.load)
+
+
 def plan_goals(
-    question: Question, goal: ServiceGoal, profiles: Sequence[HardwareProfile], chunk_tokens: int
+    question: Question, goal: ServiceGoal, profiles: Sequence[HardwareProfile], chunk_tokens: int | None = None
 ) -> GoalPlan:
-    """The deployments on every one of the profiles that keep the goal.
+    """The deployments on every one of the profiles that keep the goal. ``chunk_tokens`` None: the best of CHUNKS for each.
 
     Raises:
         UserError: chunks below one token, or an acceptance of lockstep batches.
     """
-    if chunk_tokens < 1:
+    if chunk_tokens is not None and chunk_tokens < 1:
         raise UserError(f"chunks of {chunk_tokens} tokens were given; a chunk has at least 1")
     if question.acceptance.slowest_row:
         raise UserError(
             "a goal is planned for rows that do not wait for one another, as servers run them; leave out --passes-at"
         )
-    reading, refused, candidates = Reading(chunk_tokens=chunk_tokens), list[Refused](), list[Candidate]()
-    ways = [(way, mean_request(goal, way, reading)) for way in ways_of(question.acceptance)]
+    sizes = CHUNKS if chunk_tokens is None else (chunk_tokens,)
+    search = _Search(goal=goal, readings=tuple(Reading(chunk_tokens=size) for size in sizes), requests={})
+    refused, candidates = list[Refused](), list[Candidate]()
     for profile in profiles:
         device = device_of(question, profile)
         if isinstance(device, str):
             refused.append(Refused(hardware=profile.name, method=None, reason=device))
             continue
-        for way, request in ways:
-            found, reasons = _candidates(device, goal, way, request, reading)
+        for way in ways_of(question.acceptance):
+            found, reasons = search.candidates(device, way)
             candidates += found
             if not any(one.load >= _least(goal) for one in found):
                 refused.append(_refusal(profile.name, way, goal, found, reasons))
-    ntp, sbd = (_ranked([one for one in candidates if one.way.method == way.method], refused) for way, _ in ways)
+    ntp, sbd = (_ranked(search, [one for one in candidates if one.method == method], refused) for method in METHODS)
     plan = GoalPlan(
         model=question.shape.name, params=question.shape.params, deployment=question.deployment,
-        acceptance=question.acceptance, goal=goal, chunk_tokens=chunk_tokens, memory_reserve=question.memory_reserve,
-        ntp=ntp, sbd=sbd, pareto=tuple(pareto_front(candidates)), refused=tuple(refused),
+        acceptance=question.acceptance, goal=goal, memory_reserve=question.memory_reserve, ntp=ntp, sbd=sbd,
+        pareto=tuple(pareto_front(candidates)), refused=tuple(refused),
         prices={profile.name: sourced(profile.price_usd_per_hour) for profile in profiles},
     )  # fmt: skip
-    return replace(plan, notes=tuple(assumptions(question, plan)))
-
-
-def _candidates(
-    device: PlannedDevice, goal: ServiceGoal, way: Way, request: MeanRequest, reading: Reading
-) -> tuple[list[Candidate], list[str]]:
-    """One per split that fits, and why the others do not."""
-    found, reasons = [], []
-    for degree in device.question.possible_degrees:
-        need = device.need(way.method, degree, goal.longest_tokens)
-        refused = device.no_link(degree) or (too_small(need, 1, degree) if need.largest_batch < 1 else None)
-        if refused is not None:
-            reasons.append(refused)
-            continue
-        prices = price_steps(
-            device.replica(degree), way, largest_batch=min(need.largest_batch, _most_rows(goal, way, reading)),
-            contexts=(float(min(goal.prompts)), float(goal.longest_tokens)), reading=reading, prompts=goal.prompts,
-        )  # fmt: skip
-        column = steady(prices, request)
-        found.append(
-            Candidate(
-                device=device, goal=goal, way=way, degree=degree, largest_batch=need.largest_batch, reading=reading,
-                prices=prices, request=request, steady=column, load=largest_load(goal, column),
-            )  # fmt: skip
-        )
-    return found, reasons
+    return replace(plan, notes=tuple(assumptions(question, plan, sizes)))
 
 
 def _most_rows(goal: ServiceGoal, way: Way, reading: Reading) -> int:
@@ -157,7 +174,7 @@ def _order(plan: DeploymentPlan) -> tuple[bool, float, int, float, str]:
     return usd is None, usd or 0.0, plan.gpus, inf if kwh is None else kwh, plan.hardware
 
 
-def _ranked(candidates: Iterable[Candidate], refused: list[Refused]) -> tuple[DeploymentPlan, ...]:
+def _ranked(search: _Search, candidates: Iterable[Candidate], refused: list[Refused]) -> tuple[DeploymentPlan, ...]:
     """Of every device its best split; the best few of them simulated, then the others as estimated."""
     best: dict[str, tuple[DeploymentPlan, Candidate]] = {}
     for one in candidates:
@@ -172,7 +189,7 @@ def _ranked(candidates: Iterable[Candidate], refused: list[Refused]) -> tuple[De
     done: list[DeploymentPlan] = []
     while waiting and len(done) < SIMULATED:
         estimate, one = waiting.pop(0)
-        found = _simulated(one)
+        found = _simulated(search.best_chunks(one))
         if found is None:
             refused.append(Refused(hardware=estimate.hardware, method=one.method, reason=(
                 "the mean of a steady load keeps the goal, the simulated percentiles do not at any load that was tried"
@@ -247,12 +264,11 @@ def pareto_front(candidates: Iterable[Candidate]) -> Iterator[ParetoPoint]:
         column = one.steady
         for batch in _batches(int(column.rows[-1])):
             speed, request_s = (float(np.interp(batch, column.rows, line)) for line in (column.tokens_per_s, column.request_s))
-            points.setdefault(one.method, []).append(
-                ParetoPoint(
-                    method=one.method, hardware=one.device.profile.name, tensor_parallel=one.degree, batch=batch,
-                    tokens_per_s_per_user=speed, tokens_per_s_per_gpu=one.request.output_tokens / request_s / one.degree,
-                )  # fmt: skip
-            )
+            point = ParetoPoint(
+                method=one.method, hardware=one.device.profile.name, tensor_parallel=one.degree, batch=batch,
+                tokens_per_s_per_user=speed, tokens_per_s_per_gpu=one.request.output_tokens / request_s / one.degree,
+            )  # fmt: skip
+            points.setdefault(one.method, []).append(point)
     for found in points.values():
         best = -inf
         for point in sorted(found, key=lambda one: (-one.tokens_per_s_per_user, -one.tokens_per_s_per_gpu)):

@@ -35,7 +35,7 @@ def answer(plan: GoalPlan) -> str:
         return f"{asked(plan)}: no deployment keeps this{_closest(plan)}."
     clauses = [_deployment(one) for one in best]
     if len(best) == 2:
-        clauses.append(_comparison(*best))
+        clauses += [_comparison(*best), *_device_by_device(plan)]
     else:
         other = "sbd" if best[0].method == "ntp" else "ntp"
         clauses.append(f"no deployment with {other.upper()} keeps this")
@@ -59,6 +59,17 @@ def _comparison(ntp: DeploymentPlan, sbd: DeploymentPlan) -> str:
     return f"SBD costs {ratio(mine / theirs)} as much as NTP" if mine > theirs else "both cost the same"
 
 
+def _device_by_device(plan: GoalPlan) -> Iterator[str]:
+    """On how many priced devices SBD costs less than NTP on the same device, estimates included."""
+    ntp, sbd = (
+        {one.hardware: one.usd_per_million_tokens for one in ranked if one.usd_per_million_tokens}
+        for ranked in (plan.ntp, plan.sbd)
+    )
+    both = ntp.keys() & sbd.keys()
+    if len(both) > 1:
+        yield f"device by device it costs less on {sum(sbd[name] < ntp[name] for name in both)} of {len(both)} with a price"
+
+
 def _closest(plan: GoalPlan) -> str:
     """What misses the goal by the least factor."""
     missed = [(one.misses, one) for one in plan.refused if one.misses is not None]
@@ -69,7 +80,7 @@ def _closest(plan: GoalPlan) -> str:
     return f"; {method} on {one.hardware} comes closest, {ratio(misses)} off: {one.reason}"
 
 
-def assumptions(question: Question, plan: GoalPlan) -> Iterator[str]:
+def assumptions(question: Question, plan: GoalPlan, chunks: Sequence[int]) -> Iterator[str]:
     """Behind every figure, the most important first."""
     acceptance, goal = plan.acceptance, plan.goal
     rungs = sorted({one.rung for one in (*plan.ntp, *plan.sbd)})
@@ -80,15 +91,15 @@ def assumptions(question: Question, plan: GoalPlan) -> Iterator[str]:
     )
     yield from _of_load(goal)
     yield (
-        f"an engine step decodes every open row and reads at most one chunk of {plan.chunk_tokens:,} prompt tokens; rows are "
-        "admitted in order of arrival while memory has room for the longest; nothing is preempted, no prefix is shared"
+        f"an engine step decodes every open row and reads at most one chunk of one prompt, of {_sizes(chunks)} tokens; rows "
+        "are admitted in order of arrival while memory has room for the longest; nothing is preempted, no prefix is shared"
     )
     yield (
         f"memory: weights, KV cache at its longest (SBD: two blocks more per row, which drafts look ahead), logits and one "
         f"layer's activations, in {1 - plan.memory_reserve:.0%} of the device's label"
     )
     yield (
-        f"the first rows of either method are simulated, percentiles included; the largest load of a replica is found to about "
+        "the first rows of either method are simulated, percentiles included; the largest load of a replica is found to about "
         "5 %, so headroom is at least what is shown; the other rows are means of a steady load"
     )
     yield "USD: list price of the profile, power: the board's, an upper bound; of all devices, per token delivered"
@@ -97,9 +108,16 @@ def assumptions(question: Question, plan: GoalPlan) -> Iterator[str]:
         yield f"{longest:,} tokens are more than the {shape.max_positions:,} positions of {shape.name}'s config"
 
 
+def _sizes(chunks: Sequence[int]) -> str:
+    listed = " or ".join(f"{size:,}" for size in sorted(chunks))
+    return listed if len(chunks) == 1 else f"{listed} (whichever serves more, --chunk sets it)"
+
+
 def _of_load(goal: ServiceGoal) -> Iterator[str]:
     if goal.users is not None:
-        think = f"thinks for exponential times of mean {seconds(goal.think_s)}" if goal.think_s else "sends the next request at once"
+        think = "sends the next request at once"
+        if goal.think_s:
+            think = f"thinks for exponential times of mean {seconds(goal.think_s)}"
         yield f"users: each {think}, so none has two requests; they are spread evenly over the replicas"
     elif goal.trace is not None:
         yield "a replica gets every R-th request of the trace; other loads stretch its times"

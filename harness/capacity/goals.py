@@ -15,9 +15,11 @@ from harness.errors import UserError
 from harness.models.deployment import Deployment
 
 GOALS_VERSION = 1
-CHUNK_TOKENS = 512
+CHUNKS = (2048, 512, 1024)
+"""Prompt tokens in a step: vLLM's default for servers ranks the devices; the others are tried on the best of them."""
 PERCENTILE = 95.0
 Method = Literal["ntp", "sbd"]
+METHODS: tuple[Method, ...] = ("ntp", "sbd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,7 @@ class ServiceGoal:
 class DeploymentPlan:
     """``replicas`` of ``tensor_parallel`` devices each, with one method.
 
+    ``chunk_tokens``       most tokens of a prompt in a step
     ``load_per_replica``   in users or requests per second
     ``largest_load``       the most that a replica serves within the goal
     ``headroom``           share by which the whole load can grow until the goal fails; 0.1 is 10 %
@@ -145,6 +148,7 @@ class DeploymentPlan:
     rung: str
     method: Method
     tensor_parallel: int
+    chunk_tokens: int
     replicas: int
     gpus: int
     load_per_replica: float
@@ -197,7 +201,6 @@ class GoalPlan:
     deployment: Deployment
     acceptance: AssumedAcceptance
     goal: ServiceGoal
-    chunk_tokens: int
     memory_reserve: float
     ntp: tuple[DeploymentPlan, ...]
     sbd: tuple[DeploymentPlan, ...]

@@ -104,8 +104,9 @@ def poisson(rate_per_s: float, prompt_tokens: Sequence[int], output_tokens: Sequ
 
 
 def closed_loop(
-    users: int, think_s: float, prompt_tokens: Sequence[int], output_tokens: Sequence[int], over_s: float, seed: int | None = None
-) -> Arrivals:
+    users: int, think_s: float, prompt_tokens: Sequence[int], output_tokens: Sequence[int], over_s: float,
+    seed: int | None = None,
+) -> Arrivals:  # fmt: skip
     """``users`` that always have a request in flight or think; their first ones come evenly over ``over_s``.
 
     With a ``seed`` they think for exponential times of the mean ``think_s``; users of equal think times would march in step.
@@ -166,7 +167,7 @@ class _Replica:
             self._reading, self._read = [self._waiting.popleft()], 0
 
     def _chunk(self) -> int:
-        """The steps that read a prompt up to its end, or until a row ends, each with what is open; returns the requests that ended."""
+        """The steps that read a prompt to its end, or until a row ends; returns the requests that ended."""
         [request] = self._reading
         prompt, rows = self._arrivals.prompt_tokens[request], len(self._open)
         most = int(self._left.min()) if rows else prompt + 1

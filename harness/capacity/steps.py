@@ -134,18 +134,15 @@ def price_steps(
     kinds = sorted({chunk for prompt in set(prompts) for chunk, _ in reading.chunks(prompt)})
     last = max((reading.chunks(prompt)[-1][1] for prompt in prompts if prompt), default=0)
     offsets = np.unique(np.array([0.0, min(reading.chunk_tokens, last), last]))
-    # Columns are batches, lines the contexts; the first column of mixed passes has no row.
-    grid, at = rows[None, :].astype(float), np.array(contexts)[:, None] + 0.0 * rows[None, :]
-    decode_s = sum(share * _seconds(replica, [one]) for share, one in way.passes(grid + 0 * at, at))
+    # Columns are batches, lines the contexts or the kinds of chunk.
+    at = np.broadcast_to(np.array(contexts)[:, None], (2, len(rows)))
+    decode_s = _step_s(replica, way, np.broadcast_to(rows.astype(float), at.shape), at)
     chunks = np.array(kinds, dtype=float)[:, None]
-    alone = _chunk_seconds(replica, chunks, offsets[None, :])
-    if kinds:
-        shape = (len(kinds), len(rows))
-        read = _chunk(np.broadcast_to(chunks, shape), np.zeros(shape))
-        mixed_s = sum(
-            share * _seconds(replica, [read, one])
-            for share, one in way.passes(np.broadcast_to(grid, shape), np.full(shape, contexts[0]))
-        )
+    alone = _seconds(replica, [_chunk(*np.broadcast_arrays(chunks, offsets[None, :]))])
+    shape = (len(kinds), len(rows))
+    mixed_s = _step_s(
+        replica, way, np.broadcast_to(rows.astype(float), shape), np.full(shape, contexts[0]), np.broadcast_to(chunks, shape)
+    )
     return StepPrices(
         rows=rows, contexts=contexts, decode_s=decode_s, offsets=offsets,
         mixed_s={kind: np.concatenate(([alone[i, 0]], mixed_s[i])) for i, kind in enumerate(kinds)},
@@ -153,14 +150,21 @@ def price_steps(
     )  # fmt: skip
 
 
+def _step_s(replica: Replica, way: Way, rows: Floats, contexts: Floats, chunks: Floats | None = None) -> Floats:
+    """Expected seconds of a step that decodes ``rows``, and reads the first chunk of a prompt where ``chunks`` are given."""
+    shares, passes = zip(*way.passes(rows, contexts), strict=True)
+    # All kinds of pass in one call, along a new first axis.
+    fields = {
+        name: np.stack([np.broadcast_to(getattr(one, name), rows.shape) for one in passes])
+        for name in PassCounts.__dataclass_fields__
+    }  # fmt: skip
+    read = [] if chunks is None else [_chunk(np.broadcast_to(chunks, fields["rows"].shape), np.zeros(fields["rows"].shape))]
+    return np.asarray(np.tensordot(shares, _seconds(replica, [*read, PassCounts(**fields)]), axes=1))
+
+
 def _chunk(tokens: Any, offset: Any) -> PassCounts:
     """A chunk of one prompt; its last position has logits, as engines compute them for every chunk."""
     return PassCounts(rows=1, query=tokens, context=offset, logits=1, kept=tokens)
-
-
-def _chunk_seconds(replica: Replica, tokens: Any, offset: Any) -> Any:
-    shape = np.broadcast_shapes(tokens.shape, offset.shape)
-    return _seconds(replica, [_chunk(np.broadcast_to(tokens, shape), np.broadcast_to(offset, shape))]) if tokens.size else None
 
 
 def _seconds(replica: Replica, groups: Sequence[PassCounts]) -> Any:

@@ -15,7 +15,6 @@ import typer
 
 from harness.capacity.acceptance import AssumedAcceptance, assumed_acceptance, from_passes, from_speedup, from_table1
 from harness.capacity.deployments import plan_goals
-from harness.capacity.goals import CHUNK_TOKENS
 from harness.capacity.plan import DEGREES, Question, plan
 from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
 from harness.cli.capacity_table import in_order, render, render_break_even
@@ -78,7 +77,8 @@ def capacity_command(
         float | None, typer.Option(help="service: % of requests for which --ttft and --tokens-per-s hold; default: 95")
     ] = None,
     chunk: Annotated[
-        int | None, typer.Option(metavar="TOKENS", help="service: most prompt tokens in an engine step; default: 512")
+        int | None,
+        typer.Option(metavar="TOKENS", help="service: most prompt tokens in a step; default: the best of 512, 1024, 2048"),
     ] = None,
     dtype: Annotated[str, typer.Option(help="dtype of activations, embeddings and LM head")] = "bfloat16",
     weights: Annotated[
@@ -138,7 +138,7 @@ def capacity_command(
             users=users, requests_per_s=requests_per_s, trace=trace, ttft_s=ttft, think_s=think_s, percentile=percentile,
             tokens_per_s=question.goal.tokens_per_s_per_user, prompt_tokens=prompt_tokens, output_tokens=output_tokens,
         )  # fmt: skip
-        show_goals(plan_goals(question, service_goal, profiles, CHUNK_TOKENS if chunk is None else chunk), sort, as_json, as_csv)
+        show_goals(plan_goals(question, service_goal, profiles, chunk), sort, as_json, as_csv)
         return
     found = in_order(plan(question, profiles), sort)
     if as_json:

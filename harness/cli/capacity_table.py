@@ -40,7 +40,8 @@ def render(plan: Plan) -> str:
     columns = _columns(plan)
     rows = [[device.hardware, *(cell(device) for _, cell in columns)] for device in planned]
     table = _table(["\ndevice", *(head for head, _ in columns)], rows) + f"\n{LEGEND}"
-    parts = [f"{wrapped(answer(plan))}", table if rows else "", _unplanned(plan), priced((device.hardware, device.price_usd_per_hour) for device in planned), assumed(plan.notes)]
+    prices = priced((device.hardware, device.price_usd_per_hour) for device in planned)
+    parts = [wrapped(answer(plan)), table if rows else "", _unplanned(plan), prices, assumed(plan.notes)]
     return "\n\n".join(part for part in parts if part)
 
 
