@@ -2,19 +2,22 @@
 
 The sources are rungs of one ladder.
 
-* datasheet: one peak, no fixed cost, perfect overlap.
-* published: the rates that others measured on the part; no fixed cost, perfect overlap.
+* datasheet: one peak, no fixed cost.
+* published: the rates that others measured on the part; no fixed cost.
 * anchored: published, with a fixed cost solved from one published decode (harness.roofline.anchors).
 * calibrated: the rates this machine reached, and an overlap fitted to them.
 * shape-calibrated: calibrated, corrected by measured passes of the model (harness.roofline.shape_calibration).
+
+Only a calibration measures how far memory and arithmetic overlap; without one the middle of the two ends is expected.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness.errors import UnknownHardwareError, UserError
+from harness.hardware.links import Link, link_of
 from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models.deployment import element_bytes
@@ -23,6 +26,8 @@ from harness.roofline.pass_factors import PassFactors
 
 Rung = Literal["datasheet", "published", "anchored", "calibrated", "shape-calibrated"]
 
+PAIR = 2
+"""The fewest devices that share a model: a rung of a profile has the link of a pair; ``joined`` gives that of more."""
 LARGEST_FIT_ERROR = 1.0
 """Limit of a calibration's error on its own streaming times: quiet machines leave 0.04 to 0.27, a busy one left 15."""
 
@@ -35,7 +40,7 @@ class Ceilings:
     ``attention_rates``      (queries m that share a KV head, FLOP/s) of attention, sorted by m; None: not known, priced at the
                              matrix rate of the tokens of a row
     ``overlap``              0: memory and arithmetic run one after the other, 1: fully side by side; None: not measured,
-                             priced as fully overlapped
+                             priced as the middle of the two
     ``stall``                at least 1: streaming time over their sum, where the two hinder each other
     ``fit_error``            largest relative error of overlap and stall on the measured streaming times
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost besides bytes and flops; None: not known, not priced;
@@ -43,7 +48,10 @@ class Ceilings:
     ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels), not before or between it (a CPU;
                              captured graphs, whose kernels follow one another)
     ``sampler_s_per_logit``  None: the sampler is priced by its bytes
-    ``link_bytes_per_s``     what a device can send to another one; None: not known, a model split over devices has no price
+    ``link_bytes_per_s``     what a device can send to the others; None: not known, a model split over devices has no price
+    ``link_latency_s``       of one transfer between two devices, the bytes apart
+    ``cache_bytes``          the last-level cache, which holds what one fused operation hands to the next; None: not known, and
+                             then all activations are priced as moved
     ``share_claimable``      whether a share of this bandwidth may be claimed; ``share_reason`` says why
     ``factors``              corrections from measured passes of the very model; None below the top rung
     """
@@ -63,6 +71,8 @@ class Ceilings:
     fixed_hidden: bool = False
     sampler_s_per_logit: float | None = None
     link_bytes_per_s: float | None = None
+    link_latency_s: float = 0.0
+    cache_bytes: float | None = None
     share_claimable: bool = True
     share_reason: str = ""
     factors: PassFactors | None = None
@@ -81,7 +91,7 @@ class Ceilings:
 
 
 def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
-    """The datasheet rung.
+    """The datasheet rung, with the link of a pair (see joined).
 
     Raises:
         UnknownHardwareError: the profile has no peak for ``dtype``, or no bandwidth.
@@ -94,16 +104,17 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         raise UnknownHardwareError(
             f"the hardware profile {profile.name!r} has {missing}; choose another dtype or add the figure with its source"
         )
-    return Ceilings(
+    found = Ceilings(
         rung="datasheet",
         device_name=profile.name,
         dtype=dtype,
         bandwidth_bytes_per_s=bandwidth,
         matrix_rates=((1, peak),),
         fixed_reason="a datasheet knows no launch cost",
-        link_bytes_per_s=_link_bytes_per_s(profile),
+        cache_bytes=profile.cache_bytes.value,
         share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
     )
+    return joined(found, profile, PAIR)
 
 
 def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
@@ -124,16 +135,17 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
             f"the hardware profile {profile.name!r} has no {missing} that others measured; use the datasheet rung, "
             "or add the figure with its source under published_ceilings"
         )
-    return Ceilings(
+    found = Ceilings(
         rung="published",
         device_name=profile.name,
         dtype=dtype,
         bandwidth_bytes_per_s=copy.value,
         matrix_rates=((1, matrix.value),),
         fixed_reason="rates measured by others come without a launch cost",
-        link_bytes_per_s=_link_bytes_per_s(profile),  # no measured link rate is published
+        cache_bytes=profile.cache_bytes.value,
         share_reason=f"copy rate measured by others: {copy.source}",
     )
+    return joined(found, profile, PAIR)
 
 
 def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
@@ -189,17 +201,18 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         for held in (measured.streaming_s_per_byte, measured.attention_flops_per_s)
     )
     claimable, reason = measured.read_is_memory
-    return _calibrated(
+    found = _calibrated(
         measured, dtype, bandwidth, resident, attention,
         fit_overlap(streaming, resident, bandwidth, element_bytes(dtype)) if streaming else None,
         fixed_s_per_pass=measured.fixed_s_per_pass.value,
         fixed_s_per_layer=measured.fixed_s_per_layer.value,
         fixed_reason=None if measured.fixed_s_per_pass.value is not None else measured.fixed_s_per_pass.source,
         sampler_s_per_logit=measured.sampler_s_per_logit.value,
-        link_bytes_per_s=_link_bytes_per_s(profile),  # one machine alone measures no link: as published
+        cache_bytes=measured.cache_bytes.value or None,
         share_claimable=claimable,
         share_reason=reason,
     )  # fmt: skip
+    return joined(found, profile, PAIR)  # one machine alone measures no link: as published
 
 
 def _calibrated(
@@ -232,10 +245,12 @@ def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
     return ceilings_from_profile(profile, dtype)
 
 
-def _link_bytes_per_s(profile: HardwareProfile) -> float | None:
-    """Bytes per second in one direction: the published figure is for both together."""
-    both = profile.link_bytes_per_s.value
-    return None if both is None else both / 2
+def joined(ceilings: Ceilings, profile: HardwareProfile, devices: int, link: Link | None = None) -> Ceilings:
+    """The ceilings of each of ``devices`` devices that ``link`` joins; None: what the profile says of it (hardware.links)."""
+    found = link_of(profile, devices) if link is None else link
+    if found is None:
+        return replace(ceilings, link_bytes_per_s=None)
+    return replace(ceilings, link_bytes_per_s=found.rate(devices), link_latency_s=found.latency_s)
 
 
 @dataclass(frozen=True, slots=True)

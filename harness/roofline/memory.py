@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.operations import LOGIT_BYTES
-from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, stored_weight_bytes
+from harness.roofline.storage import activation_bytes, kv_cache_bytes, part_of, stored_weight_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,7 @@ def memory_need(
     weights = stored_weight_bytes(shape, deployment)
     kv = kv_cache_bytes(shape, deployment, tokens + 2 * block)
     workspace = logits * shape.vocab * (deployment.element_bytes + LOGIT_BYTES)
-    part = shard(shape, deployment.tensor_parallel, split_vocab=deployment.split_vocab)
-    workspace += lines * activation_bytes(part, deployment.element_bytes)
+    workspace += lines * activation_bytes(part_of(shape, deployment), deployment.element_bytes)
     return MemoryNeed(
         weight_bytes=weights,
         kv_bytes_per_row=kv,
