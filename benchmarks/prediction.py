@@ -106,13 +106,13 @@ def rows(comparison: Comparison) -> list[Row]:
         if cell.is_summary
         for arm in cell.arms
         for prediction in arm.predictions
-        if not arm.is_ntp and prediction.price in ERRORS and arm.wall_speedup_totals.value and prediction.wall_speedup.low
+        if not arm.is_ntp and prediction.price in ERRORS and arm.wall_speedup.value and prediction.wall_speedup.low
     ]
 
 
 def _row(cell: Cell, arm: ArmResult, prediction: Prediction) -> Row:
     speedup, wall = prediction.wall_speedup, arm.wall_speedup
-    measured = arm.wall_speedup_totals.value
+    measured = arm.wall_speedup.value
     assert measured and speedup.value and speedup.low and speedup.high
     noise = 50 * (wall.high - wall.low) / measured if wall.low is not None and wall.high is not None else None
     seen = cell.batch_size == 1 and cell.part == f"250m_context_{MEASURED_CONTEXT}"

@@ -23,9 +23,7 @@ sampled_wall_speedup                 at temperature 0.7, against NTP at 0.7; sam
 distinct4_median                     of NTP's own answers: the share of distinct 4-grams
 identical_to_ntp                     share of answers that are NTP's token for token; bfloat16 rounds passes of other widths
                                      otherwise
-prediction_error_max                 of the ex-ante wall speedup, calibrated by a few measured passes, the worst arm; both
-                                     are ratios of total decode times, as on the page
-prediction_headline_gap_max          the same predictions against the headline, a mean over prompts of their own ratios
+prediction_error_max                 of the ex-ante wall speedup, calibrated by a few measured passes, the worst arm
 trained_tokens                       masked tokens that the adapter was charged for, by the curve beside it
 """
 
@@ -99,19 +97,10 @@ def sampled_figures(directory: Path) -> dict[str, float | None]:
     return {"sampled_wall_speedup": arm.wall_speedup.value, "sampled_tokens_per_pass": tokens}
 
 
-def prediction_errors(cell: Cell) -> dict[str, float]:
-    """The worst over the arms that have a shape-calibrated prediction ex-ante, as ``|predicted ÷ measured - 1|``."""
-    told = [
-        (arm, one) for arm in cell.arms if not arm.is_ntp
-        for one in arm.predictions if one.price == EX_ANTE_SHAPE and one.wall_speedup.value
-    ]  # fmt: skip
-    like = [abs(one.wall_speedup_error.value) for _, one in told if one.wall_speedup_error.value is not None]
-    gaps = [
-        abs(one.wall_speedup.value / arm.wall_speedup.value - 1)
-        for arm, one in told
-        if one.wall_speedup.value and arm.wall_speedup.value
-    ]
-    return {"prediction_error_max": max(like), "prediction_headline_gap_max": max(gaps)} if like and gaps else {}
+def prediction_error(cell: Cell) -> float | None:
+    """The worst of ``|predicted ÷ measured - 1|`` over the arms that have a shape-calibrated prediction ex-ante."""
+    errors = [one.wall_speedup_error.value for arm in cell.arms for one in arm.predictions if one.price == EX_ANTE_SHAPE]
+    return max((abs(error) for error in errors if error is not None), default=None)
 
 
 def main() -> None:
@@ -154,9 +143,10 @@ def main() -> None:
         "varied_prompts": len(varied),
         "distinct4_median": ntp.figures["distinct4_median"].value,
         "identical_to_ntp": verified.identical_to_ntp.value,
+        "prediction_error_max": prediction_error(cell),
         "processes": verified.wall_speedup.processes,
         "trained_tokens": json.loads(CURVE.read_text(encoding="utf-8").splitlines()[-1])["all_masked_tokens"],
-    } | prediction_errors(cell)
+    }
     if len(sys.argv) > 2:
         figures |= sampled_figures(Path(sys.argv[2]))
     print(f"{verified.label}; lowest: {min(per, key=lambda task: per[task])}; rival: {rival.label}")

@@ -3,8 +3,8 @@
     SBD_VLLM_PYTHON=... python -m benchmarks.served_faults WORK
 
 A trial takes one whole sample, plants the fault into the next one, and takes a last one behind it. Killed, stopped and ended
-servers are the real vLLM's processes; answers 500, halves and silence come from a proxy before it. An engine that is out of
-memory is killed by the kernel, which is the first kind.
+servers are the real vLLM's processes; answers 500 and halves come from a proxy before it. Out of memory: a server whose KV
+cache is larger than the machine, which ends as it starts. A kernel that is out of memory kills, which is the first kind.
 
 faults            trials
 lost_samples      whole samples before and behind a fault that are not there, or not what they were without faults
@@ -30,7 +30,7 @@ from typing import Any
 import httpx2 as httpx
 
 from benchmarks.results_file import write_results
-from harness.errors import RequestError
+from harness.errors import NotPossibleError, RequestError
 from harness.models import KNOWN_SHAPES
 from harness.models.pretrained import found_folder
 from harness.scenario.plan import Case, make_plan
@@ -42,10 +42,13 @@ TRIALS, TOKENS, SILENT_S = 5, 48, 4.0
 PROMPT = tuple(range(100, 140))
 MODEL = "smollm2-135m"
 SERVER = "vllm.entrypoints.openai.api_server"
+MARK = "VLLM_SBD_FAULTS"
+"""In the environment of the servers of these trials, so that no other one is touched."""
+TOO_LARGE_GB = "4000"
 
 
 class FaultyProxy:
-    """Between client and server; ``fault`` of the next answer: "", "500", "half" or "silent"."""
+    """Between client and server; ``fault`` of the next answer: "", "500" or "half"."""
 
     def __init__(self, target: int) -> None:
         self.port, self.fault, self._target = free_port(), "", target
@@ -83,18 +86,17 @@ class FaultyProxy:
         while data := await reader.read(65536):
             pieces += 1
             if fault and pieces > TOKENS // 2:
-                if fault == "silent":
-                    await asyncio.sleep(3 * SILENT_S)
                 return
             writer.write(data)
             await writer.drain()
 
 
-def case_of(url: str | None) -> Case:
+def case_of(url: str | None, kv_cache_gb: str = "1") -> Case:
     """One server of ours, or one at ``url``."""
     server: dict[str, Any] = {"engine": "vllm", "silent_s": SILENT_S}
     server |= {"url": url} if url else {
-        "arguments": ["--enforce-eager", "--max-model-len", "512"], "environment": {"VLLM_CPU_KVCACHE_SPACE": "1"}
+        "arguments": ["--enforce-eager", "--max-model-len", "512"],
+        "environment": {"VLLM_CPU_KVCACHE_SPACE": kv_cache_gb, MARK: str(os.getpid())},
     }  # fmt: skip
     scenario = Scenario.model_validate({
         "version": 1, "name": "faults", "parts": [{
@@ -125,9 +127,16 @@ def engine_at(url: str | None, logs: Path) -> Iterator[Callable[[], tuple[int, .
 
 
 def pids(pattern: str) -> list[int]:
-    """Processes whose command has it."""
+    """Processes of these trials whose command has it."""
     found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False)
-    return [int(one) for one in found.stdout.split()]
+    return [int(one) for one in found.stdout.split() if _is_ours(int(one))]
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return f"{MARK}={os.getpid()}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False  # it has ended meanwhile
 
 
 def engine_pids() -> list[int]:
@@ -203,7 +212,7 @@ def main() -> None:
         port = int(next(arg for arg, before in _pairs(pids(SERVER)[0]) if before == "--port"))
         proxy = FaultyProxy(port)
         with engine_at(f"http://127.0.0.1:{proxy.port}", logs) as by_proxy:
-            for fault in ("500", "half", "silent"):
+            for fault in ("500", "half"):
                 for _ in range(TRIALS):
                     tally.trial(fault, by_proxy, lambda fault=fault: setattr(proxy, "fault", fault), right)
             for _ in range(TRIALS):
@@ -211,6 +220,9 @@ def main() -> None:
         for _ in range(TRIALS):
             tally.faults += 1
             tally.untold += not _refuses_other_model(port, logs)
+    for _ in range(TRIALS):
+        tally.faults += 1
+        tally.untold += not _tells_out_of_memory(logs)
     time.sleep(2.0)
     figures = {
         "faults": tally.faults, "lost_samples": tally.lost, "wrong_samples": tally.wrong, "untold": tally.untold,
@@ -235,6 +247,20 @@ def _refuses_other_model(port: int, logs: Path) -> bool:
     except RequestError as error:
         print(f"wrong model: {error}")
         return "another" in str(error)
+    return False
+
+
+def _tells_out_of_memory(logs: Path) -> bool:
+    """Whether a server without memory for its KV cache is told, with the end of its log."""
+    case = case_of(None, TOO_LARGE_GB)
+    engine = ServedEngine(case.part, KNOWN_SHAPES[MODEL], None, str(found_folder(MODEL)), logs)
+    try:
+        engine.decode(case, [PROMPT], seed=1)
+    except (NotPossibleError, RequestError) as error:
+        print(f"out of memory: {str(error)[:300]}")
+        return "server one" in str(error)
+    finally:
+        engine.close()
     return False
 
 

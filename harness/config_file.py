@@ -44,9 +44,9 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
 
 
 class StrictModel(BaseModel):
-    """A frozen value without unknown keys or infinite figures."""
+    """A frozen value without unknown keys or infinite figures. The text below a field is its description in the JSON schema."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -14,7 +14,7 @@ import numpy as np
 from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, rung_of
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient
-from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals, ratio_percentiles
+from harness.analysis.stats.ratios import geometric_mean_alone, geometric_mean_ratio, ratio_of_totals, ratio_percentiles
 
 NO_PASS = "no decode pass was made"
 NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
@@ -47,10 +47,10 @@ class Factors:
 class Prediction:
     """The roofline's price of the recorded passes, compared with measured time. Intervals: the band overlapped..not overlapped.
 
-    ``decode_s`` is the predicted Σ of decode passes over the arm's timed samples. ``*_error`` are predicted ÷ measured - 1, of
-    decode wall time and of the wall speedup (ratio of totals). ``ex_ante``: the seconds of a pass were known before the first
-    sample of the part. Else they were calibrated during the run, with passes measured before, among and after the samples. The
-    number of passes is always the recorded one.
+    ``decode_s`` is the predicted Σ of decode passes over the arm's timed samples. ``wall_speedup`` is a geometric mean over
+    prompts, as the measured one is. ``*_error`` are predicted ÷ measured - 1. ``ex_ante``: the seconds of a pass were known
+    before the first sample of the part. Else they were calibrated during the run, with passes measured before, among and after
+    the samples. The number of passes is always the recorded one.
     """
 
     rung: str
@@ -211,7 +211,8 @@ def predictions(
 ) -> tuple[Prediction, ...]:
     """Per price: the predicted decode time of the arm and wall speedup, each with its error; ex-ante ones first.
 
-    The decode is predicted over all timed samples of the arm, the speedup over the pairs behind ``measured`` (ratio of totals).
+    The decode is predicted over all timed samples of the arm, the speedup over the pairs behind ``measured`` and by the same
+    estimator: a geometric mean over prompts, in which a slow prompt weighs as much as a fast one.
     The band of the speedup is the range over the three overlap assumptions, each made for both arms alike. The top rung
     measures each kind of pass by itself, so there the errors of the two arms are independent. The drift of the machine
     (``drifts``, by price) widens the decode alone: it cancels in a ratio of interleaved arms.
@@ -242,15 +243,23 @@ def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
     usable = [pair for pair in pairs if all(rung in tally.priced_s for tally in pair)]
     if not usable:
         return absent("no decode of NTP to compare with")
-    ntp, arm = (
-        np.sum([tally.priced_s[rung] for tally in side], axis=0) / sum(tally.decode_tokens for tally in side)
-        for side in zip(*usable, strict=True)
-    )
+    means = [_mean_s_per_token([pair[side] for pair in usable], rung) for side in (0, 1)]
+    if absent_mean := next((mean for side in means for mean in side if mean.value is None), None):
+        return absent_mean
+    ntp, arm = ([mean.value or 0.0 for mean in side] for side in means)
     if rung_of(rung) == "shape-calibrated":
-        low, expected, high = ratio_of_independent(ntp.tolist(), arm.tolist())
+        low, expected, high = ratio_of_independent(ntp, arm)
         return Quantity(value=expected, low=low, high=high, n=len(usable), method="overlap band and spread of measured passes")
-    ratios = (ntp / arm).tolist()
+    ratios = [one / other for one, other in zip(ntp, arm, strict=True)]
     return Quantity(value=ratios[1], low=min(ratios), high=max(ratios), n=len(usable), method="overlap band")
+
+
+def _mean_s_per_token(tallies: Sequence[Tally], rung: str) -> list[Quantity]:
+    """(low, expected, high): the geometric mean over prompts and processes of the priced decode seconds per decode token."""
+    tokens, prompts = [tally.decode_tokens for tally in tallies], [tally.key[:2] for tally in tallies]
+    processes = [tally.key[3] for tally in tallies]
+    ends = zip(*(tally.priced_s[rung] for tally in tallies), strict=True)
+    return [geometric_mean_alone(list(zip(map(float, end), tokens, strict=True)), prompts, processes) for end in ends]
 
 
 def ratio_of_independent(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:

@@ -115,7 +115,7 @@ def _times(one: ArmBesideNtp) -> dict[str, Any]:
         "measured_bandwidth_bytes_per_s": counted[0],
         "measured_over_modelled": counted[1],
         "ceiling_share": quotient(bandwidth, ceiling, "no ceiling", ceiling.method),
-        "predictions": on_arms.predictions(place.ladder.drifts, pairs, timed, wall_totals),
+        "predictions": on_arms.predictions(place.ladder.drifts, pairs, timed, wall),
     }
 
 

@@ -78,9 +78,9 @@ class RooflinePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """One arm by one price: the wall speedup (ratio of totals) measured and predicted; errors are predicted ÷ measured - 1.
+    """One arm by one price: the wall speedup (geometric mean over prompts), measured and predicted.
 
-    ``time_error`` is that of the decode time, which NTP has too. ``price``: one of PRICES.
+    Errors are predicted ÷ measured - 1. ``time_error`` is that of the decode time, which NTP has too. ``price``: one of PRICES.
     """
 
     arm: ArmResult
@@ -148,7 +148,7 @@ def residuals(cells: Sequence[Cell]) -> list[Residual]:
             arm=arm,
             batch_size=cell.batch_size,
             price=one.price,
-            measured=arm.wall_speedup_totals,
+            measured=arm.wall_speedup,
             predicted=one.wall_speedup,
             speedup_error=None if arm.is_ntp else one.wall_speedup_error.value,
             time_error=one.decode_error.value,
@@ -156,7 +156,7 @@ def residuals(cells: Sequence[Cell]) -> list[Residual]:
         for cell in cells
         for arm in cell.arms
         for one in arm.predictions
-        if arm.wall_speedup_totals.value is not None and one.wall_speedup.value is not None
+        if arm.wall_speedup.value is not None and one.wall_speedup.value is not None
     ]
 
 

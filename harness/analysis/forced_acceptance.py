@@ -1,8 +1,8 @@
 """An arm's recorded acceptance in the form that engines take to force one, so that it can be timed inside them at full size.
 
-vLLM 0.32 takes the probability that the first i + 1 drafts are all accepted (config/speculative.py); SGLang 0.5 the mean tokens
-of a verifying pass, the bonus token included (speculative/spec_utils.py); aiconfigurator drafts and accepted drafts. What such
-an engine then measures is replayed: the acceptance is given, not found.
+vLLM 0.32 (config/speculative.py) and llama.cpp b11434 (common/arg.cpp) take the probability that the first i + 1 drafts are all
+accepted. SGLang 0.5 takes the mean tokens of a verifying pass, the bonus token included (speculative/spec_utils.py), and
+aiconfigurator drafts and accepted drafts. What such an engine then measures is replayed: the acceptance is given, not found.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class ForcedAcceptance:
         return {
             "vLLM": f'--speculative-config \'{{..., "num_speculative_tokens": {len(self.rates)}, '
             f'"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [{rates}]}}\'',
+            "llama.cpp": f"--spec-draft-n-max {len(self.rates)} --spec-synth-rates {rates.replace(' ', '')}",
             "SGLang": f"SGLANG_SIMULATE_ACC_LEN={self.tokens_per_pass:.4f} (with {len(self.rates)} draft tokens)",
             "TensorRT-LLM": f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={round(mean)} (whole tokens; the mean is {mean:.2f})",
             "aiconfigurator": f"nextn={len(self.rates)} nextn_accepted={mean:.4f}",

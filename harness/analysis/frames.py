@@ -72,14 +72,6 @@ REPEATED_TEXT = ("case_id", "part", "task", "arm", "method")
 class RunFrames:
     """One run as frames, each made on first use. Columns that name a case or an arm mean the same in all of them.
 
-    ``header``       the RunHeader: scenario, machine, versions, hardware profile
-    ``comparison``   everything derived from the run, as harness.analysis.comparison gives it
-    ``samples``      one row per sample: one decode of one batch by one arm in one process, warm-ups included
-    ``rows``         one row per row of a batch: one prompt, its output, whether it is right
-    ``passes``       one row per forward pass
-    ``arms``         one row per cell and arm: speedups, accuracy, rates, each with its interval
-    ``predictions``  one row per cell, arm, rung and ex_ante: roofline predictions beside the measured times
-
     A batch is one sample because it is timed as one. So ``samples.decode_s`` may be summed, whatever the batch size. ``rows``
     joins it on case_id, process, group, repeat and warmup.
     """
@@ -195,8 +187,8 @@ class RunFrames:
         was known before the first sample of the part; the top rung has a second row, calibrated during the run.
 
         * Predicted: decode_s and wall_speedup, with _low and _high.
-        * Measured: measured_decode_s, measured_wall_speedup (ratio of totals) and measured_wall_speedup_mean (geometric mean).
-        * Errors: decode_error and wall_speedup_error are predicted ÷ measured - 1, against the ratio of totals.
+        * Measured: measured_decode_s, measured_wall_speedup (geometric mean over prompts).
+        * Errors: decode_error and wall_speedup_error are predicted ÷ measured - 1.
 
         A rung without a prediction has its rung_reason alone.
         """
@@ -204,8 +196,7 @@ class RunFrames:
         for cell in self.comparison.cells:
             for arm in cell.arms:
                 known = _cell(cell) | {"arm": arm.label, "method": arm.method, "block_size": arm.block_size, "gamma": arm.gamma}
-                totals, mean = arm.wall_speedup_totals, arm.wall_speedup
-                known |= flat({"decode_s": arm.decode_s, "wall_speedup": totals, "wall_speedup_mean": mean}, before="measured_")
+                known |= flat({"decode_s": arm.decode_s, "wall_speedup": arm.wall_speedup}, before="measured_")
                 lines += [known | flat(one) | {"rung_reason": None} for one in arm.predictions]
                 lines += [
                     known | {"rung": rung_of(price), "ex_ante": price != DURING_RUN, "rung_reason": why}

@@ -43,6 +43,7 @@ class ServedCounts:
 
     ``passes``: decode passes by way; None: the server does not tell, for one request at least. ``agreeing``: requests for which
     two ways or more gave one number. ``headline``: the engine's own tokens a pass, a mean over requests; None: it has none.
+    ``headline_means``: what it is, in the words of the record; None in older ones, which are all of vLLM.
     ``read_bytes``: by the engine's own estimate, prompt included.
     """
 
@@ -51,6 +52,7 @@ class ServedCounts:
     decode_tokens: int
     passes: dict[str, int | None]
     headline: float | None
+    headline_means: str | None
     read_bytes: float | None
     partings: Partings | None
 
@@ -76,9 +78,16 @@ def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCount
         decode_tokens=sum(one.rows[0].output_tokens - 1 for one in alone),
         passes={way: None if (found := _sum(alone, f"served_passes_by_{way}")) is None else int(found) for way in WAYS},
         headline=sum(headlines) / len(headlines) if headlines else None,
+        headline_means=_headline_means(run, part, case_ids),
         read_bytes=_sum(alone, "served_read_bytes"),
         partings=partings_of(run, part, case_ids),
     )
+
+
+def _headline_means(run: Run, part: str, case_ids: Collection[str]) -> str | None:
+    names = {case.arm.get("server") for case in run.header.cases if case.case_id in case_ids}
+    told = [about for event in run.events("engine", part) for name, about in event.get("servers", {}).items() if name in names]
+    return next((about["headline"] for about in told if about.get("headline")), None)
 
 
 def partings_of(run: Run, part: str, case_ids: Collection[str]) -> Partings | None:

@@ -20,7 +20,8 @@ from harness.hardware.figures import PeakDtype, SourcedFigure
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
-from harness.roofline.ceilings import Ceilings, ceilings_of
+from harness.roofline.anchored import ProfileRung, ceilings_of, reached_in_words
+from harness.roofline.ceilings import Ceilings
 from harness.roofline.memory import MemoryNeed, memory_need
 
 Method = Literal["ntp", "sbd"]
@@ -37,6 +38,7 @@ class Question:
     ``matrix_dtype``    whose peak bounds all arithmetic; None: the deployment's dtype
     ``memory_reserve``  share of a device's memory that is kept for the runtime, fragmentation and the prefill's activations
     ``contexts``        contexts for break-even besides the workload's own
+    ``rung``            the ceilings to price on; None: the best that a profile has
 
     Raises:
         UserError: a reserve outside [0, 1), a dtype without a peak, a context below 0, no degree that divides the heads, or a
@@ -52,6 +54,7 @@ class Question:
     matrix_dtype: str | None = None
     memory_reserve: float = MEMORY_RESERVE
     contexts: tuple[int, ...] = ()
+    rung: ProfileRung | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.memory_reserve < 1:
@@ -135,7 +138,7 @@ def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
     lacking = missing_figures(profile, question.rate_dtype)
     unplanned = DevicePlan(hardware=profile.name, rung=None, reason=lacking, price_usd_per_hour=price, power_w=power)
     try:
-        ceilings = ceilings_of(profile, question.rate_dtype)
+        ceilings = ceilings_of(profile, question.rate_dtype, question.rung)
     except UnknownHardwareError as error:
         return replace(unplanned, reason=lacking or str(error))
     if profile.memory_bytes.value is None:
@@ -147,6 +150,7 @@ def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
     return replace(
         unplanned,
         rung=ceilings.rung,
+        reached=reached_in_words(profile, sbd.tensor_parallel or 1),
         reason=None,
         ntp=_arm_plan(device, "ntp"),
         sbd=sbd,

@@ -143,7 +143,9 @@ class Sourced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlan:
-    """NTP and SBD on one kind of device. ``reason`` names the figures that a plan lacks; then both arms are absent.
+    """NTP and SBD on one kind of device. ``reached``: what published speeds reach of the datasheet there.
+
+    ``reason`` names the figures that a plan lacks; then both arms are absent.
 
     ``wall_speedup`` compares the arms at SBD's batch and split. ``break_even`` has one entry per requested context, the
     workload's included.
@@ -154,6 +156,7 @@ class DevicePlan:
     reason: str | None
     price_usd_per_hour: Sourced
     power_w: Sourced
+    reached: str | None = None
     ntp: ArmPlan | None = None
     sbd: ArmPlan | None = None
     wall_speedup: Band | None = None

@@ -8,6 +8,7 @@ from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.results import BreakEven, DevicePlan, Plan, Workload
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
+from harness.roofline.anchored import band_in_words
 
 
 def answer(plan: Plan) -> str:
@@ -132,6 +133,9 @@ def _of_prices(devices: Sequence[DevicePlan]) -> Iterator[str]:
         f"predicted, {' and '.join(rungs) or 'no'} rung, nothing was run; a band runs from nothing overlapped to memory and "
         "arithmetic fully overlapped"
     )
+    if "anchored" in rungs:
+        yield f"the anchored rung is the datasheet times constants fitted to published speeds; {band_in_words()}"
+    yield from dict.fromkeys(device.reached for device in devices if device.reached)
     if "datasheet" in rungs:
         yield (
             "the datasheet rung takes peaks as reached and knows no launch cost, so real speeds are lower, most of all on "
@@ -176,8 +180,8 @@ def _of_storage(plan: Plan) -> Iterator[str]:
         "the device's label; the rest is kept for the runtime, fragmentation and prefill (an assumption)"
     )
     yield (
-        "GPUs of one replica share every layer (tensor parallel); the profile's link is taken to join them all, and the "
-        "latency of collectives is not priced"
+        "GPUs of one replica share every layer (tensor parallel); the profile's link is taken to join them all, and only the "
+        "anchored rung prices the latency of collectives"
     )
     if plan.matrix_dtype != plan.deployment.dtype:
         yield f"all matrix products, attention's too, at the {plan.matrix_dtype} peak"

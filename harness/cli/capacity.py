@@ -23,6 +23,7 @@ from harness.formatting import csv_cell
 from harness.hardware.profile import known_profiles, load_profile
 from harness.models.choice import shape_called
 from harness.models.deployment import WEIGHT_FORMATS, Deployment, dtype_called
+from harness.roofline.anchored import rung_called
 from harness.roofline.recorded_acceptance import passes_per_block
 
 CONTEXTS = (1024, 8192, 32_768, 131_072)
@@ -74,6 +75,9 @@ def capacity_command(
         ),
     ] = "auto",
     memory_reserve: Annotated[float, typer.Option(help="share of the memory kept for runtime and prefill")] = 0.1,
+    rung: Annotated[
+        str | None, typer.Option(help="datasheet, anchored or calibrated; default: the profile's calibration, else anchored")
+    ] = None,
     break_even: Annotated[
         bool, typer.Option("--break-even", help="where SBD stops paying, at contexts 1k, 8k, 32k, 128k and your own")
     ] = False,
@@ -103,6 +107,7 @@ def capacity_command(
         workload=_workload(context, prompt_tokens, output_tokens),
         goal=_goal(batch, tokens_per_s, latency_ms, requests_per_s), matrix_dtype=matrix_dtype,
         memory_reserve=memory_reserve, contexts=CONTEXTS if break_even else (), degrees=_degrees(tensor_parallel),
+        rung=rung_called(rung),
     )  # fmt: skip
     profiles = [load_profile(name) for name in hardware] if hardware else list(known_profiles().values())
     found = in_order(plan(question, profiles), sort)

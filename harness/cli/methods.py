@@ -9,7 +9,8 @@ from typing import Any
 from harness.cli.output import by_reason, grid, json_text, lines_of
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.roofline.ceilings import Ceilings, ceilings_of
+from harness.roofline.anchored import ceilings_of
+from harness.roofline.ceilings import Ceilings
 from harness.roofline.methods.calls import MethodTrace, Setting, price_method
 from harness.roofline.methods.set_block import next_token
 from harness.roofline.methods.systems import MARK, System, known_systems, read_systems

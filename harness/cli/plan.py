@@ -18,9 +18,10 @@ from harness.meters.environment_host import cpu_name
 from harness.models import DTYPE_BYTES
 from harness.models.choice import model_name
 from harness.paths import cache_dir
-from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_of
+from harness.roofline.anchored import ceilings_of
+from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
 from harness.roofline.storage import shard
-from harness.runner.estimates import estimate_memory, estimate_time, process_bytes
+from harness.runner.estimates import beside_samples_s, estimate_memory, estimate_time, process_bytes
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
 from harness.scenario.scenario import EXECUTIONS, Part, Scenario
@@ -58,11 +59,23 @@ def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
     times = [case["time"]["total_s"] if case["time"] else None for case in cases]
     known = [time for time in times if time is not None]
     missing = len(times) - len(known)
+    beside = [_beside(part, plan, cases) for part in plan.scenario.parts]
+    whole = None if missing or None in beside else sum(known) + sum(one or 0.0 for one in beside)
     return {
         "version": PLAN_VERSION, "scenario": plan.scenario.name, "question": plan.scenario.question,
-        "samples": sum(case["samples"] for case in cases), "total_s": None if missing else sum(known),
+        "samples": sum(case["samples"] for case in cases), "total_s": None if missing else sum(known), "run_s": whole,
         "total_reason": f"{missing} of {len(times)} cases have no estimate" if missing else None, "cases": cases,
     }  # fmt: skip
+
+
+def _beside(part: Part, plan: Plan, described: list[dict[str, Any]]) -> float | None:
+    """Seconds of a part beside its samples."""
+    ids = {case.case_id for case in plan.cases if case.part.name == part.name}
+    layers = next((case.shape.layers for case in plan.cases if case.case_id in ids and case.shape), None)
+    times = [one["time"] for one in described if one["case_id"] in ids]
+    if layers is None or None in times:
+        return None
+    return beside_samples_s(part, layers, sum(time["total_s"] for time in times))
 
 
 def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
@@ -96,6 +109,11 @@ def render(described: dict[str, Any]) -> str:
     bounded = any(case["time"] and case["time"]["bound"] == "at_most" for case in described["cases"])
     total = described["total_reason"] or f"{'at most ' if bounded else 'about '}{format_duration(described['total_s'])}"
     lines.append(f"{len(described['cases'])} cases, {described['samples']} samples; time: {total}")
+    if described["run_s"] is not None:
+        lines.append(
+            f"the whole run: about {format_duration(described['run_s'])}, with calibration, loading, compiling and measured "
+            "passes as they took on two CPU cores"
+        )
     if margin := max((case["memory"]["margin_bytes"] for case in described["cases"] if case["memory"]), default=0):
         lines.append(f"memory: CUDA graphs and the sampler's float32 copies take up to {margin / 1e9:.2f} GB more")
     if any(case["memory"] and case["memory"]["process_bytes"] for case in described["cases"]):
@@ -103,7 +121,7 @@ def render(described: dict[str, Any]) -> str:
             "memory of a CPU case: of its whole process at its peak, with the framework and compiled graphs, to some 20 %"
         )
     if any(case["processes"] > 1 for case in described["cases"]):
-        lines.append(f"{_processes(described)}; loading the model and compiling come on top, each time")
+        lines.append(_processes(described))
     if bounded:
         lines.append("≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it")
     if any(case["replayed"] and case["replayed"]["assumed"] for case in described["cases"]):

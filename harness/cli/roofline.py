@@ -22,9 +22,9 @@ from harness.models import ModelShape
 from harness.models.choice import shape_called
 from harness.models.deployment import dtype_called
 from harness.record.store import read_run
+from harness.roofline.anchored import band_in_words, ceilings_of, reached_in_words, rung_called
 from harness.roofline.batch_decode import passes_interval, predict_batch
 from harness.roofline.batches import recorded_batch, slowest_row_passes
-from harness.roofline.ceilings import ceilings_of
 from harness.roofline.paper import paper_tables
 from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
 from harness.roofline.speedup import SpeedupPrediction, predict_speedup
@@ -67,6 +67,10 @@ def roofline_command(
     ] = False,
     methods: Annotated[bool, typer.Option("--methods", help="other decoding methods on the same roofline")] = False,
     systems: Annotated[Path | None, typer.Option(help="with --methods: your own list, as the shipped systems.yaml")] = None,
+    rung: Annotated[
+        str | None,
+        typer.Option(help="what-if: datasheet, anchored or calibrated; default: the profile's calibration, else anchored"),
+    ] = None,
     anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
@@ -98,16 +102,17 @@ def roofline_command(
             raise UserError(
                 f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out"
             )
-        batches = describe_batches(shape, hardware, dtype, from_run, block_size, batch, context)
+        batches = describe_batches(shape, hardware, dtype, from_run, block_size, batch, context, rung)
         print(json_text(batches) if as_json else render_batches(batches))
         return
     nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
-    described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context)
+    described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context, rung)
     print(json_text(described) if as_json else _render_prediction(described))
 
 
 def describe_prediction(
-    shape: ModelShape, hardware: str, dtype: str, block_size: int, nfe_speedup: float, batch: int, context: int
+    shape: ModelShape, hardware: str, dtype: str, block_size: int, nfe_speedup: float, batch: int, context: int,
+    rung: str | None = None,
 ) -> dict[str, Any]:
     """A what-if as plain data. In a batch all rows wait for the slowest; passes follow the assumed distribution.
 
@@ -120,7 +125,8 @@ def describe_prediction(
             "1 <= NFE speedup <= block size"
         )
     passes = slowest_row_passes(block_size, block_size / nfe_speedup, batch)
-    ceilings = ceilings_of(load_profile(hardware), dtype)
+    profile = load_profile(hardware)
+    ceilings = ceilings_of(profile, dtype, rung_called(rung))
     prediction = predict_speedup(
         shape, dtype, ceilings,
         block_size=block_size, passes_per_block=passes, batch=batch, context_tokens=context,
@@ -128,7 +134,8 @@ def describe_prediction(
     return {
         "version": WHAT_IF_VERSION, "model": shape.name, "hardware": hardware, "dtype": dtype, "block_size": block_size,
         "nfe_speedup": nfe_speedup, "batch": batch, "context_tokens": context, "passes_per_block": passes,
-        "rung": ceilings.rung,
+        "rung": ceilings.rung, "reached": reached_in_words(profile),
+        "band": band_in_words() if ceilings.rung == "anchored" else None,
         "assumed": "passes per block of a row: 1 + binomial with the given mean; rows in lockstep" if batch > 1 else None,
         **_prices(prediction),
     }  # fmt: skip
@@ -156,6 +163,9 @@ def _render_prediction(found: dict[str, Any]) -> str:
         f"  wall speedup            {found['wall_speedup']:.2f}x "
         f"({found['wall_speedup_overlapped']:.2f}x overlapped, {found['wall_speedup_serial']:.2f}x serial)"
     )
+    for name in ("band", "reached"):
+        if found[name]:
+            lines.append(f"  {name:24}{found[name]}")
     if found["assumed"]:
         lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
     return lines_of(*lines)
@@ -185,7 +195,8 @@ BATCHES_VERSION = 1
 
 
 def describe_batches(
-    shape: ModelShape, hardware: str, dtype: str, run_dir: Path, block_size: int, batch: int, context: int
+    shape: ModelShape, hardware: str, dtype: str, run_dir: Path, block_size: int, batch: int, context: int,
+    rung: str | None = None,
 ) -> dict[str, Any]:
     """Passes and speedup of batches as plain data: one entry per SBD arm and task, each in lockstep and ragged.
 
@@ -194,7 +205,8 @@ def describe_batches(
         RecordError: no run, or no SBD arm of this block size with real acceptance.
         UserError: more rows than recorded prompts.
     """
-    ceilings = ceilings_of(load_profile(hardware), dtype)
+    profile = load_profile(hardware)
+    ceilings = ceilings_of(profile, dtype, rung_called(rung))
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")
 
     def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:

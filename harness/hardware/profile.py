@@ -22,6 +22,7 @@ from harness.hardware.figures import (
     Cache,
     Memory,
     MemoryMib,
+    MemoryType,
     Multiprocessors,
     Peak,
     PeakDtype,
@@ -118,6 +119,7 @@ class HardwareProfile(StrictModel):
     ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to parts without
     a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` a driver's.
     ``halved_in_float32``: the rates below float32 are halved where they accumulate in float32, as PyTorch does (GeForce).
+    ``memory_type``: the kind of memory, which decides how much of its bandwidth engines reach; None: not said.
     ``measured``: what `sbd calibrate` found one such device to reach.
     """
 
@@ -130,6 +132,7 @@ class HardwareProfile(StrictModel):
     bandwidth_bytes_per_s: Bandwidth
     memory_bytes: Memory
     memory_seen_mib: MemoryMib | None = None
+    memory_type: MemoryType | None = None
     cache_bytes: Cache
     link_bytes_per_s: Bandwidth
     power_w: Power

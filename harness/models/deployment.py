@@ -17,14 +17,14 @@ class WeightFormat:
     """
 
     name: str
-    bits: int
+    bits: float
     group_size: int | None = None
     scale_bytes: float = 0
 
     @property
     def bytes_per_weight(self) -> float:
         """Bytes one weight takes, its share of the scales included."""
-        stored = self.bits // 8 if self.bits % 8 == 0 else self.bits / 8
+        stored = int(self.bits // 8) if self.bits % 8 == 0 else self.bits / 8
         return stored if self.group_size is None else stored + self.scale_bytes / self.group_size
 
 
@@ -54,6 +54,8 @@ class Deployment:
     ``dtype``            of activations and of every weight that is not in a linear layer of the blocks: embeddings, LM head,
                          norms, router and biases stay in it (as GPTQ, AWQ and FP8 checkpoints leave them)
     ``weights``          of the linear layers; None: also ``dtype``
+    ``attention_weights``  of the attention's linear layers where they are stored otherwise (DeepSeek-R1 in NVFP4, gpt-oss in
+                         GGUF files); None: as ``weights``
     ``lm_head_weights``  of the LM head where it is quantised too (gpt-fast, torchao); None: ``dtype``. A tied embedding table
                          is then stored twice, once in ``dtype`` for the look-up
     ``kv_dtype``         of the KV cache; None: also ``dtype``
@@ -75,6 +77,7 @@ class Deployment:
     lm_head_weights: WeightFormat | None = None
     tensor_parallel: int = 1
     split_vocab: bool = True
+    attention_weights: WeightFormat | None = None
     expert_parallel: bool = False
     attention_data_parallel: bool = False
     pipeline_parallel: int = 1
@@ -113,6 +116,11 @@ class Deployment:
     def weight_bytes(self) -> float:
         """Bytes of a weight of a linear layer, scales included."""
         return self.element_bytes if self.weights is None else self.weights.bytes_per_weight
+
+    @property
+    def attention_weight_bytes(self) -> float:
+        """Bytes of a weight of the attention's linear layers, scales included."""
+        return self.weight_bytes if self.attention_weights is None else self.attention_weights.bytes_per_weight
 
     @property
     def lm_head_bytes(self) -> float:

@@ -127,7 +127,7 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
         figure = Figure(figsize=(6.4, 1.0 + sum(0.2 + 0.19 * (len(arm) + 1) for arm in arms)))
         axes, beside = figure.subplots(1, 2, sharey=True, width_ratios=(10, 9))
         _draw(axes, beside, arms, with_batch)
-        axes.set_xlabel("wall speedup over NTP,\nratio of totals (x)")
+        axes.set_xlabel("wall speedup over NTP,\nmean over prompts (x)")
         caption = residual_sentence(residuals)
         marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
         return svg.drawing(figure, name, "Predicted against measured", caption, marks, f"{caption} {_every(arms)}")

@@ -28,6 +28,7 @@ from harness.reporting.assets import SCRIPTS, fill_template
 from harness.reporting.cells import Pointers
 from harness.reporting.claims_shown import Held, claims_shown, held_claims, whose_claims
 from harness.reporting.explain import explain_drawings
+from harness.reporting.headline import headlines, tally_of
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
 from harness.reporting.samples import raw_frame, raw_table
@@ -56,6 +57,8 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         SCRIPTS,
         header=header,
         overall=overall,
+        headlines=headlines(held, comparison),
+        counted=tally_of(held),
         whose=whose_claims(header),
         unread=unread,
         answers=answers(comparison, header, held, pointers),

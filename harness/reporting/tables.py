@@ -262,7 +262,7 @@ def _prediction_row(arm: ArmResult, one: Prediction, notes: Notes) -> Row:
         "of that in forwards": notes.entry(arm.forward_s, formatting.seconds),
         "Decode, predicted": notes.entry(decode, formatting.seconds, small=between(decode, formatting.seconds)),
         "Error": notes.entry(one.decode_error, formatting.signed_percent),
-        "Wall speedup, measured": notes.entry(arm.wall_speedup_totals, formatting.ratio),
+        "Wall speedup, measured": notes.entry(arm.wall_speedup, formatting.ratio),
         "Wall speedup, predicted": notes.entry(speed, formatting.ratio, small=between(speed, formatting.ratio)),
         "Error of speedup": notes.entry(one.wall_speedup_error, formatting.signed_percent),
     }

@@ -1,10 +1,8 @@
 """The rates that bound a pass: from a datasheet, from what others measured, or from a calibration of this machine.
 
-The sources are rungs of one ladder.
-
-* datasheet: one peak, no fixed cost.
-* published: the rates that others measured on the part; no fixed cost.
-* anchored: published, with a fixed cost solved from one published decode (harness.roofline.anchors).
+The sources are rungs of one ladder:
+* datasheet: one peak, no fixed cost; published: the same with the rates that others measured on the part.
+* anchored: the datasheet times a few constants that were fitted to published speeds (harness.roofline.anchored).
 * calibrated: the rates this machine reached, and an overlap fitted to them.
 * shape-calibrated: calibrated, corrected by measured passes of the model (harness.roofline.shape_calibration).
 
@@ -20,7 +18,9 @@ from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.links import Link, link_of
 from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.hardware.profile import Calibration, HardwareProfile
-from harness.models.deployment import element_bytes
+from harness.models import ModelShape
+from harness.models.deployment import Deployment, element_bytes
+from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import Points, interpolate
 from harness.roofline.pass_factors import PassFactors
 
@@ -45,6 +45,11 @@ class Ceilings:
     ``fit_error``            largest relative error of overlap and stall on the measured streaming times
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost besides bytes and flops; None: not known, not priced;
                              ``fixed_reason`` says why
+    ``fixed_s_per_routing_layer``  cost on top in a layer that routes to experts: router, selection, gathering
+    ``all_reduce_s``         latency of one all-reduce between devices; None: not known, only its bytes are priced
+    ``unpacked_rates``       matrix rates where weights are stored in fewer bits than they are multiplied in; None: matrix_rates
+    ``expert_reuse``         n tokens visit as many experts as n to this power would under independent routing
+    ``attention_bytes_per_s``  rate of attention's reads; None: bandwidth_bytes_per_s
     ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels), not before or between it (a CPU;
                              captured graphs, whose kernels follow one another)
     ``sampler_s_per_logit``  None: the sampler is priced by its bytes
@@ -67,6 +72,11 @@ class Ceilings:
     fit_error: float | None = None
     fixed_s_per_pass: float | None = None
     fixed_s_per_layer: float | None = None
+    fixed_s_per_routing_layer: float | None = None
+    all_reduce_s: float | None = None
+    unpacked_rates: Points | None = None
+    expert_reuse: float | None = None
+    attention_bytes_per_s: float | None = None
     fixed_reason: str | None = None
     fixed_hidden: bool = False
     sampler_s_per_logit: float | None = None
@@ -76,6 +86,27 @@ class Ceilings:
     share_claimable: bool = True
     share_reason: str = ""
     factors: PassFactors | None = None
+
+    def for_weights(self, deployment: Deployment) -> Ceilings:
+        """These ceilings for a deployment: with ``unpacked_rates`` where its weights have to be unpacked."""
+        stored = deployment.weights
+        if self.unpacked_rates is None or stored is None or stored.bits >= 8 * element_bytes(self.dtype):
+            return self
+        return replace(self, matrix_rates=self.unpacked_rates)
+
+    def fixed_s(self, shape: ModelShape, deployment: Deployment) -> float:
+        """Seconds of a pass that are neither bytes nor flops. A split layer has two all-reduces, with DP attention one."""
+        routing = shape.moe.layers * (self.fixed_s_per_routing_layer or 0.0) if shape.moe else 0.0
+        each = 1 if deployment.attention_data_parallel else 2
+        reduced = each * shape.layers * (self.all_reduce_s or 0.0) if deployment.tensor_parallel > 1 else 0.0
+        return (self.fixed_s_per_pass or 0.0) + shape.layers * (self.fixed_s_per_layer or 0.0) + routing + reduced
+
+    def visited_experts(self, shape: ModelShape, lines: int) -> float | None:
+        """Distinct experts that a pass is expected to visit, over all layers; None: as under independent routing."""
+        moe = shape.moe
+        if moe is None or self.expert_reuse is None:
+            return None
+        return moe.layers * expected_experts(moe.experts, moe.experts_per_token, lines**self.expert_reuse)
 
     def matrix_flops_per_s(self, tokens: float) -> float:
         """Matrix rate at ``tokens`` lines: linear in log-log between measured points, held constant outside them."""
@@ -232,17 +263,6 @@ def _calibrated(
         fixed_hidden=measured.fixed_hidden,
         **others,
     )
-
-
-def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
-    """The best rung of a profile alone: its measured section if that has ``dtype``, else its datasheet.
-
-    Raises:
-        UnknownHardwareError: neither is there.
-    """
-    if profile.measured is not None and dtype in profile.measured.matrix_flops_per_s:
-        return ceilings_from_measured(profile, dtype)
-    return ceilings_from_profile(profile, dtype)
 
 
 def joined(ceilings: Ceilings, profile: HardwareProfile, devices: int, link: Link | None = None) -> Ceilings:

@@ -68,13 +68,13 @@ def _qkv(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
     width = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     if shape.mla is not None:
         width = shape.heads * shape.head_dim + shape.kv_width + (shape.mla.q_lora_rank or 0)
-    weight_bytes = shape.qkv_weights * deployment.weight_bytes + shape.qkv_biases * size
+    weight_bytes = shape.qkv_weights * deployment.attention_weight_bytes + shape.qkv_biases * size
     return linear("qkv", shape.layers, lines, shape.qkv_weights, weight_bytes, (shape.hidden + width) * size)
 
 
 def _output_projection(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
     size, weights = deployment.element_bytes, shape.o_width * shape.hidden
-    weight_bytes = weights * deployment.weight_bytes + shape.hidden * shape.o_bias * size
+    weight_bytes = weights * deployment.attention_weight_bytes + shape.hidden * shape.o_bias * size
     return linear("o", shape.layers, lines, weights, weight_bytes, (shape.o_width + shape.hidden) * size)
 
 
@@ -172,6 +172,11 @@ def count_operations(
         operations.append(_lm_head(part, deployed, logit_lines))
     sent = collectives(shape, deployed, lines, logit_lines)
     return (*operations, sent) if sent is not None else tuple(operations)
+
+
+def batch_lines(counts: Groups, deployment: Deployment) -> Any:
+    """Lines that the layers multiply at once: with stages, those of one of the batches in flight."""
+    return sum(_shared_out(group, deployment.pipeline_parallel).lines for group in groups_of(counts))
 
 
 def _shared_out(counts: PassCounts, parts: int) -> PassCounts:

@@ -17,7 +17,7 @@ from harness.models.deployment import Deployment, as_deployment
 from harness.record.trace import ForwardPass
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts, choose, interpolate, larger, smaller
-from harness.roofline.operations import Groups, count_operations, groups_of, sampler_operation
+from harness.roofline.operations import Groups, batch_lines, count_operations, groups_of, sampler_operation
 from harness.roofline.pass_factors import PassFactors
 
 UNMEASURED_OVERLAP = 0.5
@@ -105,10 +105,12 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: Groups
         UnknownHardwareError: a split over devices whose link rate is not known.
     """
     deployed = as_deployment(deployment)
-    operations = tuple(_cost(operation, ceilings) for operation in count_operations(shape, deployed, counts))
+    ceilings, lines = ceilings.for_weights(deployed), batch_lines(counts, deployed)
+    counted = count_operations(shape, deployed, counts, visited_experts=ceilings.visited_experts(shape, lines))
+    operations = tuple(_cost(operation, ceilings) for operation in counted)
     sampler = sampler_operation(shape, counts, deployed.pipeline_parallel)
     sampler_cost = None if sampler is None else _cost(sampler, ceilings)
-    fixed_s = (ceilings.fixed_s_per_pass or 0.0) + shape.layers * (ceilings.fixed_s_per_layer or 0.0)
+    fixed_s = ceilings.fixed_s(shape, deployed)
     low_s, expected_s, high_s = _sides(operations)
     if ceilings.fixed_hidden:
         forward: Sides = (larger(fixed_s, low_s), larger(fixed_s, expected_s), fixed_s + high_s)
@@ -183,6 +185,8 @@ def sum_prices(prices: Iterable[tuple[float, PassPrice]]) -> SummedPrice:
 def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
     moved = operation.memory_bytes(ceilings.cache_bytes)
     memory_s = moved / ceilings.bandwidth_bytes_per_s
+    if operation.kind == "attention" and ceilings.attention_bytes_per_s is not None:
+        memory_s = moved / ceilings.attention_bytes_per_s
     if operation.kind == "sampler" and ceilings.sampler_s_per_logit is not None:
         memory_s = operation.logits * ceilings.sampler_s_per_logit  # measured as a whole, so it is not split further
     compute_s = operation.flops / _flops_per_s(operation, ceilings)
@@ -218,7 +222,9 @@ def _link_s(operation: Operation, ceilings: Ceilings) -> float:
             f"the ceilings of {ceilings.device_name!r} have no link rate, so a model split over devices cannot be priced on "
             "it; name the link (--link pcie5, or GB/s in one direction), or choose one device"
         )
-    return operation.link_bytes / ceilings.link_bytes_per_s + operation.link_hops * ceilings.link_latency_s
+    # A fitted latency of all-reduces is part of the fixed cost.
+    latency_s = ceilings.link_latency_s if ceilings.all_reduce_s is None else 0.0
+    return operation.link_bytes / ceilings.link_bytes_per_s + operation.link_hops * latency_s
 
 
 def _by_factors(

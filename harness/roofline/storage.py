@@ -86,8 +86,8 @@ def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> floa
 
 
 def _whole_weight_bytes(part: ModelShape, deployed: Deployment) -> float:
-    linear = part.layers * (part.qkv_weights + part.o_width * part.hidden)
-    linear += part.dense_layers * part.ffn_weights(part.intermediate)
+    attention = part.layers * (part.qkv_weights + part.o_width * part.hidden)
+    linear = part.dense_layers * part.ffn_weights(part.intermediate)
     if part.moe:
         experts = part.ffn_weights(part.moe.shared_intermediate) + part.moe.experts * part.ffn_weights(part.moe.intermediate)
         linear += part.moe.layers * experts
@@ -96,7 +96,8 @@ def _whole_weight_bytes(part: ModelShape, deployed: Deployment) -> float:
         # A tied table is looked up in the plain dtype, so its quantised copy comes on top instead of replacing it.
         replaced = 0 if part.tied_embeddings else deployed.element_bytes
         head = part.embedding_params * (deployed.lm_head_bytes - replaced)
-    return linear * deployed.weight_bytes + (part.params - linear) * deployed.element_bytes + head
+    plain = (part.params - attention - linear) * deployed.element_bytes
+    return attention * deployed.attention_weight_bytes + linear * deployed.weight_bytes + plain + head
 
 
 def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int) -> int:

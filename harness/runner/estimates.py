@@ -161,14 +161,38 @@ Fitted to the peaks of four published runs: reports/quickstart (0.70, 1.05 GB), 
 """
 
 
+CALIBRATION_S = 45.0
+COMPILED_LAYER_S = 3.6
+FIRST_COMPILE = 1.8
+MEASURING_SHARE = 1 / 4
+"""Seconds of a timed CPU part beside its samples, on two cores of x86: the machine's calibration, a process's start per
+compiled layer (twice with an adapter: passes with it and without), how many times longer the very first start of a machine
+takes, and the passes measured between samples, as a share of these (worker.MEASURE_SHARE and its warm-up).
+
+Fitted to the published runs real_model (whole: 2,640 s), real_model_arms (4,880), verified_250m and every_arm.
+"""
+
+
+def compiles(part: Part) -> bool:
+    """Whether a CPU part may make compiled graphs."""
+    return part.session == "static" and part.execution in ("auto", "compiled") and part.tensor_parallel == 1
+
+
+def beside_samples_s(part: Part, layers: int, samples_s: float) -> float | None:
+    """About the seconds that a run spends on ``part`` beside its samples; None where none was measured: GPUs, servers."""
+    if part.device != "cpu" or part.servers:
+        return None
+    adapter = getattr(part.model, "adapter", None) is not None
+    start_s = COMPILED_LAYER_S * layers * (2 if adapter else 1) if compiles(part) else 0.0
+    calibrating_s = CALIBRATION_S + MEASURING_SHARE * samples_s if part.timed else 0.0
+    return calibrating_s + start_s * (part.processes - 1 + FIRST_COMPILE)
+
+
 def process_bytes(case: Case, memory: MemoryEstimate) -> int | None:
     """About the peak resident memory of a process, framework and compiled graphs included; None where it holds no model."""
     if case.part.device != "cpu" or case.part.servers or case.shape is None:
         return None
-    is_compiled = (
-        case.part.session == "static" and case.part.execution in ("auto", "compiled") and case.part.tensor_parallel == 1
-    )
-    graphs = case.shape.layers * COMPILED_LAYER_BYTES if is_compiled else 0
+    graphs = case.shape.layers * COMPILED_LAYER_BYTES if compiles(case.part) else 0
     return memory.total_bytes + case.part.tensor_parallel * FRAMEWORK_BYTES + graphs
 
 
@@ -200,7 +224,8 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
     if case.shape is None:
         return None, case.shape_reason
     if case.replay is not None and case.replay.mean_passes_per_block is None:
-        return None, "passes per block come from a recorded trace, which a plan does not read"
+        given = "the server's own settings" if "given" in case.replay.source else "a recorded trace"
+        return None, f"the acceptance comes from {given}, which a plan does not read"
     if case.workload.dataset is not None:
         return None, NOT_READ
     try:

@@ -28,6 +28,7 @@ from harness.scenario.methods import arm_id, arm_label
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.replay import replay_spec
 from harness.scenario.scenario import Part, Scenario
+from harness.scenario.servers import server_replay
 from harness.scenario.speculative_arms import draft_models, draft_shapes
 from harness.workloads.spec import Workload
 
@@ -240,7 +241,7 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
     """The arms with one value on every axis, then the generate() that checks the baseline."""
     for arm in part.arms:
         for variant in arm.variants():
-            yield variant, replay_spec(arm, variant)
+            yield variant, replay_spec(arm, variant) or server_replay(variant, part.servers)
     if part.unchecked_baseline is None:
         kind = part.device.partition(":")[0]
         compiled = part.tensor_parallel == 1 and (kind == "cuda" or (part.session == "static" and part.execution != "eager"))

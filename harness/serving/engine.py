@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ import httpx2 as httpx
 from harness.errors import NotPossibleError, RequestError
 from harness.meters.window import Absent, Readings, Windows
 from harness.models import ModelShape
-from harness.record.trace import Generation
+from harness.record.trace import ForwardPass, Generation
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 from harness.serving.counters import growth
-from harness.serving.counts import Ways, arrivals, count_passes, described, merged, prompt_pass
-from harness.serving.dialects import Request
+from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
+from harness.serving.dialects.dialect import Request, Rounds
 from harness.serving.readings import FIGURES, readings_of
 from harness.serving.served_model import ServedModel
 from harness.serving.stream import Answer, ask
@@ -38,7 +38,10 @@ SETTLE_S, SETTLE_TRIES = 0.05, 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """One batch that a server decoded, with the client's times; ``forward_s`` are the gaps between chunks."""
+    """One batch that a server decoded, with the client's times; ``forward_s`` are the gaps between chunks.
+
+    The generation has no passes where the server does not tell them; its readings have the reason.
+    """
 
     generation: Generation
     prefill_s: float
@@ -100,7 +103,7 @@ class ServedEngine:
         requests = [
             Request(
                 ids=ids, max_tokens=case.workload.max_new_tokens, temperature=case.arm["temperature"], seed=seed + row,
-                salt=f"{id(self)}-{next(self._salt)}",
+                salt=f"{id(self)}-{next(self._salt)}", ignore_stop=case.part.replayed,
             )
             for row, ids in enumerate(prompts)
         ]  # fmt: skip
@@ -113,7 +116,7 @@ class ServedEngine:
             raise RequestError(f"server {served.name}: {error}{served.why_dead()}") from error
         finally:
             machine = self._windows.close() if self._windows is not None else None
-        return _decoded(case, prompts, answers, self._grown(served, before, len(answers)), machine)
+        return _decoded(case, prompts, answers, self._grown(served, before, len(answers)), machine, served.rounds)
 
     def _grown(self, served: ServedModel, before: Mapping[str, float], requests: int) -> dict[str, float]:
         """Growth of the counters, once the server has counted these requests as finished."""
@@ -154,6 +157,7 @@ def _decoded(
     answers: Sequence[Answer],
     grown: Mapping[str, float],
     machine: Readings | None,
+    rounds: Rounds,
 ) -> Decoded:
     """The answers of a batch as one decode."""
     for prompt, answer in zip(prompts, answers, strict=True):
@@ -161,24 +165,32 @@ def _decoded(
             raise RequestError(
                 f"server {case.arm['server']} read {answer.prompt_tokens} prompt tokens, {len(prompt)} were sent"
             )
-    one_by_one = case.arm["method"] == "ntp"
-    rows = [
-        arrivals(row, answer, len(prompt), one_by_one)
+    one_by_one = case.arm["method"] == "ntp" and rounds.passes == 1
+    together = merged([
+        arrivals(row, answer, len(prompt), one_by_one, rounds.fed)
         for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
-    ]
-    passes = merged(rows)
+    ])  # fmt: skip
+    passes = () if rounds.passes is None else _passes(answers, prompts, together, rounds.passes)
     generation = Generation(
-        passes=(prompt_pass(answers, prompts), *(described(of_pass, len(answers)) for of_pass in passes)),
-        prompt_tokens=tuple(map(len, prompts)), output_ids=tuple(one.ids for one in answers),
+        passes=passes, prompt_tokens=tuple(map(len, prompts)), output_ids=tuple(one.ids for one in answers),
         stop_reasons=tuple(one.stop_reason for one in answers),
     )  # fmt: skip
-    times = own_times(answers) if case.part.load and case.part.load.requests_per_s else batch_times(answers, passes)
-    ways: list[Ways] = [count_passes(one, grown, alone=len(answers) == 1) for one in answers]
-    own = readings_of(answers, ways, grown, case.part.load)
+    times = own_times(answers) if case.part.load and case.part.load.requests_per_s else batch_times(answers, together)
+    forward_s = times.forward_s if rounds.passes == 1 else None
+    ways: list[Ways] = [count_passes(one, grown, alone=len(answers) == 1, rounds=rounds) for one in answers]
+    own = readings_of(answers, ways, grown, case.part.load, rounds.untold)
     return Decoded(
-        generation=generation, prefill_s=times.prefill_s, decode_s=times.decode_s, forward_s=times.forward_s,
-        sampler_s=None if times.forward_s is None else [0.0] * len(generation.passes),
+        generation=generation, prefill_s=times.prefill_s, decode_s=times.decode_s, forward_s=forward_s,
+        sampler_s=None if forward_s is None else [0.0] * len(passes),
         readings=Readings(
             values=own.values | (machine.values if machine else {}), reasons=own.reasons | (machine.reasons if machine else {})
         ),
     )  # fmt: skip
+
+
+def _passes(
+    answers: Sequence[Answer], prompts: Sequence[tuple[int, ...]], together: Sequence[Sequence[Arrival]], each: int
+) -> tuple[ForwardPass, ...]:
+    """The prompts' pass, and ``each`` passes of every round."""
+    rounds = (passes_of_round(of_round, len(answers), each) for of_round in together)
+    return (prompt_pass(answers, prompts), *chain.from_iterable(rounds))

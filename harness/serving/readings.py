@@ -32,15 +32,15 @@ FIGURES: dict[str, MeterFigure] = {
 
 
 def readings_of(
-    answers: Sequence[Answer], ways: Sequence[Ways], grown: Mapping[str, float], load: Load | None = None
+    answers: Sequence[Answer], ways: Sequence[Ways], grown: Mapping[str, float], load: Load | None = None, untold: str = ""
 ) -> Readings:
-    """The figures of one batch; those that its server does not give have a reason."""
+    """The figures of one batch; those that its server does not give have a reason. ``untold``: why it tells no passes."""
     sums = {name: _sum([getattr(one, name) for one in ways]) for name in ("steps", "accepted", "chunks")}
     headlines = [one.said["headline"] for one in answers if one.said.get("headline")]
     cached = _sum([one.said.get("cached") for one in answers])
     values: dict[str, float | None] = {f"served_passes_by_{name}": found for name, found in sums.items()}
     values |= {
-        "served_ways_disagree": None if len(answers) > 1 else float(sum(not one.agree for one in ways)),
+        "served_ways_disagree": None if len(answers) > 1 or untold else float(sum(not one.agree for one in ways)),
         "served_headline": fmean(headlines) if headlines else _headline(grown),
         "served_foreign_requests": grown["requests"] - len(answers) if "requests" in grown else None,
         "served_cached_tokens": grown.get("cached", cached),
@@ -50,7 +50,10 @@ def readings_of(
     values |= request_figures(answers, load)
     known = {name: value for name, value in values.items() if value is not None}
     why = "the server does not tell" if len(answers) == 1 else "the server does not tell, or not of several requests at once"
-    return Readings(values=known, reasons=dict.fromkeys((name for name in FIGURES if name not in known), why))
+    reasons = dict.fromkeys((name for name in FIGURES if name not in known), why)
+    if untold:
+        reasons |= {name: untold for name in reasons if "passes" in name or "ways" in name} | {"passes": untold}
+    return Readings(values=known, reasons=reasons)
 
 
 def _sum(counts: Sequence[float | None]) -> float | None:

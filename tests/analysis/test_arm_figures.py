@@ -81,10 +81,10 @@ def test_share_of_the_read_ceiling() -> None:
 
 
 def test_prediction_error_has_its_sign_and_its_rung() -> None:
-    """Predicted ÷ measured - 1: the ratio of totals is that of the predictions, and a clock that doubles halves it."""
+    """Predicted ÷ measured - 1: the claimed figure is that of the predictions, and a clock that doubles halves it."""
     run = synthetic.build(synthetic.Part(jitter=0.05), calibration=synthetic.calibration())
     arm = sbd(run)
-    found = arm.figures["prediction_error_totals"]
+    found = arm.figures["prediction_error"]
     assert found.value == pytest.approx(arm.predictions[0].wall_speedup_error.value, rel=1e-9)
     assert (found.method or "").startswith("calibrated roofline")
     slower = [s.model_copy(update={"decode_s": (s.decode_s or 0) * (2 if "g0.1" in s.case_id else 1)}) for s in run.samples]

@@ -92,7 +92,7 @@ def test_the_plan_counts_every_process():
     assert thrice["samples"] == 3 * once["samples"] == len(list(plan_of({"processes": 3}).slots()))
     assert thrice["total_s"] == pytest.approx(3 * once["total_s"])
     assert [case["case_id"] for case in thrice["cases"]] == [case["case_id"] for case in once["cases"]]
-    assert "part one 3; loading the model and compiling come on top" in " ".join(render(thrice).split())
+    assert "fresh processes, counted above: part one 3" in " ".join(render(thrice).split())
     assert "processes" not in render(once)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from harness.cli.plan import describe_plan, render
 from harness.errors import UnknownModelError, UserError
+from harness.hardware.profile import Calibration
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
 from harness.record.store import read_run
+from harness.roofline.ceilings import ceilings_from_calibration
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes
@@ -310,6 +314,19 @@ def test_a_plan_that_no_run_would_finish_is_refused_by_its_number(changes: dict[
     with pytest.raises(ValidationError, match=words) as refusal:
         Scenario.model_validate({"version": 1, "name": "many", "parts": [part | changes]})
     assert "split the file" in str(refusal.value)
+
+
+def test_the_time_of_the_real_model_is_what_its_published_run_took() -> None:
+    """From its own calibration: the samples alone, and the whole run from its first line to its last, each within 25 %."""
+    run = read_run(ROOT / "reports" / "real_model")
+    [part] = {case.part for case in run.header.cases}
+    ceilings = ceilings_from_calibration(Calibration.model_validate((run.header.calibration or {})[part]), "bfloat16")
+    told = describe_plan(make_plan(Scenario.model_validate(run.header.scenario)), lambda case: (ceilings, None))
+    assert told["total_s"] == pytest.approx(sum((one.prefill_s or 0) + (one.decode_s or 0) for one in run.samples), rel=0.25)
+    ends = [datetime.fromisoformat(one) for one in (run.header.created_at, run.samples[-1].ended_at) if one]
+    assert told["run_s"] == pytest.approx((ends[1] - ends[0]).total_seconds(), rel=0.25)
+    assert told["run_s"] > 1.5 * told["total_s"], "compiling is most of what comes on top"
+    assert "the whole run: about" in render(told)
 
 
 @pytest.mark.parametrize("name", ["quickstart", "verified_250m", "real_model"])

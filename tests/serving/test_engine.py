@@ -20,7 +20,8 @@ from harness.errors import NotPossibleError, RequestError
 from harness.models import KNOWN_SHAPES
 from harness.scenario.plan import Case
 from harness.scenario.servers import Server
-from harness.serving import dialects
+from harness.serving.dialects import registry
+from harness.serving.dialects.vllm import VLLM
 from harness.serving.engine import ServedEngine
 from harness.serving.launch import StartedServer, free_port
 from tests.helpers import ROOT
@@ -33,7 +34,7 @@ PROMPTS = [(5, 6, 7), (8, 9)]
 def engine_of(fault: str, logs: Path, monkeypatch: pytest.MonkeyPatch, **keys: object) -> tuple[ServedEngine, Case]:
     """A part with one server of that fault, and its case."""
     command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault]  # noqa: E731
-    monkeypatch.setitem(dialects.DIALECTS, "vllm", replace(dialects.VLLM, command=command))
+    monkeypatch.setitem(registry.DIALECTS, "vllm", replace(VLLM, command=command))
     part = {
         "model": {"reference": "sbd"}, "servers": {"one": {"engine": "vllm", **keys}},
         "arms": [{"method": "ntp", "server": "one"}], "timed": False,
@@ -63,7 +64,9 @@ def test_a_batch_is_its_rows_passes_tokens_and_counts(tmp_path: Path, monkeypatc
     assert one.readings is not None and one.readings.values["served_passes_by_steps"] == new - 1
     assert one.readings.values["served_ways_disagree"] == 0 and one.readings.values["served_foreign_requests"] == 0
     assert one.prefill_s > 0 and one.decode_s >= (new - 1) * 0.002
-    assert engine.fingerprint(case.part)["servers"]["one"]["version"] == "0-protocol-only"
+    told = engine.fingerprint(case.part)["servers"]["one"]
+    assert told["version"] == "0-protocol-only"
+    assert told["command"][1] == PROGRAM.name, "a record that is passed on names no folder of this machine"
     engine.close()
 
 
@@ -120,6 +123,29 @@ def test_a_command_that_fails_says_so_with_the_end_of_its_log(tmp_path: Path) ->
     server = StartedServer("one", [sys.executable, "-c", "raise SystemExit('no such weights, an Error')"], {}, tmp_path / "log")
     with pytest.raises(NotPossibleError, match="status 1 before it was ready: no such weights"):
         server.wait_ready(f"http://127.0.0.1:{free_port()}/health", 20)
+
+
+@pytest.mark.parametrize("how", ["killed", "closed"])
+def test_what_a_server_put_into_a_session_of_its_own_ends_with_it(how: str, tmp_path: Path) -> None:
+    """As vLLM's engine processes are: the first process is killed, or all is closed, and they are orphans of another group."""
+    pids = tmp_path / "pids"
+    child = (
+        "import os, subprocess, sys, time; from pathlib import Path\n"
+        "sleeper = [sys.executable, '-c', 'import time; time.sleep(98)']\n"
+        "below = subprocess.Popen(sleeper, start_new_session=True)\n"
+        f"Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{below.pid}}'); time.sleep(98)"
+    )
+    server = StartedServer("one", [sys.executable, "-c", child], {}, tmp_path / "log")
+    until = time.monotonic() + 20
+    while not pids.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.2)
+    first, below = pids.read_text(encoding="utf-8").split()
+    if how == "killed":
+        os.kill(int(first), signal.SIGKILL)
+        assert server.ends_within(20)
+    server.close()
+    assert not Path("/proc", first).exists() and not Path("/proc", below).exists()
 
 
 def test_no_server_outlives_a_killed_run(tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+"""Our client's figures beside those of `vllm bench serve`, on the same server in the same minutes.
+
+    SBD_VLLM_PYTHON=... python -m benchmarks.served_beside WORK
+
+One vLLM is started as a part's server is. Then PAIRS pairs of runs, in turns first one and then the other: the same prompts and
+output lengths, CONCURRENCY at a time, greedy, no early stop. Every figure is compared as ours over theirs.
+
+tokens_per_s, first_token_p50_s, time_per_token_p50_s, _p95_s   mean ratio over the pairs (geometric), with _low and _high of
+                                                                its 95 % t interval on logarithms
+pairs                                                           of runs
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from math import exp, log, sqrt
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+from scipy import stats
+from transformers import AutoTokenizer
+
+from benchmarks.results_file import write_results
+from harness.models.pretrained import found_folder
+from harness.scenario.servers import Server
+from harness.serving.dialects.dialect import Request
+from harness.serving.served_model import ServedModel
+from harness.serving.stream import Answer, ask
+from harness.serving.times import request_figures
+
+PAIRS, REQUESTS, TOKENS, WORDS, CONCURRENCY = 10, 16, 48, 40, 4
+THEIRS = """
+import argparse, asyncio
+from vllm.benchmarks.serve import add_cli_args, main_async
+parser = argparse.ArgumentParser()
+add_cli_args(parser)
+asyncio.run(main_async(parser.parse_args()))
+"""
+FIGURES = {
+    "tokens_per_s": ("served_tokens_per_s", "output_throughput", 1.0),
+    "first_token_p50_s": ("served_first_token_p50_s", "p50_ttft_ms", 1e-3),
+    "time_per_token_p50_s": ("served_time_per_token_p50_s", "p50_tpot_ms", 1e-3),
+    "time_per_token_p95_s": ("served_time_per_token_p95_s", "p95_tpot_ms", 1e-3),
+}
+"""Ours, theirs, and what theirs is multiplied by."""
+
+
+def prompts() -> list[str]:
+    """Plain texts of WORDS words."""
+    drawn = random.Random(3)
+    words = ("time", "house", "water", "people", "number", "light", "paper", "river", "music", "story", "green", "north")
+    return [" ".join(drawn.choice(words) for _ in range(WORDS)) for _ in range(REQUESTS)]
+
+
+async def _ours(server: ServedModel, ids: list[list[int]]) -> list[Answer]:
+    at_once = asyncio.Semaphore(CONCURRENCY)
+    async with httpx.AsyncClient(base_url=server.address, timeout=120, trust_env=False) as client:
+
+        async def one(number: int, prompt: list[int]) -> Answer:
+            request = Request(ids=prompt, max_tokens=TOKENS, temperature=0.0, seed=number, salt="")
+            async with at_once:
+                return await ask(client, server.dialect, server.dialect.body(request, server.model) | {"ignore_eos": True})
+
+        return list(await asyncio.gather(*(one(number, prompt) for number, prompt in enumerate(ids))))
+
+
+def theirs(server: ServedModel, folder: str, work: Path) -> dict[str, Any]:
+    """What `vllm bench serve` writes."""
+    host, port = server.address.removeprefix("http://").split(":")
+    result = work / "result.json"
+    command = [
+        os.environ["SBD_VLLM_PYTHON"], "-c", THEIRS, "--backend", "vllm", "--host", host, "--port", port, "--endpoint",
+        "/v1/completions", "--model", server.model, "--tokenizer", folder, "--dataset-name", "custom", "--dataset-path",
+        str(work / "prompts.jsonl"), "--skip-chat-template", "--disable-shuffle", "--num-prompts", str(REQUESTS),
+        "--custom-output-len", str(TOKENS), "--ignore-eos", "--temperature", "0", "--max-concurrency", str(CONCURRENCY),
+        "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,95", "--save-result",
+        "--result-dir", str(work), "--result-filename", result.name, "--ready-check-timeout-sec", "0", "--disable-tqdm",
+    ]  # fmt: skip
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    return found
+
+
+def interval(ratios: list[float]) -> tuple[float, float, float]:
+    """(mean, low, high) of ratios, by the t distribution on their logarithms."""
+    logs = [log(one) for one in ratios]
+    half = float(stats.t.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / sqrt(len(logs))
+    middle = statistics.fmean(logs)
+    return exp(middle), exp(middle - half), exp(middle + half)
+
+
+def main() -> None:
+    """Measure in turns, print, write."""
+    work, folder = Path(sys.argv[1]), str(found_folder("smollm2-135m"))
+    work.mkdir(parents=True, exist_ok=True)
+    texts = prompts()
+    (work / "prompts.jsonl").write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts), encoding="utf-8")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = [tokenizer(text)["input_ids"] for text in texts]
+    arguments = ("--enforce-eager", "--max-model-len", "512")
+    choice = Server(engine="vllm", arguments=arguments, environment={"VLLM_CPU_KVCACHE_SPACE": "1"})
+    server = ServedModel("one", choice, folder, "bfloat16", work)
+    ratios: dict[str, list[float]] = {name: [] for name in FIGURES}
+    try:
+        server.ensure_running()
+        asyncio.run(_ours(server, ids))  # the first requests compile kernels
+        for pair in range(PAIRS):
+            found: dict[str, dict[str, Any]] = {}
+            for who in ("ours", "theirs")[:: 1 if pair % 2 else -1]:
+                time.sleep(1.0)
+                found[who] = (
+                    request_figures(asyncio.run(_ours(server, ids)), None) if who == "ours" else theirs(server, folder, work)
+                )
+            for name, (mine, other, factor) in FIGURES.items():
+                ratios[name].append(found["ours"][mine] / (found["theirs"][other] * factor))
+            print(pair, {name: round(values[-1], 4) for name, values in ratios.items()}, flush=True)
+    finally:
+        server.close()
+    figures: dict[str, float] = {"pairs": PAIRS}
+    for name, values in ratios.items():
+        figures |= dict(zip((name, f"{name}_low", f"{name}_high"), interval(values), strict=True))
+    print(figures)
+    print(write_results("served_beside", figures))
+
+
+if __name__ == "__main__":
+    main()
