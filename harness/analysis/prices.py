@@ -21,13 +21,7 @@ from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import Deployment
 from harness.record.schema import CaseHeader, PassColumns, Run, RunHeader
-from harness.roofline.ceilings import (
-    Ceilings,
-    ceilings_from_calibration,
-    ceilings_from_measured,
-    ceilings_from_profile,
-    joined,
-)
+from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_measured, ceilings_from_profile, joined
 from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
 from harness.roofline.storage import shard

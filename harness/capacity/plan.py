@@ -7,26 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from harness.capacity.acceptance import AssumedAcceptance
-from harness.capacity.replica import Replica, break_even, figures_at
-from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
+from harness.capacity.figures import figures_at
+from harness.capacity.replica import Replica, break_even
+from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Goal, Method, Plan, Sourced, Workload
+from harness.capacity.serving import serve_each
 from harness.capacity.wording import missing_figures, notes_of
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.figures import PeakDtype, SourcedFigure
+from harness.hardware.links import Link, ask_for_link
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import ProfileRung, ceilings_of, reached_in_words
-from harness.roofline.ceilings import Ceilings
-from harness.roofline.memory import MemoryNeed, memory_need
+from harness.roofline.ceilings import Ceilings, joined
+from harness.roofline.memory import MEMORY_RESERVE, MemoryNeed, memory_need
 
-Method = Literal["ntp", "sbd"]
 DEGREES = (1, 2, 4, 8)  # devices per replica to try where the split is not given
-MEMORY_RESERVE = 0.1
 _SAME = 1e-9  # relative; smaller differences of throughput are rounding
 
 
@@ -34,7 +35,9 @@ _SAME = 1e-9  # relative; smaller differences of throughput are rounding
 class Question:
     """Everything a plan depends on but the devices.
 
-    ``degrees``         devices per replica to try, smallest first; of several, those that do not divide the heads are left out
+    ``deployment``      its ``tensor_parallel`` is replaced by the degrees that are tried
+    ``degrees``         devices per stage to try, smallest first; of several, those that do not divide the heads are left out
+    ``link``            what joins the devices of a replica; None: what is known of each device
     ``matrix_dtype``    whose peak bounds all arithmetic; None: the deployment's dtype
     ``memory_reserve``  share of a device's memory that is kept for the runtime, fragmentation and the prefill's activations
     ``contexts``        contexts for break-even besides the workload's own
@@ -55,6 +58,7 @@ class Question:
     memory_reserve: float = MEMORY_RESERVE
     contexts: tuple[int, ...] = ()
     rung: ProfileRung | None = None
+    link: Link | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.memory_reserve < 1:
@@ -85,8 +89,13 @@ class Question:
 
     @property
     def possible_degrees(self) -> tuple[int, ...]:
-        """Degrees over which the heads can be split."""
-        return tuple(sorted(degree for degree in self.degrees if degree >= 1 and self.shape.heads % degree == 0))
+        """Degrees over which heads, and experts that are shared out, can be split."""
+        widths = [] if self.deployment.attention_data_parallel else [self.shape.heads]
+        if self.deployment.expert_parallel and self.shape.moe is not None:
+            widths.append(self.shape.moe.experts)
+        return tuple(
+            sorted(degree for degree in self.degrees if degree >= 1 and all(width % degree == 0 for width in widths))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,20 +109,34 @@ class _Device:
 
     def replica(self, degree: int) -> Replica:
         return Replica(
-            shape=self.question.shape, deployment=self.question.split(degree), ceilings=self.ceilings,
+            shape=self.question.shape, deployment=self.question.split(degree), ceilings=self.linked(degree),
             acceptance=self.question.acceptance,
         )  # fmt: skip
+
+    def linked(self, degree: int) -> Ceilings:
+        """The ceilings with the link of a stage's devices, or of stages of one device."""
+        joins = degree if degree > 1 else self.question.deployment.pipeline_parallel
+        return joined(self.ceilings, self.profile, joins, self.question.link) if joins > 1 else self.ceilings
+
+    def words(self, degree: int) -> str:
+        """``1 device``, ``4 devices``: of a replica."""
+        devices = self.question.split(degree).devices
+        return "1 device" if devices == 1 else f"{devices} devices"
 
     def need(self, method: Method, degree: int, tokens: int) -> MemoryNeed:
         block = self.question.acceptance.block_size if method == "sbd" else None
         split = self.question.split(degree)
-        return memory_need(self.question.shape, split, tokens=tokens, block_size=block, budget_bytes=self.budget_bytes)
+        return memory_need(
+            self.question.shape, split, tokens=tokens, block_size=block, budget_bytes=self.budget_bytes,
+            shared_tokens=self.question.workload.shared_tokens if tokens >= self.question.workload.longest_tokens else 0,
+        )  # fmt: skip
 
     def no_link(self, degree: int) -> str | None:
         """Why a split cannot be priced; None where it can."""
-        if degree == 1 or self.ceilings.link_bytes_per_s is not None:
+        split = self.question.split(degree)
+        if split.devices == 1 or self.linked(degree).link_bytes_per_s is not None:
             return None
-        return f"a split has no price, the link rate is not known ({self.profile.link_bytes_per_s.source})"
+        return ask_for_link(self.profile, split.devices)
 
 
 def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
@@ -186,18 +209,16 @@ def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> in
     """The batch that reaches the goal at this split, or why no batch does."""
     goal = device.question.goal
     if need.largest_batch < (goal.batch or 1):
-        return _too_small(need, goal.batch or 1, degree)
+        return _too_small(need, goal.batch or 1, device.words(degree))
     if goal.batch is not None:
         return goal.batch
     replica = device.replica(degree)
     batches = replica.batches[: need.largest_batch]
-    grid = replica.at_each(batches, device.question.workload.context_tokens)
-    tokens_per_s = grid.ntp_tokens_per_s if method == "ntp" else grid.sbd_tokens_per_s
-    per_user = tokens_per_s / batches
+    per_user, tokens_per_s = serve_each(replica, method, batches, device.question.workload)
     fast_enough = per_user >= (goal.tokens_per_s_per_user or 0) * (1 - _SAME)
     if not fast_enough.any():
         best = int(np.argmax(per_user))
-        return f"at most {per_user[best]:.3g} tokens/s per user on {_devices(degree)} (batch {batches[best]})"
+        return f"at most {per_user[best]:.3g} tokens/s per user on {device.words(degree)} (batch {batches[best]})"
     useful = np.where(fast_enough, tokens_per_s, 0.0)
     return int(batches[np.argmax(useful >= useful.max() * (1 - _SAME))])
 
@@ -220,7 +241,7 @@ def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
     reasons = []
     for degree in degrees:
         need = device.need("sbd", degree, workload.longest_tokens if own else context)
-        refused = device.no_link(degree) or (_too_small(need, 1, degree) if need.largest_batch < 1 else None)
+        refused = device.no_link(degree) or (_too_small(need, 1, device.words(degree)) if need.largest_batch < 1 else None)
         if refused is None:
             return break_even(device.replica(degree), context, need.largest_batch)
         reasons.append(refused)
@@ -232,13 +253,9 @@ def _joined(reasons: Sequence[str]) -> str:
     return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
 
 
-def _too_small(need: MemoryNeed, batch: int, degree: int) -> str:
+def _too_small(need: MemoryNeed, batch: int, devices: str) -> str:
     needed, there = need.total_bytes(batch) / 1e9, need.budget_bytes / 1e9
-    return f"batch {batch} on {_devices(degree)} needs {needed:.3g} GB each, {there:.3g} are usable"
-
-
-def _devices(degree: int) -> str:
-    return "1 device" if degree == 1 else f"{degree} devices"
+    return f"batch {batch} on {devices} needs {needed:.3g} GB each, {there:.3g} are usable"
 
 
 def _sourced(figure: SourcedFigure) -> Sourced:

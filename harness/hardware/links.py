@@ -41,8 +41,8 @@ class Link:
         return self.bytes_per_s
 
 
-# Latencies: NCCL 2.19 to 2.27, src/graph/tuning.cc, hwLat of the LL protocol in a tree: 0.6 us over NVLink, 1.0 us over PCI; RCCL's
-# file of the same name has 0.8 us over its links. The base latency there is a kernel's launch, which is a fixed cost of the ceilings.
+# Latencies: NCCL 2.19 to 2.27, src/graph/tuning.cc, hwLat of the LL protocol in a tree: 0.6 us over NVLink, 1.0 us over PCI.
+# RCCL's file of the same name has 0.8 us over its links. The base latency there is a kernel's launch, part of the fixed cost.
 NVLINK_S, PCIE_S, XGMI_S = 0.6e-6, 1.0e-6, 0.8e-6
 # Rates in one direction. NVLink: half the rate of NVIDIA's datasheets. PCIe x16: 16 or 32 GT/s x 16 lanes x 128/130 / 8 bits.
 LINKS = {
@@ -63,10 +63,14 @@ _SWITCHES = dict.fromkeys(("a100-40-sxm", "a100-80-sxm", "h100-sxm", "h200-sxm",
 _SWITCHES |= {"gh200": 32, "gh200-144": 32, "gb200": 72, "gb300": 72}
 _MESHES = dict.fromkeys(("mi300x", "mi325x", "mi350x", "mi355x"), 8)
 _BRIDGES = {"a100-40-pcie": 2, "a100-80-pcie": 2, "h100-pcie": 2, "h100-nvl": 2, "h200-nvl": 4, "rtx-3090": 2}
-_PCIE4 = ("a10", "a10g", "a100-40-pcie", "a100-80-pcie", "a100-40-sxm", "a100-80-sxm", "l4", "l40", "l40s", "rtx-3090", "rtx-4090",
-          "rtx-6000-ada")  # fmt: skip
-_PCIE5 = ("h100-pcie", "h100-nvl", "h100-sxm", "h200-nvl", "h200-sxm", "h20", "b200-sxm", "b300-sxm", "mi300x", "mi325x", "mi350x",
-          "mi355x", "rtx-5090", "rtx-pro-6000-server", "rtx-pro-6000-workstation")  # fmt: skip
+_PCIE4 = (
+    "a10", "a10g", "a100-40-pcie", "a100-80-pcie", "a100-40-sxm", "a100-80-sxm", "l4", "l40", "l40s", "rtx-3090", "rtx-4090",
+    "rtx-6000-ada",
+)  # fmt: skip
+_PCIE5 = (
+    "h100-pcie", "h100-nvl", "h100-sxm", "h200-nvl", "h200-sxm", "h20", "b200-sxm", "b300-sxm", "mi300x", "mi325x", "mi350x",
+    "mi355x", "rtx-5090", "rtx-pro-6000-server", "rtx-pro-6000-workstation",
+)  # fmt: skip
 _HOSTS = dict.fromkeys(_PCIE4, LINKS["pcie4"]) | dict.fromkeys(_PCIE5, LINKS["pcie5"])
 
 

@@ -1,8 +1,8 @@
 """Expected wall speedup of SBD over NTP before anything runs, from the one model of a batch (harness.roofline.step).
 
-With l passes a block of k tokens, a row writes k / l tokens a step: the speedup is k * t(NTP step) / (l * t(SBD step)). At one row,
-and in lockstep, this is equation 16 of arXiv 2509.04185, k * t(1) / (t(2k) + (l - 1) * t(k)). Every pass is priced in full: all
-layers, LM head, KV traffic, sampler and known fixed costs. In lockstep the caller gives the passes of the slowest row.
+With l passes a block of k tokens, a row writes k / l tokens a step: the speedup is k * t(NTP step) / (l * t(SBD step)). At one
+row, and in lockstep, this is equation 16 of arXiv 2509.04185, k * t(1) / (t(2k) + (l - 1) * t(k)). Every pass is priced in
+full: all layers, LM head, KV traffic, sampler and known fixed costs. In lockstep the caller gives the slowest row's passes.
 
 A grid evaluates the same formulas on arrays, one entry per cell. A cell is one batch size, block size, number of passes per
 block and context. A whole grid has one model, one deployment and one device's ceilings.

@@ -1,11 +1,11 @@
 """What one step of a serving engine takes: rows of an arm that decode, and beside them a chunk of a prompt.
 
-**One model of a batch**, for every prediction of this program. Rows are *ragged*, as engines run them: a row opens its next
-block as soon as it can, so in a step some rows feed 2k tokens (they commit a block and open the next one) and the others k, and
-the step packs them without padding. Of B independent rows with l passes a block the number of opening rows is binomial,
-Binomial(B, 1/l). The mean of a step's price over it is taken by Gauss's rule of two points, which is exact for a price that is a
-cubic of that number, and at B = 1, where it is equation 16 of arXiv 2509.04185. In *lockstep* all rows open their blocks
-together and wait for the slowest one; then l is that of the slowest row.
+**One model of a batch**, for every what-if and plan. Rows are *ragged*, as engines run them: a row opens its next block as soon
+as it can. In a step some rows feed 2k tokens (they commit a block and open the next one), the others k, without padding. Of B
+independent rows with l passes a block the number of opening rows is binomial, Binomial(B, 1/l). The mean of a step's price over
+it is taken by Gauss's rule of two points. The rule is exact for a price that is a cubic of that number. At B = 1 it is exact and
+gives equation 16 of arXiv 2509.04185. In *lockstep* all rows open their blocks together and wait for the slowest one; then l is
+that of the slowest row.
 
 A chunk of a prompt attends causally to itself and to what of the prompt is in the cache. Its lines are multiplied together with
 those of the rows, so the weights are read once for both.
@@ -26,6 +26,11 @@ from harness.roofline.operations import Groups
 from harness.roofline.pricing import PassPrice, price_counts
 from harness.scenario.arms import Batching
 
+BATCH_WORDS: dict[Batching, str] = {
+    "ragged": "ragged batch, phases mixed",
+    "lockstep": "lockstep batch, rows wait for the slowest",
+}
+"""The model of a batch as the header of an answer names it."""
 Weighted = tuple[tuple[Any, Groups], ...]
 """(how often on average, groups of rows) of every kind of step; the weights add up to 1."""
 
@@ -52,7 +57,7 @@ NTP = DecodeArm()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPrice:
-    """Seconds of a step: memory and arithmetic fully overlapped, as the ceilings expect, and not overlapped. Numbers or arrays."""
+    """Seconds of a step: memory and arithmetic fully overlapped, as the ceilings expect, not overlapped. Numbers or arrays."""
 
     low_s: Any
     expected_s: Any
@@ -83,7 +88,10 @@ def price_step(
     """
     counts = (rows, context_tokens, prefill_tokens, prefill_context)
     if any(some(one < 0) for one in counts) or some(rows + prefill_tokens <= 0):
-        raise UserError(f"a step of {rows} rows at {context_tokens} tokens and {prefill_tokens} tokens of a prompt: give one of them")
+        raise UserError(
+            f"got a step of {rows} rows at {context_tokens} tokens with {prefill_tokens} tokens of a prompt; counts are at least "
+            "0, and there are rows or a prompt"
+        )
     chunk = prefill_group(prefill_tokens, prefill_context, prefill_logits)
     prices = [
         (weight, price_counts(shape, deployment, [*_listed(groups), *chunk], ceilings))
@@ -150,6 +158,5 @@ def price_kinds(
     shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, arm: DecodeArm, rows: Any, context_tokens: Any
 ) -> tuple[tuple[Any, PassPrice], ...]:
     """(weight, price) of each kind of step of rows that decode."""
-    return tuple(
-        (weight, price_counts(shape, deployment, groups, ceilings)) for weight, groups in decode_groups(arm, rows, context_tokens)
-    )
+    kinds = decode_groups(arm, rows, context_tokens)
+    return tuple((weight, price_counts(shape, deployment, groups, ceilings)) for weight, groups in kinds)
