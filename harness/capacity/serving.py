@@ -1,12 +1,12 @@
 """What a user sees where reading prompts takes time from decoding: tokens per second, and the time to the first token.
 
-A replica of B slots is always full: as soon as an answer ends, the next request takes its slot and its prompt is read on the
-same devices. So in one cycle every slot reads one prompt and writes one answer. An answer of O tokens takes n steps of t seconds.
+A replica of B slots is always full: as soon as an answer ends, the next request takes its slot, and its prompt is read on the
+same devices. So in one cycle every slot reads one prompt and writes one answer, of n steps of t seconds.
 
 * Whole prompts: nothing is decoded while one is read, in p seconds. A cycle takes n t + B p. An answer waits for the prompts of
   the B - 1 other slots, so it takes n t + (B - 1) p from its first token to its last.
-* Chunked: a step reads one chunk beside the rows that decode. A prompt takes m steps, a cycle m + n steps of a slot. B m of them
-  have a chunk beside B - 1 rows. Where that is more than there are, reading sets the pace: every step has a chunk, and n / m rows
+* Chunked: a step reads one chunk beside the rows that decode. A prompt takes m steps, a cycle m + n of a slot. B m of them have
+  a chunk beside B - 1 rows. Where that is more than there are, reading sets the pace: every step has a chunk, and n / m rows
   decode beside it.
 
 Tokens of a shared prefix are in the cache already. The time to the first token is that of a request that is admitted at once.

@@ -49,7 +49,7 @@ def deployment(
     """
     return Deployment(
         dtype=_known("dtype", dtype, DTYPE_BYTES), weights=WEIGHT_FORMATS[_known("weight format", weights, WEIGHT_FORMATS)]
-        if weights is not None else None, kv_dtype=None if kv_dtype is None else _known("KV dtype", kv_dtype, DTYPE_BYTES),
+        if weights is not None else None, kv_dtype=None if kv_dtype is None else _known("dtype", kv_dtype, DTYPE_BYTES),
         tensor_parallel=tensor_parallel, expert_parallel=expert_parallel, attention_data_parallel=dp_attention,
         pipeline_parallel=pipeline_parallel,
     )  # fmt: skip

@@ -129,6 +129,8 @@ def _sharing(shape: ModelShape, counts: PassCounts) -> Any:
 LOGIT_BYTES = 4  # the sampler works in float32 whatever the model's dtype
 # Sweeps over the logits: write as float32, softmax (read, write), entropy (read), argmax (read). A fused sampler needs fewer.
 SAMPLER_SWEEPS = 5
+ELEMENTWISE_STEPS = 6
+"""Of a layer: two norms, two residual additions, rotation, activation; each hands its result to the next operation."""
 
 
 def forward_operations(
@@ -213,7 +215,7 @@ def _elementwise(shape: ModelShape, size: int, lines: int) -> Operation:
     moved = lines * (shape.layers * per_layer + activated + (2 + 2) * shape.hidden)
     return Operation(
         name="elementwise", kind="memory", tokens=lines, weight_bytes=norm_weights * size, activation_bytes=moved * size,
-        pieces=shape.layers,
+        pieces=ELEMENTWISE_STEPS * shape.layers,
     )  # fmt: skip
 
 

@@ -2,10 +2,10 @@
 
 **One model of a batch**, for every what-if and plan. Rows are *ragged*, as engines run them: a row opens its next block as soon
 as it can. In a step some rows feed 2k tokens (they commit a block and open the next one), the others k, without padding. Of B
-independent rows with l passes a block the number of opening rows is binomial, Binomial(B, 1/l). The mean of a step's price over
-it is taken by Gauss's rule of two points. The rule is exact for a price that is a cubic of that number. At B = 1 it is exact and
-gives equation 16 of arXiv 2509.04185. In *lockstep* all rows open their blocks together and wait for the slowest one; then l is
-that of the slowest row.
+independent rows with l passes a block the number of opening rows is binomial, Binomial(B, 1/l). The mean of a step's price
+over it is taken by Gauss's rule of two points, which is exact for a price that is a cubic of that number. At B = 1 it gives
+equation 16 of arXiv 2509.04185. In *lockstep* all rows open their blocks together and wait for the slowest one; then l is that
+of the slowest row.
 
 A chunk of a prompt attends causally to itself and to what of the prompt is in the cache. Its lines are multiplied together with
 those of the rows, so the weights are read once for both.
@@ -89,8 +89,8 @@ def price_step(
     counts = (rows, context_tokens, prefill_tokens, prefill_context)
     if any(some(one < 0) for one in counts) or some(rows + prefill_tokens <= 0):
         raise UserError(
-            f"got a step of {rows} rows at {context_tokens} tokens with {prefill_tokens} tokens of a prompt; counts are at least "
-            "0, and there are rows or a prompt"
+            f"got a step of {rows} rows at {context_tokens} tokens with {prefill_tokens} tokens of a prompt; counts are at "
+            "least 0, and there are rows or a prompt"
         )
     chunk = prefill_group(prefill_tokens, prefill_context, prefill_logits)
     prices = [
