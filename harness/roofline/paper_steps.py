@@ -131,8 +131,8 @@ def _what_is_shared(ceilings: Ceilings) -> tuple[Correction, ...]:
         ),
         Correction(
             "overlap", "choice", {"overlap": UNMEASURED_OVERLAP}, "harness/roofline/pricing.py",
-            "how far memory and arithmetic overlap was not measured, so the middle of the two ends is expected; the paper takes "
-            "the optimistic end",
+            "how far memory and arithmetic overlap was not measured, so the middle of the two ends is expected; the paper "
+            "takes the optimistic end",
         ),
         Correction(
             "slowest row", "omission", {"lockstep": True}, "harness/runner/estimates.py",

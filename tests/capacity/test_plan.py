@@ -98,7 +98,7 @@ PREFILL_S = 8.159642
 @pytest.mark.parametrize("prefill_s", [0.0, PREFILL_S])
 def test_speed_and_cost_by_hand(prefill_s: float) -> None:
     """Tokens per second, GPUs, USD and kWh of both arms; with a prompt its prefill is in all of them. Half of the arithmetic,
-    which overlaps with nothing that was measured, adds less than 1e-6.
+    which overlaps with nothing that was measured, adds less than 1e-5.
     """
     workload = Workload.of_request(9950, 100) if prefill_s else replace(WORKLOAD, output_tokens=100)
     assert workload.context_tokens == 10_000
@@ -107,16 +107,16 @@ def test_speed_and_cost_by_hand(prefill_s: float) -> None:
         assert arm and arm.batch == 2 and arm.tensor_parallel == 1 and arm.reason is None
         assert arm.tokens_per_s_per_user and arm.tokens_per_s_per_gpu and arm.usd_per_million_tokens
         # While a row writes its 100 tokens, the other row's prompt is read once.
-        assert arm.tokens_per_s_per_user.expected == pytest.approx(1 / (2 * token_s + prefill_s / 100), rel=1e-6)
+        assert arm.tokens_per_s_per_user.expected == pytest.approx(1 / (2 * token_s + prefill_s / 100), rel=1e-5)
         assert arm.decode_tokens_per_s_per_user and arm.decode_tokens_per_s_per_user.expected == pytest.approx(0.5 / token_s)
-        assert (arm.first_token_s.expected if arm.first_token_s else 0.0) == pytest.approx(prefill_s, rel=1e-6)
+        assert (arm.first_token_s.expected if arm.first_token_s else 0.0) == pytest.approx(prefill_s, rel=1e-5)
         whole_s = token_s + prefill_s / 100  # every 100 tokens a prompt
-        assert arm.tokens_per_s_per_gpu.expected == pytest.approx(1 / whole_s, rel=1e-6)
-        assert arm.usd_per_million_tokens.expected == pytest.approx(1e6 * whole_s * 1e-3, rel=1e-6)
+        assert arm.tokens_per_s_per_gpu.expected == pytest.approx(1 / whole_s, rel=1e-5)
+        assert arm.usd_per_million_tokens.expected == pytest.approx(1e6 * whole_s * 1e-3, rel=1e-5)
         assert arm.kwh_per_million_tokens and arm.kwh_per_million_tokens.expected == pytest.approx(1e6 * whole_s * 1e-4)
         # 300 tokens/s: 300 x 0.510061 = 153.0 and 300 x 0.2040084 = 61.2; with prefill 177.5 and 85.7.
         assert arm.gpus == gpus
-    assert found.wall_speedup and found.wall_speedup.expected == pytest.approx(NTP_S / SBD_S, rel=1e-6)
+    assert found.wall_speedup and found.wall_speedup.expected == pytest.approx(NTP_S / SBD_S, rel=1e-5)
 
 
 def test_a_band_runs_from_serial_to_overlapped() -> None:
@@ -129,7 +129,8 @@ def test_a_band_runs_from_serial_to_overlapped() -> None:
     speed, usd = found.sbd.tokens_per_s_per_user, found.sbd.usd_per_million_tokens
     assert (speed.low, speed.high) == pytest.approx((10 / block_s["high_s"], 10 / block_s["low_s"]), rel=1e-12)
     middle_s = (block_s["low_s"] + block_s["high_s"]) / 2  # of an overlap that nobody measured
-    assert 1.1 * speed.low < speed.high and speed.expected == pytest.approx(10 / middle_s) and usd.low < usd.expected < usd.high
+    assert 1.1 * speed.low < speed.high and speed.expected == pytest.approx(10 / middle_s)
+    assert usd.low < usd.expected < usd.high
     assert found.ntp.tokens_per_s_per_user and found.ntp.tokens_per_s_per_user.low == pytest.approx(1 / one.ntp.high_s)
     assert found.wall_speedup and found.wall_speedup.low == pytest.approx(
         min(one.wall_speedup_serial, one.wall_speedup_overlapped)
@@ -146,8 +147,8 @@ def test_the_smallest_split_that_fits() -> None:
     assert one.ntp and one.ntp.batch is None and "batch 4 on 1 device needs 1.84 GB each, 1.8 are usable" in str(one.ntp.reason)
     no_link = planned(device(link_bytes_per_s=None), goal=Goal(batch=4))
     assert no_link.sbd and no_link.sbd.reason and no_link.sbd.reason.endswith(
-        "what joins 2 of round is not known (typed here); name it: --link nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, pcie5, "
-        "or the GB/s that a device sends in one direction"
+        "what joins 2 of round is not known (typed here); name it: --link nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, "
+        "pcie5, or the GB/s that a device sends in one direction"
     )
     named = planned(device(link_bytes_per_s=None), goal=Goal(batch=4), link=link_called("25"))
     assert named.sbd and named.sbd.tensor_parallel == 2 and named.sbd.reason is None
@@ -183,7 +184,8 @@ def test_break_even_is_that_of_every_batch_alone(
     """Each batch from 1 to 60 priced by itself, in lockstep batches that take up to half as many passes again."""
     passes = k / speedup
     acceptance = AssumedAcceptance(
-        block_size=k, passes_per_block=passes, source="drawn", batching="lockstep", slowest_row=((8, passes), (60, min(passes * slower, k)))
+        block_size=k, passes_per_block=passes, source="drawn", batching="lockstep",
+        slowest_row=((8, passes), (60, min(passes * slower, k))),
     )
     shape, profile = KNOWN_SHAPES[name], load_profile(hardware)
     profile = profile.model_copy(update={"memory_bytes": device(memory_bytes=1e13).memory_bytes})

@@ -40,7 +40,7 @@ def test_the_table_lists_every_device(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("COLUMNS", "400")
     out = output(monkeypatch, capsys, *LLAMA, "--batch", "8")
     counted = f"possible with SBD on {len(planned())} of {len(typed_figures())} devices"
-    assert out.startswith(f"llama-3.1-8b at context 4,096, batch 8 per replica: {counted}")
+    assert out.startswith(f"llama-3.1-8b at context 4,096, batch 8 per replica, ragged batch, phases mixed: {counted}")
     rows = [line.split() for line in out.splitlines() if line.endswith("datasheet")]
     listed = {row[0] for row in rows}
     unplanned = set(out.partition("no plan\n")[2].partition("\n\n")[0].replace(",", " ").replace(":", " ").split())
