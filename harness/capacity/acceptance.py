@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
@@ -103,12 +104,15 @@ def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
         UserError: no such cell, or a block size that Table 1 does not have.
     """
     models = get_args(BaseModelName)
-    model, _, rest = cell.partition("/")
+    model, _, rest = cell.lower().partition("/")
     task, _, level = rest.rpartition("/")
     known = {name.lower(): name for name in TABLE1_TASKS}
     if model not in models or task.lower() not in known or level not in TABLE1_LEVELS:
+        cells = [f"{one}/{name}/{bound}" for one in models for name in known.values() for bound in TABLE1_LEVELS]
+        near = difflib.get_close_matches(cell, cells, n=2, cutoff=0.5)
+        hint = f" (did you mean {' or '.join(near)}?)" if near else ""
         raise UserError(
-            f"no cell of Table 1 is called {cell!r}; write MODEL/TASK/LEVEL with a model of {', '.join(models)}; "
+            f"no cell of Table 1 is called {cell!r}{hint}; write MODEL/TASK/LEVEL with a model of {', '.join(models)}; "
             f"a task of {', '.join(known.values())}; and the bound γ {' or '.join(TABLE1_LEVELS)}"
         )
     if block_size != TABLE1_BLOCK_SIZE:

@@ -12,7 +12,7 @@ from harness.capacity.acceptance import from_speedup
 from harness.capacity.plan import Question, plan
 from harness.capacity.results import Goal, Workload
 from harness.cli.deployed import deployment
-from harness.cli.roofline import describe_prediction
+from harness.cli.what_if import describe_prediction
 from harness.errors import SbdError
 from harness.hardware.links import link_called
 from harness.hardware.profile import known_profiles, load_profile
