@@ -67,11 +67,13 @@ class AssumedAcceptance:
     def passes_at(self, batch: Any) -> Any:
         """Passes per block of a batch: the mean of a row, in lockstep of the slowest row.
 
-        ``batch`` is a number or a numpy array of them, and so is the result. ``slowest_row`` holds the predictions of a model
-        of lockstep batches. Between two given batches the result is linear in the logarithms of both; beyond
+        ``batch`` is a number or a numpy array of them, and in lockstep so is the result. ``slowest_row`` holds the predictions
+        of a model of lockstep batches. Between two given batches the result is linear in the logarithms of both; beyond
         ``largest_batch`` it is undefined.
         """
-        if self.batching == "lockstep" and not self.slowest_row:
+        if self.batching == "ragged":
+            return self.passes_per_block
+        if not self.slowest_row:
             return slowest_row_passes(self.block_size, self.passes_per_block, batch)
         return interpolate(self._points, batch)
 

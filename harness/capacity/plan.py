@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.figures import figures_at
-from harness.capacity.replica import Replica, break_even
+from harness.capacity.replica import Replica, break_even, thinned
 from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Goal, Method, Plan, Sourced, Workload
 from harness.capacity.serving import serve_each
 from harness.capacity.wording import missing_figures, notes_of
@@ -213,12 +214,26 @@ def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> in
     if goal.batch is not None:
         return goal.batch
     replica = device.replica(degree)
-    batches = replica.batches[: need.largest_batch]
+    coarse = thinned(min(need.largest_batch, len(replica.batches)))
+    found = _search(device, replica, method, coarse)
+    if isinstance(found, str):
+        return f"{found} on {device.words(degree)}"
+    if len(coarse) == coarse[-1]:
+        return found  # every batch was asked
+    at = int(np.searchsorted(coarse, found))
+    around = np.arange(coarse[max(at - 1, 0)], coarse[min(at + 1, len(coarse) - 1)] + 1)
+    best = _search(device, replica, method, around)
+    assert isinstance(best, int), "one of them is fast enough"
+    return best
+
+
+def _search(device: _Device, replica: Replica, method: Method, batches: NDArray[np.int_]) -> int | str:
+    """The smallest batch with most tokens per second of those that are fast enough, or what the fastest one reaches."""
     per_user, tokens_per_s = serve_each(replica, method, batches, device.question.workload)
-    fast_enough = per_user >= (goal.tokens_per_s_per_user or 0) * (1 - _SAME)
+    fast_enough = per_user >= (device.question.goal.tokens_per_s_per_user or 0) * (1 - _SAME)
     if not fast_enough.any():
-        best = int(np.argmax(per_user))
-        return f"at most {per_user[best]:.3g} tokens/s per user on {device.words(degree)} (batch {batches[best]})"
+        fastest = int(np.argmax(per_user))
+        return f"at most {per_user[fastest]:.3g} tokens/s per user (batch {batches[fastest]})"
     useful = np.where(fast_enough, tokens_per_s, 0.0)
     return int(batches[np.argmax(useful >= useful.max() * (1 - _SAME))])
 

@@ -1,6 +1,6 @@
 """A model on the devices that share it, with an assumed acceptance: its speed at any batch and context.
 
-``break_even`` finds the batches at which Set Block Decoding pays. It prices every batch, because they need not form one range.
+``break_even`` finds the batches at which Set Block Decoding pays. It looks at all, because they need not form one range.
 Small batches are bound by weights, so a block is nearly free; on a mixture of experts a block visits more experts and may lose.
 Larger batches are bound by arithmetic, where SBD computes more. At long contexts the cache is read once per pass instead of
 once per token, so SBD can pay again.
@@ -20,10 +20,11 @@ from harness.capacity.results import BreakEven, Method
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.speedup import SpeedupGrid, SpeedupPrediction, predict_grid, predict_speedup
+from harness.roofline.speedup import SpeedupPrediction, predict_speedup, price_three_steps
 from harness.roofline.step import NTP, DecodeArm
 
 BATCHES_SEARCHED = 8192
+FIRST_THINNED, LARGER_BATCHES = 64, 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +49,13 @@ class Replica:
         """NTP and SBD at one batch."""
         return _at_batch(self, batch, context_tokens)
 
-    def at_each(self, batches: NDArray[np.int_], context_tokens: int) -> SpeedupGrid:
-        """NTP and SBD at every one of ``batches``."""
-        return predict_grid(
-            self.shape, self.deployment, self.ceilings, block_size=self.acceptance.block_size,
-            passes_per_block=self.acceptance.passes_at(batches), batch=batches, context_tokens=context_tokens,
-            batching=self.acceptance.batching,
+    def at_each(self, batches: NDArray[np.int_], context_tokens: int) -> SpeedupPrediction:
+        """NTP and SBD at every one of ``batches``; numbers that depend on the batch are arrays of as many entries."""
+        found, counts = self.acceptance, batches.astype(float)
+        sizes: Any = counts  # an array where the formulas say int
+        return price_three_steps(
+            self.shape, self.deployment, self.ceilings, found.block_size, found.passes_at(counts), sizes, context_tokens,
+            found.batching,
         )  # fmt: skip
 
     def arm(self, method: Method, batch: Any) -> DecodeArm:
@@ -75,9 +77,8 @@ def _at_batch(replica: Replica, batch: int, context_tokens: int) -> SpeedupPredi
 
 def break_even(replica: Replica, context_tokens: int, largest_batch: int) -> BreakEven:
     """Where SBD pays at this context, over all batches of the replica, whether they fit (``largest_batch``) or not."""
-    everywhere = replica.at_each(replica.batches, context_tokens)
-    sides: tuple[Any, ...] = (everywhere.wall_speedup, everywhere.wall_speedup_overlapped, everywhere.wall_speedup_serial)
-    (pays, overlapped, serial), searched = map(paying_ranges, sides), len(replica.batches)
+    searched = len(replica.batches)
+    pays, overlapped, serial = map(paying_ranges, _speedups(replica, context_tokens, searched))
     last = pays[0][1] if pays and pays[0][1] < searched else None
     return BreakEven(
         context_tokens=context_tokens,
@@ -91,6 +92,36 @@ def break_even(replica: Replica, context_tokens: int, largest_batch: int) -> Bre
         last_batch=last,
         tokens_per_pass=None if last is None else last * replica.acceptance.block_size,
     )
+
+
+def thinned(last: int) -> NDArray[np.int_]:
+    """Batches from 1 to ``last``: all small ones, then steps of about 2 %."""
+    if last <= FIRST_THINNED:
+        return np.arange(1, last + 1)
+    larger = np.geomspace(FIRST_THINNED, last, LARGER_BATCHES).round().astype(int)
+    return np.unique(np.concatenate([np.arange(1, FIRST_THINNED), larger]))
+
+
+@lru_cache(maxsize=32)  # plans that differ in the batch alone share it; of 200 kB each
+def _speedups(replica: Replica, context_tokens: int, last: int) -> NDArray[np.float64]:
+    """(3, last) wall speedups: expected, overlapped, serial.
+
+    Between thinned batches of which all or none pay, entries are only above 1 or not; where that changes, each is priced.
+    """
+    coarse = thinned(last)
+    found = _sides(replica, context_tokens, coarse)
+    whole = found[:, np.searchsorted(coarse, np.arange(1, last + 1))]
+    changes = np.flatnonzero(((found > 1)[:, 1:] != (found > 1)[:, :-1]).any(axis=0))
+    between = [np.arange(coarse[at] + 1, coarse[at + 1]) for at in changes]
+    batches = np.concatenate([*between, np.zeros(0, dtype=int)]).astype(int)
+    if len(batches):
+        whole[:, batches - 1] = _sides(replica, context_tokens, batches)
+    return whole
+
+
+def _sides(replica: Replica, context_tokens: int, batches: NDArray[np.int_]) -> NDArray[np.float64]:
+    at = replica.at_each(batches, context_tokens)
+    return np.array([at.wall_speedup, at.wall_speedup_overlapped, at.wall_speedup_serial])
 
 
 def paying_ranges(wall_speedup: NDArray[np.float64]) -> tuple[tuple[int, int], ...]:

@@ -9,8 +9,9 @@ same devices. So in one cycle every slot reads one prompt and writes one answer,
   a chunk beside B - 1 rows. Where that is more than there are, reading sets the pace: every step has a chunk, and n / m rows
   decode beside it.
 
-Tokens of a shared prefix are in the cache already. The time to the first token is that of a request that is admitted at once.
-With stages (PP) prompts are taken to be read one at a time.
+With DP attention every device of a stage reads a prompt of its own at the same time, g of them; else g = 1. Then p and m are of
+g prompts, and B becomes B / g where it counts prompts. Tokens of a shared prefix are in the cache already. The time to the
+first token is that of a request that is admitted at once. With stages (PP) prompts are taken to be read one after the other.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ def serve(replica: Replica, method: Method, batch: int, workload: Workload) -> S
             decode_tokens_per_s=decoding, user_tokens_per_s=user, tokens_per_s=decoding, prefill_s=_band(alone),
             first_token_s=_band(alone),
         )  # fmt: skip
-    read = _prompt(replica, method, batch, workload)
+    read, at_once = _prompt(replica, method, batch, workload), _at_once(replica, batch)
     step = replica.arm(method, batch).tokens_per_step
     slow, middle, fast = (
-        _rates(workload, batch, step, rate, read_s)
+        _rates(workload, batch, at_once, step, rate, read_s)
         for rate, read_s in (
             (decoding.low, read.high_s), (decoding.expected, read.expected_s), (decoding.high, read.low_s),
         )
@@ -88,13 +89,16 @@ def serve_each(
     replica: Replica, method: Method, batches: NDArray[np.int_], workload: Workload
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Expected tokens per second of a user, and of the replica, at every one of ``batches``."""
-    grid = replica.at_each(batches, workload.context_tokens)
-    rate = grid.ntp_tokens_per_s if method == "ntp" else grid.sbd_tokens_per_s
-    if workload.prompt_tokens is None or workload.output_tokens is None:
-        return rate / batches, rate
     sizes = batches.astype(float)
-    read = _prompt(replica, method, sizes, workload)
-    found = _rates(workload, sizes, replica.arm(method, sizes).tokens_per_step, rate, read.expected_s)
+    arm = replica.arm(method, sizes)
+    step = price_step(
+        replica.shape, replica.deployment, replica.ceilings, arm, rows=sizes, context_tokens=workload.context_tokens
+    )  # fmt: skip
+    rate = sizes * arm.tokens_per_step / step.expected_s
+    if workload.prompt_tokens is None or workload.output_tokens is None:
+        return rate / sizes, rate
+    read, at_once = _prompt(replica, method, sizes, workload), _at_once(replica, sizes)
+    found = _rates(workload, sizes, at_once, arm.tokens_per_step, rate, read.expected_s)
     return np.asarray(found.user), np.asarray(found.whole)
 
 
@@ -118,18 +122,25 @@ def replace_chunks(workload: Workload) -> Workload:
     )  # fmt: skip
 
 
-def _rates(workload: Workload, batch: Any, tokens_per_step: Any, decode_rate: Any, read_s: Any) -> _Rates:
-    """``read_s``: seconds of the steps that read one prompt, whatever decodes beside them."""
+def _at_once(replica: Replica, batch: Any) -> Any:
+    """Prompts that are read side by side."""
+    found = replica.deployment
+    devices = found.tensor_parallel // found.attention_split
+    return 1 if devices == 1 else smaller(batch, devices)
+
+
+def _rates(workload: Workload, batch: Any, at_once: Any, tokens_per_step: Any, decode_rate: Any, read_s: Any) -> _Rates:
+    """``read_s``: seconds of the steps that read ``at_once`` prompts, whatever decodes beside them."""
     written = workload.output_tokens
     assert written is not None
-    chunks, steps = _chunks(workload), written / tokens_per_step
+    chunks, steps, reads = _chunks(workload), written / tokens_per_step, batch / at_once
     if chunks is None:
         decode_s = written * batch / decode_rate
-        held_s, cycle_s = decode_s + (batch - 1) * read_s, decode_s + batch * read_s
+        held_s, cycle_s = decode_s + (reads - 1) * read_s, decode_s + reads * read_s
     else:
         # Steps of a cycle that have no chunk, B rows decoding in each.
-        free_s = larger(chunks + steps - batch * chunks, 0) * (batch * tokens_per_step / decode_rate)
-        held_s, cycle_s = smaller(batch - 1, steps / chunks) * read_s + free_s, batch * read_s + free_s
+        free_s = larger(chunks + steps - reads * chunks, 0) * (batch * tokens_per_step / decode_rate)
+        held_s, cycle_s = smaller(reads - 1, steps / chunks) * read_s + free_s, reads * read_s + free_s
     return _Rates(user=written / held_s, whole=batch * written / cycle_s, first_token_s=read_s)
 
 
@@ -147,14 +158,17 @@ def _prompt(replica: Replica, method: Method, batch: Any, workload: Workload) ->
     tokens, before, chunks = workload.read_tokens, workload.shared_tokens, _chunks(workload)
     if not tokens:
         return StepPrice(low_s=0.0, expected_s=0.0, high_s=0.0)
-    where = {"shape": replica.shape, "deployment": replica.deployment, "ceilings": replica.ceilings}
+    at_once = _at_once(replica, larger(batch, 1))
+    where: dict[str, Any] = {
+        "shape": replica.shape, "deployment": replica.deployment, "ceilings": replica.ceilings, "prefill_rows": at_once,
+    }  # fmt: skip
     if chunks is None or workload.chunk_tokens is None:
         return price_step(
             **where, arm=NTP, rows=0, context_tokens=0, prefill_tokens=tokens, prefill_context=before, prefill_logits=1
         )
     assert workload.output_tokens is not None
     size, arm = workload.chunk_tokens, replica.arm(method, batch)
-    rows = smaller(batch - 1, workload.output_tokens / arm.tokens_per_step / chunks)
+    rows = smaller(batch - at_once, at_once * workload.output_tokens / arm.tokens_per_step / chunks)
     beside = where | {"arm": arm, "rows": rows, "context_tokens": workload.context_tokens}
     last = price_step(
         **beside, prefill_tokens=tokens - (chunks - 1) * size, prefill_context=before + (chunks - 1) * size, prefill_logits=1

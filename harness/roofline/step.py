@@ -66,12 +66,12 @@ class StepPrice:
 
 def price_step(
     shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, arm: DecodeArm, *, rows: Any, context_tokens: Any,
-    prefill_tokens: Any = 0, prefill_context: Any = 0, prefill_logits: Any = 0,
+    prefill_tokens: Any = 0, prefill_context: Any = 0, prefill_logits: Any = 0, prefill_rows: Any = 1,
 ) -> StepPrice:  # fmt: skip
     """Mean seconds of one engine step, on each of the devices of a replica (they work side by side).
 
     All counts broadcast against each other as numpy arrays do; the result has their shape. With stages (PP) it is the time in
-    which every row makes one step. One chunk of one prompt is in it at most.
+    which every row makes one step.
 
     Args:
         deployment: how the model is stored and split; a dtype means everything in it, on one device.
@@ -81,6 +81,7 @@ def price_step(
         prefill_tokens: tokens of a prompt that the step reads, 0 for none.
         prefill_context: tokens of that prompt in the cache already: earlier chunks, or a shared prefix.
         prefill_logits: 1 where the chunk is the prompt's last one, whose logits give the first token.
+        prefill_rows: prompts alike that are read at once; with DP attention one a device costs little more than one alone.
 
     Raises:
         UserError: a step with neither rows nor a prompt, a count below 0, a dtype or split that cannot be.
@@ -92,7 +93,7 @@ def price_step(
             f"got a step of {rows} rows at {context_tokens} tokens with {prefill_tokens} tokens of a prompt; counts are at "
             "least 0, and there are rows or a prompt"
         )
-    chunk = prefill_group(prefill_tokens, prefill_context, prefill_logits)
+    chunk = prefill_group(prefill_tokens, prefill_context, prefill_logits, prefill_rows)
     prices = [
         (weight, price_counts(shape, deployment, [*_listed(groups), *chunk], ceilings))
         for weight, groups in decode_groups(arm, rows, context_tokens)
@@ -104,11 +105,12 @@ def price_step(
 _SIDES = ("low_s", "expected_s", "high_s")
 
 
-def prefill_group(tokens: Any, context: Any, logits: Any) -> tuple[PassCounts, ...]:
-    """A prompt's chunk as a group of rows; none where it is known to be empty."""
+def prefill_group(tokens: Any, context: Any, logits: Any, prompts: Any) -> tuple[PassCounts, ...]:
+    """Chunks of prompts as a group of rows; none where they are known to be empty."""
     if not some(tokens > 0):
         return ()
-    return (PassCounts(rows=smaller(tokens, 1), query=tokens, context=context, logits=logits, kept=tokens, causal=True),)
+    rows = prompts * smaller(tokens, 1)
+    return (PassCounts(rows=rows, query=tokens, context=context, logits=logits, kept=rows * tokens, causal=True),)
 
 
 def decode_groups(arm: DecodeArm, rows: Any, context_tokens: Any) -> Weighted:

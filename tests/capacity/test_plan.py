@@ -246,7 +246,7 @@ def test_the_batch_of_a_speed_is_the_one_that_serves_most(hardware: str) -> None
 def test_a_speed_out_of_reach_says_what_is_possible() -> None:
     """No batch is fast enough: the fastest is named, and no figure is made up."""
     found = planned(device(), goal=Goal(tokens_per_s_per_user=1000))
-    assert found.sbd and found.sbd.batch is None and "tokens/s per user on 1 device (batch 1)" in str(found.sbd.reason)
+    assert found.sbd and found.sbd.batch is None and "tokens/s per user (batch 1) on 1 device" in str(found.sbd.reason)
     assert found.sbd.gpus is None and found.sbd.usd_per_million_tokens is None and found.break_even[0].reason is None
 
 
