@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from harness.capacity.what_if import describe_prediction
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
 from harness.cli.deployed import (
@@ -28,7 +29,6 @@ from harness.cli.deployed import (
 from harness.cli.methods import print_methods
 from harness.cli.output import json_text, lines_of
 from harness.cli.paper import explain_paper
-from harness.cli.what_if import describe_prediction, render_prediction
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import ModelShape
@@ -40,9 +40,11 @@ from harness.roofline.batch_decode import passes_interval, predict_batch
 from harness.roofline.batches import recorded_batch
 from harness.roofline.paper import paper_tables
 from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
+from harness.roofline.step import BATCH_WORDS
 from harness.scenario.arms import Batching
 
 ASSUMED_NFE_SPEEDUP = 3.0
+MS_PER_S = 1e3
 SPLITS = (
     "weights", "kv_dtype", "matrix_dtype", "tensor_parallel", "expert_parallel", "dp_attention", "pipeline_parallel", "link",
     "batching",
@@ -144,7 +146,40 @@ def roofline_command(
         shape, hardware, how, block_size, nfe_speedup, batch, context, rung, batching=batching or "ragged",
         matrix_dtype=matrix_dtype, link=link,
     )  # fmt: skip
-    print(json_text(described) if as_json else render_prediction(described))
+    print(json_text(described) if as_json else _render_prediction(described))
+
+
+def _render_prediction(found: dict[str, Any]) -> str:
+    """A what-if as text; the batch's model stands below its header."""
+    stored = f" weights {found['weights']}" * bool(found["weights"]) + f" KV {found['kv_dtype']}" * bool(found["kv_dtype"])
+    split = f" x {found['devices']}, {found['split']}" if found["split"] else ""
+    lines = [
+        f"{found['model']} {found['dtype']}{stored} on {found['hardware']}{split} ({found['rung']}), batch {found['batch']}, "
+        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}",
+        f"  batch                   {BATCH_WORDS[found['batching']]}",
+    ]
+    mixed = found["batching"] == "ragged" and found["batch"] > 1
+    sbd = (("step", "SBD step"),) if mixed else (("first", "first pass of a block"), ("later", "later pass of a block"))
+    for name, what in (("ntp", "NTP step" if mixed else "NTP pass"), *sbd):
+        price = found[f"{name}_pass"]
+        lines.append(f"  {what:24}{price['expected_s'] * MS_PER_S:9.3f} ms   {price['bytes'] / 1e9:8.3f} GB")
+    lines.append(f"  tokens/s                NTP {found['ntp_tokens_per_s']:,.0f}, SBD {found['sbd_tokens_per_s']:,.0f}")
+    lines.append(
+        f"  wall speedup            {found['wall_speedup']:.2f}x "
+        f"({found['wall_speedup_overlapped']:.2f}x overlapped, {found['wall_speedup_serial']:.2f}x serial)"
+    )
+    for name in ("band", "reached"):
+        if found[name]:
+            lines.append(f"  {name:24}{found[name]}")
+    lines.append(
+        f"  time to first token     {found['prefill']['expected_s'] * MS_PER_S:,.4g} ms for a prompt of "
+        f"{max(1, found['context_tokens']):,}, read alone"
+    )
+    if found["does_not_fit"]:
+        lines.append(f"  does not fit            {found['does_not_fit']}")
+    if found["assumed"]:
+        lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
+    return lines_of(*lines)
 
 
 def _was_given(ctx: typer.Context, name: str) -> bool:

@@ -11,8 +11,8 @@ import pytest
 from harness.capacity.acceptance import from_speedup
 from harness.capacity.plan import Question, plan
 from harness.capacity.results import Goal, Workload
+from harness.capacity.what_if import describe_prediction
 from harness.cli.deployed import deployment
-from harness.cli.what_if import describe_prediction
 from harness.errors import SbdError
 from harness.hardware.links import link_called
 from harness.hardware.profile import known_profiles, load_profile

@@ -1,10 +1,9 @@
-"""A what-if of `sbd roofline`: NTP and SBD on one device, or on several that share the model, as data and as text."""
+"""A what-if: NTP and SBD at one batch and context, on one device or on several that share the model, as plain data."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from harness.cli.output import lines_of
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.links import ask_for_link, link_called
 from harness.hardware.profile import HardwareProfile, load_profile
@@ -15,11 +14,10 @@ from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings, joined
 from harness.roofline.memory import MEMORY_RESERVE, memory_need
 from harness.roofline.speedup import SpeedupPrediction, predict_speedup
-from harness.roofline.step import BATCH_WORDS, NTP, price_step
+from harness.roofline.step import NTP, price_step
 from harness.scenario.arms import Batching
 
 WHAT_IF_VERSION = 1
-MS_PER_S = 1e3
 
 
 def describe_prediction(
@@ -109,36 +107,3 @@ def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:
         f"{name}_pass": {"expected_s": p.expected_s, "low_s": p.low_s, "high_s": p.high_s, "bytes": p.bytes_, "flops": p.flops}
         for name, p in passes.items()
     }
-
-
-def render_prediction(found: dict[str, Any]) -> str:
-    """A what-if as text; the batch's model stands below its header."""
-    stored = f" weights {found['weights']}" * bool(found["weights"]) + f" KV {found['kv_dtype']}" * bool(found["kv_dtype"])
-    split = f" x {found['devices']}, {found['split']}" if found["split"] else ""
-    lines = [
-        f"{found['model']} {found['dtype']}{stored} on {found['hardware']}{split} ({found['rung']}), batch {found['batch']}, "
-        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}",
-        f"  batch                   {BATCH_WORDS[found['batching']]}",
-    ]
-    mixed = found["batching"] == "ragged" and found["batch"] > 1
-    sbd = (("step", "SBD step"),) if mixed else (("first", "first pass of a block"), ("later", "later pass of a block"))
-    for name, what in (("ntp", "NTP step" if mixed else "NTP pass"), *sbd):
-        price = found[f"{name}_pass"]
-        lines.append(f"  {what:24}{price['expected_s'] * MS_PER_S:9.3f} ms   {price['bytes'] / 1e9:8.3f} GB")
-    lines.append(f"  tokens/s                NTP {found['ntp_tokens_per_s']:,.0f}, SBD {found['sbd_tokens_per_s']:,.0f}")
-    lines.append(
-        f"  wall speedup            {found['wall_speedup']:.2f}x "
-        f"({found['wall_speedup_overlapped']:.2f}x overlapped, {found['wall_speedup_serial']:.2f}x serial)"
-    )
-    for name in ("band", "reached"):
-        if found[name]:
-            lines.append(f"  {name:24}{found[name]}")
-    lines.append(
-        f"  time to first token     {found['prefill']['expected_s'] * MS_PER_S:,.4g} ms for a prompt of "
-        f"{max(1, found['context_tokens']):,}, read alone"
-    )
-    if found["does_not_fit"]:
-        lines.append(f"  does not fit            {found['does_not_fit']}")
-    if found["assumed"]:
-        lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
-    return lines_of(*lines)
