@@ -15,6 +15,7 @@ import numpy as np
 from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.errors import UserError
 from harness.record.schema import Run
+from harness.scenario.arm_names import refuse_unknown_arms, same_arm
 
 DRAFT = ROLES.index("draft")
 
@@ -52,14 +53,16 @@ def forced_acceptance(run: Run, label: str) -> ForcedAcceptance:
     Raises:
         UserError: no such arm; or an arm whose passes can decide nothing, which no verifying engine does.
     """
+    known = dict.fromkeys(case.label for case in run.header.cases if not case.is_check)
+    refuse_unknown_arms([label], known, f"--arm {label!r}, run {run.header.run_id[:10]}")
+    label = next(one for one in known if same_arm(label, one))
     wanted = {case.case_id for case in run.header.cases if case.label == label}
-    if not wanted:
-        known = dict.fromkeys(case.label for case in run.header.cases if not case.is_check)
-        raise UserError(f"--arm {label!r}: no such arm in this run; it has {', '.join(map(repr, known))}")
     made: list[int] = []
     drafting = 0
     for case, sample in run.of_arms():
         if case.case_id in wanted:
+            if sample.packed_passes is None:
+                raise UserError(f"{label}: an imported run does not tell its passes; give a run of sbd's own")
             found, of_drafts = _tokens_of_passes(TraceArrays(sample.packed_passes))
             made, drafting = made + found, drafting + of_drafts
     if not made or min(made) < 1:

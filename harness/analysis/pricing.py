@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple
-from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +37,9 @@ class Pricer:
     """
 
     def __init__(self, case: CaseHeader, ceilings: dict[str, Ceilings]) -> None:
-        self._shapes: dict[str | None, ModelShape] = {None: case.model} | dict(case.draft_models)
-        self._own, self._whole = deployment_of(case), Deployment(dtype=case.dtype)  # draft models are not split
+        self._shapes: dict[str | None, ModelShape] = {None: case.shape} | dict(case.draft_models)
+        self._continuous = case.execution == "served"
+        self._own, self._whole = deployment_of(case), Deployment(dtype=case.known_dtype)  # draft models are not split
         self._ceilings = ceilings
         self.rungs = tuple(price for price in PRICES if price in ceilings)
         self._places: dict[Counts, int] = {}
@@ -50,7 +50,8 @@ class Pricer:
         return np.array([self._place((one.model, *astuple(PassCounts.of(one)))) for one in passes], dtype=np.int64)
 
     def places(self, trace: TraceArrays, which: npt.NDArray[np.bool_]) -> Places:
-        """Table indices of the passes ``which`` of a sample.
+        """Table indices of the passes ``which`` of a sample. A server's pass has the rows that are in it; in a session of this
+        program the tensors hold those that wait, too.
 
         Raises:
             RecordError: the case does not know the model that made one of them.
@@ -63,7 +64,8 @@ class Pricer:
         )  # fmt: skip
         made_by = [trace.models[code] for code in trace.model[which].tolist()]
         causal = (trace.role[which] == PREFILL).tolist()
-        counts = zip(made_by, repeat(trace.rows), *(column[which].tolist() for column in columns), causal)
+        rows = trace.over_rows("active")[which].tolist() if self._continuous else [trace.rows] * len(made_by)
+        counts = zip(made_by, rows, *(column[which].tolist() for column in columns), causal, strict=True)
         return np.fromiter(map(self._place, counts), dtype=np.int64)
 
     def bytes_(self, places: Places) -> npt.NDArray[np.float64]:

@@ -39,7 +39,7 @@ class Partings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedCounts:
-    """The requests of one arm that were sent alone, over all its samples but the warm-up.
+    """The requests of one arm that were sent one after the other, over all its samples but the warm-up.
 
     ``passes``: decode passes by way; None: the server does not tell, for one request at least. ``agreeing``: requests for which
     two ways or more gave one number. ``headline``: the engine's own tokens a pass, a mean over requests; None: it has none.
@@ -64,7 +64,7 @@ class ServedCounts:
 
 
 def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCounts | None:
-    """Of the cases' samples; None where no server decoded them, or never one request alone."""
+    """Of the cases' samples; None where no server decoded them, or never one request at a time."""
     alone = [
         one for one in run.samples
         if one.case_id in case_ids and not one.warmup and "served_ways_disagree" in one.meters
@@ -73,9 +73,9 @@ def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCount
         return None
     headlines = [one.meters["served_headline"] for one in alone if "served_headline" in one.meters]
     return ServedCounts(
-        requests=len(alone),
-        agreeing=sum(one.meters["served_ways_disagree"] == 0 for one in alone),
-        decode_tokens=sum(one.rows[0].output_tokens - 1 for one in alone),
+        requests=sum(len(one.rows) for one in alone),
+        agreeing=sum(len(one.rows) - int(one.meters["served_ways_disagree"]) for one in alone),
+        decode_tokens=sum(row.output_tokens - 1 for one in alone for row in one.rows),
         passes={way: None if (found := _sum(alone, f"served_passes_by_{way}")) is None else int(found) for way in WAYS},
         headline=sum(headlines) / len(headlines) if headlines else None,
         headline_means=_headline_means(run, part, case_ids),

@@ -9,7 +9,7 @@ from harness.hardware.links import ask_for_link, link_called
 from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, as_deployment, dtype_called
-from harness.roofline.anchored import band_in_words, ceilings_of, reached_in_words, rung_called
+from harness.roofline.anchored import band_in_words, reached_in_words, rung_called, what_if_ceilings
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings, joined
 from harness.roofline.memory import MEMORY_RESERVE, memory_need
@@ -63,7 +63,7 @@ def describe_prediction(
 
 
 def _ceilings(profile: HardwareProfile, deployed: Deployment, dtype: str, rung: str | None, link: str | None) -> Ceilings:
-    ceilings = ceilings_of(profile, dtype, rung_called(rung))
+    ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
     if deployed.devices == 1:
         return ceilings
     joins = deployed.tensor_parallel if deployed.tensor_parallel > 1 else deployed.pipeline_parallel

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from textwrap import fill
 from typing import Any, get_args
 
-from harness.cli.output import grid, json_text
+from harness.cli.output import give, grid
 from harness.hardware.profile import known_profiles
 from harness.roofline.anchor_values import AnchorTable, Kind, known_anchors
 from harness.roofline.anchored import constants
@@ -35,7 +34,7 @@ def print_anchors(as_json: bool) -> None:
     """Print the table, or all of it as JSON."""
     table = known_anchors()
     report = compare_anchors(table, known_profiles())
-    print(json_text(describe(table, report)) if as_json else render(table, report))
+    give(as_json, lambda: describe(table, report), lambda: render(table, report))
 
 
 def describe(table: AnchorTable, report: AnchorReport) -> dict[str, Any]:
@@ -67,7 +66,7 @@ def render(table: AnchorTable, report: AnchorReport) -> str:
         dated = f", {system.source.date}" if system.source.date else ""
         where = f" on {system.device}" if system.device else ""
         source = f"Source [{system.source.grade}]: {system.source.text}{dated}, {system.source.address}"
-        blocks.append(f"{fill(f'{name}{where}: {system.conditions}. {source}', 128)}\n{_rows(list(group))}")
+        blocks.append(f"{name}{where}: {system.conditions}. {source}\n{_rows(list(group))}")
     blocks.append("\n".join(_notes(table, report)))
     return "\n\n".join(blocks)
 
@@ -75,7 +74,7 @@ def render(table: AnchorTable, report: AnchorReport) -> str:
 def _rows(compared: list[Comparison]) -> str:
     figures = ("figure", "datasheet", "rates", "anchored", "band", "share", "other tool")
     rows = [[*_cells(one), VERDICTS[one.finding]] for one in compared]
-    return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",), at_least=160)
+    return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",))
 
 
 def _cells(one: Comparison) -> Iterator[str]:
@@ -105,6 +104,4 @@ def _notes(table: AnchorTable, report: AnchorReport) -> Iterator[str]:
             f"error is {fitted.median_error_pct[kind]:.1f} %"
         )
     yield "\nPublished, but not in the table:"
-    yield from (
-        fill(f"{one.what}: {one.why}", 128, initial_indent="  ", subsequent_indent="    ") for one in table.dropped
-    )
+    yield from (f"  {one.what}: {one.why}" for one in table.dropped)

@@ -29,7 +29,7 @@ from harness.cli.deployed import (
     Weights,
     deployment,
 )
-from harness.cli.output import json_text
+from harness.cli.output import json_text, show
 from harness.errors import EXIT_INCONCLUSIVE, UserError
 from harness.formatting import csv_cell
 from harness.hardware.links import link_called
@@ -146,7 +146,7 @@ def capacity_command(
     elif as_csv:
         print(to_csv(found, break_even), end="")
     else:
-        print(render_break_even(found) if break_even else render(found))
+        show(render_break_even(found) if break_even else render(found))
     if not any(device.sbd and device.sbd.batch is not None for device in found.devices):
         raise typer.Exit(EXIT_INCONCLUSIVE)
 

@@ -12,7 +12,6 @@ from harness.cli.output import by_reason, grid, wrapped
 from harness.formatting import one_line, rate, ratio
 
 ABSENT = "?"
-WIDEST = 250  # columns are never cut: a narrow terminal wraps their lines
 CellWriter = Callable[[DevicePlan], str]
 LEGEND = """\
 every figure is predicted, on the rung of its line; a..b: nothing overlapped .. memory and arithmetic fully overlapped
@@ -165,4 +164,4 @@ def _listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
-    return grid(heads, rows, right=heads[1:-1], at_least=WIDEST)
+    return grid(heads, rows, right=heads[1:-1])

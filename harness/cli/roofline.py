@@ -27,7 +27,7 @@ from harness.cli.deployed import (
     deployment,
 )
 from harness.cli.methods import print_methods
-from harness.cli.output import json_text, lines_of
+from harness.cli.output import give, grid, json_text, lines_of, show
 from harness.cli.paper import explain_paper
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
@@ -35,7 +35,7 @@ from harness.models import ModelShape
 from harness.models.choice import shape_called
 from harness.models.deployment import dtype_called
 from harness.record.store import read_run
-from harness.roofline.anchored import ceilings_of, rung_called
+from harness.roofline.anchored import rung_called, what_if_ceilings
 from harness.roofline.batch_decode import passes_interval, predict_batch
 from harness.roofline.batches import recorded_batch
 from harness.roofline.paper import paper_tables
@@ -112,7 +112,7 @@ def roofline_command(
         )
     dtype = dtype_called(dtype)
     if explain:
-        print(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
+        show(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
         return
     if methods:
         print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)
@@ -135,7 +135,7 @@ def roofline_command(
                 f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out"
             )
         batches = describe_batches(shape, hardware, dtype, from_run, block_size, batch, context, rung)
-        print(json_text(batches) if as_json else render_batches(batches))
+        give(as_json, lambda: batches, lambda: render_batches(batches))
         return
     nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
     how = deployment(
@@ -146,7 +146,7 @@ def roofline_command(
         shape, hardware, how, block_size, nfe_speedup, batch, context, rung, batching=batching or "ragged",
         matrix_dtype=matrix_dtype, link=link,
     )  # fmt: skip
-    print(json_text(described) if as_json else _render_prediction(described))
+    give(as_json, lambda: described, lambda: _render_prediction(described))
 
 
 def _render_prediction(found: dict[str, Any]) -> str:
@@ -194,12 +194,9 @@ def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool)
         print(json_text({"version": tables["version"], "mode": tables["mode"], "rows": rows}))
         return
     for number, title in ((3, "time(k) / time(1)"), (4, "wall speedup")):
-        print(f"Table {number}: {title} ({'as printed, and corrected' if mode is None else mode})")
-        rows = tables[f"table{number}"]
-        print("  ".join(f"{name:>22}" for name in rows[0]))
-        for row in rows:
-            print("  ".join(f"{value:>22.4g}" if isinstance(value, float) else f"{value:>22}" for value in row.values()))
-        print()
+        rows, how = tables[f"table{number}"], "as printed, and corrected" if mode is None else mode
+        shown = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+        show(f"Table {number}: {title} ({how})\n{grid(tuple(rows[0]), shown, right=tuple(rows[0]))}\n")
 
 
 BATCHES_VERSION = 1
@@ -217,7 +214,7 @@ def describe_batches(
         UserError: more rows than recorded prompts.
     """
     profile = load_profile(hardware)
-    ceilings = ceilings_of(profile, dtype, rung_called(rung))
+    ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")
 
     def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:
@@ -236,7 +233,7 @@ def describe_batches(
     arms = [
         {
             "case_id": arm.case.case_id, "part": arm.case.part, "task": arm.case.task, "label": arm.case.label,
-            "recorded_model": arm.case.model.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
+            "recorded_model": arm.case.shape.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
         } | {name: predicted(arm, name) for name in batchings}
         for arm in recorded_arms(read_run(run_dir), block_size)
     ]  # fmt: skip

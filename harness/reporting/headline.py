@@ -76,6 +76,10 @@ def _answers(arm: ArmResult, ntp: ArmResult | None) -> list[str]:
     same, right = arm.identical_to_ntp, arm.accuracy
     if arm.replayed:
         return ["acceptance replayed, no answers"]
+    if arm.served is not None and arm.served.partings is not None:
+        parted = arm.served.partings
+        told = f"{parted.errors} of {parted.compared} answers part from NTP's by an error"
+        return [told + (f", {parted.unclassified} unclassed" if parted.unclassified else "")]
     if same.value is not None and (arm.lossless or same.value == 1):
         return [f"output identical to NTP's on {round(same.value * same.n)} of {same.n}"]
     if right.value is None:

@@ -266,6 +266,17 @@ def _calibrated(
     )
 
 
+def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
+    """The profile's measured section if that has ``dtype``, else its datasheet; a what-if also knows the rung between.
+
+    Raises:
+        UnknownHardwareError: neither is there.
+    """
+    if profile.measured is not None and dtype in profile.measured.matrix_flops_per_s:
+        return ceilings_from_measured(profile, dtype)
+    return ceilings_from_profile(profile, dtype)
+
+
 def joined(ceilings: Ceilings, profile: HardwareProfile, devices: int, link: Link | None = None) -> Ceilings:
     """The ceilings of each of ``devices`` devices that ``link`` joins; None: what the profile says of it (hardware.links)."""
     found = link_of(profile, devices) if link is None else link

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.config_file import Count, CountOrZero, Counts, Flag, Name, StrictModel, distinct
+from harness.errors import ScenarioError
 from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario.arms import NtpArm
 from harness.scenario.claims import Claims, misplaced
 from harness.scenario.limits import HealthLimits, Until
+from harness.scenario.load import Load, Loads, by_size
 from harness.scenario.method import GREEDY, MOST_SAMPLES, refuse_many
 from harness.scenario.methods import Arm
-from harness.scenario.servers import Load, Servers, check_servers, finds_acceptance
+from harness.scenario.servers import Servers, check_servers, finds_acceptance
 from harness.workloads.spec import SOURCES, Workload
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
@@ -56,10 +58,14 @@ class Part(StrictModel):
     """CPU threads of a process. Left out: torch's own number; a timed part on a cluster is pinned to as many cores."""
     arms: tuple[Arm, ...] = Field(min_length=1)
     """Ways of decoding to compare; a list on a key of an arm is an axis, and each value an arm of its own."""
-    batch_sizes: Counts = (1,)
-    """Prompts that one sample decodes together; each size of a list is measured."""
     workload: Workload
     """The prompts, how much is written, and how answers are checked."""
+    load: Loads = ()
+    """How requests reach the servers, one kind or several. Left out: all of a batch go at once. With it `batch_sizes` is filled
+    in: most requests in flight, load by load.
+    """
+    batch_sizes: Annotated[Counts, Field(validate_default=True)] = (1,)
+    """Prompts that one sample decodes together; each size of a list is measured."""
     repeats: Annotated[
         Annotated[Count, Tag("count")] | Annotated[Until, Tag("until")],
         Discriminator(
@@ -96,8 +102,10 @@ class Part(StrictModel):
     """Inference servers by name, which decode the arms instead of this program. `model` then gives the weights, the prompts'
     tokens and the shape that predictions are made of.
     """
-    load: Annotated[Load | None, Field(exclude_if=lambda load: load is None)] = None
-    """How the requests of a batch reach the servers. Left out: all at once."""
+
+    def load_at(self, in_flight: int) -> Load | None:
+        """The load of the cells of a batch size; None where all requests of a batch go at once."""
+        return by_size(self.load, self.workload.prompt_count).get(in_flight)
 
     @property
     def until(self) -> Until | None:
@@ -183,6 +191,18 @@ class Part(StrictModel):
             refuse_many(settings, "settings of the arms of one part")
         return settings * len(self.batch_sizes) * len(self.workload.task_names) * max(1, len(self.devices))
 
+    @field_validator("batch_sizes")
+    @classmethod
+    def _of_the_loads(cls, given: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        """With a load its sizes; 1 is the default, which nobody need have written."""
+        loads, workload = info.data.get("load"), info.data.get("workload")
+        if not loads or workload is None:
+            return given
+        sizes = tuple(by_size(loads, workload.prompt_count))
+        if given not in ((1,), sizes):
+            raise ValueError(f"got {list(given)}, but load says how many are in flight: {list(sizes)}; remove batch_sizes")
+        return sizes
+
     @model_validator(mode="after")
     def _can_be_finished(self) -> Part:
         refuse_many(self.case_count, "cases in one part")
@@ -196,7 +216,7 @@ class Part(StrictModel):
         if not self.has_ntp and self.baseline is None:
             raise ValueError("no arm to compare with: add {method: ntp} to arms, or name a part that has one as baseline")
         check_servers(self.servers, self.arms, self.model, self.tensor_parallel)
-        if self.load is not None and not self.servers:
+        if self.load and not self.servers:
             raise ValueError("load is how requests reach a server, and the part has no servers; remove load")
         acceptances = {finds_acceptance(arm, self.servers) for arm in self.arms if not isinstance(arm, NtpArm)}
         if len(acceptances) > 1:
@@ -231,7 +251,7 @@ class Part(StrictModel):
             raise ValueError("a random model has no tokenizer; use workload: {synthetic: {prompt_tokens: 128}, ...}")
         if without_tokenizer and any(arm.method == "universal_draft" for arm in self.arms):
             raise ValueError("a random model has no tokenizer to translate drafts with; use method: draft_model")
-        ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size]
+        ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size and not self.load]
         if not self.timed and self.until is not None:
             raise ValueError("repeats until the times are known well, but timed is false; give a number of repeats")
         if not self.timed and self.processes > 1:
@@ -242,6 +262,32 @@ class Part(StrictModel):
                 "size; use a multiple, or timed: false"
             )
         return self
+
+
+    @model_validator(mode="after")
+    def _loads_fit(self, info: ValidationInfo) -> Part:
+        for load in self.load:
+            whole = load.per_sample(self.workload.prompt_count)
+            if load.trace is None and self.workload.prompt_count % whole:
+                raise ValueError(
+                    f"{self.workload.prompt_count} prompts do not fill samples of {whole} requests; ask for a multiple, or "
+                    "change requests in load"
+                )
+            if load.trace is not None and (info.context or {}).get("base") is not None:
+                _refuse_longer(load, self.workload.max_new_tokens)
+        return self
+
+
+def _refuse_longer(load: Load, max_new_tokens: int) -> None:
+    try:
+        longest = max(load.traced or (), key=lambda one: one.output_tokens)
+    except ScenarioError as error:
+        raise ValueError(str(error)) from error
+    if longest.output_tokens > max_new_tokens:
+        raise ValueError(
+            f"{load.trace}:{longest.line}: asks for {longest.output_tokens:,} tokens, and max_new_tokens is "
+            f"{max_new_tokens:,}; raise it, or ask for fewer requests of the trace"
+        )
 
 
 class Scenario(StrictModel):

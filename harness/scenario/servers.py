@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.config_file import Count, Name, Numbers, StrictModel, Text, one_or_several
+from harness.config_file import Name, Numbers, StrictModel, Text, one_or_several
 from harness.models.choice import RandomModel
 from harness.scenario.method import GREEDY, ArmKeys, Method, ReplaySpec, number, per_token
 
@@ -84,28 +84,6 @@ def _means(argument: str, word: str) -> bool:
 
 
 Servers = Annotated[dict[Name, Server], Field(exclude_if=lambda servers: not servers)]
-
-
-class Load(StrictModel):
-    """How the requests of one sample reach the server: in a closed loop, so many at a time, or at Poisson times.
-
-    Without it all go at once.
-    """
-
-    concurrency: Count | None = None
-    """Closed loop: requests in flight at any time. Not with `requests_per_s`."""
-    requests_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Poisson arrivals: requests per second, on average, at the same times for every arm."""
-    first_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Seconds to the first token that a good request takes at most; their rate is the goodput. Left out: no limit."""
-    time_per_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Seconds per token that a good request takes at most. Left out: no limit."""
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Load:
-        if (self.concurrency is None) == (self.requests_per_s is None):
-            raise ValueError("give concurrency (a closed loop) or requests_per_s (Poisson arrivals), one of the two")
-        return self
 
 
 FORCES = {"vllm": "synthetic", "llama_cpp": "--spec-synth", "sglang": "SGLANG_SIMULATE_ACC"}

@@ -46,7 +46,7 @@ def test_the_table_lists_every_device(monkeypatch: pytest.MonkeyPatch, capsys: p
     unplanned = set(out.partition("no plan\n")[2].partition("\n\n")[0].replace(",", " ").replace(":", " ").split())
     assert listed == set(planned()) and listed | unplanned >= set(known_profiles())
     assert "h100-sxm: 3.99 (RunPod secure cloud; datareceipts/109-gpu-pricing, 2026-11-09; grade S)" in out
-    assert "predicted, datasheet rung, nothing was run" in out and "no row waits for another one" in out
+    assert "predicted, anchored rung, nothing was run" in out and "no row waits for another one" in out
     assert "power: the board's, an upper bound" in out and "NFE speedup 3, given by hand" in out
 
 
@@ -67,7 +67,7 @@ def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         if arm is None:
             assert line["batch"] == line["predicted"] == "" and line["reason"] == device["reason"]
             continue
-        assert line["predicted"] == "datasheet"
+        assert line["predicted"] == "anchored"
         assert float(line["tokens_per_s_per_user_low"]) == arm["tokens_per_s_per_user"]["low"]
         assert rate(arm["tokens_per_s_per_gpu"]["expected"]) in table
     usd = {line["arm"]: line["usd_per_million_tokens"] for line in lines if line["hardware"] == "l4"}

@@ -19,7 +19,7 @@ FORCED = '{"method": "ngram", "rejection_sample_method": "synthetic", "synthetic
 def planned(folder: Path, servers: dict[str, Any], arms: list[dict[str, Any]]) -> Plan:
     """A part with these servers."""
     part = {
-        "name": "p", "model": {"reference": "sbd"}, "servers": servers, "arms": arms,
+        "name": "p", "model": {"reference": "sbd"}, "dtype": "float32", "servers": servers, "arms": arms,
         "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 8},
     }  # fmt: skip
     file = folder / "s.yaml"

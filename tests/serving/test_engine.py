@@ -5,6 +5,7 @@ The other end is tests/helpers/protocol_server.py, which decodes nothing; `make 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -31,13 +32,15 @@ PROGRAM = ROOT / "tests" / "helpers" / "protocol_server.py"
 PROMPTS = [(5, 6, 7), (8, 9)]
 
 
-def engine_of(fault: str, logs: Path, monkeypatch: pytest.MonkeyPatch, **keys: object) -> tuple[ServedEngine, Case]:
+def engine_of(
+    fault: str, logs: Path, monkeypatch: pytest.MonkeyPatch, load: dict[str, object] | None = None, **keys: object
+) -> tuple[ServedEngine, Case]:
     """A part with one server of that fault, and its case."""
     command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault]  # noqa: E731
     monkeypatch.setitem(registry.DIALECTS, "vllm", replace(VLLM, command=command))
     part = {
         "model": {"reference": "sbd"}, "servers": {"one": {"engine": "vllm", **keys}},
-        "arms": [{"method": "ntp", "server": "one"}], "timed": False,
+        "arms": [{"method": "ntp", "server": "one"}], "timed": False, "load": load or [],
     }  # fmt: skip
     case = case_of("ntp", **part)
     return ServedEngine(case.part, KNOWN_SHAPES["smollm2-135m"], None, "weights", logs), case
@@ -86,6 +89,40 @@ def test_a_fault_is_told_and_leaves_no_sample(fault: str, words: str, tmp_path: 
     engine, case = engine_of(fault, tmp_path, monkeypatch, silent_s=1.0)
     with pytest.raises(RequestError, match=words):
         engine.decode(case, PROMPTS[:1], seed=3)
+    engine.close()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_requests_in_turn_are_counted_and_have_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed loop of one: the server's steps are those of all three together, and each waits for the one before."""
+    engine, case = engine_of("none", tmp_path, monkeypatch, load={"concurrency": 1})
+    three = engine.decode(case, [*PROMPTS, (3,)], seed=3)
+    new = case.workload.max_new_tokens
+    assert three.readings is not None and three.readings.values["served_passes_by_steps"] == 3 * (new - 1)
+    assert three.readings.values["served_ways_disagree"] == 0
+    assert three.row_times is not None
+    first, second, third = three.row_times
+    assert first.sent_s == 0 and first.last_token_s <= second.sent_s < second.sent_s + second.last_token_s <= third.sent_s
+    assert all(one.gaps_s is not None and len(one.gaps_s) == new - 1 for one in three.row_times)
+    engine.close()
+
+
+@pytest.mark.parametrize("fault", ["none", "short"])
+@pytest.mark.usefixtures("quiet")
+def test_a_trace_is_answered_in_its_lengths(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer is as long as its line says; a server that ends one earlier is told."""
+    lines = [{"timestamp": 10 * i, "input_length": 3, "output_length": 4 + i} for i in range(3)]
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    engine, case = engine_of(fault, tmp_path, monkeypatch, load={"trace": str(trace), "requests": 3})
+    if fault == "short":
+        with pytest.raises(RequestError, match="wrote 3 tokens, 4 were asked for"):
+            engine.decode(case, [(1, 2, 3)] * 3, seed=1)
+    else:
+        found = engine.decode(case, [(1, 2, 3)] * 3, seed=1)
+        assert [len(ids) for ids in found.generation.output_ids] == [4, 5, 6]
+        assert found.row_times is not None and [one.sent_s >= 0.01 * i for i, one in enumerate(found.row_times)] == [True] * 3
+        assert len(engine.decode(case, [(1, 2, 3)], seed=1).generation.output_ids[0]) == 4, "a warm-up takes the first ones"
     engine.close()
 
 
