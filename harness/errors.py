@@ -73,6 +73,10 @@ class UnknownTaskError(UserError):
     """A built-in task or split that does not exist."""
 
 
+class BenchmarkFileError(UserError):
+    """A result file of another tool that cannot be imported; the message names file, line and key."""
+
+
 class MissingExtraError(UserError):
     """A command needs an optional dependency that is not installed."""
 

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_told: ContextVar[Callable[[float], None] | None] = ContextVar("told", default=None)
+
+
+def tell_share(share: float) -> None:
+    """Tell the open step (``Progress.step``) how much of it is done, 0 to 1; without one nothing happens."""
+    if (told := _told.get()) is not None:
+        told(share)
+
+
+@contextmanager
+def hearing(told: Callable[[float], None]) -> Iterator[None]:
+    """Within it, ``told`` hears what ``tell_share`` is given."""
+    before = _told.set(told)
+    try:
+        yield
+    finally:
+        _told.reset(before)
 
 
 class Progress:
@@ -11,8 +31,20 @@ class Progress:
     def note(self, message: str) -> None:
         """One line about a step that is not a sample."""
 
-    def start(self, case_ids: Sequence[str], later: Sequence[str] = ()) -> None:
-        """These samples are still to be taken, one case id each; later processes take the ``later`` ones."""
+    @contextmanager
+    def step(self, what: str, expected_s: float | None = None) -> Iterator[None]:
+        """Within it, something takes long that is no sample; ``expected_s``: how long, as far as that is known."""
+        yield
+
+    def start(
+        self, case_ids: Sequence[str], later: Sequence[str] = (), planned: int | None = None, starts: int = 0,
+        names: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """These samples are still to be taken, one case id each; later processes take the ``later`` ones.
+
+        ``planned``: all samples of the run, with those that are there; default: those that are given here. ``starts``: models
+        that are still to be opened for them. ``names``: what a person calls a case; default: its id.
+        """
 
     def advance(self, case_id: str) -> None:
         """One sample of that case is finished."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -12,15 +11,13 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
-import typer
 import yaml
 
-from harness.cli import app
-from harness.errors import EXIT_USER_ERROR
 from harness.record.schema import Run
 from harness.record.store import RunStore
 from tests.helpers import ROOT
 from tests.helpers.command import sbd
+from tests.helpers.command_lines import commands, refusal
 from tests.helpers.synthetic_run import Part, build
 
 CI = ROOT / "docs" / "ci"
@@ -51,24 +48,6 @@ def scripts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield from ((job, "\n".join(body[name])) for name in STEPS if name in body)
 
 
-def commands(script: str) -> Iterator[tuple[str, ...]]:
-    """The words of every sbd command in a shell script, those inside a quoted command (--base-cmd) included."""
-    for whole in script.replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(whole, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        words, command = [*lexer, ";"], list[str]()
-        for word in words:
-            if re.fullmatch("[;&|()]+", word):
-                if command and Path(command[0]).name == "sbd":
-                    yield tuple(command[1:])
-                command = []
-            else:
-                command.append(word)
-        for option, value in pairwise(words):
-            if option in ("--base-cmd", "--new-cmd"):
-                yield from commands(value)
-
-
 def lines() -> list[Line]:
     """Every sbd command of every file, shell variables put in."""
 
@@ -81,26 +60,6 @@ def lines() -> list[Line]:
         for job, script in scripts(data)
         for command in commands(script)
     ]
-
-
-def refusal(words: tuple[str, ...]) -> str | None:
-    """What the program says to a line that it cannot read, or None. What commands do is taken out of them: nothing is run."""
-    root = typer.main.get_command(app)
-    _hollow(root)
-    try:
-        root.main(list(words), prog_name="sbd", standalone_mode=False)
-    except Exception as error:
-        if getattr(error, "exit_code", None) != EXIT_USER_ERROR:
-            raise
-        return str(error)
-    return None
-
-
-def _hollow(command: Any) -> None:
-    for name in getattr(command, "commands", ()):
-        _hollow(command.get_command(None, name))
-    if not hasattr(command, "commands"):
-        command.callback = lambda **_: None
 
 
 def test_the_files_are_found() -> None:

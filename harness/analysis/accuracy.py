@@ -122,19 +122,19 @@ Outputs = dict[tuple[Key, tuple[str, str]], list[int]]
 
 
 def outputs(tallies: Sequence[Tally]) -> Outputs:
-    """Output ids of every prompt in every decode."""
+    """Output ids of every prompt in every decode; unknown ones are left out, so that nothing equals them."""
     written = ((tally.key, zip(tally.prompts, tally.outputs, strict=True)) for tally in tallies)
-    return {(key, prompt): output for key, answers in written for prompt, output in answers}
+    return {(key, prompt): output for key, answers in written for prompt, output in answers if output is not None}
 
 
 def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str, confidence: float = CONFIDENCE) -> Quantity:
     """Share of prompts whose every decode equals NTP's of the same repeat and process, with its Wilson interval. Prompts that
-    only one of the two decoded are left out.
+    only one of the two decoded, or whose ids are unknown, are left out.
     """
     same: dict[tuple[str, str], bool] = {}
     for tally in arm:
         for prompt, output in zip(tally.prompts, tally.outputs, strict=True):
             expected = of_ntp.get((tally.key, prompt))
-            if expected is not None:
+            if expected is not None and output is not None:
                 same[prompt] = same.get(prompt, True) and output == expected
     return wilson_interval(sum(same.values()), len(same), confidence) if same else absent(why_none)

@@ -7,22 +7,25 @@ mean over prompts; its name with ``_totals`` is the ratio of totals.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from harness.analysis import accuracy as on_accuracy
+from harness.analysis import unpaired
 from harness.analysis.accuracy import Clusters, Grades, Outputs, gains
 from harness.analysis.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
 from harness.analysis.pass_values import DURING_RUN, price_words
 from harness.analysis.prices import Ladder
+from harness.analysis.request_figures import request_figures
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.analysis.stats.sample_size import percentile_over_processes
 from harness.analysis.traffic import CounterScale
 from harness.record.schema import CaseHeader
+from harness.scenario.load import Load
 from harness.scenario.metrics import PERCENTILES, PRICES
 
 TOTALS = "_totals"
@@ -87,14 +90,21 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellContext:
-    """What all arms of a cell share."""
+    """What all arms of a cell share.
+
+    ``lacks``: why an imported run has no ids, passes or grades, by names of harness.record.imported. ``unpaired``: why its
+    requests have no pairs; None where they have.
+    """
 
     ladder: Ladder
     counter_scale: CounterScale
     timed: bool
     baseline_part: str | None
+    load: Load | None
     baseline_grades: Grades
     why_unchecked: str
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    unpaired: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs __dict__
@@ -112,13 +122,14 @@ class ArmBesideNtp:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """Its timed samples, each with NTP's."""
-        return pair_up(self.ntp.tallies, self.timed) if self.ntp else []
+        """Its timed samples, each with NTP's; none where the files of an imported run hold other prompts."""
+        return pair_up(self.ntp.tallies, self.timed) if self.ntp and self.place.unpaired is None else []
 
     @cached_property
     def lost(self) -> list[tuple[str, int]]:
         """(task, group) that only one of the two decoded."""
-        return one_sided(self.ntp.tallies, self.arm.tallies) if self.ntp and self.place.timed else []
+        pairs = self.ntp is not None and self.place.timed and self.place.unpaired is None
+        return one_sided(self.ntp.tallies, self.arm.tallies) if self.ntp and pairs else []
 
     @property
     def why_lost(self) -> str | None:
@@ -131,6 +142,11 @@ class ArmBesideNtp:
             "no interval over the others, for what is left out of one side flatters it; "
             "the same command continues an unfinished run"
         )
+
+    @property
+    def ntp_timed(self) -> list[Tally]:
+        """NTP's samples with a time."""
+        return [tally for tally in self.ntp.tallies if tally.decode_s is not None] if self.ntp else []
 
     @property
     def why_untimed(self) -> str:
@@ -155,37 +171,51 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
     the arm's. *distinct4_median*: the median over prompts of the share of distinct 4-grams among those of an answer, and
     *repetitive_answers*: the share of answers below REPETITIVE. *request_speedup*: time of the whole request per output
     token, prompt included, NTP ÷ arm. *lossless* is put in behind, for arms that a server decoded (harness.analysis.served).
+    Those over the requests of a server are in harness.analysis.request_figures.
     """
     timed, why = one.timed, one.why_untimed
     reference = None if one.ntp is one.arm else one.ntp
     pairs = one.pairs if reference and not one.lost else []
     why_unpaired = why if not timed else one.why_lost or NO_NTP
-    metered = [t for t in timed if t.energy_j and (t.latency_s or 0.0) >= ENERGY_WINDOW_S]
+    metered = [t for t in timed if t.energy_j and (t.metered_s or 0.0) >= ENERGY_WINDOW_S]
     ceiling = one.place.ladder.read_ceiling
     rate, why_no_rate = (0.0, ceiling.reason or why) if ceiling.value is None else (ceiling.value, why)
-    passes = [Term(t, t.decode_tokens, t.row_passes) for t in one.arm.tallies]
+    why_no_passes = one.place.lacks.get("passes", NO_PASS)
+    passes = [Term(t, t.decode_tokens, t.row_passes) for t in one.arm.tallies if t.row_passes is not None]
     tokens = [Term(t, t.decode_tokens, t.decode_s or 0.0) for t in timed]
     joules = [Term(t, t.energy_j or 0.0, t.output_tokens) for t in metered]
     moved = [Term(t, t.bytes_, (t.forward_s or 0.0) * rate) for t in timed]
-    row_passes = [Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.row_passes, arm.row_passes) for ntp, arm in pairs]
-    requests = [
-        Term(arm, ntp.latency_s or 0.0, arm.latency_s or 0.0, ntp.output_tokens, arm.output_tokens) for ntp, arm in pairs
-    ]
+    row_passes = [
+        Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.row_passes, arm.row_passes) for ntp, arm in pairs
+        if ntp.row_passes is not None and arm.row_passes is not None
+    ]  # fmt: skip
     return {
         "lossless": absent(NOT_SERVED),
-        **_both("nfe_speedup", passes, NO_PASS, confidence, clock=False),
+        **_both("nfe_speedup", passes, why_no_passes, confidence, clock=False),
         **_both("tokens_per_s", tokens, why, confidence),
         **_both("joules_per_token", joules, NO_ENERGY if timed else why, confidence),
         **_both("bandwidth_share", moved, why_no_rate, confidence),
         **_latencies(timed, why, confidence),
-        **_repetition(one.arm.tallies, confidence),
-        **_both("wall_over_nfe", row_passes, why_unpaired, confidence),
-        **_both("request_speedup", requests, why_unpaired, confidence),
-        **_prediction_errors(pairs, why_unpaired, confidence),
+        **_repetition(one.arm.tallies, one.place.lacks.get("output_ids", "no answer"), confidence),
+        **_both("wall_over_nfe", row_passes, one.place.lacks.get("passes", why_unpaired), confidence),
+        **_requests(one, pairs, why_unpaired, confidence),
+        **_prediction_errors(pairs, one.place.lacks.get("passes", why_unpaired), confidence),
+        **request_figures(one.arm.tallies, reference.tallies if reference else None, confidence),
         **accuracy_figures(
             one.arm.grades, reference.grades if reference else {}, one.arm.related, one.why_ungraded, confidence
         ),
     }
+
+
+def _requests(one: ArmBesideNtp, pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
+    """The request speedup over pairs, or between the files of an imported run without pairs."""
+    if one.place.unpaired is not None and one.ntp is not None and one.ntp is not one.arm:
+        mean, totals = unpaired.request_speedups(one.ntp_timed, one.timed, confidence)
+        return {"request_speedup": mean, "request_speedup" + TOTALS: totals}
+    terms = [
+        Term(arm, ntp.latency_s or 0.0, arm.latency_s or 0.0, ntp.output_tokens, arm.output_tokens) for ntp, arm in pairs
+    ]
+    return _both("request_speedup", terms, why_none, confidence)
 
 
 def accuracy_figures(
@@ -232,8 +262,13 @@ def _latencies(timed: Sequence[Tally], why_none: str, confidence: float) -> dict
     return {f"latency_p{p}_s": percentile_over_processes(latencies, prompts, processes, p, confidence) for p in PERCENTILES}
 
 
-def _repetition(tallies: Sequence[Tally], confidence: float) -> dict[str, Quantity]:
-    found = [(share, prompt, t.key[3]) for t in tallies for prompt, share in zip(t.prompts, t.distinct4, strict=True)]
+def _repetition(tallies: Sequence[Tally], why_none: str, confidence: float) -> dict[str, Quantity]:
+    found = [
+        (share, prompt, t.key[3]) for t in tallies for prompt, share in zip(t.prompts, t.distinct4, strict=True)
+        if share is not None
+    ]  # fmt: skip
+    if not found:
+        return dict.fromkeys(("distinct4_median", "repetitive_answers"), absent(why_none))
     shares, prompts, processes = zip(*found, strict=True)
     return {
         "distinct4_median": percentile_over_processes(shares, prompts, processes, 50, confidence),

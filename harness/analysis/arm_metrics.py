@@ -128,10 +128,19 @@ def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[Pair]:
     return [(of_ntp[tally.key], tally) for tally in arm if tally.key in of_ntp and tally.has_decode_time]
 
 
-def nfe_speedup(tallies: Sequence[Tally], given: bool) -> Quantity:
+def nfe_speedup(tallies: Sequence[Tally], given: bool, why_unknown: str = NO_PASS) -> Quantity:
     """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, whose acceptance is an input."""
-    tokens, row_passes = sum(tally.decode_tokens for tally in tallies), sum(tally.row_passes for tally in tallies)
+    tokens, row_passes = sum(tally.decode_tokens for tally in tallies), summed(tallies, attrgetter("row_passes"))
+    if row_passes is None:
+        return absent(why_unknown)
     return quotient(exact(tokens, n=len(tallies)), exact(row_passes), NO_PASS, "given" if given else None)
+
+
+def summed(tallies: Sequence[Tally], of: Callable[[Tally], int | None]) -> int | None:
+    """A count over all samples; None where one sample does not tell it."""
+    found = [of(tally) for tally in tallies]
+    known = [count for count in found if count is not None]
+    return sum(known) if len(known) == len(found) else None
 
 
 def one_sided(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[tuple[str, int]]:
@@ -165,7 +174,7 @@ def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
 
 def factors(pairs: Sequence[Pair]) -> Factors | None:
     """The wall speedup (ratio of totals) as a product; None where the forwards were not timed one by one."""
-    if not pairs or any(tally.forward_s is None or tally.passes == 0 for pair in pairs for tally in pair):
+    if not pairs or any(tally.forward_s is None or not tally.passes for pair in pairs for tally in pair):
         return None
     names = ("forward_s", "passes", "row_passes", "decode_tokens", "decode_s")
     ntp, arm = ({name: _sum(side, attrgetter(name)) for name in names} for side in zip(*pairs, strict=True))
@@ -181,7 +190,7 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
 
 def pass_parts(tallies: Sequence[Tally], why_none: str) -> PassParts:
     """Forward, sampler and the rest of the loop, per pass; a record older than version 3 has no time of the sampler."""
-    passes = sum(tally.passes for tally in tallies)
+    passes = summed(tallies, attrgetter("passes"))
     decode_s = total(tallies, lambda t: t.decode_s, why_none)
     forward_s = total(tallies, lambda t: t.forward_s, why_none)
     sampler_s = total(tallies, lambda t: t.sampler_s, why_none if forward_s.value is None else NO_SAMPLER_TIME)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Any
 
 from harness.analysis import accuracy as on_accuracy
 from harness.analysis import arm_metrics as on_arms
+from harness.analysis import unpaired
 from harness.analysis.arm_figures import NO_NTP, NOT_TIMED, ArmBesideNtp, claimed_figures
+from harness.analysis.request_figures import request_counts
 from harness.analysis.results import ArmResult, Simultaneous
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient, simultaneous_confidence
 from harness.analysis.stats.sample_size import prompts_for_width
@@ -24,7 +27,11 @@ BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"
 def arm_result(one: ArmBesideNtp) -> ArmResult:
     """Every value of an arm, compared with NTP."""
     arm, tallies = one.arm, one.arm.tallies
-    passes = sum(t.passes for t in tallies)
+    why_no_passes = one.place.lacks.get("passes", on_arms.NO_PASS)
+    nfe, passes, fed, drafts, drafts_fed = (
+        on_arms.summed(tallies, attrgetter(name))
+        for name in ("row_passes", "passes", "fed_tokens", "draft_passes", "draft_fed_tokens")
+    )
     return ArmResult(
         label=arm.cases[0].label,
         method=arm.method,
@@ -39,14 +46,15 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         samples=len(tallies),
         prompts=len({prompt for t in tallies for prompt in t.prompts}),
         decode_tokens=sum(t.decode_tokens for t in tallies),
-        nfe=sum(t.row_passes for t in tallies),
+        nfe=nfe,
         passes=passes,
-        nfe_speedup=on_arms.nfe_speedup(tallies, given=arm.replayed is not None and arm.method != "ntp"),
-        query_tokens_per_pass=quotient(exact(sum(t.fed_tokens for t in tallies)), exact(passes), on_arms.NO_PASS),
+        nfe_speedup=on_arms.nfe_speedup(tallies, arm.replayed is not None and arm.method != "ntp", why_no_passes),
+        query_tokens_per_pass=_counted_quotient(fed, passes, why_no_passes),
         final_tokens_histogram=tuple(map(sum, zip_longest(*(t.histogram for t in tallies), fillvalue=0))),
         figures=claimed_figures(one),
-        draft_passes=sum(t.draft_passes for t in tallies),
-        draft_query_tokens=sum(t.draft_fed_tokens for t in tallies),
+        requests=request_counts(tallies),
+        draft_passes=drafts,
+        draft_query_tokens=drafts_fed,
         identical_to_ntp=_identity(one),
         correct=sum(arm.grades.values()) if arm.grades else None,
         accuracy=arm.accuracy,
@@ -56,6 +64,12 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         baseline_difference=_baseline_difference(one),
         **_times(one),
     )
+
+
+def _counted_quotient(over: int | None, under: int | None, why_unknown: str) -> Quantity:
+    if over is None or under is None:
+        return absent(why_unknown)
+    return quotient(exact(over), exact(under), on_arms.NO_PASS)
 
 
 def accuracy_difference(one: ArmBesideNtp, confidence: float = CONFIDENCE) -> Quantity:
@@ -79,7 +93,14 @@ def simultaneous(one: ArmBesideNtp, picked_from: int) -> Simultaneous:
 
 
 def _wall_speedups(one: ArmBesideNtp, confidence: float = CONFIDENCE) -> tuple[Quantity, Quantity]:
-    """By both estimators; NTP, and an arm that lacks prompts of NTP, have no interval."""
+    """By both estimators; NTP, and an arm that lacks prompts of NTP, have no interval.
+
+    Without pairs, in an imported run, an arm's files are compared with NTP's as wholes.
+    """
+    if one.place.unpaired is not None and one.ntp is not None and one.place.timed:
+        if one.ntp is one.arm:
+            return absent(BY_DEFINITION), absent(BY_DEFINITION)
+        return unpaired.wall_speedups(one.ntp_timed, one.timed, confidence)
     wall, wall_totals = on_arms.wall_speedups(one.pairs, NO_NTP if one.place.timed else NOT_TIMED, confidence)
     if one.pairs and (one.ntp is one.arm or one.lost):
         reason = one.why_lost or BY_DEFINITION
@@ -90,7 +111,7 @@ def _wall_speedups(one: ArmBesideNtp, confidence: float = CONFIDENCE) -> tuple[Q
 def _times(one: ArmBesideNtp) -> dict[str, Any]:
     """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out."""
     timed, pairs, place = one.timed, one.pairs, one.place
-    why_not_per_pass = NOT_PER_PASS if place.timed else NOT_TIMED
+    why_not_per_pass = place.lacks.get("passes", NOT_PER_PASS) if place.timed else NOT_TIMED
     wall, wall_totals = _wall_speedups(one)
     decode_s = on_arms.total(timed, lambda t: t.decode_s, one.why_untimed)
     forward_s = on_arms.total(timed, lambda t: t.forward_s, why_not_per_pass)
@@ -102,7 +123,7 @@ def _times(one: ArmBesideNtp) -> dict[str, Any]:
         "wall_speedup": wall,
         "prompts_for_5_percent": prompts_for_width(wall, 0.05),
         "wall_speedup_totals": wall_totals,
-        "paired": on_arms.paired(pairs, len(one.lost), NO_NTP if place.timed else NOT_TIMED),
+        "paired": on_arms.paired(pairs, len(one.lost), place.unpaired or (NO_NTP if place.timed else NOT_TIMED)),
         "factors": on_arms.factors(pairs),
         "decode_s": decode_s,
         "forward_s": forward_s,
@@ -128,7 +149,7 @@ def _identity(one: ArmBesideNtp, confidence: float = CONFIDENCE) -> Quantity:
         return absent(NO_NTP if ntp is None else BY_DEFINITION)
     if arm.temperature or ntp.temperature:
         return absent("sampled outputs differ by chance")
-    return on_accuracy.identical_outputs(ntp.outputs, arm.tallies, NO_NTP, confidence)
+    return on_accuracy.identical_outputs(ntp.outputs, arm.tallies, one.place.lacks.get("output_ids", NO_NTP), confidence)
 
 
 def _baseline_difference(one: ArmBesideNtp) -> Quantity | None:

@@ -41,7 +41,7 @@ def baseline_check(
             checked.setdefault(case.label, []).extend(tallies[case.case_id])
     if not checked or greedy is None:
         return BaselineCheck(state="unchecked", modes=(), reason=why_none)
-    tokens = token_check(greedy.outputs, [outputs(found) for found in checked.values()], cases[0].dtype)
+    tokens = token_check(greedy.outputs, [outputs(found) for found in checked.values()], cases[0].known_dtype)
     modes = tuple(
         GenerateMode(label=label, ntp_speed=wall_speedups(pair_up(found, greedy.tallies), "every pair of decodes was void")[0])
         for label, found in checked.items()

@@ -139,7 +139,7 @@ def decoded_blocks(sample: Sample, row: int) -> tuple[DecodedBlock, ...] | Missi
         known = {} if number == 1 else decided.pop()[1]
         size = columns.logit_tokens[index][row]
         decided.append((number, known | dict.fromkeys((slots_of[index] or [[]] * (row + 1))[row], number)))
-    output, stopped = sample.rows[row].output_ids, sample.rows[row].stop_reason == "stop"
+    output, stopped = sample.rows[row].ids, sample.rows[row].stop_reason == "stop"
     return tuple(
         DecodedBlock(
             passes=count,

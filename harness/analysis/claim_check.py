@@ -25,9 +25,12 @@ MORE_PROCESSES = (
     f"run it in {FEWEST_PROCESSES} fresh processes (processes: {FEWEST_PROCESSES}), or claim it of these alone "
     "(scope: this process)"
 )
+MORE_FILES = f"import files of {FEWEST_PROCESSES} runs of each arm, or claim it of these alone (scope: this process)"
+COUNT_PASSES = "let sbd run the servers (docs/servers.md): it counts their passes and keeps their tokens"
 NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
 
 NO_FIGURE = absent("this comparison holds no such figure")
+NO_REQUESTS = absent("no server decoded this arm, or its record is older than version 8: no request has times of its own")
 Why = tuple[str, str | None]
 """A reason, and what to do about it."""
 
@@ -36,7 +39,7 @@ def figure(arm: ArmResult, bound: Bound) -> Quantity:
     """The figure that the bound is about, by its estimator."""
     own = {"wall_speedup": arm.wall_speedup, "wall_speedup_totals": arm.wall_speedup_totals,
            "identical_to_ntp": arm.identical_to_ntp}  # fmt: skip
-    return (arm.figures | own).get(_name(bound), NO_FIGURE)
+    return (arm.figures | own).get(_name(bound), _no_figure(bound))
 
 
 def judged_figure(place: ClaimedCell, bound: Bound) -> Quantity:
@@ -44,7 +47,11 @@ def judged_figure(place: ClaimedCell, bound: Bound) -> Quantity:
     if place.picked_from is None:
         return figure(place.arm, bound)
     figures = place.arm.simultaneous.figures if place.arm.simultaneous else {}
-    return figures.get(_name(bound), NO_FIGURE)
+    return figures.get(_name(bound), _no_figure(bound))
+
+
+def _no_figure(bound: Bound) -> Quantity:
+    return NO_REQUESTS if METRICS[bound.metric].of_requests else NO_FIGURE
 
 
 def _name(bound: Bound) -> str:
@@ -83,7 +90,8 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
     weak = [*([few] if few else []), *(one.weakness for one in _mixes(place, comparison) if one.weakness)]
     reason, remedy = why_void or ("; ".join([_reason(bound, place, value, judged, seen), *weak]), None)
     if state == "inconclusive":
-        found = [MORE_PROCESSES if few else None, SHOW_BASELINE if open_baseline else None]
+        more = MORE_FILES if place.cell.imported else MORE_PROCESSES
+        found = [more if few else None, SHOW_BASELINE if open_baseline else None]
         found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else metric.basis
@@ -105,7 +113,7 @@ def _answer(
 def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
     """What would decide the claim. Naming a picked arm removes the simultaneous level."""
     own = state_of(bound, value)
-    more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.batch_size)
+    more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.unit_of_times)
     if place.picked_from is None:
         return more
     return NAME_IT if own != "inconclusive" else f"{NAME_IT}; for it: {more}"
@@ -160,6 +168,8 @@ def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity, comparison: C
     remedy = None
     if METRICS[bound.metric].clock and not place.cell.timed:
         remedy = "run it with timed: true"
+    elif place.cell.imported and not METRICS[bound.metric].clock:
+        remedy = COUNT_PASSES
     elif METRICS[bound.metric].of_prompts and place.arm.replayed:
         remedy = REAL
     return value.reason or "there is no figure", remedy
@@ -215,12 +225,15 @@ def _remarks(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
         found.append(value.method.partition(";")[0])
     if metric.clock and (void := place.cell.void_words(place.arm)):
         found.append(void)
-    return found
+    return [*found, *(place.cell.imported if metric.clock else ())]
 
 
 def _unit(bound: Bound, place: ClaimedCell) -> str:
-    """The unit of counting: prompts for grades and outputs, batches for times at batch sizes above 1."""
-    return "batches" if place.cell.batch_size > 1 and not METRICS[bound.metric].of_prompts else "prompts"
+    """The unit of counting: prompts for grades and outputs, requests where they are what is counted, else that of times."""
+    metric = METRICS[bound.metric]
+    if metric.of_requests:
+        return "requests"
+    return "prompts" if metric.of_prompts else place.cell.unit_of_times.partition(" ")[0]
 
 
 def _number(value: float | None) -> str:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.record.schema import RunHeader
+from harness.scenario.arm_names import same_arm
 from harness.scenario.claims import Claim, Where
 from harness.scenario.metrics import METRICS
 
@@ -100,7 +101,7 @@ def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedC
 def _named(cell: Cell, where: Where) -> list[ArmResult]:
     """The arms that ``where`` names by their label, or by block size and gamma."""
     if where.arm is not None:
-        return [arm for arm in cell.arms if arm.label == where.arm]
+        return [arm for arm in cell.arms if same_arm(where.arm, arm.label)]
     return [
         arm for arm in cell.arms
         if arm.block_size is not None and where.block_size in (None, arm.block_size) and where.gamma in (None, arm.gamma)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
@@ -21,19 +22,22 @@ from harness.analysis.arm_results import accuracy_difference, arm_result, simult
 from harness.analysis.baseline import baseline_check, ceiling_check
 from harness.analysis.claim_places import asked_arm
 from harness.analysis.health import Voids, arm_values, together, without_void_times
+from harness.analysis.imported import NO_PRICE, limits
 from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.parallel import parallel_map
 from harness.analysis.pass_widths import curves, pass_widths
-from harness.analysis.prices import Ladder, feeds_masks, ladder, read_calibration
+from harness.analysis.prices import Ladder, feeds_masks, ladder, read_calibration, unpriced
 from harness.analysis.pricing import Pricer
 from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Comparison, Highlight, to_json
-from harness.analysis.sample_totals import Tally, charged, tally
-from harness.analysis.served import served_counts
+from harness.analysis.row_totals import tallies_of
+from harness.analysis.sample_totals import Tally, charged
+from harness.analysis.served import partings_of, served_counts
 from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
 from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import CaseHeader, Run, RunHeader, Sample
+from harness.scenario.load import recorded_load
 from harness.scenario.scenario import Part
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
@@ -61,7 +65,8 @@ def compare(run: Run) -> Comparison:
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
         for case in (*cases, *_baseline(run, part)):
             if case.case_id not in tallies:
-                tallies[case.case_id] = _tallied(case, samples[case.case_id], pricers[case.case_id][1], counter_of[case.part])
+                pricer = pricers[case.case_id][1]
+                tallies[case.case_id] = _tallied(run, case, samples[case.case_id], pricer, counter_of[case.part])
         rungs, pricer = pricers[cases[0].case_id]
         return _cells(cases, tallies, _place(run, cases, tallies, rungs, counter_of[part]), pricer)
 
@@ -82,6 +87,8 @@ def compare(run: Run) -> Comparison:
 
 def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
     """The cell with the void samples of every arm and with NTP's share of the read rate."""
+    if run.header.imported is not None:
+        return replace(cell, imported=limits(run.header.imported))
     told = (
         _served(cell, replace(arm, voids=together(voids[one] for one in arm.case_ids if one in voids)), run)
         for arm in cell.arms
@@ -96,17 +103,19 @@ def _served(cell: Cell, arm: ArmResult, run: Run) -> ArmResult:
     if not _written(run, cell.part).get("servers"):
         return arm
     counts = served_counts(run, cell.part, arm.case_ids)
-    parted = counts.partings if counts else None
+    parted = partings_of(run, cell.part, arm.case_ids)
     return replace(arm, served=counts, figures=arm.figures | ({"lossless": parted.lossless} if parted else {}))
 
 
-def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer]]:
+def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer | None]]:
     """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models. Those
     that feed masks have their own: an adapter makes their passes dearer. The larger the batch, the fewer decodes a part has to
-    average, and an interval depends on their number.
+    average, and an interval depends on their number. No pricer for an imported run, which has no passes.
     """
-    shared: dict[Any, tuple[Ladder, Pricer]] = {}
-    found = {}
+    if run.header.imported is not None:
+        return dict.fromkeys((case.case_id for case in run.header.cases), (unpriced(NO_PRICE), None))
+    shared: dict[Any, tuple[Ladder, Pricer | None]] = {}
+    found: dict[str, tuple[Ladder, Pricer | None]] = {}
     for case in run.header.cases:
         drafts = sorted(case.draft_models.items())
         place = (case.part, case.batch_size, case.model, case.dtype, case.device, feeds_masks(case), *drafts)
@@ -126,27 +135,36 @@ def _by_case(run: Run) -> dict[str, list[Sample]]:
     return {case_id: list(found.values()) for case_id, found in gathered.items()}
 
 
-def _tallied(case: CaseHeader, samples: Sequence[Sample], pricer: Pricer, counter: TrafficCounter) -> tuple[Tally, ...]:
-    """Samples whose time counts are priced too."""
-    timed = case.timed and not case.is_check
-    return tuple(tally(case, one, pricer if timed and one.decode_s is not None else None, counter) for one in samples)
+def _tallied(
+    run: Run, case: CaseHeader, samples: Sequence[Sample], pricer: Pricer | None, counter: TrafficCounter
+) -> tuple[Tally, ...]:
+    """Samples whose time counts are priced too; under a load request by request."""
+    timed, load = case.timed and not case.is_check, recorded_load(_written(run, case.part), case.batch_size)
+    return tuple(chain.from_iterable(
+        tallies_of(case, one, load, pricer if timed and one.decode_s is not None else None, counter) for one in samples
+    ))  # fmt: skip
 
 
 def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladder, counter: TrafficCounter) -> CellContext:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
-    written, found = _written(run, cases[0].part), _baseline(run, cases[0].part)
+    written, found, imported = _written(run, cases[0].part), _baseline(run, cases[0].part), run.header.imported
     same = [other for other in found if other.batch_size == cases[0].batch_size]
     return CellContext(
         ladder=rungs,
         counter_scale=counter.scale,
         timed=any(case.timed for case in cases),
         baseline_part=written.get("baseline"),
+        load=recorded_load(written, cases[0].batch_size),
         baseline_grades=on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]]),
         why_unchecked=_why_unchecked(written),
+        lacks=imported.lacks if imported else {},
+        unpaired=imported.pairing_words if imported and imported.pairing is None else None,
     )
 
 
-def _cells(cases: list[CaseHeader], tallies: Tallies, place: CellContext, pricer: Pricer) -> tuple[list[Cell], Highlight]:
+def _cells(
+    cases: list[CaseHeader], tallies: Tallies, place: CellContext, pricer: Pricer | None
+) -> tuple[list[Cell], Highlight]:
     """The cells of one part and batch size and their highlight. The summary over tasks is first, then one cell per task where
     there are several. The highlighted arm has its figures at the simultaneous level too.
     """
@@ -210,7 +228,7 @@ def _why_unchecked(part: dict[str, Any]) -> str:
     return "this run did not decode with generate()"
 
 
-def _summary(cell: Cell, arms: Sequence[ArmBesideNtp], place: CellContext, pricer: Pricer) -> Cell:
+def _summary(cell: Cell, arms: Sequence[ArmBesideNtp], place: CellContext, pricer: Pricer | None) -> Cell:
     """The cell over all tasks; it also carries the pass times and the roofline's line through them."""
     sizes = [int(one.arm.spec["block_size"]) for one in arms if one.arm.spec.get("block_size") is not None]
     every = [found for one in arms for found in one.arm.tallies]
@@ -219,7 +237,7 @@ def _summary(cell: Cell, arms: Sequence[ArmBesideNtp], place: CellContext, price
         task=None if len(cell.tasks) > 1 else cell.task,
         is_summary=True,
         pass_widths=pass_widths([(one.arm.method, one.arm.tallies) for one in arms]),
-        curves=curves(pricer, every, cell.batch_size, max(sizes, default=None)),
+        curves=curves(pricer, every, cell.batch_size, max(sizes, default=None)) if pricer else (),
         roofs=place.ladder.roofs,
     )
 
@@ -233,10 +251,12 @@ def _cell(
         **{name: getattr(first, name) for name in same},
         tasks=tasks,
         is_summary=False,
-        model=first.model.name,
-        params=first.model.params,
+        model=first.model.name if first.model else str(first.model_source.get("named") or "a model that no file names"),
+        params=first.model.params if first.model else None,
         timed=place.timed,
         baseline_part=place.baseline_part,
+        load=place.load.words(first.batch_size) if place.load else None,
+        closed_loop=place.load is not None and place.load.closed,
         arms=_distinct_labels([arm_result(one) for one in arms]),
         counter_scale=place.counter_scale,
         baseline_check=baseline_check(cases, tallies, [one.arm for one in arms], place.why_unchecked),

@@ -81,10 +81,12 @@ class Residual:
     """One arm by one price: the wall speedup (geometric mean over prompts), measured and predicted.
 
     Errors are predicted ÷ measured - 1. ``time_error`` is that of the decode time, which NTP has too. ``price``: one of PRICES.
+    ``size``: the batch size or the load, in words.
     """
 
     arm: ArmResult
     batch_size: int
+    size: str
     price: str
     measured: Quantity
     predicted: Quantity
@@ -147,6 +149,7 @@ def residuals(cells: Sequence[Cell]) -> list[Residual]:
         Residual(
             arm=arm,
             batch_size=cell.batch_size,
+            size=cell.size_words,
             price=one.price,
             measured=arm.wall_speedup,
             predicted=one.wall_speedup,

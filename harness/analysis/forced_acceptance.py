@@ -1,8 +1,8 @@
 """An arm's recorded acceptance in the form that engines take to force one, so that it can be timed inside them at full size.
 
-vLLM 0.32 takes the probability that the first i + 1 drafts are all accepted (config/speculative.py); SGLang 0.5 the mean tokens
-of a verifying pass, the bonus token included (speculative/spec_utils.py); aiconfigurator drafts and accepted drafts. What such
-an engine then measures is replayed: the acceptance is given, not found.
+vLLM 0.32 (config/speculative.py) and llama.cpp b11434 (common/arg.cpp) take the probability that the first i + 1 drafts are all
+accepted. SGLang 0.5 takes the mean tokens of a verifying pass, the bonus token included (speculative/spec_utils.py), and
+aiconfigurator drafts and accepted drafts. What such an engine then measures is replayed: the acceptance is given, not found.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.errors import UserError
 from harness.record.schema import Run
+from harness.scenario.arm_names import refuse_unknown_arms, same_arm
 
 DRAFT = ROLES.index("draft")
 
@@ -39,6 +40,7 @@ class ForcedAcceptance:
         return {
             "vLLM": f'--speculative-config \'{{..., "num_speculative_tokens": {len(self.rates)}, '
             f'"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [{rates}]}}\'',
+            "llama.cpp": f"--spec-draft-n-max {len(self.rates)} --spec-synth-rates {rates.replace(' ', '')}",
             "SGLang": f"SGLANG_SIMULATE_ACC_LEN={self.tokens_per_pass:.4f} (with {len(self.rates)} draft tokens)",
             "TensorRT-LLM": f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={round(mean)} (whole tokens; the mean is {mean:.2f})",
             "aiconfigurator": f"nextn={len(self.rates)} nextn_accepted={mean:.4f}",
@@ -51,14 +53,16 @@ def forced_acceptance(run: Run, label: str) -> ForcedAcceptance:
     Raises:
         UserError: no such arm; or an arm whose passes can decide nothing, which no verifying engine does.
     """
+    known = dict.fromkeys(case.label for case in run.header.cases if not case.is_check)
+    refuse_unknown_arms([label], known, f"--arm {label!r}, run {run.header.run_id[:10]}")
+    label = next(one for one in known if same_arm(label, one))
     wanted = {case.case_id for case in run.header.cases if case.label == label}
-    if not wanted:
-        known = dict.fromkeys(case.label for case in run.header.cases if not case.is_check)
-        raise UserError(f"--arm {label!r}: no such arm in this run; it has {', '.join(map(repr, known))}")
     made: list[int] = []
     drafting = 0
     for case, sample in run.of_arms():
         if case.case_id in wanted:
+            if sample.packed_passes is None:
+                raise UserError(f"{label}: an imported run does not tell its passes; give a run of sbd's own")
             found, of_drafts = _tokens_of_passes(TraceArrays(sample.packed_passes))
             made, drafting = made + found, drafting + of_drafts
     if not made or min(made) < 1:

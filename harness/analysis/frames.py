@@ -72,14 +72,6 @@ REPEATED_TEXT = ("case_id", "part", "task", "arm", "method")
 class RunFrames:
     """One run as frames, each made on first use. Columns that name a case or an arm mean the same in all of them.
 
-    ``header``       the RunHeader: scenario, machine, versions, hardware profile
-    ``comparison``   everything derived from the run, as harness.analysis.comparison gives it
-    ``samples``      one row per sample: one decode of one batch by one arm in one process, warm-ups included
-    ``rows``         one row per row of a batch: one prompt, its output, whether it is right
-    ``passes``       one row per forward pass
-    ``arms``         one row per cell and arm: speedups, accuracy, rates, each with its interval
-    ``predictions``  one row per cell, arm, rung and ex_ante: roofline predictions beside the measured times
-
     A batch is one sample because it is timed as one. So ``samples.decode_s`` may be summed, whatever the batch size. ``rows``
     joins it on case_id, process, group, repeat and warmup.
     """
@@ -117,17 +109,20 @@ class RunFrames:
         samples = self._run.samples
         found = self._keys(range(len(samples)))
         found["seed"] = [sample.seed for sample in samples]
-        found["started_at"] = pd.to_datetime([sample.started_at for sample in samples], format="ISO8601", utc=True)
+        begun = pd.Series([sample.started_at for sample in samples], dtype=object)
+        found["started_at"] = pd.to_datetime(begun, format="ISO8601", utc=True)
         found["prompts"] = [len(sample.rows) for sample in samples]
         for name in ("prompt_tokens", "output_tokens"):
             found[name] = [sum(getattr(row, name) for row in sample.rows) for sample in samples]
         cases = {case.case_id: case for case in self.header.cases}
         tallies = [tally(cases[sample.case_id], sample, None) for sample in samples]
         for name, field in (("passes", "passes"), ("nfe", "row_passes"), ("draft_passes", "draft_passes")):
-            found[name] = np.array([getattr(one, field) for one in tallies], dtype=np.int64)
+            found[name] = _counts([getattr(one, field) for one in tallies])
         for name in ("forward_s", "sampler_s"):
             found[name] = np.array([getattr(one, name) for one in tallies], dtype=float)
-        no_decode = [not TraceArrays(sample.packed_passes).decode.any() for sample in samples]
+        no_decode = [
+            sample.packed_passes is not None and not TraceArrays(sample.packed_passes).decode.any() for sample in samples
+        ]
         found.loc[no_decode, ["forward_s", "sampler_s"]] = 0.0  # of no passes, timed or not
         found["decode_tokens"] = np.array([one.decode_tokens for one in tallies], dtype=np.int64)
         for name in ("prefill_s", "decode_s", "load_1min"):
@@ -140,7 +135,8 @@ class RunFrames:
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per batch row: the sample's case and key; row (its place in the batch), prompt_id, prompt_tokens,
-        output_tokens. Also stop_reason, correct (None with an ungraded_reason) and output_ids.
+        output_tokens. Also stop_reason, correct (None with an ungraded_reason) and output_ids. Of a request to a server: sent_s
+        (after the first of its sample), first_token_s and last_token_s (after its own sending), NaN elsewhere.
         """
         samples = self._run.samples
         found = self._keys(np.repeat(np.arange(len(samples)), [len(sample.rows) for sample in samples]))
@@ -148,6 +144,9 @@ class RunFrames:
         columns = ("prompt_id", "prompt_tokens", "output_tokens", "stop_reason", "correct", "ungraded_reason", "output_ids")
         for name in columns:
             found[name] = pd.Series([getattr(row, name) for sample in samples for row in sample.rows], dtype=_DTYPES.get(name))
+        for name in ("sent_s", "first_token_s", "last_token_s"):
+            told = (row.times for sample in samples for row in sample.rows)
+            found[name] = np.array([math.nan if times is None else getattr(times, name) for times in told], dtype=float)
         return found
 
     @cached_property
@@ -159,9 +158,10 @@ class RunFrames:
         active_rows; padded_query_tokens and padded_context_tokens of each row's tensor. forward_s, sampler_s: NaN where they
         were not taken (untimed parts; generate(); sampler_s before record version 3).
         """
-        samples = self._run.samples
-        traces = [TraceArrays(sample.packed_passes) for sample in samples]
-        found = self._keys(np.repeat(np.arange(len(samples)), [trace.count for trace in traces]))
+        known = [(place, one.packed_passes) for place, one in enumerate(self._run.samples)]
+        places = np.array([place for place, packed in known if packed is not None], dtype=np.int64)
+        traces = [TraceArrays(packed) for _, packed in known if packed is not None]
+        found = self._keys(np.repeat(places, [trace.count for trace in traces]))
         found["number"] = _joined([np.arange(trace.count) for trace in traces], np.int64)
         roles = [ROLES[code] for code in _joined([trace.role for trace in traces], np.int8)]
         found["role"] = pd.Categorical(roles)
@@ -260,6 +260,12 @@ def load_run(path: Path | str) -> RunFrames:
 
 
 _DTYPES: dict[str, Any] = {"prompt_tokens": np.int64, "output_tokens": np.int64, "correct": object, "output_ids": object}
+
+
+def _counts(values: Sequence[int | None]) -> npt.NDArray[Any]:
+    """Whole numbers; with missing ones, as in an imported run, numbers with NaN."""
+    missing = any(value is None for value in values)
+    return np.array([math.nan if value is None else value for value in values], dtype=float if missing else np.int64)
 
 
 def _cell(cell: Cell) -> dict[str, Any]:

@@ -131,11 +131,13 @@ def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
             counted = by_part.setdefault(part_of[sample.case_id], {})
             if not sample.warmup:
                 counted.setdefault(sample.case_id, []).append(rules)
-    kept = [
-        sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": sample.packed_passes.untimed()})
-        if rules else sample for sample, rules in judged
-    ]  # fmt: skip
+    kept = [_untimed(sample) if rules else sample for sample, rules in judged]
     return run.model_copy(update={"samples": kept}), tuple(_part_health(part, found) for part, found in by_part.items())
+
+
+def _untimed(sample: Sample) -> Sample:
+    passes = None if sample.packed_passes is None else sample.packed_passes.untimed()
+    return sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": passes})
 
 
 def together(voids: Iterable[Voids]) -> Voids:

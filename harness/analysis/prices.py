@@ -6,7 +6,7 @@ An unavailable ceiling comes with its reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import Deployment
 from harness.record.schema import CaseHeader, PassColumns, Run, RunHeader
-from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_measured, ceilings_from_profile
+from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_measured, ceilings_from_profile, joined
 from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
 from harness.roofline.storage import shard
@@ -35,7 +35,7 @@ BEYOND_CACHE = 4
 
 def deployment_of(case: CaseHeader) -> Deployment:
     """Storage and split of a case's model: all in one dtype, over as many devices as processes shared it."""
-    return Deployment(dtype=case.dtype, tensor_parallel=case.tensor_parallel)
+    return Deployment(dtype=case.known_dtype, tensor_parallel=case.tensor_parallel)
 
 
 def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missing:
@@ -54,14 +54,14 @@ def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missi
         calibration = Calibration.model_validate(recorded)
     except ValidationError as error:
         return f"the recorded calibration cannot be read ({error.error_count()} fields do not fit)"
-    if calibration.device.partition(":")[0] != case.device.partition(":")[0]:
-        return f"the calibration is of {calibration.device}, this part ran on {case.device}"
+    if calibration.device.partition(":")[0] != case.known_device.partition(":")[0]:
+        return f"the calibration is of {calibration.device}, this part ran on {case.known_device}"
     return calibration
 
 
 def _shared_cpu(case: CaseHeader) -> Missing | None:
     """Why the rates of a CPU shared by several processes of a split model are unknown."""
-    if case.tensor_parallel == 1 or case.device != "cpu":
+    if case.tensor_parallel == 1 or case.known_device != "cpu":
         return None
     return f"{case.tensor_parallel} processes shared this CPU, whose rates one process alone does not show"
 
@@ -74,8 +74,8 @@ def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missi
         profile = HardwareProfile.model_validate(header.hardware)
     except ValidationError as error:
         return f"the recorded hardware profile cannot be read ({error.error_count()} fields do not fit)"
-    if (profile.kind == "cpu") != case.device.startswith("cpu"):
-        return f"the hardware profile is of a {profile.kind} ({profile.name}), this part ran on {case.device}"
+    if (profile.kind == "cpu") != case.known_device.startswith("cpu"):
+        return f"the hardware profile is of a {profile.kind} ({profile.name}), this part ran on {case.known_device}"
     return profile
 
 
@@ -107,6 +107,11 @@ class Ladder:
         )
 
 
+def unpriced(reason: Missing) -> Ladder:
+    """No ceiling at all, for one reason."""
+    return Ladder(ceilings={}, reasons=dict.fromkeys(PRICES, reason), read_ceiling=absent(reason))
+
+
 def feeds_masks(case: CaseHeader) -> bool:
     """Whether an adapter acts on the passes of the case's arm: see measured_passes."""
     return "block_size" in case.arm
@@ -118,8 +123,10 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
     ceilings: dict[str, Ceilings] = {}
     reasons: dict[str, Missing] = {}
     steps: dict[str, Callable[[], Ceilings | Missing]] = {
-        "calibrated": lambda: _calibrated(calibration, profile, case.dtype),
-        "datasheet": lambda: ceilings_from_profile(profile, case.dtype) if isinstance(profile, HardwareProfile) else profile,
+        "calibrated": lambda: _calibrated(calibration, profile, case.known_dtype),
+        "datasheet": lambda: (
+            ceilings_from_profile(profile, case.known_dtype) if isinstance(profile, HardwareProfile) else profile
+        ),
         EX_ANTE_SHAPE: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, True),
         DURING_RUN: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, False),
     }
@@ -131,7 +138,9 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
             found = str(error)
         if isinstance(found, Ceilings) and shared:
             found = shared
-        elif isinstance(found, Ceilings) and case.tensor_parallel > 1 and found.link_bytes_per_s is None:
+        elif isinstance(found, Ceilings) and case.tensor_parallel > 1 and isinstance(profile, HardwareProfile):
+            found = joined(found, profile, case.tensor_parallel)
+        if isinstance(found, Ceilings) and case.tensor_parallel > 1 and found.link_bytes_per_s is None:
             found = f"what {found.device_name} can send to another device is not known, and the model was split over several"
         if isinstance(found, Ceilings):
             ceilings[rung] = found
@@ -143,11 +152,9 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
 
 
 def _calibrated(calibration: Calibration | Missing, profile: HardwareProfile | Missing, dtype: str) -> Ceilings | Missing:
-    """By the run's own calibration, else by the profile of this very machine; either takes the published link rate."""
+    """By the run's own calibration, else by the profile of this very machine."""
     if isinstance(calibration, Calibration):
-        link = profile.link_bytes_per_s.value if isinstance(profile, HardwareProfile) else None
-        found = ceilings_from_calibration(calibration, dtype)
-        return found if link is None else replace(found, link_bytes_per_s=link / 2)  # published for both directions together
+        return ceilings_from_calibration(calibration, dtype)
     if isinstance(profile, HardwareProfile) and profile.measured is not None:
         return ceilings_from_measured(profile, dtype)
     return calibration
@@ -165,7 +172,7 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante
     decodes = sum(sample.case_id == case.case_id and not sample.warmup for sample in run.samples)
     few = ex_ante or len({one.visit for one in passes}) < ENOUGH_VISITS
     return shape_calibrated(
-        base, case.model, deployment_of(case), passes,
+        base, case.shape, deployment_of(case), passes,
         machine_spread=UNSEEN_MOVEMENT if ex_ante else machine_spread(run, case.part),
         decodes=max(decodes, 1),
         least_spread=UNSEEN_MOVEMENT if few else (1.0, 1.0),
@@ -192,7 +199,7 @@ def read_ceiling(
         return Quantity(value=calibration.read_bandwidth[0].bytes_per_s, method="calibrated read rate")
     if isinstance(profile, HardwareProfile):
         bandwidth, cache = profile.bandwidth_bytes_per_s.value, profile.cache_bytes.value
-        model_bytes = shard(case.model, case.tensor_parallel).streamed_params * DTYPE_BYTES[case.dtype]
+        model_bytes = shard(case.shape, case.tensor_parallel).streamed_params * DTYPE_BYTES[case.known_dtype]
         reached = measured.bandwidth_bytes_per_s if measured is not None and measured.share_claimable else None
         if (reached or bandwidth) is None or cache is None or model_bytes < BEYOND_CACHE * cache:
             return absent(f"the profile of {profile.name} does not show that this model is too large for its cache")
@@ -204,8 +211,8 @@ def read_ceiling(
 
 def of_same_size(calibration: Calibration, case: CaseHeader) -> bool:
     """Whether the calibration read as many bytes as the case's model streams, or holds."""
-    held = shard(case.model, case.tensor_parallel)
-    sizes = (params * DTYPE_BYTES[case.dtype] for params in (held.streamed_params, held.params))
+    held = shard(case.shape, case.tensor_parallel)
+    sizes = (params * DTYPE_BYTES[case.known_dtype] for params in (held.streamed_params, held.params))
     return any(abs(calibration.model_bytes / size - 1) <= SAME_SIZE for size in sizes)
 
 
@@ -253,7 +260,8 @@ def _before_samples(run: Run, part: str, events: list[dict[str, Any]]) -> list[d
     """
     if all("ended_at" in event for event in events):
         cases = {case.case_id for case in run.header.cases if case.part == part}
-        first = min((_moment(sample.started_at) for sample in run.samples if sample.case_id in cases), default=None)
+        begun = (one.started_at for one in run.samples if one.case_id in cases)
+        first = min((_moment(one) for one in begun if one is not None), default=None)
         found = [event for event in events if first is None or _moment(event["ended_at"]) <= first]
         return found or "no pass of this model was measured before the first sample of the part"
     names = [str(entry.get("event")) for entry in run.sessions if entry.get("part") == part]

@@ -30,13 +30,14 @@ Plan = Callable[[float], SampleSize]
 SAME = "the value equals the bound: no number of prompts tells them apart"
 
 
-def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, batch_size: int) -> str:
-    """In words. ``sd``: of a loss of accuracy, over prompts. At ``batch_size`` above 1 the unit of times is the batch."""
+def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, unit: str) -> str:
+    """In words. ``sd``: of a loss of accuracy, over prompts. ``unit``: of counting times (Cell.unit_of_times)."""
+    if METRICS[bound.metric].of_requests:
+        return "more processes, or more requests in a sample; how many is not planned for a figure over requests"
     if bound.metric == "accuracy_loss_points":
         return _said(bound, value, lambda loss: _for_accuracy(bound, loss, value, sd), "prompts")
     if bound.metric == "identical_to_ntp":
         return _said(bound, value, lambda share: _for_share(bound, share), "prompts")
-    unit = "prompts" if batch_size == 1 else f"batches of {batch_size}"
     percentile = METRICS[bound.metric].percentile
     if percentile is not None and value.low is None:
         wanted = values_for_percentile(percentile)

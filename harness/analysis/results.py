@@ -10,6 +10,7 @@ from harness.analysis.arm_metrics import Factors, Paired, PassParts, Prediction
 from harness.analysis.health import PartHealth, Voids
 from harness.analysis.integrity.integrity import Integrity
 from harness.analysis.pass_values import PassCurve, PassWidth, Roof
+from harness.analysis.request_figures import RequestCounts
 from harness.analysis.served import ServedCounts
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale
@@ -51,7 +52,8 @@ class ArmResult:
     (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread. ``simultaneous``: of a highlighted arm
     that was picked from several; verdicts on a claim that names no arm use it. ``final_tokens_histogram``: active row-passes by
     the number of tokens they made final. ``served``: what
-    the server that decoded it counted; None for an arm that this program decoded.
+    the server that decoded it counted; None for an arm that this program decoded. Counts of passes are None where an imported
+    run does not tell them. ``requests``: those that have times of their own; under a load each counts as a sample.
     """
 
     label: str
@@ -67,8 +69,8 @@ class ArmResult:
     prompts: int
     unpaired: int
     decode_tokens: int
-    nfe: int
-    passes: int
+    nfe: int | None
+    passes: int | None
     nfe_speedup: Quantity
     query_tokens_per_pass: Quantity
     wall_speedup: Quantity
@@ -92,8 +94,8 @@ class ArmResult:
     predictions: tuple[Prediction, ...]
     final_tokens_histogram: tuple[int, ...]
     figures: dict[str, Quantity] = field(default_factory=dict)
-    draft_passes: int = 0
-    draft_query_tokens: int = 0
+    draft_passes: int | None = 0
+    draft_query_tokens: int | None = 0
     lossless: str | None = None
     identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
     first_token_s: Quantity = field(default_factory=lambda: absent("this comparison did not look at first tokens"))
@@ -101,6 +103,7 @@ class ArmResult:
     voids: Voids | None = None
     simultaneous: Simultaneous | None = None
     served: ServedCounts | None = None
+    requests: RequestCounts | None = None
 
     @property
     def request_speedup(self) -> Quantity:
@@ -111,7 +114,8 @@ class ArmResult:
     def query_tokens_per_token(self) -> float | None:
         """Tokens fed to the target for each final one, waiting rows included."""
         fed = self.query_tokens_per_pass.value
-        return None if fed is None or not self.decode_tokens else fed * self.passes / self.decode_tokens
+        known = fed is not None and self.passes is not None and self.decode_tokens
+        return (fed or 0.0) * (self.passes or 0) / self.decode_tokens if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +183,9 @@ class Cell:
     """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
 
     ``rung_reasons`` says why a rung of ceilings (by PRICES) has no prediction here. Bytes and predictions are those of one of
-    ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only.
+    ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only. ``imported``: what limits
+    the figures of an imported run, in words; such a run may know neither model size, dtype, device nor attention. ``load``: how
+    requests reached the servers, in words, with ``batch_size`` in flight at most; None where all of a batch went at once.
     """
 
     part: str
@@ -188,10 +194,10 @@ class Cell:
     batch_size: int
     is_summary: bool
     model: str
-    params: int
-    dtype: str
-    device: str
-    attention: str
+    params: int | None
+    dtype: str | None
+    device: str | None
+    attention: str | None
     session: str
     execution: str
     timed: bool
@@ -201,9 +207,22 @@ class Cell:
     baseline_check: BaselineCheck
     rung_reasons: dict[str, str]
     tensor_parallel: int = 1
+    load: str | None = None
+    closed_loop: bool = False
     pass_widths: tuple[PassWidth, ...] = ()
     curves: tuple[PassCurve, ...] = ()
     roofs: tuple[Roof, ...] = ()
+    imported: tuple[str, ...] = ()
+
+    @property
+    def size_words(self) -> str:
+        """``batch 4``, or the load: ``4 in flight``."""
+        return self.load or f"batch {self.batch_size}"
+
+    @property
+    def unit_of_times(self) -> str:
+        """The unit of counting times: batches at batch sizes above 1, else prompts; under a load each request has its own."""
+        return "prompts" if self.batch_size == 1 or self.load else f"batches of {self.batch_size}"
 
     def void_words(self, arm: ArmResult) -> str:
         """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: voids of the arm and of its NTP; empty without any."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.analysis.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.pricing import Band, Places, Pricer
+from harness.analysis.requests import Request
 from harness.analysis.traffic import Counted, TrafficCounter
 from harness.record.schema import CaseHeader, Sample
 from harness.roofline.speedup import describe_pass
@@ -42,29 +44,31 @@ class TimedPasses:
 class Tally:
     """Counts of one sample over its decode passes (without the prompts'). ``fed_tokens`` counts all rows, waiting ones too.
 
-    ``distinct4`` is distinct_share of each row's output. ``row_passes``, ``passes``, ``fed_tokens`` and ``histogram`` are of
-    the target's passes. ``draft_passes`` and
-    ``draft_fed_tokens`` are of draft models, which make no token final. Times, bytes and prices cover both. ``counted``: the
-    memory counter over the whole sample, None without a reading; ``energy_j`` likewise. ``prompt_s`` is the time of the
-    prompts' pass, ``first_token_s`` that until a row's first final token (mean over the rows). ``reads_more``: a prompts' pass
-    does more than NTP's, so ``charged`` must add decode time; ``estimated``: it has. ``priced_s`` is the price of the passes
-    per rung (low, expected, high), sampler included; ``timed`` holds the passes. Both are absent where the part was not timed.
+    Counts of passes are None where the record has no passes, as an imported one. An answer's ids (``outputs``) and
+    ``distinct4``, the distinct_share of them, are None where it has no ids. ``row_passes``, ``passes``, ``fed_tokens`` and
+    ``histogram`` are of the target's passes. ``draft_passes`` and ``draft_fed_tokens`` are of draft models, which make no token
+    final. Times, bytes and prices cover both. ``counted``: the memory counter over the whole sample, None without a reading;
+    ``energy_j`` likewise, read over ``metered_s``. ``requests``: of a server, with times of their own. ``prompt_s`` is the time
+    of the prompts' pass, ``first_token_s`` that until a row's first final token (mean over rows). ``reads_more``: a prompts'
+    pass does more than NTP's, so ``charged`` must add decode time; ``estimated``: it has. ``priced_s`` is the price of the
+    passes per rung (low, expected, high), sampler included; ``timed`` holds the passes. Both are absent where the part was not
+    timed.
     """
 
     key: Key
     prompts: tuple[tuple[str, str], ...]
     clusters: tuple[str | None, ...]
-    outputs: tuple[list[int], ...]
-    distinct4: tuple[float, ...]
+    outputs: tuple[list[int] | None, ...]
+    distinct4: tuple[float | None, ...]
     correct: tuple[bool | None, ...]
     ungraded_reason: str | None
     output_tokens: int
     decode_tokens: int
-    row_passes: int
-    passes: int
-    fed_tokens: int
-    draft_passes: int
-    draft_fed_tokens: int
+    row_passes: int | None
+    passes: int | None
+    fed_tokens: int | None
+    draft_passes: int | None
+    draft_fed_tokens: int | None
     histogram: tuple[int, ...]
     decode_s: float | None
     prompt_s: float | None
@@ -76,9 +80,11 @@ class Tally:
     bytes_: float
     counted: Counted | None
     energy_j: float | None
+    metered_s: float | None
     priced_s: dict[str, Band]
     timed: TimedPasses | None
     estimated: bool = False
+    requests: tuple[Request, ...] = ()
 
     @property
     def has_decode_time(self) -> bool:
@@ -87,48 +93,67 @@ class Tally:
 
 
 def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: TrafficCounter | None = None) -> Tally:
-    """Reduce ``sample``; with a ``pricer`` its decode passes are priced too, with a ``counter`` its memory traffic is read."""
-    trace, rows = TraceArrays(sample.packed_passes), len(sample.rows)
+    """Reduce ``sample``; with a ``pricer`` its decode passes are priced too, with a ``counter`` its memory traffic is read.
+
+    Without passes the prompt is taken to give the first token of each answer, as every serving benchmark counts.
+    """
+    output_tokens = sum(row.output_tokens for row in sample.rows)
+    latency_s = None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s
+    told: dict[str, Any] = {
+        "key": (case.task, sample.group, sample.repeat, sample.process),
+        "prompts": tuple((case.task, row.prompt_id) for row in sample.rows),
+        "clusters": tuple(row.cluster for row in sample.rows),
+        "outputs": tuple(row.output_ids for row in sample.rows),
+        "distinct4": tuple(None if row.output_ids is None else distinct_share(row.output_ids) for row in sample.rows),
+        "correct": tuple(row.correct for row in sample.rows),
+        "ungraded_reason": next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
+        "output_tokens": output_tokens,
+        "decode_s": sample.decode_s,
+        "prompt_s": sample.prefill_s,
+        "latency_s": latency_s,
+        "metered_s": latency_s,
+        "energy_j": sample.meters.get("cpu_energy_j" if (case.device or "").startswith("cpu") else "energy_j"),
+    }
+    if sample.packed_passes is None:
+        given = sum(row.output_tokens > 0 for row in sample.rows)
+        return Tally(
+            **told, row_passes=None, passes=None, fed_tokens=None, draft_passes=None, draft_fed_tokens=None, histogram=(),
+            decode_tokens=output_tokens - given, first_token_s=sample.prefill_s, reads_more=False, forward_s=None,
+            sampler_s=None, bytes_=0.0, counted=None, priced_s={}, timed=None,
+        )  # fmt: skip
+    return Tally(**told, **_of_passes(sample, TraceArrays(sample.packed_passes), output_tokens, pricer, counter))
+
+
+def _of_passes(
+    sample: Sample, trace: TraceArrays, output_tokens: int, pricer: Pricer | None, counter: TrafficCounter | None
+) -> dict[str, Any]:
+    """What follows from the passes, by field of Tally."""
     decode = trace.decode
     final, active = trace.per_row("final_tokens"), trace.per_row("active").astype(bool)
     own, fed = trace.own, trace.per_pass("padded_query")
-    prompt = trace.drafts_in_prompt
-    given = trace.given_tokens
+    prompt, given, rows = trace.drafts_in_prompt, trace.given_tokens, len(sample.rows)
     drafted = (final[0].astype(np.int64) - (given > 0)).tolist() if prompt else []
     histogram = np.bincount([*final[own][active[own]].tolist(), *drafted])
     read = max((row.prompt_tokens for row in sample.rows), default=0)
     beyond = int(fed[0]) - read if prompt else 0
-    output_tokens = sum(row.output_tokens for row in sample.rows)
     timed = _timed(trace, pricer) if pricer is not None else None
-    return Tally(
-        key=(case.task, sample.group, sample.repeat, sample.process),
-        prompts=tuple((case.task, row.prompt_id) for row in sample.rows),
-        clusters=tuple(row.cluster for row in sample.rows),
-        outputs=tuple(row.output_ids for row in sample.rows),
-        distinct4=tuple(distinct_share(row.output_ids) for row in sample.rows),
-        correct=tuple(row.correct for row in sample.rows),
-        ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
-        output_tokens=output_tokens,
-        decode_tokens=output_tokens - given,
-        row_passes=trace.row_passes,
-        passes=trace.passes,
-        fed_tokens=(int(fed[own].sum()) + beyond) * rows,
-        draft_passes=int((decode & ~own).sum()),
-        draft_fed_tokens=int(fed[decode & ~own].sum()) * rows,
-        histogram=tuple(histogram.tolist()),
-        decode_s=sample.decode_s,
-        prompt_s=sample.prefill_s,
-        first_token_s=_first_token_s(sample, trace),
-        reads_more=prompt or bool((trace.role[trace.decode] == PREFILL).any()),
-        latency_s=None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s,
-        forward_s=_sum_of(trace.seconds("forward_s"), decode),
-        sampler_s=_sum_of(trace.seconds("sampler_s"), decode),
-        bytes_=float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
-        counted=counter.read(sample, trace, pricer) if counter is not None and pricer is not None else None,
-        energy_j=sample.meters.get("cpu_energy_j" if case.device.startswith("cpu") else "energy_j"),
-        priced_s=_priced(timed, trace, read) if timed else {},
-        timed=timed,
-    )
+    return {
+        "decode_tokens": output_tokens - given,
+        "row_passes": trace.row_passes,
+        "passes": trace.passes,
+        "fed_tokens": (int(fed[own].sum()) + beyond) * rows,
+        "draft_passes": int((decode & ~own).sum()),
+        "draft_fed_tokens": int(fed[decode & ~own].sum()) * rows,
+        "histogram": tuple(histogram.tolist()),
+        "first_token_s": _first_token_s(sample, trace),
+        "reads_more": prompt or bool((trace.role[trace.decode] == PREFILL).any()),
+        "forward_s": _sum_of(trace.seconds("forward_s"), decode),
+        "sampler_s": _sum_of(trace.seconds("sampler_s"), decode),
+        "bytes_": float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
+        "counted": counter.read(sample, trace, pricer) if counter is not None and pricer is not None else None,
+        "priced_s": _priced(timed, trace, read) if timed else {},
+        "timed": timed,
+    }
 
 
 def distinct_share(ids: Sequence[int], length: int = 4) -> float:

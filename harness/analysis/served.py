@@ -39,10 +39,11 @@ class Partings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedCounts:
-    """The requests of one arm that were sent alone, over all its samples but the warm-up.
+    """The requests of one arm that were sent one after the other, over all its samples but the warm-up.
 
     ``passes``: decode passes by way; None: the server does not tell, for one request at least. ``agreeing``: requests for which
     two ways or more gave one number. ``headline``: the engine's own tokens a pass, a mean over requests; None: it has none.
+    ``headline_means``: what it is, in the words of the record; None in older ones, which are all of vLLM.
     ``read_bytes``: by the engine's own estimate, prompt included.
     """
 
@@ -51,6 +52,7 @@ class ServedCounts:
     decode_tokens: int
     passes: dict[str, int | None]
     headline: float | None
+    headline_means: str | None
     read_bytes: float | None
     partings: Partings | None
 
@@ -62,7 +64,7 @@ class ServedCounts:
 
 
 def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCounts | None:
-    """Of the cases' samples; None where no server decoded them, or never one request alone."""
+    """Of the cases' samples; None where no server decoded them, or never one request at a time."""
     alone = [
         one for one in run.samples
         if one.case_id in case_ids and not one.warmup and "served_ways_disagree" in one.meters
@@ -71,14 +73,21 @@ def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCount
         return None
     headlines = [one.meters["served_headline"] for one in alone if "served_headline" in one.meters]
     return ServedCounts(
-        requests=len(alone),
-        agreeing=sum(one.meters["served_ways_disagree"] == 0 for one in alone),
-        decode_tokens=sum(one.rows[0].output_tokens - 1 for one in alone),
+        requests=sum(len(one.rows) for one in alone),
+        agreeing=sum(len(one.rows) - int(one.meters["served_ways_disagree"]) for one in alone),
+        decode_tokens=sum(row.output_tokens - 1 for one in alone for row in one.rows),
         passes={way: None if (found := _sum(alone, f"served_passes_by_{way}")) is None else int(found) for way in WAYS},
         headline=sum(headlines) / len(headlines) if headlines else None,
+        headline_means=_headline_means(run, part, case_ids),
         read_bytes=_sum(alone, "served_read_bytes"),
         partings=partings_of(run, part, case_ids),
     )
+
+
+def _headline_means(run: Run, part: str, case_ids: Collection[str]) -> str | None:
+    names = {case.arm.get("server") for case in run.header.cases if case.case_id in case_ids}
+    told = [about for event in run.events("engine", part) for name, about in event.get("servers", {}).items() if name in names]
+    return next((about["headline"] for about in told if about.get("headline")), None)
 
 
 def partings_of(run: Run, part: str, case_ids: Collection[str]) -> Partings | None:

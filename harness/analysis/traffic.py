@@ -70,8 +70,9 @@ class TrafficCounter:
         window_s, percent = sample.prefill_s + sample.decode_s, sample.meters.get(PERCENT)
         if percent is None:
             return Counted(window_s=window_s, reason=sample.meter_reasons.get(PERCENT, self.why_no_figure))
-        started = datetime.fromisoformat(sample.started_at)  # a continued run calibrates again in its new process
-        scale = next((scale for scale in reversed(self.scales) if scale.taken_at <= started), None)
+        # a continued run calibrates again in its new process
+        started = None if sample.started_at is None else datetime.fromisoformat(sample.started_at)
+        scale = next((one for one in reversed(self.scales) if started is not None and one.taken_at <= started), None)
         if scale is None:
             reason = f"the counter reads in percent, and what one percent is worth is not known: {self.why_no_scale}"
             return Counted(window_s=window_s, reason=reason)

@@ -11,16 +11,17 @@ from math import ceil, inf
 
 import numpy as np
 
+from harness.capacity.figures import J_PER_KWH, MILLION, S_PER_HOUR
 from harness.capacity.goal_wording import assumptions
 from harness.capacity.goals import CHUNKS, METHODS, DeploymentPlan, GoalPlan, Method, ParetoPoint, Refused, ServiceGoal
 from harness.capacity.plan import PlannedDevice, Question, device_of, sourced, too_small
 from harness.capacity.queueing import Engine
-from harness.capacity.replica import J_PER_KWH, MILLION, S_PER_HOUR
 from harness.capacity.steady import MeanRequest, Steady, largest_load, mean_request, steady
-from harness.capacity.steps import Reading, StepPrices, Way, price_steps, ways_of
+from harness.capacity.steps import Reading, StepPrices, Way, price_steps
 from harness.capacity.trials import Trial, largest_kept, trial
 from harness.errors import UserError
 from harness.hardware.profile import HardwareProfile
+from harness.roofline.step import NTP, DecodeArm
 
 SIMULATED = 6  # deployments of each method
 MOST_ROWS = 4096
@@ -48,7 +49,8 @@ class Candidate:
 
     def planned(self, replicas: int, largest: float, seen: Trial, simulated: bool) -> DeploymentPlan:
         """``replicas`` that serve ``largest`` at most; ``seen`` at the load of the fullest of them."""
-        gpus = replicas * self.degree
+        devices = self.device.question.split(self.degree).devices
+        gpus = replicas * devices
         # Users divide unevenly: the mean replica has a little less than the fullest one.
         tokens_per_s = seen.requests_per_s * self.goal.load / seen.load * self.request.output_tokens
         profile = self.device.profile
@@ -67,6 +69,13 @@ class Candidate:
             kwh_per_million_tokens=None if power is None else gpus * power * MILLION / J_PER_KWH / tokens_per_s,
             simulated=simulated,
         )  # fmt: skip
+
+
+def ways_of(question: Question) -> tuple[Way, ...]:
+    """NTP, and SBD with the acceptance of a row."""
+    found = question.acceptance
+    sbd = DecodeArm(block_size=found.block_size, passes_per_block=found.passes_per_block)
+    return Way(method="ntp", arm=NTP), Way(method="sbd", arm=sbd)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +105,7 @@ class _Search:
         found, reasons = [], []
         for degree in device.question.possible_degrees:
             need = device.need(way.method, degree, self.goal.longest_tokens)
-            refused = device.no_link(degree) or (too_small(need, 1, degree) if need.largest_batch < 1 else None)
+            refused = device.no_link(degree) or (too_small(need, 1, device.words(degree)) if need.largest_batch < 1 else None)
             if refused is None:
                 found.append(self.candidate(device, way, degree, need.largest_batch, self.readings[0]))
             else:
@@ -119,9 +128,10 @@ def plan_goals(
     """
     if chunk_tokens is not None and chunk_tokens < 1:
         raise UserError(f"chunks of {chunk_tokens} tokens were given; a chunk has at least 1")
-    if question.acceptance.slowest_row:
+    if question.acceptance.batching == "lockstep":
         raise UserError(
-            "a goal is planned for rows that do not wait for one another, as servers run them; leave out --passes-at"
+            "a goal is planned for rows that do not wait for one another, as servers run them; leave out --batching lockstep "
+            "and --passes-at"
         )
     sizes = CHUNKS if chunk_tokens is None else (chunk_tokens,)
     search = _Search(goal=goal, readings=tuple(Reading(chunk_tokens=size) for size in sizes), requests={})
@@ -131,11 +141,11 @@ def plan_goals(
         if isinstance(device, str):
             refused.append(Refused(hardware=profile.name, method=None, reason=device))
             continue
-        for way in ways_of(question.acceptance):
+        for way in ways_of(question):
             found, reasons = search.candidates(device, way)
             candidates += found
             if not any(one.load >= _least(goal) for one in found):
-                refused.append(_refusal(profile.name, way, goal, found, reasons))
+                refused.append(_refusal(device, way, goal, found, reasons))
     ntp, sbd = (_ranked(search, [one for one in candidates if one.method == method], refused) for method in METHODS)
     plan = GoalPlan(
         model=question.shape.name, params=question.shape.params, deployment=question.deployment,
@@ -241,8 +251,9 @@ def _simulated(one: Candidate) -> DeploymentPlan | None:
     return one.planned(replicas, largest, at(_share(goal, replicas)), simulated=True)
 
 
-def _refusal(hardware: str, way: Way, goal: ServiceGoal, found: Sequence[Candidate], reasons: Sequence[str]) -> Refused:
+def _refusal(device: PlannedDevice, way: Way, goal: ServiceGoal, found: Sequence[Candidate], reasons: Sequence[str]) -> Refused:
     """Why no split keeps the goal: the one that misses it least, alone on its replica."""
+    hardware = device.profile.name
     if not found:
         return Refused(hardware=hardware, method=way.method, reason="; ".join(dict.fromkeys((reasons[0], reasons[-1]))))
     missed = []
@@ -253,7 +264,7 @@ def _refusal(hardware: str, way: Way, goal: ServiceGoal, found: Sequence[Candida
     misses, degree, speed, read_s = min(missed)
     return Refused(
         hardware=hardware, method=way.method, misses=misses,
-        reason=f"a lone request has at most {speed:.3g} tokens/s and its first token after {read_s:.3g} s ({degree} GPUs)",
+        reason=f"a lone request has at most {speed:.3g} tokens/s, its first after {read_s:.3g} s ({device.words(degree)})",
     )  # fmt: skip
 
 
@@ -261,12 +272,12 @@ def pareto_front(candidates: Iterable[Candidate]) -> Iterator[ParetoPoint]:
     """Steady batches that no other of the same method beats in tokens/s per user and tokens/s per GPU, fastest user first."""
     points: dict[Method, list[ParetoPoint]] = {}
     for one in candidates:
-        column = one.steady
+        column, devices = one.steady, one.device.question.split(one.degree).devices
         for batch in _batches(int(column.rows[-1])):
             speed, request_s = (float(np.interp(batch, column.rows, line)) for line in (column.tokens_per_s, column.request_s))
             point = ParetoPoint(
                 method=one.method, hardware=one.device.profile.name, tensor_parallel=one.degree, batch=batch,
-                tokens_per_s_per_user=speed, tokens_per_s_per_gpu=one.request.output_tokens / request_s / one.degree,
+                tokens_per_s_per_user=speed, tokens_per_s_per_gpu=one.request.output_tokens / request_s / devices,
             )  # fmt: skip
             points.setdefault(one.method, []).append(point)
     for found in points.values():

@@ -84,7 +84,8 @@ def assumptions(question: Question, plan: GoalPlan, chunks: Sequence[int]) -> It
     """Behind every figure, the most important first."""
     acceptance, goal = plan.acceptance, plan.goal
     rungs = sorted({one.rung for one in (*plan.ntp, *plan.sbd)})
-    yield f"predicted, {' and '.join(rungs) or 'no'} rung, nothing was run; the host's time between steps is not in it"
+    told = f"predicted, {' and '.join(rungs) or 'no'} rung, nothing was run"
+    yield told + ("; the datasheet rung takes peaks as reached and knows no launch cost" if "datasheet" in rungs else "")
     yield (
         f"acceptance: {acceptance.source}; k = {acceptance.block_size}, {acceptance.nfe_speedup:.2f} tokens per pass of a row; "
         "no row waits for another one"

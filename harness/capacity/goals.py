@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 from harness.capacity.acceptance import AssumedAcceptance
-from harness.capacity.results import Sourced
+from harness.capacity.results import Method, Sourced
 from harness.errors import UserError
 from harness.models.deployment import Deployment
 
@@ -18,7 +18,6 @@ GOALS_VERSION = 1
 CHUNKS = (2048, 512, 1024)
 """Prompt tokens in a step: vLLM's default for servers ranks the devices; the others are tried on the best of them."""
 PERCENTILE = 95.0
-Method = Literal["ntp", "sbd"]
 METHODS: tuple[Method, ...] = ("ntp", "sbd")
 
 

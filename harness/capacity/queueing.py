@@ -179,7 +179,7 @@ class _Replica:
             steps += 1
             context += self._engine.tokens_per_pass
         self._spend(seconds)
-        ended = self._progress(steps) if rows else 0
+        ended = self._progress(steps, most) if rows else 0
         if self._read >= prompt:
             self._reading = []
             self._first[request] = self._now_s
@@ -193,7 +193,7 @@ class _Replica:
 
     def _decode(self) -> int:
         """All steps up to the next event; returns the requests that ended."""
-        steps = int(self._left.min())
+        most = steps = int(self._left.min())
         seconds = self._steps_s(steps)
         if self._coming and len(self._open) < self._engine.largest_batch:
             gap_s = self._coming[0][0] - self._now_s
@@ -201,7 +201,7 @@ class _Replica:
                 steps = bisect_left(range(1, steps), gap_s, key=self._steps_s) + 1
                 seconds = self._steps_s(steps)
         self._spend(seconds)
-        return self._progress(steps)
+        return self._progress(steps, most)
 
     def _steps_s(self, steps: int) -> float:
         """Of so many decode steps; their price is taken at the middle of the context that they see."""
@@ -214,13 +214,13 @@ class _Replica:
         self._busy_s += seconds
         self._rows_s += seconds * len(self._open)
 
-    def _progress(self, steps: int) -> int:
-        """Every open row has made ``steps`` passes; those that need no more end."""
+    def _progress(self, steps: int, most: int) -> int:
+        """Every open row has made ``steps`` passes; those that need no more end, after ``most`` the first of them."""
         self._left -= steps
         self._context += steps * self._engine.tokens_per_pass * len(self._open)
-        ends = self._left <= 0
-        if not ends.any():
+        if steps < most:
             return 0
+        ends = self._left <= 0
         ended = [self._end(int(request)) for request in self._open[ends]]
         self._context -= sum(self._held(int(request)) for request in self._open[ends])
         self._open, self._left = self._open[~ends], self._left[~ends]

@@ -1,23 +1,22 @@
-"""Seconds of the steps of one replica: passes that decode, and passes that also read a chunk of a prompt.
+"""Seconds of the steps of one replica as a table: steps that decode, and steps that also read a chunk of a prompt.
 
 A table has the batches up to the largest, thinned out where there are many, at two contexts. Between entries prices are linear:
-rows add bytes and arithmetic, context adds cache. A decode pass of SBD is the mean over a block, (first + (l - 1) later) / l.
+rows add bytes and arithmetic, context adds cache. ``harness.roofline.step`` prices every entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.queueing import StepSeconds
 from harness.capacity.replica import Replica
-from harness.roofline.operation import PassCounts
-from harness.roofline.pricing import ATTENTION, price_counts
+from harness.capacity.results import Method
+from harness.roofline.step import DecodeArm, price_step
 
 Floats = NDArray[np.float64]
 ROWS_PRICED = 96
@@ -26,33 +25,19 @@ CHUNK_STEP = 16  # a prompt's last chunk is priced as a multiple of it: matrix u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One way of decoding. ``passes``: of so many rows at a context, each kind of pass with its share of all."""
+    """One way of decoding, with rows that do not wait for one another."""
 
-    method: Literal["ntp", "sbd"]
-    tokens_per_pass: float
-    passes: Callable[[Any, Any], Sequence[tuple[float, PassCounts]]]
+    method: Method
+    arm: DecodeArm
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Mean tokens that a row writes in a step."""
+        return float(self.arm.tokens_per_step)
 
     def passes_for(self, output_tokens: int) -> int:
         """Decode passes of an answer, whose first token comes from the prompt's pass."""
         return max(1, round((output_tokens - 1) / self.tokens_per_pass))
-
-
-def ways_of(acceptance: AssumedAcceptance) -> tuple[Way, Way]:
-    """NTP, and SBD with this acceptance of a row."""
-    k, share = acceptance.block_size, 1 / acceptance.passes_per_block
-
-    def ntp(rows: Any, context: Any) -> Sequence[tuple[float, PassCounts]]:
-        return [(1.0, PassCounts(rows=rows, query=1, context=context, logits=1, kept=rows))]
-
-    def sbd(rows: Any, context: Any) -> Sequence[tuple[float, PassCounts]]:
-        before = np.minimum(k, context)  # of the block before this one: fed again, so not yet in the cache
-        first = PassCounts(rows=rows, query=before + k, context=context - before, logits=k, kept=rows * before)
-        return [(share, first), (1 - share, PassCounts(rows=rows, query=k, context=context, logits=k, kept=0 * rows))]
-
-    return (
-        Way(method="ntp", tokens_per_pass=1.0, passes=ntp),
-        Way(method="sbd", tokens_per_pass=acceptance.nfe_speedup, passes=sbd),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,17 +117,15 @@ def price_steps(
     """
     rows = np.unique(np.geomspace(1, largest_batch, ROWS_PRICED).round().astype(int))
     kinds = sorted({chunk for prompt in set(prompts) for chunk, _ in reading.chunks(prompt)})
-    last = max((reading.chunks(prompt)[-1][1] for prompt in prompts if prompt), default=0)
+    last = max(reading.chunks(prompt)[-1][1] for prompt in prompts)
     offsets = np.unique(np.array([0.0, min(reading.chunk_tokens, last), last]))
     # Columns are batches, lines the contexts or the kinds of chunk.
-    at = np.broadcast_to(np.array(contexts)[:, None], (2, len(rows)))
-    decode_s = _step_s(replica, way, np.broadcast_to(rows.astype(float), at.shape), at)
-    chunks = np.array(kinds, dtype=float)[:, None]
-    alone = _seconds(replica, [_chunk(*np.broadcast_arrays(chunks, offsets[None, :]))])
-    shape = (len(kinds), len(rows))
-    mixed_s = _step_s(
-        replica, way, np.broadcast_to(rows.astype(float), shape), np.full(shape, contexts[0]), np.broadcast_to(chunks, shape)
-    )
+    batches, chunks = rows[None, :].astype(float), np.array(kinds, dtype=float)[:, None]
+    decode_s, alone, mixed_s = _seconds(
+        replica, way,
+        (batches, np.array(contexts)[:, None], 0.0, 0.0), (0.0, contexts[0], chunks, offsets[None, :]),
+        (batches, contexts[0], chunks, 0.0),
+    )  # fmt: skip
     return StepPrices(
         rows=rows, contexts=contexts, decode_s=decode_s, offsets=offsets,
         mixed_s={kind: np.concatenate(([alone[i, 0]], mixed_s[i])) for i, kind in enumerate(kinds)},
@@ -150,35 +133,20 @@ def price_steps(
     )  # fmt: skip
 
 
-def _step_s(replica: Replica, way: Way, rows: Floats, contexts: Floats, chunks: Floats | None = None) -> Floats:
-    """Expected seconds of a step that decodes ``rows``, and reads the first chunk of a prompt where ``chunks`` are given."""
-    shares, passes = zip(*way.passes(rows, contexts), strict=True)
-    # All kinds of pass in one call, along a new first axis.
-    fields = {
-        name: np.stack([np.broadcast_to(getattr(one, name), rows.shape) for one in passes])
-        for name in PassCounts.__dataclass_fields__
-    }  # fmt: skip
-    read = [] if chunks is None else [_chunk(np.broadcast_to(chunks, fields["rows"].shape), np.zeros(fields["rows"].shape))]
-    return np.asarray(np.tensordot(shares, _seconds(replica, [*read, PassCounts(**fields)]), axes=1))
+def _seconds(replica: Replica, way: Way, *tables: tuple[Any, Any, Any, Any]) -> list[Floats]:
+    """Expected seconds of tables of (rows, context, prompt tokens, their offset), each in its own shape, priced in one call.
 
-
-def _chunk(tokens: Any, offset: Any) -> PassCounts:
-    """A chunk of one prompt; its last position has logits, as engines compute them for every chunk."""
-    return PassCounts(rows=1, query=tokens, context=offset, logits=1, kept=tokens)
-
-
-def _seconds(replica: Replica, groups: Sequence[PassCounts]) -> Any:
-    """Expected seconds of one pass over groups of rows: weights are read once and all lines multiplied together, but every
-    group has its own attention.
+    A chunk's last position has logits, as engines compute them for every chunk.
     """
-    price = lambda counts: price_counts(replica.shape, replica.deployment, counts, replica.ceilings)  # noqa: E731
-    if len(groups) == 1:
-        return price(groups[0]).expected_s
-    lines, logits, kept = (sum(values) for values in zip(*((g.lines, g.logit_lines, g.kept) for g in groups), strict=True))
-    joined = price(PassCounts(rows=1, query=lines, context=0, logits=logits, kept=kept))
-    seconds = joined.expected_s - _attention_s(joined) + sum(_attention_s(price(group)) for group in groups)
-    return np.maximum(seconds, joined.fixed_s) if replica.ceilings.fixed_hidden else seconds
-
-
-def _attention_s(price: Any) -> Any:
-    return sum(cost.expected_s for cost in price.operations if cost.name == ATTENTION)
+    shapes = [np.broadcast_shapes(*map(np.shape, table)) for table in tables]
+    columns = [
+        np.concatenate([np.broadcast_to(column, shape).ravel() for column, shape in zip(cells, shapes, strict=True)])
+        for cells in zip(*tables, strict=True)
+    ]
+    rows, context, tokens, offset = columns
+    found = price_step(
+        replica.shape, replica.deployment, replica.ceilings, way.arm, rows=rows, context_tokens=context, prefill_tokens=tokens,
+        prefill_context=offset, prefill_logits=np.minimum(tokens, 1.0),
+    ).expected_s  # fmt: skip
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(found, ends), shapes, strict=True)]

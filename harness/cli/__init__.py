@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness import __version__
+from harness.cli.output import show
 from harness.cli.streams import prepare
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, SbdError, UserError
 from harness.formatting import each_line, one_line
@@ -26,6 +27,7 @@ COMMANDS = {
     "run-process": ("run:process_command", None),
     "report": ("report:report_command", "the HTML report of runs"),
     "gallery": ("report:gallery_command", "an index page of published runs"),
+    "import": ("import_results:import_command", "result files of other tools become a record"),
     "verify": ("verify:verify_command", "is what is claimed of a run true?"),
     "publish": ("report:publish_command", "copy a run for keeping"),
     "schema": ("plan:schema_command", "JSON schema of scenario files"),
@@ -141,5 +143,5 @@ def _need_folder() -> None:
 def _fail(message: str, code: int) -> NoReturn:
     if "--debug" in sys.argv:
         print(each_line(traceback.format_exc()), file=sys.stderr)
-    print(f"sbd: {message}", file=sys.stderr)
+    show(f"sbd: {message}", sys.stderr)
     sys.exit(code)

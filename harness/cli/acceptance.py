@@ -11,7 +11,7 @@ import typer
 from harness.analysis.best_settings import ways
 from harness.analysis.comparison import compare
 from harness.analysis.forced_acceptance import ForcedAcceptance, forced_acceptance
-from harness.cli.output import json_text, lines_of
+from harness.cli.output import json_text, lines_of, show
 from harness.errors import UserError
 from harness.formatting import percent
 from harness.record.schema import Run
@@ -36,7 +36,7 @@ def acceptance_command(
     if as_json:
         print(json_text({"version": VERSION, **asdict(found), "engines": found.engines()}))
     else:
-        print(_text(found))
+        show(_text(found))
 
 
 def _fastest(run: Run) -> str:

@@ -1,27 +1,32 @@
-"""`sbd roofline --anchors`: predictions beside published speeds, each with its verdict and its reason."""
+"""`sbd roofline --anchors`: predictions beside published speeds, each with its verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from textwrap import fill
-from typing import Any
+from typing import Any, get_args
 
-from harness.cli.output import grid, json_text
+from harness.cli.output import give, grid
 from harness.hardware.profile import known_profiles
-from harness.roofline.anchor_values import AnchorTable, Group, known_anchors
+from harness.roofline.anchor_values import AnchorTable, Kind, known_anchors
+from harness.roofline.anchored import constants
 from harness.roofline.anchors import AnchorReport, Comparison, Rung, compare_anchors
 
-ANCHORS_VERSION = 1
+ANCHORS_VERSION = 2
 MS_PER_S = 1e3
-UNITS = {"tokens_per_s": "tok/s", "token_s": "ms/token", "first_token_s": "ms"}
+UNITS = {
+    "tokens_per_s": "tok/s", "decode_tokens_per_s": "tok/s", "token_s": "ms/token", "first_token_s": "ms", "request_s": "ms",
+    "block_tokens_per_s": "passes",
+}  # fmt: skip
 RUNGS: tuple[Rung, ...] = ("datasheet", "published", "anchored")
+VERDICTS = {"within": "within the band", "too_fast": "predicted too fast", "too_slow": "predicted too slow"}
 HEAD = """\
 Speeds that others published, beside what this roofline predicts for them. Nothing in the column `figure` was measured here.
   datasheet  published peaks: what nothing reaches          rates     rates that others measured on the part, no fixed cost
-  anchored   rates, and {fixed:.1f} µs per layer and pass, the one constant solved here, from {source}
-  low..high  memory and arithmetic fully overlapped .. one after the other, on the last rung of the line
+  anchored   the datasheet times the constants of anchored.yaml, which were fitted to these figures; its band is the 80 %
+             interval of errors on devices and engines that were held out
   share      modelled bytes per pass times passes per second over the datasheet's bandwidth, per GPU (batch 1, dense models)
+  passes     what a pass of a block costs in passes of one token
 Percentages are predicted over published, less 1."""
 
 
@@ -29,15 +34,14 @@ def print_anchors(as_json: bool) -> None:
     """Print the table, or all of it as JSON."""
     table = known_anchors()
     report = compare_anchors(table, known_profiles())
-    print(json_text(describe(table, report)) if as_json else render(table, report))
+    give(as_json, lambda: describe(table, report), lambda: render(table, report))
 
 
 def describe(table: AnchorTable, report: AnchorReport) -> dict[str, Any]:
     """Everything as plain data; values in SI units, errors and shares as ratios."""
     return {
-        "version": ANCHORS_VERSION, "fixed_cost_from": table.fixed_cost_from, "fixed_s_per_layer": report.fixed_s_per_layer,
-        "groups": {name: group.model_dump(mode="json") for name, group in table.groups.items()},
-        "reasons": dict(table.reasons), "left_out": [one.model_dump(mode="json") for one in table.left_out],
+        "version": ANCHORS_VERSION, "constants": constants().model_dump(mode="json"),
+        "dropped": [one.model_dump(mode="json") for one in table.dropped],
         "anchors": [_described(one) for one in report.comparisons],
     }  # fmt: skip
 
@@ -45,35 +49,37 @@ def describe(table: AnchorTable, report: AnchorReport) -> dict[str, Any]:
 def _described(one: Comparison) -> dict[str, Any]:
     names = ("value", "low", "high", "error")
     return {
-        **one.anchor.model_dump(mode="json"), "measure": one.anchor.measure,
+        **one.anchor.model_dump(mode="json"), "measure": one.anchor.measure, "kind": one.anchor.kind,
+        "published": one.anchor.published,
         "predictions": {rung: {name: getattr(p, name) for name in names} for rung, p in one.predictions.items()},
-        "finding": one.finding, "judged_rung": one.rung, "gave_the_constant": one.fitted, "rival_error": one.rival_error,
+        "finding": one.finding, "rival_error": one.rival_error,
         "modelled_bytes_per_s": one.modelled_bytes_per_s, "datasheet_share": one.datasheet_share,
     }  # fmt: skip
 
 
 def render(table: AnchorTable, report: AnchorReport) -> str:
-    """One block per system with conditions and source; then bars, reasons and omissions."""
-    blocks = [HEAD.format(fixed=1e6 * report.fixed_s_per_layer, source=table.fixed_cost_from)]
+    """One block per source with conditions and address; then the errors, and what was dropped."""
+    blocks = [HEAD]
     by_system = sorted(report.comparisons, key=lambda one: list(table.systems).index(one.anchor.system))
     for name, group in groupby(by_system, key=lambda one: one.anchor.system):
         system = table.systems[name]
         dated = f", {system.source.date}" if system.source.date else ""
-        about = f"{name} on {system.device}: {system.conditions}. Source [{system.source.grade}]: {system.source.text}{dated}"
-        blocks.append(f"{fill(about, 128)}\n{_rows(table, list(group))}")
+        where = f" on {system.device}" if system.device else ""
+        source = f"Source [{system.source.grade}]: {system.source.text}{dated}, {system.source.address}"
+        blocks.append(f"{name}{where}: {system.conditions}. {source}\n{_rows(list(group))}")
     blocks.append("\n".join(_notes(table, report)))
     return "\n\n".join(blocks)
 
 
-def _rows(table: AnchorTable, compared: list[Comparison]) -> str:
-    figures = ("figure", "datasheet", "rates", "anchored", "low..high", "share", "other tool")
-    rows = [[*_cells(one), verdict(table, one)] for one in compared]
-    return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",), at_least=160)
+def _rows(compared: list[Comparison]) -> str:
+    figures = ("figure", "datasheet", "rates", "anchored", "band", "share", "other tool")
+    rows = [[*_cells(one), VERDICTS[one.finding]] for one in compared]
+    return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",))
 
 
 def _cells(one: Comparison) -> Iterator[str]:
-    anchor, last = one.anchor, list(one.predictions.values())[-1]
-    scale = 1.0 if anchor.measure == "tokens_per_s" else MS_PER_S
+    anchor, last = one.anchor, one.predictions["anchored"]
+    scale = MS_PER_S if UNITS[anchor.measure].startswith("ms") else 1.0
     yield anchor.name.removeprefix(f"{anchor.system}-")
     yield f"{_figure(anchor.published, scale)} {UNITS[anchor.measure]}"
     for rung in RUNGS:
@@ -84,37 +90,18 @@ def _cells(one: Comparison) -> Iterator[str]:
     yield "" if anchor.rival is None or one.rival_error is None else f"{anchor.rival.name} {100 * one.rival_error:+.1f} %"
 
 
-def verdict(table: AnchorTable, one: Comparison) -> str:
-    """The verdict in words, in capitals where it contradicts the table."""
-    group, reason = one.anchor.group, one.anchor.reason
-    if group is None:
-        return f"no: {reason}" if one.finding == "disagrees_as_stated" else f"AGREES, expected not to: {reason}"
-    bar = table.groups[group].within_pct.get(one.rung) if one.rung != "datasheet" else None
-    said = "within" if one.finding == "agrees" else "NOT within"
-    return f"{said} {bar:g} %: {group}{' (gave the constant)' if one.fitted else ''}"
-
-
 def _figure(value: float, scale: float) -> str:
     return f"{value * scale:,.4g}" if value * scale < 1000 else f"{value * scale:,.0f}"
 
 
 def _notes(table: AnchorTable, report: AnchorReport) -> Iterator[str]:
-    judged = [one for one in report.comparisons if one.anchor.group and not one.fitted]
-    agreeing = sum(one.finding == "agrees" for one in judged)
-    yield f"{agreeing} of {len(judged)} anchors that should agree do; the one that gave the constant is not counted. Whether"
-    yield "that was expected before a prediction was seen, or said afterwards, stands with each bar and reason."
-    yield f"\n{sum(one.anchor.reason is not None for one in report.comparisons)} should not agree:"
-    yield from _listed(table.reasons)
-    yield "\nBars, and how they were chosen:"
-    yield from _listed({name: _bar(group) for name, group in table.groups.items()})
-    yield "\nPublished, but not predicted:"
-    yield from _listed({one.what: one.why for one in table.left_out})
-
-
-def _bar(group: Group) -> str:
-    bars = ", ".join(f"{bar:g} % ({'rates' if rung == 'published' else rung})" for rung, bar in group.within_pct.items())
-    return f"{group.what}; within {bars}, assigned {group.assigned} the first prediction. {group.chosen}"
-
-
-def _listed(entries: dict[str, str]) -> Iterator[str]:
-    yield from (fill(f"{name}: {text}", 128, initial_indent="  ", subsequent_indent="    ") for name, text in entries.items())
+    fitted = constants()
+    for kind in get_args(Kind):
+        found = [one for one in report.comparisons if one.anchor.kind == kind]
+        inside, (low, high) = sum(one.finding == "within" for one in found), fitted.band[kind]
+        yield (
+            f"{kind}: {inside} of {len(found)} within {low:.2f} to {high:.2f} times the prediction; held out, the median "
+            f"error is {fitted.median_error_pct[kind]:.1f} %"
+        )
+    yield "\nPublished, but not in the table:"
+    yield from (f"  {one.what}: {one.why}" for one in table.dropped)

@@ -8,19 +8,21 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import typer
 
-from harness.cli.output import grid, lines_of
+from harness.cli.output import grid, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import escaped_json, one_line
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
 from harness.hardware.profile import HardwareProfile
+from harness.meters.other_load import OtherLoad
+from harness.progress import Progress
 from harness.scenario.scenario import Scenario
 
 DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
@@ -49,13 +51,34 @@ def calibrate_command(
     need_torch()
     from harness.runner.local_machine import measure_ceilings
 
-    progress = TerminalProgress(sys.stderr)
-    measured = measure_ceilings(seen_device(device), dtypes, threads, execution, budget_s, progress)
-    progress.end_line()
+    chosen = seen_device(device)
+    measured = _undisturbed(lambda progress: measure_ceilings(chosen, dtypes, threads, execution, budget_s, progress), output)
     profile = local_profile(measured)
     target = save_profile(profile, output)
-    print(escaped_json(profile.model_dump_json(indent=1)) if as_json else render(measured))
-    print(one_line(f"profile {target}"), file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print(escaped_json(profile.model_dump_json(indent=1)))
+    else:
+        show(render(measured))
+    show(one_line(f"profile {target}"), sys.stderr if as_json else None)
+
+
+def _undisturbed(measure: Callable[[Progress], MeasuredCeilings], output: Path | None) -> MeasuredCeilings:
+    """The ceilings, measured again where other programs ran meanwhile.
+
+    Raises:
+        UserError: they ran the second time too, and no ``output`` says that they are wanted all the same.
+    """
+    why: str | None = None
+    for again in (False, True):
+        progress, others = TerminalProgress(sys.stderr), OtherLoad()
+        measured = measure(progress)
+        progress.end_line()
+        if (why := others.words) is None:
+            return measured
+        show(f"warning: {why}{'' if again else '; the ceilings are measured again'}", sys.stderr)
+    if output is None:
+        raise UserError(f"{why}: nothing was kept; end them and try again, or give --output FILE for ceilings beside them")
+    return measured
 
 
 def seen_device(given: str | None) -> str:
@@ -178,7 +201,7 @@ def profile_here(
     if kept is not None and kept.measured is not None:
         held = kept.measured.matrix_flops_per_s
         if set(wanted) <= set(held):
-            print(one_line(f"measured on {kept.measured.measured_at}: {kept.name}"), file=sys.stderr)
+            show(one_line(f"measured on {kept.measured.measured_at}: {kept.name}"), sys.stderr)
             return kept
         wanted = measurable([*held, *wanted])  # one profile per device, so its dtypes are measured again
     calibrate_in_own_process(chosen, wanted, threads)
@@ -197,7 +220,7 @@ def calibrate_in_own_process(device: str, dtypes: Sequence[MeasuredDtype], threa
     command = [sys.executable, "-m", "harness", "calibrate", "--device", device]
     command += [word for dtype in dtypes for word in ("--dtype", dtype)]
     command += [] if threads is None else ["--threads", str(threads)]
-    print("calibrating this machine (about a minute, then kept)", file=sys.stderr, flush=True)
+    show("calibrating this machine (about a minute, then kept)", sys.stderr)
     from harness.runner.subprocesses import ending_with_this  # loads what `sbd plan` does not need
 
     if subprocess.run(command, stdout=subprocess.DEVNULL, env=ending_with_this(), check=False).returncode:

@@ -12,7 +12,6 @@ from harness.cli.output import by_reason, grid, wrapped
 from harness.formatting import rate, ratio
 
 ABSENT = "?"
-WIDEST = 250  # columns are never cut: a narrow terminal wraps their lines
 CellWriter = Callable[[DevicePlan], str]
 LEGEND = """\
 every figure is predicted, on the rung of its line; a..b: nothing overlapped .. memory and arithmetic fully overlapped
@@ -82,7 +81,7 @@ def _end_in_tokens(found: BreakEven, block_size: int) -> str:
 
 def _columns(plan: Plan) -> list[tuple[str, CellWriter]]:
     columns: list[tuple[str, CellWriter]] = [
-        ("GPUs per\nreplica", _pair(lambda arm: str(arm.tensor_parallel))),
+        ("GPUs per\nreplica", _pair(lambda arm: str(arm.devices))),
         ("\nbatch", _pair(lambda arm: f"{arm.batch:,}")),
         ("tokens/s\nper user", _pair(lambda arm: _expected(arm.tokens_per_s_per_user))),
         ("SBD's\nband", lambda device: _band(device.sbd.tokens_per_s_per_user if device.sbd else None, rate)),
@@ -93,6 +92,8 @@ def _columns(plan: Plan) -> list[tuple[str, CellWriter]]:
         ("USD per\nM tokens", _pair(lambda arm: _expected(arm.usd_per_million_tokens))),
         ("kWh per\nM tokens", _pair(lambda arm: _expected(arm.kwh_per_million_tokens))),
     ]
+    if plan.workload.prompt_tokens:
+        columns.append(("s to first\ntoken", _pair(lambda arm: _expected(arm.first_token_s))))
     if plan.goal.requests_per_s is not None:
         columns.append(("GPUs\nneeded", _pair(_gpus)))
     return [*columns, ("\nrung", lambda device: str(device.rung))]
@@ -164,4 +165,4 @@ def listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
-    return grid(heads, rows, right=heads[1:-1], at_least=WIDEST)
+    return grid(heads, rows, right=heads[1:-1])

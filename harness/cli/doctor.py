@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import need_torch, seen_device
-from harness.cli.output import by_reason, json_text, lines_of
+from harness.cli.output import by_reason, give, json_text, lines_of, show
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.counter_scale import BandwidthScale
@@ -167,7 +167,7 @@ def doctor_command(
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("sbd doctor needs torch, not installed here; pip install 'sbd-bench[run]'")
     found = examine(seen_device(device))
-    print(json_text(found) if as_json else render(found))
+    give(as_json, lambda: found, lambda: render(found))
 
 
 def examine(device: str) -> dict[str, Any]:
@@ -211,7 +211,27 @@ def render(found: dict[str, Any]) -> str:
         lines.append(f"      because {reason}" + (f"; to change that: {remedy}" if remedy else ""))
     lines += [*_scale_lines(found), *_attention_lines(found["attention"]), "", "listens on the network"]
     lines += [f"  {command}: {address} ({why})" for command, address, why in LISTENS]
-    return lines_of(*lines, *_environment_lines(environment))
+    return lines_of(*lines, *_environment_lines(environment), "", *_closing(found))
+
+
+QUESTIONS = (
+    ("times and speedups by the clock", ("kernel_before_s",)),
+    ("peak memory", ("peak_memory_bytes", "peak_device_memory_bytes")),
+    ("energy per token", ("energy_j", "cpu_energy_j")),
+    ("memory bandwidth by a counter", ("dram_bandwidth_pct",)),
+    ("clocks and throttling", ("sm_clock_mhz",)),
+)
+"""What a run can tell of a machine, and the figures of which one is enough for it. Passes and accuracy need no meter."""
+
+
+def _closing(found: dict[str, Any]) -> list[str]:
+    """``you can measure X; not Y``."""
+    there = {one["figure"] for one in found["figures"] if one["value"] is not None}
+    can = ["passes", "accuracy", *(words for words, figures in QUESTIONS if there & set(figures))]
+    cannot = [words for words, figures in QUESTIONS if not there & set(figures)]
+    if found["device"] == "cpu":
+        cannot.append("how fast a GPU is (sbd capacity and sbd roofline predict it)")
+    return [f"you can measure: {', '.join(can)}", *([f"not here: {', '.join(cannot)}"] if cannot else [])]
 
 
 def check_command(
@@ -234,8 +254,8 @@ def check_command(
     from harness.check.conduct import check
 
     try:
-        print(check(out, minutes, dry=dry_run))
+        show(check(out, minutes, dry=dry_run))
     finally:
         if out.exists():
             write_whole(out / "doctor.json", json_text(examine(device)).encode())
-    print(one_line(f"files  {out}"))
+    show(one_line(f"files  {out}"))

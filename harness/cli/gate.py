@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +16,8 @@ import typer
 from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.judgement import Judgements, by_records
 from harness.cli.compare import AllowOption, words
-from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
-from harness.cli.output import json_text, lines_of
+from harness.cli.judged import AllOption, InconclusiveOption, JsonOption, ToOption, finish
+from harness.cli.output import json_text, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.cli.run import RemoteCodeOption
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
@@ -32,6 +32,7 @@ from harness.regression.metrics import primary_metrics
 from harness.regression.noise_floor import StoredFloors, every_floor, known_floors, save_floors
 from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
 from harness.regression.revisions import Commands, Revisions, default_work
+from harness.regression.speedup_reason import Moved, speedup_reasons
 from harness.regression.timed import processes_of
 from harness.scenario.loading import find_scenario, load_scenario
 
@@ -42,6 +43,7 @@ MetricOption = Annotated[
 WorkOption = Annotated[
     Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
 ]  # fmt: skip
+TIME_ALONE = "imported: judged by times alone, because its files tell neither passes nor answers"
 DEFAULT_PAIRS = 12
 DEFAULT_MARGIN = 0.02
 
@@ -66,6 +68,7 @@ def gate_command(
     allow: AllowOption = None,
     require_signature: RequireOption = False,
     signers: SignersOption = None,
+    whole: AllOption = False,
     as_json: JsonOption = False,
     inconclusive: InconclusiveOption = "report",
     to: ToOption = None,
@@ -78,7 +81,7 @@ def gate_command(
         plan=plan_of(pairs or DEFAULT_PAIRS),
     )  # fmt: skip
     if base_cmd is not None and new_cmd is not None and not runs:
-        finish(_measured(base_cmd, new_cmd, work, wish), as_json, inconclusive, to)
+        finish(with_reasons(_measured(base_cmd, new_cmd, work, wish)), as_json, inconclusive, to, whole)
     if base_cmd is not None or new_cmd is not None or len(runs or ()) != 2:
         raise UserError(
             "sbd gate takes either two run directories (sbd gate BASE NEW) or two commands (sbd gate --base-cmd '... {out}' "
@@ -87,7 +90,17 @@ def gate_command(
     if pairs is not None or work is not None:
         raise UserError("--pairs and --work belong to --base-cmd and --new-cmd: two stored runs hold the processes they hold")
     demand = Demand(demanded=require_signature, signers=signers)
-    finish(_stored(*(runs or ()), wish=wish, signed=demand), as_json, inconclusive, to)
+    finish(with_reasons(_stored(*(runs or ()), wish=wish, signed=demand)), as_json, inconclusive, to, whole)
+
+
+def with_reasons(found: Judgements) -> Judgements:
+    """Tells of each speedup that did not pass whether the arm or NTP moved."""
+    why = speedup_reasons([Moved(metric=one.metric, cell=one.cell, ratio=one.value.value) for one in found.judgements])
+    told = (
+        replace(one, reason=f"{one.reason}; {why[at]}") if at in why and one.state in ("missed", "inconclusive") else one
+        for at, one in enumerate(found.judgements)
+    )
+    return replace(found, judgements=tuple(told))
 
 
 def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand) -> Judgements:
@@ -103,7 +116,8 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand)
         floors = known_floors(base.header)
         judged = [judged_metric(one, floors, max(1, processes), wish.least_margin) for one in metrics]
         answers = (*judge_timed(base, new, judged), *answers)
-    told = Judgements(title=f"gate: {base.header.scenario_name}", runs=(str(base_dir), str(new_dir)), judgements=answers)
+    alone = next((f" ({TIME_ALONE})" for one in (base, new) if one.header.imported is not None), "")
+    told = Judgements(title=f"gate: {base.header.scenario_name}{alone}", runs=(str(base_dir), str(new_dir)), judgements=answers)
     return by_records(told, records)
 
 
@@ -114,7 +128,7 @@ def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions)
         answers = gate_revisions(revisions, wish, lambda run: known_floors(run.header), progress)
     except KeyboardInterrupt:
         progress.end_line()
-        print("interrupted: finished runs are kept; the same command goes on", file=sys.stderr)
+        show("interrupted: finished runs are kept; the same command goes on", sys.stderr)
         raise
     progress.end_line()
     return answers
@@ -187,10 +201,10 @@ def _print(stored: list[StoredFloors], as_json: bool) -> None:
         print(json_text([asdict(one) for one in stored]))
         return
     if not stored:
-        print("no noise floor is kept; `sbd noise` measures one")
+        show("no noise floor is kept; `sbd noise` measures one")
     for one in stored:
-        print(lines_of(f"{one.scenario} on {one.machine}, {one.measured_at}, commit {one.commit or 'not known'} ({one.file})"))
+        show(lines_of(f"{one.scenario} on {one.machine}, {one.measured_at}, commit {one.commit or 'not known'} ({one.file})"))
         for floor in one.floors:
             value = "not known" if floor.ratio is None else percent(floor.ratio, 2)
             why = f" ({floor.reason})" if floor.reason else ""
-            print(lines_of(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}"))
+            show(lines_of(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}"))

@@ -16,7 +16,7 @@ import typer
 
 from harness.capacity.goals import PERCENTILE, DeploymentPlan, GoalPlan, ServiceGoal, Trace
 from harness.cli.goals_table import render_goals
-from harness.cli.output import json_text
+from harness.cli.output import json_text, show
 from harness.errors import EXIT_INCONCLUSIVE, UserError
 from harness.formatting import csv_cell
 from harness.workloads.arrivals import read_trace
@@ -32,7 +32,7 @@ def refuse(given: Mapping[str, object], service: str) -> None:
     """
     for name, value in given.items():
         if value is not None:
-            raise UserError(f"{name} and {service} were given; the batch follows from the load, so leave out {name}")
+            raise UserError(f"{name} and {service} were given; it says nothing about a service here, so leave out {name}")
 
 
 def goal_of(
@@ -80,7 +80,7 @@ def show_goals(plan: GoalPlan, sort: Sort, as_json: bool, as_csv: bool) -> None:
     elif as_csv:
         print(to_csv(replace(plan, ntp=ntp, sbd=sbd)), end="")
     else:
-        print(render_goals(plan, ntp, sbd))
+        show(render_goals(plan, ntp, sbd))
     if not ntp and not sbd:
         raise typer.Exit(EXIT_INCONCLUSIVE)
 

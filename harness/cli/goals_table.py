@@ -10,7 +10,6 @@ from harness.cli.capacity_table import ABSENT, assumed, listed, priced
 from harness.cli.output import grid, wrapped
 from harness.formatting import figure, rate
 
-NARROWEST = 80
 SHOWN_POINTS = 8  # of the Pareto front, each method
 LEGEND = (
     "TP: GPUs per replica; rows: most at once / that fit; TTFT, tokens/s per user: at the goal's percentile; head: how far the "
@@ -80,4 +79,4 @@ def _known(value: float | None) -> str:
 
 
 def _grid(heads: list[str], rows: list[list[str]]) -> str:
-    return grid(heads, rows, right=heads[1:], folds=heads[:1], at_least=NARROWEST)
+    return grid(heads, rows, right=heads[1:], )

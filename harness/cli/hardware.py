@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import render
-from harness.cli.output import grid, json_text, lines_of
+from harness.cli.output import grid, json_text, lines_of, show
 from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import HardwareProfile, known_profiles, load_profile, local_profiles
 
@@ -32,7 +32,7 @@ def hardware_command(
     if as_json:
         print(json_text(describe(chosen)))
     else:
-        print(render_one(chosen[0]) if name else render_list(chosen))
+        show(render_one(chosen[0]) if name else render_list(chosen))
 
 
 def describe(profiles: list[HardwareProfile]) -> dict[str, Any]:

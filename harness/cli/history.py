@@ -15,20 +15,23 @@ from typing import Annotated, Any
 
 import typer
 
+from harness import formatting
 from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.results import COMPARISON_VERSION
-from harness.cli.output import grid, json_text, lines_of
+from harness.cli.output import give, grid, lines_of, show
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
 from harness.formatting import one_line
 from harness.meters.environment import branch_at, committed_at
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
+from harness.regression.history.causes import cause
 from harness.regression.history.database import default_database
 from harness.regression.history.derive import record_of
 from harness.regression.history.metrics import HistoryRecord, Revision, known_metrics, utc
 from harness.regression.history.store import Added, History, Wanted
-from harness.regression.history.trend import Trend, to_json, trend
-from harness.regression.history.wording import change_words, finding, line_words, metric_words, remarks
+from harness.regression.history.trend import ChangePoint, Judged, Trend, to_json, trend
+from harness.regression.history.wording import change_words, figure_words, finding, line_words, metric_words, remarks, sparkline
+from harness.scenario.metrics import METRICS
 
 history_app = typer.Typer(
     no_args_is_help=True, help="Keep the figures of runs, and find where they changed.", add_completion=False,
@@ -90,8 +93,8 @@ def add_command(
             whole = path.absolute()  # for a later `rebuild` from anywhere
             directory = whole if whole.is_dir() else whole.parent
             record = record_of(run, str(directory), _asked_git(given, run.header.environment.get("commit")))
-            print(one_line(f"{history.add(record):9}  {record.run_id}  {path}"))
-        print(one_line(f"history    {history.place}"))
+            show(one_line(f"{history.add(record):9}  {record.run_id}  {path}"))
+        show(one_line(f"history    {history.place}"))
 
 
 def _asked_git(given: Revision, recorded: str | None) -> Revision:
@@ -117,7 +120,7 @@ def list_command(
 
     with open_history(db) as history:
         found = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint), limit)
-        print(json_text([described(one) for one in found]) if as_json else records_table(found))
+        give(as_json, lambda: [described(one) for one in found], lambda: records_table(found))
 
 
 @history_app.command("show", short_help="one run with its figures")
@@ -129,7 +132,7 @@ def show_command(
 
     with open_history(db) as history:
         found = history.record(run_id)
-        print(json_text(described(found)) if as_json else record_table(found))
+        give(as_json, lambda: described(found), lambda: record_table(found))
 
 
 @history_app.command("rebuild", short_help="derive the figures again")
@@ -141,8 +144,8 @@ def rebuild_command(
         records = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint))
         outdated = [one for one in records if one.comparison_version < COMPARISON_VERSION]
         for one in outdated:
-            print(one_line(f"{_derived_again(history, one):9}  {one.run_id}  {one.path}"))
-        print(one_line(f"history    {history.place}: {len(outdated)} of {len(records)} runs had figures of older formulas"))
+            show(one_line(f"{_derived_again(history, one):9}  {one.run_id}  {one.path}"))
+        show(one_line(f"history    {history.place}: {len(outdated)} of {len(records)} runs had figures of older formulas"))
 
 
 def _derived_again(history: History, old: HistoryRecord) -> Added | str:
@@ -190,13 +193,13 @@ def trend_command(
         with open_history(db) as history:
             wanted = Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint)
             found = trend(history, wanted, metrics, cell, min_change_pct / 100, last, outdated)
-    print(json_text(to_json(found), indent=None) if as_json else trend_table(found))
+    give(as_json, lambda: to_json(found), lambda: trend_table(found), indent=None)
     if html is not None:
         from harness.reporting.trend import write_trend
 
         page = write_trend(found, html)
         if not as_json:
-            print(one_line(f"page       {page}"))
+            show(one_line(f"page       {page}"))
     if alarm is not None and found.newly_worse(alarm):
         raise typer.Exit(EXIT_REGRESSION)
 
@@ -229,7 +232,7 @@ def records_table(records: Sequence[HistoryRecord]) -> str:
          _commit(one), one.revision.branch or "?", one.fingerprint, one.machine]
         for one in records
     ]  # fmt: skip
-    return grid(heads, rows, at_least=128)
+    return grid(heads, rows)
 
 
 def record_table(record: HistoryRecord) -> str:
@@ -248,20 +251,40 @@ def record_table(record: HistoryRecord) -> str:
         unit = f"{one.unit}: {one.reason}" if one.reason else one.unit
         rows.append([one.cell, one.arm, one.metric, _end(one.value), interval, str(one.n), unit])
     right = ("value", "95 % interval", "n")
-    table = grid(("cell", "arm", "figure", *right, "unit"), rows, right=right, folds=("unit",), at_least=128)
+    table = grid(("cell", "arm", "figure", *right, "unit"), rows, right=right, folds=("unit",))
     return "\n".join([lines_of(*(f"{name:9} {text}" for name, text in facts.items())), "", table])
 
 
 def trend_table(found: Trend) -> str:
-    """The changes by line of commits; omissions last."""
-    lines = []
-    for line, group in groupby(found.found, key=lambda one: one[0].series.line):
-        lines.append(f"{line_words(line)}:")
-        lines += [
-            f"  {one.series.cell}, {one.series.arm}, {metric_words(one.series.metric)}: {change_words(one, change)}"
-            for one, change in group
-        ]
-    return lines_of(*lines, finding(found), *remarks(found))
+    """Every series of two commits or more as a sparkline, by line of commits, then the changes; omissions last."""
+    parts = []
+    for line, group in groupby(found.judged, key=lambda one: one.series.line):
+        series = list(group)
+        drawn = [_drawn(one) for one in series if len(one.series.points) > 1]
+        if drawn:
+            parts += [lines_of(f"{line_words(line)}:"), grid(DRAWN, drawn, right=DRAWN[3:], folds=DRAWN[:2]), ""]
+        changes = [(one, change) for one in series for change in one.changes]
+        parts += [lines_of(*(_change(found, one, change) for one, change in changes)), ""] if changes else []
+    return "\n".join([*parts, lines_of(finding(found), *remarks(found))])
+
+
+DRAWN = ("cell, arm", "figure", "commits, oldest first", "newest", "since the first")
+
+
+def _drawn(one: Judged) -> list[str]:
+    series, metric = one.series, one.series.metric
+    first, newest = float(series.values[0]), float(series.values[-1])
+    if METRICS[metric].scale == "difference":
+        moved = formatting.points(newest - first)
+    else:
+        moved = formatting.signed_percent(newest / first - 1) if first else "?"
+    return [f"{series.cell}, {series.arm}", metric_words(metric), sparkline(series.values), figure_words(metric, newest), moved]
+
+
+def _change(found: Trend, one: Judged, change: ChangePoint) -> str:
+    said = f"  {one.series.cell}, {one.series.arm}, {metric_words(one.series.metric)}: {change_words(one, change)}"
+    why = cause(found, one, change)
+    return f"{said}; {why}" if why else said
 
 
 def _commit(record: HistoryRecord, whole: bool = False) -> str:

@@ -16,8 +16,8 @@ from typing import Annotated, Literal, NamedTuple, NoReturn
 
 import typer
 
-from harness.analysis.judgement import Judgements
-from harness.cli.output import grid
+from harness.analysis.judgement import Judgement, Judgements
+from harness.cli.output import by_reason, grid, show
 from harness.errors import StorageError, UserError
 from harness.formatting import one_line
 from harness.record.regular_file import refuse_irregular, write_whole
@@ -50,6 +50,7 @@ InconclusiveOption = Annotated[
     Inconclusive,
     typer.Option("--inconclusive", help="what an inconclusive verdict exits with: report is 3, pass is 0, fail is 1"),
 ]
+AllOption = Annotated[bool, typer.Option("--all", help="show what passed and what did not change too")]
 ToOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -100,8 +101,12 @@ def _target(text: str) -> Target:
     return Target(name, path)
 
 
-def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to: Sequence[str] | None = ()) -> NoReturn:
+def finish(
+    judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to: Sequence[str] | None = (), whole: bool = True
+) -> NoReturn:
     """Write what ``--to`` names, print the answers and end with their exit code.
+
+    ``whole``: show what was met too, not only its number.
 
     Raises:
         StorageError: a file could not be written; the others and the table are.
@@ -110,7 +115,7 @@ def finish(judgements: Judgements, as_json: bool, inconclusive: Inconclusive, to
     refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
     printed = {target.format: text for target, text in texts if target.file is None}
     if set(printed) <= {BESIDE_THE_TABLE}:
-        print(table(judgements, judgements.exit_code(inconclusive)))
+        show(table(judgements, judgements.exit_code(inconclusive), whole))
     for text in printed.values():
         print(text, end="")
     if refusals:
@@ -155,14 +160,20 @@ def _into_special(file: Path, data: bytes) -> None:
 HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason")
 
 
-def table(judgements: Judgements, exit_code: int) -> str:
-    """Gravest first; text only, at least 100 characters wide."""
+def table(judgements: Judgements, exit_code: int, whole: bool = True) -> str:
+    """Gravest first; text only. Without ``whole`` what passed is only counted."""
     ordered = gravest_first(judgements)
-    rows = [[one.word, one.metric, one.subject, value_words(one), one.bound, one.reason] for one in ordered]
-    parts = [f"record  {one_line(one)}" for one in judgements.records]
-    parts += [grid(HEADS, rows, folds=HEADS[2:], ruled=True)] if ordered else []
-    for one in ordered:
-        if one.remedy:
-            parts.append(f"to decide {one_line(one.metric)} of {one_line(one.subject)}: {one_line(one.remedy)}")
+    shown = ordered if whole else [one for one in ordered if one.state != "met"]
+    rows = [[one.word, one.metric, one.subject, value_words(one), one.bound, one.reason] for one in shown]
+    parts = [f"record  {one_line(one)}" for one in dict.fromkeys(judgements.records)]
+    parts += [grid(HEADS, rows, folds=HEADS[2:], ruled=True)] if rows else []
+    parts += _remedies(ordered)
     said = f"verdict: {verdict_words(judgements)} ({tally(judgements)}; exit code {exit_code}): {one_line(judgements.title)}"
-    return "\n".join([*parts, said])
+    hidden = f"{len(ordered) - len(shown)} that passed or did not change are not shown; --all shows them"
+    return "\n".join([*parts, *([hidden] if len(shown) < len(ordered) else []), said])
+
+
+def _remedies(judged: Sequence[Judgement]) -> list[str]:
+    """What would decide the open answers, each remedy once."""
+    open_ = by_reason((f"{one.metric} of {one.subject}", one.remedy) for one in judged if one.remedy)
+    return [f"to decide {one_line('; '.join(named))}: {one_line(remedy)}" for remedy, named in open_.items() if remedy]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.cli.output import by_reason, grid, json_text, lines_of
+from harness.cli.output import by_reason, give, grid, lines_of
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_of
@@ -37,7 +37,7 @@ def print_methods(
     at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
     ceilings = ceilings_of(load_profile(hardware or HARDWARE), dtype)
     described = describe_methods(at, dtype, ceilings, known_systems() if file is None else read_systems(file))
-    print(json_text(described) if as_json else render_methods(described))
+    give(as_json, lambda: described, lambda: render_methods(described))
 
 
 def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Iterable[System]) -> dict[str, Any]:

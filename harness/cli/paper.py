@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -124,4 +123,4 @@ def ratio_bar(before: float, after: float, scale: tuple[float, float]) -> Bar:
 def _reasons(steps: list[dict[str, Any]]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
         text = f"{step['name']} ({step['kind']}): {step['reason']} [{step['source']}]"
-        yield textwrap.fill(text, TEXT_WIDTH, initial_indent=f"{number:>2}  ", subsequent_indent="    ")
+        yield f"{number:>2}  {text}"

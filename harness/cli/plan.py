@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Annotated, Any
 
 import typer
 
 from harness.cli.calibrate import profile_of_scenario
-from harness.cli.output import grid, json_text, wrapped
+from harness.cli.output import give, grid, json_text, lines_of
 from harness.cli.progress import format_duration
 from harness.errors import UnknownHardwareError
+from harness.formatting import one_line
 from harness.hardware.profile import Calibration, engine_words, load_profile
 from harness.meters.calibration import kept_at
 from harness.meters.environment_host import cpu_name
@@ -25,6 +28,9 @@ from harness.scenario.loading import load_scenario
 from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
 from harness.scenario.scenario import EXECUTIONS, Part, Scenario
 
+RIGHT = ("samples", "memory", "time")
+Described = dict[str, Any]
+"""A case or a plan as plain values."""
 CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
 
 
@@ -36,15 +42,16 @@ def plan_command(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="price on this machine's own profile, measured now where none is kept")
     ] = False,
+    whole: Annotated[bool, typer.Option("--all", help="a row for every case, with its id")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """List the cases of a scenario, with the memory and time each will need. Touches no model."""
+    """List the cases of a scenario, with the memory and time they will need. Touches no model."""
     loaded = load_scenario(scenario)
     if calibrate:
         hardware = profile_of_scenario(loaded, hardware).name
     plan = make_plan(loaded)
     described = describe_plan(plan, _profile_ceilings(hardware) if hardware else cached_ceilings)
-    print(json_text(described) if as_json else render(described), end="\n" if as_json else "")
+    give(as_json, lambda: described, lambda: render(described, whole))
 
 
 def schema_command() -> None:
@@ -52,7 +59,7 @@ def schema_command() -> None:
     print(json_text(Scenario.model_json_schema()))
 
 
-def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
+def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> Described:
     """The plan as plain data: per case id, counts, memory and time, each absent value with its reason."""
     cases = [_describe_case(case, ceilings_for) for case in plan.cases]
     times = [case["time"]["total_s"] if case["time"] else None for case in cases]
@@ -67,7 +74,7 @@ def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _beside(part: Part, plan: Plan, described: list[dict[str, Any]]) -> float | None:
+def _beside(part: Part, plan: Plan, described: list[Described]) -> float | None:
     """Seconds of a part beside its samples."""
     ids = {case.case_id for case in plan.cases if case.part.name == part.name}
     layers = next((case.shape.layers for case in plan.cases if case.case_id in ids and case.shape), None)
@@ -77,7 +84,7 @@ def _beside(part: Part, plan: Plan, described: list[dict[str, Any]]) -> float | 
     return beside_samples_s(part, layers, sum(time["total_s"] for time in times))
 
 
-def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
+def _describe_case(case: Case, ceilings_for: CeilingsFor) -> Described:
     memory, memory_reason = estimate_memory(case)
     ceilings, time_reason = ceilings_for(case)
     time = None
@@ -95,52 +102,107 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def render(described: dict[str, Any]) -> str:
-    """The plan as a table with the reasons for missing values below it."""
-    heads, right = ("case", "model", "device", "samples", "memory", "time"), ("samples", "memory", "time")
+def render(described: Described, whole: bool = False) -> str:
+    """The arms of every part and batch size, all tasks together; ``whole``: every case in a row. Then totals and reasons."""
+    cases = described["cases"]
+    blocks = [_every_case(cases)] if whole else [_block(list(found)) for _, found in groupby(cases, key=_place)]
+    return "\n\n".join([*blocks, lines_of(*_remarks(described))])
+
+
+def _every_case(cases: list[Described]) -> str:
+    rows = [
+        [case["case_id"], case["model"], f"{case['device']} {case['dtype']}", str(case["samples"]), _memory(case),
+         _time(case["time"])]
+        for case in cases
+    ]  # fmt: skip
+    return grid(("case", "model", "device", *RIGHT), rows, right=RIGHT, folds=("case",))
+
+
+def _place(case: Described) -> tuple[str, int]:
+    return case["case_id"].partition("/")[0], case["batch_size"]
+
+
+def _block(cases: list[Described]) -> str:
+    """What the cases share in a line, then a row for each arm, or for several that differ in one number."""
+    part, batch = _place(cases[0])
+    tasks = list(dict.fromkeys(case["case_id"].split("/")[1] for case in cases))
+    head = f"part {part}, batch {batch}: {cases[0]['model']} on {cases[0]['device']} {cases[0]['dtype']}"
+    head += f"; {len(tasks)} tasks: {', '.join(tasks)}" if len(tasks) > 1 else f"; task {tasks[0]}"
+    arms: dict[str, list[Described]] = {}
+    for case in cases:
+        arms.setdefault(case["label"], []).append(case)
     rows = []
-    for case in described["cases"]:
-        needed = case["memory"] and (case["memory"]["process_bytes"] or case["memory"]["total_bytes"])
-        memory = f"{needed / 1e9:.2f} GB" if needed else "?"
-        place = f"{case['device']} {case['dtype']}"
-        rows.append([case["case_id"], case["model"], place, str(case["samples"]), memory, _time(case["time"])])
-    lines = [grid(heads, rows, right=right, folds=("case",)), ""]
-    bounded = any(case["time"] and case["time"]["bound"] == "at_most" for case in described["cases"])
+    for label, labels in joined(list(arms)).items():
+        held = [case for one in labels for case in arms[one]]
+        samples, times = sum(case["samples"] for case in held), (case["time"] for case in held)
+        rows.append([label, str(samples), _memory(*held), _time(*times)])
+    return f"{one_line(head)}\n{grid(('arm', *RIGHT), rows, right=RIGHT, folds=('arm',))}"
+
+
+NUMBER = re.compile(r"(?<==)[\d.]+")
+
+
+def joined(labels: Sequence[str]) -> dict[str, list[str]]:
+    """Labels that differ in one number under one name: ``SBD k=16 γ=0.003, 0.1``."""
+    alike: dict[str, list[str]] = {}
+    for label in labels:
+        alike.setdefault(NUMBER.sub("#", label), []).append(label)
+    found: dict[str, list[str]] = {}
+    for members in alike.values():
+        numbers = list(zip(*(NUMBER.findall(one) for one in members), strict=True))
+        varied = [at for at, values in enumerate(numbers) if len(set(values)) > 1]
+        if len(varied) == 1:
+            texts = [", ".join(dict.fromkeys(values)) for values in numbers]
+            words = NUMBER.split(members[0])
+            found["".join(word + text for word, text in zip(words, [*texts, ""], strict=True))] = members
+        else:
+            found |= {one: [one] for one in members}
+    return found
+
+
+def _memory(*cases: Described) -> str:
+    """The most that any of the cases needs."""
+    needed = [case["memory"] and (case["memory"]["process_bytes"] or case["memory"]["total_bytes"]) for case in cases]
+    return f"{max(needed) / 1e9:.2f} GB" if all(needed) else "?"
+
+
+def _remarks(described: Described) -> Iterator[str]:
+    """Totals, what the figures hold, and the reasons for missing ones."""
+    cases = described["cases"]
+    bounded = any(case["time"] and case["time"]["bound"] == "at_most" for case in cases)
     total = described["total_reason"] or f"{'at most ' if bounded else 'about '}{format_duration(described['total_s'])}"
-    lines.append(f"{len(described['cases'])} cases, {described['samples']} samples; time: {total}")
+    yield f"{len(cases)} cases, {described['samples']} samples; time: {total}"
     if described["run_s"] is not None:
-        lines.append(
+        yield (
             f"the whole run: about {format_duration(described['run_s'])}, with calibration, loading, compiling and measured "
             "passes as they took on two CPU cores"
         )
-    if margin := max((case["memory"]["margin_bytes"] for case in described["cases"] if case["memory"]), default=0):
-        lines.append(f"memory: CUDA graphs and the sampler's float32 copies take up to {margin / 1e9:.2f} GB more")
-    if any(case["memory"] and case["memory"]["process_bytes"] for case in described["cases"]):
-        lines.append(
-            "memory of a CPU case: of its whole process at its peak, with the framework and compiled graphs, to some 20 %"
-        )
-    if any(case["processes"] > 1 for case in described["cases"]):
-        lines.append(_processes(described))
+    if margin := max((case["memory"]["margin_bytes"] for case in cases if case["memory"]), default=0):
+        yield f"memory: CUDA graphs and the sampler's float32 copies take up to {margin / 1e9:.2f} GB more"
+    if any(case["memory"] and case["memory"]["process_bytes"] for case in cases):
+        yield "memory of a CPU case: of its whole process at its peak, with the framework and compiled graphs, to some 20 %"
+    if any(case["processes"] > 1 for case in cases):
+        yield _processes(described)
     if bounded:
-        lines.append("≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it")
-    if any(case["replayed"] and case["replayed"]["assumed"] for case in described["cases"]):
-        lines.append("replayed: passes per block follow a stated mean; their distribution is assumed")
-    reasons = (case[key] for case in described["cases"] for key in ("memory_reason", "time_reason"))
-    for reason in dict.fromkeys(reason for reason in reasons if reason):
-        lines.append(f"?: {reason}")
-    return "".join(f"{wrapped(line) if at > 1 else line}\n" for at, line in enumerate(lines))
+        yield "≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it"
+    if any(case["replayed"] and case["replayed"]["assumed"] for case in cases):
+        yield "replayed: passes per block follow a stated mean; their distribution is assumed"
+    reasons = (case[key] for case in cases for key in ("memory_reason", "time_reason"))
+    yield from (f"?: {reason}" for reason in dict.fromkeys(reason for reason in reasons if reason))
 
 
-def _processes(described: dict[str, Any]) -> str:
+def _processes(described: Described) -> str:
     """The processes of every part, in words."""
     by_part = {case["case_id"].partition("/")[0]: case["processes"] for case in described["cases"]}
     return "fresh processes, counted above: " + ", ".join(f"part {part} {count}" for part, count in by_part.items())
 
 
-def _time(time: dict[str, Any] | None) -> str:
-    if time is None:
+def _time(*times: Described | None) -> str:
+    known = [time for time in times if time is not None]
+    if len(known) < len(times):
         return "?"
-    return f"{'≤ ' if time['bound'] == 'at_most' else ''}{format_duration(time['total_s'])}"
+    bounded = any(time["bound"] == "at_most" for time in known)
+    return f"{'≤ ' if bounded else ''}{format_duration(sum(time['total_s'] for time in known))}"
 
 
 def _profile_ceilings(name: str) -> CeilingsFor:

@@ -12,7 +12,7 @@ import typer
 from harness.analysis.comparison import compare, to_json
 from harness.analysis.judgement import to_json as judgements_json
 from harness.analysis.verdict import claims_for, verdict
-from harness.cli.output import json_text
+from harness.cli.output import json_text, show
 from harness.errors import UserError
 from harness.formatting import one_line
 from harness.record.machine import by_machine
@@ -68,7 +68,7 @@ def gallery_command(
     """Write FOLDER/index.html: every run in it with its question, machine, date and verdict, and links to page and record."""
     from harness.reporting.gallery import write_gallery
 
-    print(one_line(f"gallery {write_gallery(folder)}"))
+    show(one_line(f"gallery {write_gallery(folder)}"))
 
 
 def publish_command(
@@ -83,24 +83,25 @@ def publish_command(
     A published run can be gone on with: sbd run SCENARIO --out TARGET. What it takes is packed in place by sbd publish TARGET
     TARGET.
     """
-    print(one_line(str(publish(run, target, sign))))
+    show(one_line(str(publish(run, target, sign))))
 
 
 def write_page(run: Path, out: Path | None) -> Path:
-    """Write the page of one run and print its place."""
+    """Write the page of one run; print the answer and the page's place."""
+    from harness.cli.run_answer import run_answer
     from harness.reporting import write_report
 
-    page = write_report(run, out)
-    print(one_line(f"report  {page}"))
+    page = write_report(run, out, lambda comparison, header: show(run_answer(run, comparison, header)))
+    show(one_line(f"report  {page}"))
     return page
 
 
-def _finish(page: Path, show: bool, pdf: bool) -> None:
+def _finish(page: Path, opens: bool, pdf: bool) -> None:
     if pdf:
         from harness.reporting.pdf import print_pdf
 
-        print(one_line(f"pdf     {print_pdf(page)}"))
-    if show:
+        show(one_line(f"pdf     {print_pdf(page)}"))
+    if opens:
         webbrowser.open(page.resolve().as_uri())
 
 
@@ -155,5 +156,5 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
         trend = history_of(records[0], history)
     last = runs[-1] if runs[-1].is_dir() else runs[-1].parent
     page = write_side_by_side(found, out or last / SIDE_BY_SIDE, trend)
-    print(one_line(f"report  {page}"))
+    show(one_line(f"report  {page}"))
     return [page]

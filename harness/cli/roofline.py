@@ -11,10 +11,23 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from harness.capacity.what_if import describe_prediction
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
+from harness.cli.deployed import (
+    BatchingName,
+    DpAttention,
+    Dtype,
+    ExpertParallel,
+    KvDtype,
+    LinkName,
+    MatrixDtype,
+    PipelineParallel,
+    Weights,
+    deployment,
+)
 from harness.cli.methods import print_methods
-from harness.cli.output import json_text, lines_of
+from harness.cli.output import give, grid, json_text, lines_of, show
 from harness.cli.paper import explain_paper
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
@@ -22,17 +35,21 @@ from harness.models import ModelShape
 from harness.models.choice import shape_called
 from harness.models.deployment import dtype_called
 from harness.record.store import read_run
+from harness.roofline.anchored import rung_called, what_if_ceilings
 from harness.roofline.batch_decode import passes_interval, predict_batch
-from harness.roofline.batches import recorded_batch, slowest_row_passes
-from harness.roofline.ceilings import ceilings_of
+from harness.roofline.batches import recorded_batch
 from harness.roofline.paper import paper_tables
 from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
-from harness.roofline.speedup import SpeedupPrediction, predict_speedup
+from harness.roofline.step import BATCH_WORDS
 from harness.scenario.arms import Batching
 
-WHAT_IF_VERSION = 1
 ASSUMED_NFE_SPEEDUP = 3.0
 MS_PER_S = 1e3
+SPLITS = (
+    "weights", "kv_dtype", "matrix_dtype", "tensor_parallel", "expert_parallel", "dp_attention", "pipeline_parallel", "link",
+    "batching",
+)  # fmt: skip
+"""Parameters of a what-if that nothing else here takes."""
 
 
 def roofline_command(
@@ -52,7 +69,16 @@ def roofline_command(
     ] = None,
     model: Annotated[str | None, typer.Option(help="what-if: a known shape, or a folder with a config.json")] = None,
     hardware: Annotated[str | None, typer.Option(help="what-if: a hardware profile (see `sbd hardware`)")] = None,
-    dtype: Annotated[str, typer.Option(help="what-if: dtype of weights and KV cache")] = "bfloat16",
+    dtype: Dtype = "bfloat16",
+    weights: Weights = None,
+    kv_dtype: KvDtype = None,
+    matrix_dtype: MatrixDtype = None,
+    tensor_parallel: Annotated[int, typer.Option(help="what-if: GPUs per stage")] = 1,
+    expert_parallel: ExpertParallel = False,
+    dp_attention: DpAttention = False,
+    pipeline_parallel: PipelineParallel = 1,
+    link: LinkName = None,
+    batching: BatchingName = None,
     block_size: Annotated[int, typer.Option("--block-size", "-k", help="what-if: block size k")] = 16,
     nfe_speedup: Annotated[
         float | None, typer.Option(help="what-if: mean tokens per forward pass of a row; default: 3", show_default=False)
@@ -67,6 +93,10 @@ def roofline_command(
     ] = False,
     methods: Annotated[bool, typer.Option("--methods", help="other decoding methods on the same roofline")] = False,
     systems: Annotated[Path | None, typer.Option(help="with --methods: your own list, as the shipped systems.yaml")] = None,
+    rung: Annotated[
+        str | None,
+        typer.Option(help="what-if: datasheet, anchored or calibrated; default: the profile's calibration, else anchored"),
+    ] = None,
     anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
@@ -74,9 +104,15 @@ def roofline_command(
 
     Runs nothing.
     """
+    split = [name for name in SPLITS if _was_given(ctx, name)]
+    if split and (explain or methods or paper or anchors or from_run):
+        raise UserError(
+            f"--{split[0].replace('_', '-')} is about a what-if of --model and --hardware; leave it out, or leave out --paper, "
+            "--methods, --anchors and --from-run, which price one device in one dtype"
+        )
     dtype = dtype_called(dtype)
     if explain:
-        print(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
+        show(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
         return
     if methods:
         print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)
@@ -98,57 +134,33 @@ def roofline_command(
             raise UserError(
                 f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out"
             )
-        batches = describe_batches(shape, hardware, dtype, from_run, block_size, batch, context)
-        print(json_text(batches) if as_json else render_batches(batches))
+        batches = describe_batches(shape, hardware, dtype, from_run, block_size, batch, context, rung)
+        give(as_json, lambda: batches, lambda: render_batches(batches))
         return
     nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
-    described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context)
-    print(json_text(described) if as_json else _render_prediction(described))
-
-
-def describe_prediction(
-    shape: ModelShape, hardware: str, dtype: str, block_size: int, nfe_speedup: float, batch: int, context: int
-) -> dict[str, Any]:
-    """A what-if as plain data. In a batch all rows wait for the slowest; passes follow the assumed distribution.
-
-    Raises:
-        UnknownHardwareError: no such profile. UserError: a value out of range.
-    """
-    if block_size < 1 or batch < 1 or not 1 <= nfe_speedup <= block_size:
-        raise UserError(
-            f"got block size {block_size}, batch {batch}, NFE speedup {nfe_speedup}; sizes must be at least 1 and "
-            "1 <= NFE speedup <= block size"
-        )
-    passes = slowest_row_passes(block_size, block_size / nfe_speedup, batch)
-    ceilings = ceilings_of(load_profile(hardware), dtype)
-    prediction = predict_speedup(
-        shape, dtype, ceilings,
-        block_size=block_size, passes_per_block=passes, batch=batch, context_tokens=context,
+    how = deployment(
+        dtype, weights, kv_dtype, tensor_parallel=tensor_parallel, expert_parallel=expert_parallel, dp_attention=dp_attention,
+        pipeline_parallel=pipeline_parallel,
     )  # fmt: skip
-    return {
-        "version": WHAT_IF_VERSION, "model": shape.name, "hardware": hardware, "dtype": dtype, "block_size": block_size,
-        "nfe_speedup": nfe_speedup, "batch": batch, "context_tokens": context, "passes_per_block": passes,
-        "rung": ceilings.rung,
-        "assumed": "passes per block of a row: 1 + binomial with the given mean; rows in lockstep" if batch > 1 else None,
-        **_prices(prediction),
-    }  # fmt: skip
-
-
-def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:
-    names = ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial", "ntp_tokens_per_s", "sbd_tokens_per_s")
-    passes = {"ntp": prediction.ntp, "first": prediction.first, "later": prediction.later}
-    return {name: getattr(prediction, name) for name in names} | {
-        f"{name}_pass": {"expected_s": p.expected_s, "low_s": p.low_s, "high_s": p.high_s, "bytes": p.bytes_, "flops": p.flops}
-        for name, p in passes.items()
-    }
+    described = describe_prediction(
+        shape, hardware, how, block_size, nfe_speedup, batch, context, rung, batching=batching or "ragged",
+        matrix_dtype=matrix_dtype, link=link,
+    )  # fmt: skip
+    give(as_json, lambda: described, lambda: _render_prediction(described))
 
 
 def _render_prediction(found: dict[str, Any]) -> str:
+    """A what-if as text; the batch's model stands below its header."""
+    stored = f" weights {found['weights']}" * bool(found["weights"]) + f" KV {found['kv_dtype']}" * bool(found["kv_dtype"])
+    split = f" x {found['devices']}, {found['split']}" if found["split"] else ""
     lines = [
-        f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, "
-        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}"
+        f"{found['model']} {found['dtype']}{stored} on {found['hardware']}{split} ({found['rung']}), batch {found['batch']}, "
+        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}",
+        f"  batch                   {BATCH_WORDS[found['batching']]}",
     ]
-    for name, what in (("ntp", "NTP pass"), ("first", "first pass of a block"), ("later", "later pass of a block")):
+    mixed = found["batching"] == "ragged" and found["batch"] > 1
+    sbd = (("step", "SBD step"),) if mixed else (("first", "first pass of a block"), ("later", "later pass of a block"))
+    for name, what in (("ntp", "NTP step" if mixed else "NTP pass"), *sbd):
         price = found[f"{name}_pass"]
         lines.append(f"  {what:24}{price['expected_s'] * MS_PER_S:9.3f} ms   {price['bytes'] / 1e9:8.3f} GB")
     lines.append(f"  tokens/s                NTP {found['ntp_tokens_per_s']:,.0f}, SBD {found['sbd_tokens_per_s']:,.0f}")
@@ -156,6 +168,15 @@ def _render_prediction(found: dict[str, Any]) -> str:
         f"  wall speedup            {found['wall_speedup']:.2f}x "
         f"({found['wall_speedup_overlapped']:.2f}x overlapped, {found['wall_speedup_serial']:.2f}x serial)"
     )
+    for name in ("band", "reached"):
+        if found[name]:
+            lines.append(f"  {name:24}{found[name]}")
+    lines.append(
+        f"  time to first token     {found['prefill']['expected_s'] * MS_PER_S:,.4g} ms for a prompt of "
+        f"{max(1, found['context_tokens']):,}, read alone"
+    )
+    if found["does_not_fit"]:
+        lines.append(f"  does not fit            {found['does_not_fit']}")
     if found["assumed"]:
         lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
     return lines_of(*lines)
@@ -173,19 +194,17 @@ def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool)
         print(json_text({"version": tables["version"], "mode": tables["mode"], "rows": rows}))
         return
     for number, title in ((3, "time(k) / time(1)"), (4, "wall speedup")):
-        print(f"Table {number}: {title} ({'as printed, and corrected' if mode is None else mode})")
-        rows = tables[f"table{number}"]
-        print("  ".join(f"{name:>22}" for name in rows[0]))
-        for row in rows:
-            print("  ".join(f"{value:>22.4g}" if isinstance(value, float) else f"{value:>22}" for value in row.values()))
-        print()
+        rows, how = tables[f"table{number}"], "as printed, and corrected" if mode is None else mode
+        shown = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+        show(f"Table {number}: {title} ({how})\n{grid(tuple(rows[0]), shown, right=tuple(rows[0]))}\n")
 
 
 BATCHES_VERSION = 1
 
 
 def describe_batches(
-    shape: ModelShape, hardware: str, dtype: str, run_dir: Path, block_size: int, batch: int, context: int
+    shape: ModelShape, hardware: str, dtype: str, run_dir: Path, block_size: int, batch: int, context: int,
+    rung: str | None = None,
 ) -> dict[str, Any]:
     """Passes and speedup of batches as plain data: one entry per SBD arm and task, each in lockstep and ragged.
 
@@ -194,7 +213,8 @@ def describe_batches(
         RecordError: no run, or no SBD arm of this block size with real acceptance.
         UserError: more rows than recorded prompts.
     """
-    ceilings = ceilings_of(load_profile(hardware), dtype)
+    profile = load_profile(hardware)
+    ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")
 
     def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:
@@ -213,7 +233,7 @@ def describe_batches(
     arms = [
         {
             "case_id": arm.case.case_id, "part": arm.case.part, "task": arm.case.task, "label": arm.case.label,
-            "recorded_model": arm.case.model.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
+            "recorded_model": arm.case.shape.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
         } | {name: predicted(arm, name) for name in batchings}
         for arm in recorded_arms(read_run(run_dir), block_size)
     ]  # fmt: skip
@@ -227,8 +247,8 @@ def render_batches(found: dict[str, Any]) -> str:
     """The batches as text."""
     lines = [
         f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, k="
-        f"{found['block_size']}, {found['context_tokens']} tokens in the cache at first; acceptance and lengths from "
-        f"{found['run']}; priced, not run"
+        f"{found['block_size']}, {found['context_tokens']} tokens in the cache at first; rows of a batch padded to the widest, "
+        f"as this program's own sessions run them; acceptance and lengths from {found['run']}; priced, not run"
     ]
     for arm in found["arms"]:
         lines.append(f"{arm['part']}, {arm['task']}, {arm['label']}: {arm['prompts']} prompts of {arm['recorded_model']}")

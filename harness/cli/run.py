@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.calibrate import need_torch, profile_of_scenario
+from harness.cli.output import show
 from harness.cli.progress import TerminalProgress
 from harness.errors import UserError
 from harness.formatting import one_line
@@ -92,10 +93,10 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
         directory = take(progress)
     except KeyboardInterrupt:
         progress.end_line()
-        print("interrupted: finished samples are kept; the same command continues the run", file=sys.stderr)
+        show("interrupted: finished samples are kept; the same command continues the run", sys.stderr)
         raise
     progress.end_line()
-    print(one_line(f"record  {directory}"))
+    show(one_line(f"record  {directory}"))
     if report:
         from harness.cli.report import write_page  # loads what a measuring process does not need
 

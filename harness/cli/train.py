@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from harness.cli.output import lines_of
+from harness.cli.output import lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
 from harness.engine.training.recipe import TrainRecipe, load_recipe
@@ -40,12 +41,19 @@ def eval_command(context: typer.Context) -> None:
     --trust-remote-code is ours: it lets a model whose scenario or arguments ask for it run code of its own.
     lm_eval up to 0.4.13 looks for models in its own package only; where it reads entry points the two are the same.
     """
+    if importlib.util.find_spec("lm_eval") is None and set(context.args) & {"--help", "-h"}:
+        show(f"{context.get_help()}\n\nlm_eval, which reads all other options, is not here: pip install 'sbd-bench[eval]'")
+        return
     try:
         from lm_eval.__main__ import cli_evaluate
 
         import harness.engine.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
     except ImportError as error:
-        raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
+        missing = f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'"
+        if {"--help", "-h"} & set(context.args):
+            print(f"{context.get_help()}\n\nThe arguments are lm_eval's, which shows them here once it is installed: {missing}")
+            return
+        raise MissingExtraError(missing) from error
     RemoteCode.granted = RemoteCode.OPTION in context.args
     given = [one for one in context.args if one != RemoteCode.OPTION]
     named = [] if any(one == "--model" or one.startswith("--model=") for one in given) else ["--model", "sbd"]
@@ -96,7 +104,7 @@ def train_command(
                 "--plan out: progress tells the time left after some steps"
             )
         if plan:
-            print(render_plan(chosen, hardware))
+            show(render_plan(chosen, hardware))
             return
     if out is None:
         raise UserError("--out FOLDER is missing: where checkpoints and the trained model go")
@@ -104,13 +112,13 @@ def train_command(
     if reference is not None:
         from harness.engine.training.reference import train_reference
 
-        print(one_line(str(train_reference(reference, out))))
+        show(one_line(str(train_reference(reference, out))))
     elif recipe is not None:
-        print(one_line(str(_by_recipe(chosen, out, cpu))))
+        show(one_line(str(_by_recipe(chosen, out, cpu))))
     else:
         assert model is not None and data is not None
         settings = {"objective": objective, "steps": steps, "batch_size": batch_size, "learning_rate": learning_rate}
-        print(one_line(str(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))))
+        show(one_line(str(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))))
 
 
 def _nothing_twice(context: typer.Context) -> None:

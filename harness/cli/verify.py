@@ -13,6 +13,7 @@ from harness.analysis.verdict import claims_for, verdict
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.record.store import read_on_one_machine
+from harness.scenario.arm_names import refuse_unknown_arms
 
 
 def verify_command(
@@ -50,6 +51,9 @@ def verify_command(
     """
     record = read_on_one_machine(run)
     asked = claims_for(record.header, claim or (), claims or ())
+    known = dict.fromkeys(case.label for case in record.header.cases if not case.is_check)
+    if claim or claims:  # those of the scenario were held against its arms before it ran
+        refuse_unknown_arms((one.where.arm for one in asked), known, f"claims about {run}")
     compared = compare(record)
     demand = Demand(demanded=require_signature, signers=signers)
     compared = replace(compared, integrity=demanding(compared.integrity, run, demand))

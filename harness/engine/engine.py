@@ -37,6 +37,7 @@ from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, Sc
 from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, CudaClock, HostClock, MeteredSession, cuda_index
 from harness.meters.window import Readings
+from harness.record.schema import RowTimes
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.storage import shard
@@ -60,6 +61,7 @@ class Decoded:
     forward_s: list[float] | None
     sampler_s: list[float] | None
     readings: Readings | None
+    row_times: list[RowTimes] | None = None
 
 
 class Engine:

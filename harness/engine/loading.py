@@ -22,6 +22,7 @@ from harness.engine.adapter_files import read_adapter
 from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, tensor_names
 from harness.engine.checkpoints import open_checkpoint, open_gguf, read_tokenizer
 from harness.engine.gated_adapter import Adapter, attach
+from harness.engine.library_output import libraries_silent
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import DoesNotFitError, SbdError, UnknownModelError
@@ -233,9 +234,13 @@ def _place(choice: StoredModel) -> Iterator[tuple[str, Path, dict[str, Any]]]:
 
 @contextmanager
 def said_by_transformers(name: str) -> Iterator[None]:
-    """Report transformers' errors about a checkpoint in one line; they are of any kind where a setting has another type."""
+    """Report transformers' errors about a checkpoint in one line; they are of any kind where a setting has another type.
+
+    Its bars and remarks stay off the terminal.
+    """
     try:
-        yield
+        with libraries_silent():
+            yield
     except (SbdError, torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from harness.config_file import StrictModel, Text
 
+MemoryType = Literal["hbm", "gddr", "lpddr"]
 Grade = Literal["V", "R", "S", "U"]
 PeakDtype = Literal["bfloat16", "float16", "float8", "int8", "tf32", "float32"]
 # Not strict: YAML reads 3350e+9, without a point, as text.

@@ -22,6 +22,7 @@ from harness.hardware.figures import (
     Cache,
     Memory,
     MemoryMib,
+    MemoryType,
     Multiprocessors,
     Peak,
     PeakDtype,
@@ -118,6 +119,7 @@ class HardwareProfile(StrictModel):
     ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to parts without
     a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` a driver's.
     ``halved_in_float32``: the rates below float32 are halved where they accumulate in float32, as PyTorch does (GeForce).
+    ``memory_type``: the kind of memory, which decides how much of its bandwidth engines reach; None: not said.
     ``measured``: what `sbd calibrate` found one such device to reach.
     """
 
@@ -130,6 +132,7 @@ class HardwareProfile(StrictModel):
     bandwidth_bytes_per_s: Bandwidth
     memory_bytes: Memory
     memory_seen_mib: MemoryMib | None = None
+    memory_type: MemoryType | None = None
     cache_bytes: Cache
     link_bytes_per_s: Bandwidth
     power_w: Power
@@ -178,7 +181,8 @@ class Calibration(StrictModel):
     ``read_bandwidth`` is sorted by size: the model's own size first, then, where memory allows, at least 4 GiB.
     ``dram_bound`` is None where the second size is missing. ``fixed_hidden``: fixed cost is the host's launch work
     and runs beside the device's arithmetic (CUDA, eager) instead of before it (a CPU) or in between (captured graphs).
-    ``engine``: the session and execution whose fixed cost it is.
+    ``engine``: the session and execution whose fixed cost it is. ``disturbed``: what else ran meanwhile, which is why it was
+    not kept for later runs; None where nothing is known to.
     """
 
     version: Literal[1, 2] = 2
@@ -199,6 +203,7 @@ class Calibration(StrictModel):
     fixed_reason: str | None = None
     fixed_hidden: bool
     sampler_s_per_logit: PositiveFloat
+    disturbed: str | None = None
 
 
 @cache

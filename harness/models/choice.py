@@ -78,10 +78,12 @@ nothing that next-token prediction feeds (harness.engine.gated_adapter).
 
 
 class ReferenceModel(StrictModel):
-    """A small trained model that ships with the package: ``sbd``; ``ntp_only``, its control; ``draft``, a tenth as large."""
+    """A small trained model that ships with the package."""
 
     reference: str = Field(json_schema_extra={"enum": list(REFERENCE_MODELS)})
+    """`sbd`; `ntp_only`, its control; `draft`, a tenth as large."""
     adapter: GatedAdapter = None
+    """Folder of a gated adapter, in PEFT's format; it acts on masked blocks alone."""
 
     @field_validator("reference")
     @classmethod
@@ -92,22 +94,24 @@ class ReferenceModel(StrictModel):
 
 
 class HuggingFaceModel(StrictModel):
-    """A causal LM on the Hugging Face hub (id and revision) or in a local folder.
-
-    ``mask_token_id`` is the token the SBD checkpoint was trained with; None takes it from the tokenizer or, for a public block
-    model, from its config. ``trust_remote_code``: its own code may run, if its family fits no transformers class and the
-    command line says so, too. ``gguf_file``: the file that holds weights, config and tokenizer in one; it is de-quantised. A
-    tokenizer.json beside it is read instead of its own tokenizer.
-    """
+    """A causal LM on the Hugging Face hub or in a local folder."""
 
     gguf_file: Annotated[str, StringConstraints(pattern=r"^[^/\\]+\.gguf$")] | None = Field(
         default=None, exclude_if=lambda name: name is None
     )
+    """The file of the folder that holds weights, config and tokenizer in one; it is de-quantised. A tokenizer.json beside
+    it is read instead of its own tokenizer.
+    """
     huggingface: Text
+    """Id on the hub (org/name), or a folder, from the scenario's folder."""
     revision: Text | None = None
+    """Commit, branch or tag on the hub. Left out: main."""
     mask_token_id: CountOrZero | None = None
+    """Mask token that the SBD checkpoint was trained with. Left out: from its tokenizer, or a public block model's config."""
     trust_remote_code: Flag = False
+    """Its own code may run, if its family fits no transformers class and the command line says so, too."""
     adapter: GatedAdapter = None
+    """Folder of a gated adapter, in PEFT's format; it acts on masked blocks alone."""
 
     @field_validator("huggingface")
     @classmethod
@@ -139,7 +143,9 @@ class PretrainedModel(StrictModel):
     """A published model that `sbd model get` put into the cache once."""
 
     pretrained: str = Field(json_schema_extra={"enum": list(PRETRAINED)})
+    """Its name in `sbd model list`."""
     adapter: GatedAdapter = None
+    """Folder of a gated adapter, in PEFT's format; it acts on masked blocks alone."""
 
     @field_validator("pretrained")
     @classmethod
@@ -178,6 +184,7 @@ class RandomModel(StrictModel):
         Annotated[str, Tag("name")] | Annotated[ModelShape, Tag("shape")],
         Discriminator(lambda value: "name" if isinstance(value, str) else "shape"),
     ]
+    """Name of a known shape, or the fields of one."""
 
     @field_validator("random", mode="before")
     @classmethod

@@ -17,14 +17,14 @@ class WeightFormat:
     """
 
     name: str
-    bits: int
+    bits: float
     group_size: int | None = None
     scale_bytes: float = 0
 
     @property
     def bytes_per_weight(self) -> float:
         """Bytes one weight takes, its share of the scales included."""
-        stored = self.bits // 8 if self.bits % 8 == 0 else self.bits / 8
+        stored = int(self.bits // 8) if self.bits % 8 == 0 else self.bits / 8
         return stored if self.group_size is None else stored + self.scale_bytes / self.group_size
 
 
@@ -54,16 +54,21 @@ class Deployment:
     ``dtype``            of activations and of every weight that is not in a linear layer of the blocks: embeddings, LM head,
                          norms, router and biases stay in it (as GPTQ, AWQ and FP8 checkpoints leave them)
     ``weights``          of the linear layers; None: also ``dtype``
+    ``attention_weights``  of the attention's linear layers where they are stored otherwise (DeepSeek-R1 in NVFP4, gpt-oss in
+                         GGUF files); None: as ``weights``
     ``lm_head_weights``  of the LM head where it is quantised too (gpt-fast, torchao); None: ``dtype``. A tied embedding table
                          is then stored twice, once in ``dtype`` for the look-up
     ``kv_dtype``         of the KV cache; None: also ``dtype``
     ``tensor_parallel``  devices that every layer is split over
     ``split_vocab``      embedding and LM head are split as well (Megatron-LM); False: whole on every device (gpt-fast)
+    ``expert_parallel``  these devices share out whole experts, instead of a slice of every expert (EP)
+    ``attention_data_parallel``  each of them has the whole attention, for its share of the rows (DP attention)
+    ``pipeline_parallel``  stages of as many devices each, every one with its share of the layers (PP)
 
     The ceilings have the matrix rates: 8-bit weights may be multiplied in 8 bits or unpacked first.
 
     Raises:
-        UserError: an unknown dtype, or a split over fewer than one device.
+        UserError: an unknown dtype, or a split over fewer than one device or stage.
     """
 
     dtype: str
@@ -72,12 +77,35 @@ class Deployment:
     lm_head_weights: WeightFormat | None = None
     tensor_parallel: int = 1
     split_vocab: bool = True
+    attention_weights: WeightFormat | None = None
+    expert_parallel: bool = False
+    attention_data_parallel: bool = False
+    pipeline_parallel: int = 1
 
     def __post_init__(self) -> None:
         for dtype in (self.dtype, self.kv_dtype or self.dtype):
             element_bytes(dtype)
         if self.tensor_parallel < 1:
             raise UserError(f"a model is split over at least 1 device, not {self.tensor_parallel}")
+        if self.pipeline_parallel < 1:
+            raise UserError(f"a pipeline has at least 1 stage, not {self.pipeline_parallel}")
+
+    @property
+    def devices(self) -> int:
+        """Devices that one replica takes."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def attention_split(self) -> int:
+        """Devices that the heads are split over."""
+        return 1 if self.attention_data_parallel else self.tensor_parallel
+
+    @property
+    def words(self) -> str:
+        """How it is split: ``TP 8, EP, PP 2``; empty on one device."""
+        parts = [f"TP {self.tensor_parallel}"] if self.tensor_parallel > 1 else []
+        parts += ["EP"] * self.expert_parallel + ["DP attention"] * self.attention_data_parallel
+        return ", ".join(parts + [f"PP {self.pipeline_parallel}"] * (self.pipeline_parallel > 1))
 
     @property
     def element_bytes(self) -> int:
@@ -88,6 +116,11 @@ class Deployment:
     def weight_bytes(self) -> float:
         """Bytes of a weight of a linear layer, scales included."""
         return self.element_bytes if self.weights is None else self.weights.bytes_per_weight
+
+    @property
+    def attention_weight_bytes(self) -> float:
+        """Bytes of a weight of the attention's linear layers, scales included."""
+        return self.weight_bytes if self.attention_weights is None else self.attention_weights.bytes_per_weight
 
     @property
     def lm_head_bytes(self) -> float:

@@ -14,71 +14,89 @@ SizeOrZero = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class MixtureOfExperts(_Frozen):
-    """The feed-forward network of the routing layers: every token visits ``experts_per_token`` of ``experts``.
-
-    ``intermediate`` is the inner width of one expert. ``layers`` counts the routing layers; the others are dense.
-    ``shared_intermediate`` is the inner width of all shared experts together, which every token visits.
-    ``router_bias``: the router adds a learned bias per expert to its scores (DeepSeek-V3).
-    """
+    """The feed-forward network of the routing layers: every token visits ``experts_per_token`` of ``experts``."""
 
     experts: Size
+    """Routed experts of a layer."""
     experts_per_token: Size
+    """Experts that every token visits."""
     intermediate: Size
+    """Inner width of one expert."""
     layers: Size
+    """Routing layers; the others are dense."""
     shared_intermediate: SizeOrZero = 0
+    """Inner width of all shared experts together, which every token visits; 0: none."""
     router_bias: bool = False
+    """Whether the router adds a learned bias per expert to its scores (DeepSeek-V3)."""
 
 
 class LatentAttention(_Frozen):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): K and V are cached as one low-rank latent.
 
-    The cache of a token holds ``kv_lora_rank`` elements of the latent and ``qk_rope_head_dim`` of the one rotated key that
-    all heads share. ``q_lora_rank`` is None where Q is projected in one step.
+    The cache of a token holds ``kv_lora_rank`` elements of the latent and ``qk_rope_head_dim`` of the one rotated key.
     """
 
     q_lora_rank: Size | None
+    """Rank of the latent of Q; null where Q is projected in one step."""
     kv_lora_rank: Size
+    """Elements of the latent of K and V that are cached per token."""
     qk_nope_head_dim: Size
+    """Width of the part of Q and K without rotation, per head."""
     qk_rope_head_dim: Size
+    """Width of the rotated part; its key is cached once per token, for all heads."""
     v_head_dim: Size
+    """Width of V, per head."""
 
 
 class ModelShape(_Frozen):
-    """A decoder-only transformer with RMS norms and rotary positions.
-
-    ``norms_per_layer``  norms over the hidden width (2; Gemma 2 and 3 have 4)
-    ``qk_norm``          a norm over the head width of Q and of K
-    ``sliding_layers``   how many layers see no further than ``sliding_window`` tokens, themselves included; which ones they
-                         are does not matter to the arithmetic
-    ``moe``, ``mla``     None where the feed-forward network is dense, or the attention an ordinary one; with ``mla``,
-                         ``head_dim`` is that of a query (both parts) and ``kv_heads`` equals ``heads``
-    """
+    """A decoder-only transformer with RMS norms and rotary positions."""
 
     name: str
+    """Name in tables."""
     architecture: str = "llama"
+    """Family of transformers, as `model_type` of a config.json has it."""
     layers: Annotated[Size, Field(le=MOST_LAYERS)]
+    """Transformer layers."""
     hidden: Size
+    """Hidden width."""
     intermediate: Size
+    """Inner width of a dense feed-forward network."""
     heads: Size
+    """Query heads."""
     kv_heads: Size
+    """Heads of K and V; equals `heads` with `mla`."""
     head_dim: Size
+    """Width of a head; with `mla` of a query, both parts."""
     vocab: Size
+    """Rows of the embedding."""
     tied_embeddings: bool = False
+    """Whether the LM head shares the embedding's weights."""
     qkv_bias: bool = False
+    """Whether Q, K and V have biases."""
     o_bias: bool = False
+    """Whether the output projection has a bias."""
     ffn_bias: bool = False
+    """Whether the feed-forward network has biases."""
     qk_norm: bool = False
+    """Whether Q and K have a norm over the head width."""
     gated_ffn: bool = True
+    """Whether the feed-forward network has a gate, and so three matrices."""
     norms_per_layer: Size = 2
+    """Norms over the hidden width in a layer (2; Gemma 2 and 3 have 4)."""
     sliding_window: Size | None = None
+    """Tokens that a sliding layer sees, its own included. Left out: no layer slides."""
     sliding_layers: SizeOrZero = 0
+    """How many layers slide; which ones does not matter to the arithmetic."""
     moe: MixtureOfExperts | None = None
+    """The mixture of experts. Left out: the network is dense."""
     mla: LatentAttention | None = None
+    """Latent attention. Left out: ordinary attention."""
     max_positions: Size | None = None
+    """Longest context that the model is made for, in tokens. Left out: not known."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelShape:

@@ -33,13 +33,28 @@ class MachineIdentity:
 def machine_of(header: RunHeader) -> MachineIdentity:
     """The machine of a run: its processor, and its GPUs where a case ran on one."""
     environment = header.environment
-    on_gpu = any(not case.device.startswith("cpu") for case in header.cases)
+    if header.imported is not None:
+        return _told(header)
+    devices = {device for case in header.cases if (device := case.device) is not None}
+    on_gpu = any(not device.startswith("cpu") for device in devices)
     facts: dict[str, Any] = {name: environment.get(name) for name in CPU_FACTS}
     gpus = [gpu for gpu in environment.get("gpus") or [] if isinstance(gpu, dict)] if on_gpu else []
     facts["gpus"] = [{name: gpu.get(name) for name in GPU_FACTS} for gpu in gpus]
-    facts["devices"] = sorted({case.device.partition(":")[0] for case in header.cases})
+    facts["devices"] = sorted({device.partition(":")[0] for device in devices})
     written = json.dumps(facts, sort_keys=True, ensure_ascii=True, default=str)
-    return MachineIdentity(fingerprint=hashlib.sha256(written.encode()).hexdigest()[:12], words=_words(environment, gpus))
+    return MachineIdentity(fingerprint=_digest(written), words=_words(environment, gpus))
+
+
+def _digest(written: str) -> str:
+    return hashlib.sha256(written.encode()).hexdigest()[:12]
+
+
+def _told(header: RunHeader) -> MachineIdentity:
+    """The machine of an imported run by the words of whoever imported it; unnamed ones are never taken for the same."""
+    words = header.environment.get("machine")
+    if words is None:
+        return MachineIdentity(fingerprint=_digest(f"run {header.run_id}"), words="a machine that no file names")
+    return MachineIdentity(fingerprint=_digest(f"machine {words}"), words=str(words))
 
 
 def _words(environment: dict[str, Any], gpus: list[dict[str, Any]]) -> str:

@@ -14,71 +14,35 @@ History of the format (RECORD_VERSION):
         the case has its shape; a sample says when it ended and, in a run over several nodes, on which it was taken; a failed
         try of a case is an event; a case names over how many processes its model was split
     7   every line of a sample or an event carries the hash of the line before it, beside these values (harness.record.seal)
+    8   a row may have its own times: a request of several that a server answers. A run may be imported from files of other
+        benchmarking tools (harness.record.imported); only then a sample may lack output ids, passes, stop reasons, its seed and
+        its begin, and a case its model, dtype, device and attention
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    SerializationInfo,
-    field_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SerializationInfo, field_serializer, model_validator
 
-from harness.models import DTYPE_BYTES, ModelShape
-from harness.record.open_values import MOST, ArmValues, Environment, Happened, OpenValues, WrittenScenario
+from harness.errors import RecordError
+from harness.models import ModelShape
+from harness.record.bounds import Device, Dtype, Moment, Reading, Seconds, Seed, TablePlace, Tokens
+from harness.record.imported import Imported
+from harness.record.open_values import ArmValues, Environment, Happened, OpenValues, WrittenScenario
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
 
-SHORTEST_S, LONGEST_S = 1e-12, 1e9
-YEARS = range(1970, 2200)
 MOST_ROWS = 1 << 16
 """Limit of a batch, and of the processes that share a model."""
 
 
-def _duration(seconds: float) -> float:
-    if not (seconds == 0 or SHORTEST_S <= seconds <= LONGEST_S):
-        raise ValueError(f"got {seconds:g}; a duration is 0, or from {SHORTEST_S:g} to {LONGEST_S:g} seconds")
-    return seconds
-
-
-def _moment(text: str) -> str:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(f"got {text!r}, not a time in ISO 8601 such as 2026-11-20T10:00:00Z") from error
-    if found.year not in YEARS:
-        raise ValueError(f"got {text!r}; the year of a time is from {YEARS[0]} to {YEARS[-1]}")
-    return text if found.tzinfo else found.replace(tzinfo=UTC).isoformat()  # times with and without a zone have no order
-
-
-def _known_dtype(dtype: str) -> str:
-    if dtype not in DTYPE_BYTES:
-        raise ValueError(f"got {dtype!r}, allowed are {', '.join(DTYPE_BYTES)}")
-    return dtype
-
-
-Seconds = Annotated[float, AfterValidator(_duration)]
-Moment = Annotated[str, AfterValidator(_moment)]
-TablePlace = Annotated[int, Field(ge=0, lt=1 << 31)]
-"""The number of a group, a repeat or a process."""
-Tokens = Annotated[int, Field(ge=0, le=1 << 24)]
-Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
-Reading = Annotated[float, Field(ge=-MOST, le=MOST)]
-"""A meter's value, in any unit."""
-
-RECORD_VERSION = 7
+RECORD_VERSION = 8
 PACKED_SINCE = 6
+_T = TypeVar("_T")
 SampleKey = tuple[str, int, int, bool, int]
 """(case id, group, repeat, warm-up, process)."""
 
@@ -87,21 +51,47 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True)
 
 
+def _read_known(given: Any) -> PackedPasses | None:
+    return None if given is None else read_passes(given)
+
+
+class RowTimes(_Frozen):
+    """When one request was answered, by its client. ``sent_s``: after the sample's first; the others: after its own sending.
+
+    ``gaps_s``: between the pieces of its answer, in order; None where only the first and the last one are known.
+    """
+
+    sent_s: Seconds
+    first_token_s: Seconds
+    last_token_s: Seconds
+    gaps_s: list[Seconds] | None = None
+
+
 class RowResult(_Frozen):
     """What one batch row was asked and what it wrote. Tokens: up to and including the stop; no prompt, no padding.
 
     ``correct`` is None with ``ungraded_reason`` if nothing can be checked (no answer, replayed acceptance).
     ``cluster``: what the prompt shares with related ones (the workload's ``cluster``); written only where it is given.
+    ``output_ids`` and ``stop_reason`` are None in imported runs alone, whose header says why.
+    ``times``: its own, of a timed request to a server; None: only the sample has times.
     """
 
     prompt_id: str
     prompt_tokens: Tokens
     output_tokens: Tokens
-    output_ids: list[int]
-    stop_reason: Literal["stop", "length"]
+    output_ids: list[int] | None
+    stop_reason: Literal["stop", "length"] | None
     correct: bool | None
     ungraded_reason: str | None = None
     cluster: Annotated[str | None, Field(exclude_if=lambda label: label is None)] = None
+    times: Annotated[RowTimes | None, Field(exclude_if=lambda times: times is None)] = None
+
+    @property
+    def ids(self) -> list[int]:
+        """The output ids. Raises RecordError where an imported run does not tell them."""
+        if self.output_ids is None:
+            raise RecordError(f"{self.prompt_id}: no output ids are known, because the run was imported; give another run")
+        return self.output_ids
 
 
 class Sample(_Frozen):
@@ -113,6 +103,7 @@ class Sample(_Frozen):
     ``meters`` and ``meter_reasons``: the meters' readings over prefill and decode, by figure, and why the others have none;
     units and sources are in the session entry of the part.
     ``passes`` are given and read as PassColumns; held and written as ``packed_passes``.
+    ``packed_passes``, ``seed`` and ``started_at`` are None in imported runs alone, whose header says why.
     """
 
     case_id: str
@@ -120,12 +111,12 @@ class Sample(_Frozen):
     repeat: TablePlace
     process: TablePlace = 0
     warmup: bool
-    seed: Seed
+    seed: Seed | None
     rows: list[RowResult]
-    packed_passes: Annotated[PackedPasses, PlainValidator(read_passes)] = Field(alias="passes")
+    packed_passes: Annotated[PackedPasses | None, PlainValidator(_read_known)] = Field(alias="passes")
     prefill_s: Seconds | None
     decode_s: Seconds | None
-    started_at: Moment
+    started_at: Moment | None
     ended_at: Moment | None = None
     node: str | None = None
     load_1min: Reading | None
@@ -139,18 +130,36 @@ class Sample(_Frozen):
 
     @property
     def passes(self) -> PassColumns:
-        """The passes spelt out; over all samples of a large run the packed ones are much cheaper."""
+        """The passes spelt out; over all samples of a large run the packed ones are much cheaper.
+
+        Raises:
+            RecordError: they are unknown, in an imported run.
+        """
+        if self.packed_passes is None:
+            raise RecordError(f"{self.case_id}: no passes are known, because the run was imported; give a run of sbd's own")
         return self.packed_passes.spelt()
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What only a sample of an imported run may lack, by names of harness.record.imported.MAY_LACK."""
+        found = {
+            "passes": self.packed_passes is None, "seed": self.seed is None, "started_at": self.started_at is None,
+            "output_ids": any(row.output_ids is None for row in self.rows),
+            "stop_reason": any(row.stop_reason is None for row in self.rows),
+        }  # fmt: skip
+        return tuple(name for name, missing in found.items() if missing)
 
     @model_validator(mode="after")
     def _passes_are_of_these_rows(self) -> Self:
-        if self.packed_passes.count and self.packed_passes.rows != len(self.rows):
+        if self.packed_passes is not None and self.packed_passes.count and self.packed_passes.rows != len(self.rows):
             raise ValueError(f"the passes are of {self.packed_passes.rows} rows, the sample has {len(self.rows)}")
         return self
 
     @field_serializer("packed_passes")
-    def _written(self, packed: PackedPasses, info: SerializationInfo) -> dict[str, Any]:
+    def _written(self, packed: PackedPasses | None, info: SerializationInfo) -> dict[str, Any] | None:
         """The passes in the form of the ``context``'s version of the format."""
+        if packed is None:
+            return None
         spelt = (info.context or {}).get("record_version", RECORD_VERSION) < PACKED_SINCE
         return packed.spelt().model_dump() if spelt else packed.stored()
 
@@ -158,7 +167,7 @@ class Sample(_Frozen):
         """A copy with other values; ``passes`` among them in any form."""
         changes = dict(update or {})
         if "passes" in changes:
-            changes["packed_passes"] = read_passes(changes.pop("passes"))
+            changes["packed_passes"] = _read_known(changes.pop("passes"))
         return super().model_copy(update=changes, deep=deep)
 
 
@@ -182,10 +191,18 @@ class Event(_Frozen):
     session: Happened | None = None
 
 
+def _known(value: _T | None, case_id: str) -> _T:
+    """The value of a case. Raises RecordError where its run was imported and does not tell it."""
+    if value is None:
+        raise RecordError(f"{case_id}: its model, dtype or device is not known, because its run was imported")
+    return value
+
+
 class CaseHeader(_Frozen):
     """One cell of the plan: one part of the scenario, one arm with one value on every axis, one batch size.
 
     ``draft_models``: shapes of the models besides ``model`` whose passes are in the samples, by name.
+    ``model``, ``dtype``, ``device`` and ``attention`` are None in imported runs alone, whose header says why.
     """
 
     case_id: str
@@ -194,11 +211,11 @@ class CaseHeader(_Frozen):
     label: str
     batch_size: Annotated[int, Field(ge=1, le=MOST_ROWS)]
     task: str
-    model: ModelShape
+    model: ModelShape | None
     model_source: OpenValues
-    dtype: Annotated[str, AfterValidator(_known_dtype)]
-    device: Annotated[str, Field(pattern=r"^[a-z]+(:[0-9]{1,3})?$")]
-    attention: str
+    dtype: Dtype | None
+    device: Device | None
+    attention: str | None
     session: str = "plain"
     execution: str = "eager"
     timed: bool
@@ -211,9 +228,27 @@ class CaseHeader(_Frozen):
         """Whether this is no arm but generate(), which checks the baseline."""
         return is_check(self.arm)
 
+    @property
+    def shape(self) -> ModelShape:
+        """The model's shape. Raises RecordError as ``_known`` does."""
+        return _known(self.model, self.case_id)
+
+    @property
+    def known_dtype(self) -> str:
+        """The model's dtype. Raises RecordError as ``_known`` does."""
+        return _known(self.dtype, self.case_id)
+
+    @property
+    def known_device(self) -> str:
+        """Where the case ran. Raises RecordError as ``_known`` does."""
+        return _known(self.device, self.case_id)
+
 
 class RunHeader(_Frozen):
-    """Everything about a run that is known before its first sample."""
+    """Everything about a run that is known before its first sample.
+
+    ``imported``: the files of other tools that it was made of; None for a run of this program.
+    """
 
     record_version: int = RECORD_VERSION
     run_id: str
@@ -228,6 +263,7 @@ class RunHeader(_Frozen):
     hardware_reason: str | None = None
     calibration: OpenValues | None = None
     environment: Environment
+    imported: Annotated[Imported | None, Field(exclude_if=lambda origin: origin is None)] = None
 
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:
@@ -239,6 +275,8 @@ class RunHeader(_Frozen):
             first = of_part.setdefault(case.part, case)
             if (case.model, case.dtype, case.device) != (first.model, first.dtype, first.device):
                 raise ValueError(f"part {case.part!r} has cases of different models, dtypes or devices")
+            if self.imported is None and None in (case.model, case.dtype, case.device, case.attention):
+                raise ValueError(f"case {case.case_id!r} lacks its model, dtype, device or attention; an imported one may")
         return self
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -197,7 +197,7 @@ def read_run(path: Path) -> Run:
     events = _read_lines(directory / EVENTS, journals[EVENTS], Event)
     return Run(
         header=header,
-        samples=_read_samples(directory / SAMPLES, journals[SAMPLES], {case.case_id for case in header.cases}),
+        samples=_read_samples(directory / SAMPLES, journals[SAMPLES], header),
         outcomes=[event.outcome for event in events if event.outcome is not None],
         sessions=[event.session for event in events if event.session is not None],
         seal=_check_seal(directory, header, written, journals),
@@ -234,8 +234,8 @@ def read_on_one_machine(path: Path) -> Run:
     return of_one_machine(read_run(path))
 
 
-def _read_samples(file: Path, lines: Sequence[bytes], known: Collection[str]) -> list[Sample]:
-    """Read samples of the ``known`` cases straight from JSON, with the garbage collector off.
+def _read_samples(file: Path, lines: Sequence[bytes], header: RunHeader) -> list[Sample]:
+    """Read samples of the header's cases straight from JSON, with the garbage collector off.
 
     Plain data has no reference cycles, and repeated collection would take three quarters of the time of a large run.
     """
@@ -246,9 +246,12 @@ def _read_samples(file: Path, lines: Sequence[bytes], known: Collection[str]) ->
     finally:
         if collecting:
             gc.enable()
+    known, explained = {case.case_id for case in header.cases}, header.imported.lacks if header.imported else {}
     for number, sample in enumerate(samples, start=1):
         if sample.case_id not in known:
             raise RecordError(f"{file}:{number}: a sample of case {sample.case_id!r}, which {HEADER} does not list")
+        if unexplained := [name for name in sample.lacks if name not in explained]:
+            raise RecordError(f"{file}:{number}: lacks {', '.join(unexplained)}, and {HEADER} does not say why")
     return samples
 
 

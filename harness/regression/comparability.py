@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.errors import UserError
+from harness.formatting import one_line
 from harness.record.diff import ABSENT, differing
 from harness.record.identity import mixes, model_values
 from harness.record.schema import Run, RunHeader, Sample
@@ -27,6 +29,8 @@ HARDWARE = (
 )  # fmt: skip
 GPU = ("name", "memory_bytes", "multiprocessors")
 NVIDIA_GPU = ("power_limit_w", "ecc", "mig")
+MOST_TOLD, LONGEST_LINE = 6, 120
+"""Differences that a refusal names one by one, and letters of each."""
 LONGEST_VALUE = 80
 """Most letters of a value in a refusal; a whole part that only one side has is not written out."""
 PACKAGES = ("torch", "transformers", "triton")
@@ -81,7 +85,7 @@ def refuse_unlike(
         found = unlike(base, other)
         refused = [one for one in found if not f"{one.key}.".startswith(beginnings)]
         if refused:
-            raise UserError(_refusal(names[0], name, refused))
+            raise UserError(*_refusal(names[0], name, refused))
         allowed += found
     return tuple(dict.fromkeys(allowed))
 
@@ -110,7 +114,7 @@ def work_fingerprint(header: RunHeader) -> str:
 
 def _facts(run: Run) -> dict[str, Any]:
     return {
-        "hardware": _hardware(run.header.environment),
+        "hardware": _hardware(run.header.environment) | _told(run.header),
         "versions": _versions(run.header.environment),
         "scenario": _scenario(run.header.scenario),
         "model": _models(run),
@@ -128,6 +132,11 @@ def _hardware(environment: dict[str, Any]) -> dict[str, Any]:
         "gpus": [{name: gpu.get(name) for name in GPU} for gpu in environment.get("gpus") or []],
         "nvidia_gpus": [{name: gpu.get(name) for name in NVIDIA_GPU} for gpu in environment.get("nvidia_gpus") or []],
     }
+
+
+def _told(header: RunHeader) -> dict[str, str]:
+    """The machine of an imported run; two that nobody named are not one."""
+    return {} if header.imported is None else {"machine": header.environment.get("machine") or f"not named ({header.run_id})"}
 
 
 def _versions(environment: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +171,8 @@ def _models(run: Run) -> dict[str, Any]:
     for case in run.header.cases:
         if not case.is_check and case.part not in found:
             engine = next(iter(run.events("engine", case.part)), {})
-            found[case.part] = {"shape": case.model.model_dump(mode="json"), "execution": case.execution} | {
+            shape = case.model.model_dump(mode="json") if case.model else case.model_source.get("named")
+            found[case.part] = {"shape": shape, "execution": case.execution} | {
                 name: engine.get(name) for name in ("model_revision", "tokenizer_sha256")
             }
     return found
@@ -206,14 +216,17 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _refusal(base: str, new: str, refused: Sequence[Unlike]) -> str:
-    groups = ",".join(dict.fromkeys(one.group for one in refused))
-    keys = "\n".join(f"  {one}" for one in refused)
-    return (
-        f"these runs are not alike, so a difference between them would not be the code's (BASE {base}, NEW {new}):\n{keys}\n"
-        "measure both in the same place (`sbd gate --base-cmd ... --new-cmd ...` does), or compare them in spite of this with "
-        f"--allow {groups} (single keys can be given too)"
-    )
+def _refusal(base: str, new: str, refused: Sequence[Unlike]) -> list[str]:
+    """At most ten lines: what to do, then the differences, the rest of them by group."""
+    by_group = Counter(one.group for one in refused)
+    told = [one_line(f"  {one}", LONGEST_LINE) for one in refused[:MOST_TOLD]]
+    if rest := by_group - Counter(one.group for one in refused[:MOST_TOLD]):
+        told.append("  and " + ", ".join(f"{count} more of {group}" for group, count in rest.items()))
+    return [
+        f"measure both in one place (`sbd gate --base-cmd ... --new-cmd ...` does), or add --allow {','.join(by_group)} (or "
+        "single keys)",
+        f"these runs are not alike, so a difference between them would not be the code's (BASE {base}, NEW {new}):", *told,
+    ]  # fmt: skip
 
 
 def _words(value: Any) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
-from harness.analysis.arm_metrics import NO_PASS
+from harness.analysis.arm_metrics import NO_PASS, summed
 from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.pricing import Pricer
 from harness.analysis.sample_totals import tally
@@ -33,7 +35,12 @@ class Count:
 
 
 def counted(run: Run) -> dict[CellMetric, Count]:
-    """Every deterministic figure of every case that is an arm; a case without samples has them absent."""
+    """Every deterministic figure of every case that is an arm; a case without samples has them absent.
+
+    None of an imported run: it tells neither passes nor output ids.
+    """
+    if run.header.imported is not None:
+        return {}
     outcomes = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in run.outcomes}
     by_case: dict[str, list[Sample]] = {}
     for case, sample in run.of_arms():
@@ -60,7 +67,7 @@ def _of_case(case: CaseHeader, samples: list[Sample], why_none: str) -> dict[str
     found = {name: Count(value=None, reason=why_not) for name in COUNTED}
     if why_not is None:
         tallies = [tally(case, sample, None) for sample in first]
-        passes, tokens = sum(one.passes for one in tallies), sum(one.decode_tokens for one in tallies)
+        passes, tokens = summed(tallies, attrgetter("passes")) or 0, sum(one.decode_tokens for one in tallies)
         found = {
             "passes": Count(value=passes),
             "final_tokens_per_pass": Count(value=tokens / passes) if passes else Count(value=None, reason=NO_PASS),
@@ -88,9 +95,9 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
     Replayed acceptance is drawn by the seed, so there only samples of the same seed must agree.
     """
     greedy = case.arm.get("temperature") == GREEDY and case.replayed is None
-    seen: dict[tuple[int, int], tuple[list[int], list[list[int]]]] = {}
+    seen: dict[tuple[int, int], tuple[list[int], list[list[int] | None]]] = {}
     for sample in samples:
-        final = sample.packed_passes.arrays()["final_tokens"]
+        final = sample.packed_passes.arrays()["final_tokens"] if sample.packed_passes else array("B")
         trace = (final.tolist(), [row.output_ids for row in sample.rows])
         if seen.setdefault((sample.group, 0 if greedy else sample.repeat), trace) != trace:
             return (
@@ -118,14 +125,15 @@ def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sam
 
 
 def _outputs(samples: list[Sample]) -> dict[str, list[int]]:
-    """Output ids by prompt, of the first repeat."""
-    return {row.prompt_id: row.output_ids for sample in _first_repeat(samples) for row in sample.rows}
+    """Output ids by prompt, of the first repeat, where they are known."""
+    rows = (row for sample in _first_repeat(samples) for row in sample.rows)
+    return {row.prompt_id: row.output_ids for row in rows if row.output_ids is not None}
 
 
 def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> Count:
     pricer = Pricer(case, {})
     try:
-        traces = [TraceArrays(sample.packed_passes) for sample in samples]
+        traces = [TraceArrays(sample.packed_passes) for sample in samples if sample.packed_passes is not None]
         return Count(value=math.fsum(pricer.bytes_(pricer.places(one, one.decode)).sum() for one in traces))
     except SbdError as error:
         return Count(value=None, reason=str(error))

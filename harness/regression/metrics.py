@@ -80,9 +80,15 @@ def timed_metrics(run: Run) -> tuple[CellMetric, ...]:
     found: dict[CellMetric, None] = {}
     for case in run.header.cases:
         if case.timed and not case.is_check:
-            names = [name for name in TIMED if name != "wall_speedup" or case.arm.get("method") != "ntp"]
-            found |= dict.fromkeys(metric_of(name, case) for name in names)
+            found |= dict.fromkeys(metric_of(name, case) for name in TIMED if _is_possible(name, case))
     return tuple(found)
+
+
+def _is_possible(name: str, case: CaseHeader) -> bool:
+    """NTP has no speedup, and only a server's requests have times of their own."""
+    if name == "wall_speedup":
+        return case.arm.get("method") != "ntp"
+    return case.execution == "served" or not METRICS[name].of_requests
 
 
 def primary_metrics(run: Run, wanted: Sequence[str] = ()) -> tuple[CellMetric, ...]:

@@ -9,42 +9,71 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.analysis.health import without_void_times
-from harness.analysis.sample_totals import Tally, charged, tally
+from harness.analysis.request_figures import percentile_by_process
+from harness.analysis.row_totals import tallies_of
+from harness.analysis.sample_totals import Tally, charged
 from harness.analysis.stats.two_runs import Observations
+from harness.analysis.unpaired import whole
 from harness.record.schema import CaseHeader, Run
 from harness.regression.gate_metrics import log_ratio
 from harness.regression.metrics import CellMetric, metric_of
+from harness.scenario.load import recorded_load
 
 _Place = tuple[str, tuple[tuple[str, str], ...], int]
 """(case id, prompts of the batch, repeat)."""
 _Decodes = dict[_Place, Tally]
+NO_REQUESTS = "a process has no request with times of its own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """The timed decodes of one process of a run; ``void``: why times of it are missing, by rule."""
+    """The timed decodes of one process of a run; ``void``: why times of it are missing, by rule.
+
+    ``served``: by case id, what servers decoded with times for each request, those that do not count included.
+    """
 
     decodes: _Decodes
     cases: Mapping[str, CaseHeader]
     ntp: Mapping[str, str]
     void: dict[str, int]
+    served: Mapping[str, Sequence[Tally]] = field(default_factory=dict)
 
 
 def processes_of(run: Run) -> list[Process]:
-    """The fresh processes of a run, in order, without warm-ups and void times."""
+    """The fresh processes of a run, in order, without warm-ups and void times.
+
+    The requests of an imported run without pairs are added up, file by file: there each file has prompts of its own.
+    """
     run, health = without_void_times(run)
     found: dict[int, _Decodes] = {}
+    served: dict[int, dict[str, list[Tally]]] = {}
+    parts = {part["name"]: part for part in run.header.scenario.get("parts", [])}
     for case, sample in run.of_arms():
         decodes = found.setdefault(sample.process, {})
-        one = tally(case, sample, None)
-        if one.has_decode_time:
-            decodes[sample.case_id, one.prompts, sample.repeat] = one
+        for one in tallies_of(case, sample, recorded_load(parts.get(case.part, {}), case.batch_size)):
+            if one.has_decode_time:
+                decodes[sample.case_id, one.prompts, sample.repeat] = one
+            if one.requests:
+                served.setdefault(sample.process, {}).setdefault(sample.case_id, []).append(one)
+    if run.header.imported is not None and run.header.imported.pairing is None:
+        found = {number: _whole(decodes) for number, decodes in found.items()}
     void = {reason: count for part in health for reason, count in part.reasons.items()}
     cases, ntp = {case.case_id: case for case in run.header.cases}, _ntp_of(run)
-    return [Process(decodes=_charged(found[number], ntp), cases=cases, ntp=ntp, void=void) for number in sorted(found)]
+    return [
+        Process(decodes=_charged(found[number], ntp), cases=cases, ntp=ntp, void=void, served=served.get(number, {}))
+        for number in sorted(found)
+    ]
+
+
+def _whole(decodes: _Decodes) -> _Decodes:
+    """One tally for all decodes of a case."""
+    by_case: dict[str, list[Tally]] = {}
+    for (case_id, _, _), one in decodes.items():
+        by_case.setdefault(case_id, []).append(one)
+    return {(case_id, (), 0): whole(tallies) for case_id, tallies in by_case.items()}
 
 
 def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:
@@ -66,6 +95,8 @@ def with_times(metric: CellMetric, processes: Sequence[Process]) -> list[Process
 
 def numbers(metric: CellMetric, processes: Sequence[Process]) -> list[float] | str:
     """One number per process, in the metric's unit, over the decodes that every process has a time of; or the reason."""
+    if metric.definition.of_requests:
+        return _over_requests(metric, processes)
     shared = _shared(metric, processes)
     if not shared:
         rules = sorted({reason for process in processes for reason in process.void})
@@ -84,7 +115,12 @@ def log_ratios(metric: CellMetric, base: Sequence[Process], new: Sequence[Proces
 
 
 def observed(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> tuple[Observations, Observations]:
-    """BASE's and NEW's figures of every decode that all processes of both have a time of, by prompts of the batch."""
+    """BASE's and NEW's figures of every decode that all processes of both have a time of, by prompts of the batch.
+
+    A figure over requests is one a process.
+    """
+    if metric.definition.of_requests:
+        return _one_a_process(numbers(metric, base)), _one_a_process(numbers(metric, new))
     shared = _shared(metric, [*base, *new])
 
     def of(processes: Sequence[Process]) -> Observations:
@@ -93,6 +129,23 @@ def observed(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]
         return Observations(values=values, prompts=prompts, processes=numbers_)
 
     return of(base), of(new)
+
+
+def _one_a_process(found: list[float] | str) -> Observations:
+    values = () if isinstance(found, str) else found
+    return Observations(values=values, prompts=["all"] * len(values), processes=range(len(values)))
+
+
+def _over_requests(metric: CellMetric, processes: Sequence[Process]) -> list[float] | str:
+    """The percentile of every process over its requests, or why one has none."""
+    found: list[float | str] = []
+    for process in processes:
+        cases = [case_id for case_id, case in process.cases.items() if metric_of(metric.name, case).key == metric.key]
+        tallies = [one for case_id in cases for one in process.served.get(case_id, ())]
+        found.append(next(iter(percentile_by_process(tallies, metric.name).values()), NO_REQUESTS))
+    if reason := next((one for one in found if isinstance(one, str)), None):
+        return reason
+    return [float(one) for one in found]
 
 
 def _shared(metric: CellMetric, processes: Sequence[Process]) -> list[_Place]:

@@ -11,14 +11,20 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:  # the page's libraries load when a page is written
+    from harness.analysis.results import Comparison
+    from harness.record.schema import RunHeader
 
 Made = TypeVar("Made")
 
 __all__ = ["write_report"]
 
 
-def write_report(run_dir: Path, out: Path | None = None) -> Path:
+def write_report(
+    run_dir: Path, out: Path | None = None, tell: Callable[[Comparison, RunHeader], None] | None = None
+) -> Path:
     """Write ``report.html`` and ``report.json`` (the comparison, versioned) of the run in ``run_dir``.
 
     A run that was taken on several kinds of machine is shown as several runs side by side.
@@ -26,6 +32,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     Args:
         run_dir: a run directory.
         out: the HTML file to write; the JSON goes beside it. Default: into the run directory.
+        tell: is handed the comparison of one run, which takes seconds to derive, once the page is there.
 
     Returns:
         The path of the HTML file.
@@ -55,6 +62,8 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
         json.dumps(data, allow_nan=False)  # refuses NaN and infinity, which the faster writer below lets through
         write_whole(page.with_suffix(".json"), pretty_json(data, indent=1))
         write_whole(page, render(run, comparison, data).encode())
+        if tell is not None:
+            tell(comparison, run.header)
     return page
 
 

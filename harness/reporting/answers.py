@@ -27,6 +27,7 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     kept_up = cell.baseline_check.state == "kept_up"
     ceiling = cell.baseline_check.ceiling
     found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(ceiling.words if ceiling else None)]
+    found += map(_sentence, cell.imported)
     found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
 
@@ -146,7 +147,7 @@ def _answer(
     where = f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
     arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
     card = partial(
-        Answer, title=f"{cell.part}, batch {cell.batch_size}", claims=claims_shown(own, pointers),
+        Answer, title=f"{cell.part}, {cell.size_words}", claims=claims_shown(own, pointers),
         weaknesses=weaknesses(cell, arm, comparison, header),
     )  # fmt: skip
     if (void := comparison.integrity.void) is not None:

@@ -116,6 +116,9 @@ class Numbers(dict[Any, int]):
         return self.setdefault(value, len(self))
 
 
+UNKNOWN = "the files of this imported run do not tell it"
+
+
 class Notes:
     """Makes the entries of one table and numbers their reasons; equal reasons share a number."""
 
@@ -134,6 +137,8 @@ class Notes:
     def plain(self, holder: object, name: str, write: Callable[[float], str]) -> Entry:
         """The plain number ``holder.name`` of the comparison."""
         value = getattr(holder, name)
+        if value is None:
+            return Entry(text="none", note=self.number(UNKNOWN))
         return Entry(text=write(value), raw=value, key=self._pointers.of(holder, name))
 
     def table(self, heading: str, sections: Iterable[tuple[str, Sequence[Row]]], marks: dict[str, Marks]) -> Table | None:
@@ -152,9 +157,11 @@ def machines(header: RunHeader) -> str:
     return " and ".join(dict.fromkeys(machine(header, case.device) for case in header.cases)) or "no machine"
 
 
-def machine(header: RunHeader, device: str) -> str:
+def machine(header: RunHeader, device: str | None) -> str:
     """The device as the environment snapshot names it, else the plain device (``cpu``)."""
     environment = header.environment
+    if device is None:
+        return str(environment.get("machine") or "a machine that no file names")
     if device.startswith("cpu"):
         return str(environment.get("cpu_model") or device)
     gpus = environment.get("gpus") or []
@@ -164,13 +171,17 @@ def machine(header: RunHeader, device: str) -> str:
 
 def model(cell: Cell) -> str:
     """The model of a cell, for example ``llama-250m (250M parameters, bfloat16)``."""
+    if cell.params is None:
+        return f"{cell.model} (size and dtype not known)"
     millions = cell.params / 1e6
     size = f"{millions / 1e3:.1f}B" if millions >= 1e3 else f"{millions:.{1 if millions < 10 else 0}f}M"
-    return f"{cell.model} ({size} parameters, {cell.dtype})"
+    return f"{cell.model} ({size} parameters, {cell.dtype or 'dtype not known'})"
 
 
 def place(cell: Cell) -> str:
     """Where a cell ran: ``cuda``, or ``cuda, split over 2 processes (bytes and predictions are of one)``."""
+    if cell.device is None:
+        return "a device that no file names"
     if cell.tensor_parallel == 1:
         return cell.device
     return f"{cell.device}, split over {cell.tensor_parallel} processes (bytes and predictions are of one)"

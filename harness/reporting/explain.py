@@ -41,7 +41,7 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
     chosen = _chosen(cells)
     telling = [replace(cell, arms=telling_arms(cell, MOST_ARMS)) for cell in chosen]
     shown = _highlighted(comparison, chosen)
-    wheres = {cell.batch_size: f", batch {cell.batch_size}" if len(cells) > 1 else "" for cell in chosen}
+    wheres = {cell.batch_size: f", {cell.size_words}" if len(cells) > 1 else "" for cell in chosen}
     falls = [waterfall_of(cell, arm, claimed_of(comparison, run.header, cell, arm)) for cell, arm in shown]
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
     found: list[Found] = [

@@ -137,7 +137,7 @@ def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_bat
     """The speedups; beside each line its name and its error."""
     axes.set_ylim(len(arms) - 0.35, -0.85)
     names = ["\n".join(wrap(arm[0].arm.label, LONGEST_LINE)) for arm in arms]
-    names = [name + (f"\nbatch {arm[0].batch_size}" if with_batch else "") for name, arm in zip(names, arms, strict=True)]
+    names = [name + (f"\n{arm[0].size}" if with_batch else "") for name, arm in zip(names, arms, strict=True)]
     svg.name_rows(axes, names)
     axes.axvline(1, color=svg.MUTED, lw=0.8)
     beside.set_axis_off()
@@ -192,7 +192,7 @@ def _range(errors: Sequence[float]) -> str:
 
 def _every(arms: Sequence[Sequence[Residual]]) -> str:
     return " ".join(
-        f"{arm[0].arm.label}, batch {arm[0].batch_size}: measured {formatting.ratio(arm[0].measured.value or 0.0)}, "
+        f"{arm[0].arm.label}, {arm[0].size}: measured {formatting.ratio(arm[0].measured.value or 0.0)}, "
         + ", ".join(f"{price_words(one.price)} {formatting.ratio(one.predicted.value or 0.0)}" for one in arm) + "."
         for arm in arms
     )  # fmt: skip

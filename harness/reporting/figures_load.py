@@ -4,48 +4,102 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from matplotlib.axes import Axes
+
 from harness import formatting
-from harness.analysis.break_even import SpeedByLoad
+from harness.analysis.break_even import Points, SpeedByLoad, break_even
+from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
 from harness.reporting.cells import Marks
 from harness.reporting.svg import Drawing
 
 MOST = 4
+TICKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 7, 10)
 
 
 def speed_by_load(found: Sequence[SpeedByLoad], name: str) -> Drawing | None:
-    """A line per arm; None with fewer than two batch sizes."""
+    """A line per arm; None with fewer than two loads. Filled marks are measured, hollow ones predicted; diamonds are where a
+    line crosses 1, squares stand for arrivals.
+    """
     shown = found[:MOST]
     if not shown:
         return None
-    with svg.new_axes(height_in=3.2) as (figure, axes):
+    with svg.new_axes(height_in=3.4) as (figure, axes):
         axes.axhline(1, color=svg.MUTED, lw=0.8)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")  # as a break-even is interpolated
         places = svg.spread([one.measured[-1][1].value or 1.0 for one in shown], 0.1)
         for colour, one, place in zip(svg.SERIES, shown, places, strict=False):
-            sizes = [size for size, _ in one.measured]
-            axes.plot(sizes, [speed.value or 0.0 for _, speed in one.measured], "o-", color=colour, ms=5)
-            for size, speed in one.measured:
-                if speed.low is not None and speed.high is not None:
-                    axes.plot([size, size], [speed.low, speed.high], color=colour, lw=1.2)
-            if one.predicted:
-                axes.plot(*zip(*one.predicted, strict=True), "o--", color=colour, ms=5, mfc="none", lw=1.0)
-            at = (sizes[-1], place)
-            axes.annotate(one.label, at, (8, 0), textcoords="offset points", va="center", color=colour, fontsize=9)
-        axes.set_xscale("log", base=2)
-        axes.set_xlim(axes.get_xlim()[0], axes.get_xlim()[1] * 2.2)
-        svg.log_ticks(axes.xaxis, sorted({size for one in shown for size, _ in one.measured}))
-        axes.set_ylim(0, axes.get_ylim()[1])
-        axes.set_xlabel("batch size (requests at once)")
+            _draw(axes, one, colour)
+            at = (one.measured[-1][0], place)
+            axes.annotate(one.label, at, (10, 0), textcoords="offset points", va="center", color=colour, fontsize=9)
+        ticks = sorted({size for one in shown for size, _ in one.measured})
+        low, high = axes.get_xlim()
+        axes.set_xlim(low, high * 2.2)
+        svg.log_ticks(axes.xaxis, ticks)
+        axes.set_ylim(_ends(shown))
+        svg.log_ticks(axes.yaxis, TICKS, "x")
+        in_flight = any(one.in_flight for one in shown)
+        axes.set_xlabel("requests in flight" if in_flight else "batch size (requests at once)")
         axes.set_ylabel("speed against NTP")
         marks: Marks = ("measured", "predicted") if any(one.predicted for one in shown) else ("measured",)
-        return svg.drawing(figure, name, "Speedup by load", " ".join(map(_sentence, shown)), marks)
+        return svg.drawing(figure, name, "Speedup by load", " ".join(map(_sentences, shown)), marks)
 
 
-def _sentence(one: SpeedByLoad) -> str:
-    sizes = f"batch {one.measured[0][0]} to {one.measured[-1][0]}"
-    said = f"The speedup of {one.label} {_gone(one.measured_break_even, sizes)}"
-    return f"{said}; predicted (hollow), it {_gone(one.predicted_break_even, sizes)}." if one.predicted else f"{said}."
+def _draw(axes: Axes, one: SpeedByLoad, colour: str) -> None:
+    sizes = [size for size, _ in one.measured]
+    axes.plot(sizes, [speed.value or 0.0 for _, speed in one.measured], "o-", color=colour, ms=5)
+    for size, speed in one.measured:
+        _whisker(axes, size, speed, colour)
+    if one.predicted:
+        axes.plot(*zip(*one.predicted, strict=True), "o--", color=colour, ms=5, mfc="none", lw=1.0)
+    for at in one.arrived:
+        axes.plot(at.in_flight, at.speed.value or 0.0, "s", color=colour, ms=6)
+        _whisker(axes, at.in_flight, at.speed, colour)
+        label = (at.in_flight, at.speed.low or at.speed.value or 0.0)
+        axes.annotate(at.words, label, (0, -4), textcoords="offset points", ha="center", va="top", color=colour, fontsize=9)
+        if at.predicted is not None:
+            axes.plot(at.in_flight, at.predicted, "s", color=colour, ms=6, mfc="none")
+    for gone, filled in ((one.measured_break_even, True), (one.predicted_break_even, False)):
+        if gone is not None:
+            axes.plot(gone, 1, "D", color=colour, ms=7, mfc=colour if filled else "none", zorder=3)
+            text, away = formatting.figure(gone, 2), (0, 8) if filled else (0, -15)
+            axes.annotate(text, (gone, 1), away, textcoords="offset points", ha="center", color=colour, fontsize=9)
 
 
-def _gone(size: float | None, sizes: str) -> str:
-    return f"is not gone from {sizes}" if size is None else f"is gone at a batch of about {formatting.figure(size, 2)}"
+def _whisker(axes: Axes, x: float, speed: Quantity, colour: str) -> None:
+    if speed.low is not None and speed.high is not None:
+        axes.plot([x, x], [speed.low, speed.high], color=colour, lw=1.2)
+
+
+def _ends(shown: Sequence[SpeedByLoad]) -> tuple[float, float]:
+    """Of the vertical axis: 1, everything drawn, and room for the texts."""
+    quantities = [speed for one in shown for speed in (*(q for _, q in one.measured), *(at.speed for at in one.arrived))]
+    values = [end for one in quantities for end in (one.value, one.low, one.high) if end is not None]
+    values += [value for one in shown for _, value in one.predicted]
+    values += [at.predicted for one in shown for at in one.arrived if at.predicted is not None]
+    return min(1.0, *values) / 1.15, max(1.0, *values) * 1.1
+
+
+def _sentences(one: SpeedByLoad) -> str:
+    said = f"The speedup of {one.label} {_gone(one.measured_points, one.in_flight)}"
+    if ends := one.break_even_ends:
+        low, high = (formatting.figure(end, 2) for end in ends)
+        said += f" ({low} to {high} by the ends of its intervals)"
+    said += f"; predicted (hollow), it {_gone(one.predicted, one.in_flight)}." if one.predicted else "."
+    for at in one.arrived:
+        speed, flying = formatting.ratio(at.speed.value or 0.0), formatting.figure(at.in_flight, 2)
+        said += f" At {at.words} (square; {flying} in flight on average) it is {speed}."
+    return said
+
+
+def _gone(points: Points, in_flight: bool) -> str:
+    """``is gone at about 2.3 in flight``, ``is not gone up to 4 in flight``, or that it is below 1 from the first load on."""
+    what = "in flight" if in_flight else "at once"
+    first, last = points[0], points[-1]
+    at = break_even(points)
+    if at is not None:
+        return f"is gone at about {formatting.figure(at, 2)} {what}"
+    if first[1] <= 1:
+        return f"is at or below 1 already with {first[0]:g} {what}"
+    return f"is not gone up to {last[0]:g} {what}"

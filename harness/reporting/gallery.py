@@ -14,10 +14,9 @@ from harness.record.publication import REPORTS
 from harness.record.regular_file import write_whole
 from harness.record.store import EVENTS, HEADER, SAMPLES, read_run
 from harness.reporting import out_of_the_collectors_sight
-from harness.reporting.answers import answers
 from harness.reporting.assets import fill_template
-from harness.reporting.cells import Pointers
 from harness.reporting.claims_shown import held_claims, whose_claims
+from harness.reporting.headline import headlines, tally_of
 
 
 def write_gallery(folder: Path) -> Path:
@@ -43,15 +42,15 @@ def render(folder: Path) -> str:
 
 
 def _listed(path: Path) -> dict[str, Any]:
-    """One run. ``answers``: the cards of its page; ``files``: name and description of the files that exist."""
+    """One run. ``headlines``: the first lines of its page; ``files``: name and description of the files that exist."""
     with out_of_the_collectors_sight(lambda: read_run(path)) as run:
         header, comparison = run.header, compare(run)
         held, judged, _ = held_claims(comparison, header)
-        cards = [(card.title, card.figure, card.unit) for card in answers(comparison, header, held, Pointers(comparison))]
+        asked, counted = headlines(held, comparison), tally_of(held)
     words = {HEADER: "header", f"{SAMPLES}.gz": "samples", SAMPLES: "samples", EVENTS: "events", REPORTS[1]: "comparison, JSON"}
     return {
         "folder": path.name, "header": header, "judged": judged, "whose": whose_claims(header),
-        "answers": [(title, unit if figure.raw is None else f"{figure.text} {unit}") for title, figure, unit in cards],
+        "headlines": asked, "counted": counted,
         "page": REPORTS[0] if (path / REPORTS[0]).is_file() else None,
         "files": [(name, said) for name, said in words.items() if (path / name).is_file()],
     }  # fmt: skip

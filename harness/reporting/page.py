@@ -28,8 +28,10 @@ from harness.reporting.assets import SCRIPTS, fill_template
 from harness.reporting.cells import Pointers
 from harness.reporting.claims_shown import Held, claims_shown, held_claims, whose_claims
 from harness.reporting.explain import explain_drawings
+from harness.reporting.headline import headlines, tally_of
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
+from harness.reporting.requests import rates_table, waits_table
 from harness.reporting.samples import raw_frame, raw_table
 from harness.reporting.served import served_table
 
@@ -56,6 +58,8 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         SCRIPTS,
         header=header,
         overall=overall,
+        headlines=headlines(held, comparison),
+        counted=tally_of(held),
         whose=whose_claims(header),
         unread=unread,
         answers=answers(comparison, header, held, pointers),
@@ -95,7 +99,7 @@ def _alone(comparison: Comparison, run: Run) -> list[str]:
             cell = comparison.summary(found.part, found.batch_size)
             right = next((arm.accuracy.value for arm in cell.arms if arm.accuracy.value is not None), None)
             accuracy = f": {formatting.percent(right)} of the answers are right" if right is not None else ""
-            said.append(f"Part {cell.part} (batch {cell.batch_size}) decodes {wording.model(cell)} by NTP alone{accuracy}.")
+            said.append(f"Part {cell.part} ({cell.size_words}) decodes {wording.model(cell)} by NTP alone{accuracy}.")
     return said
 
 
@@ -111,6 +115,8 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         tables.pass_table(summaries, pointers, "Time per pass"),
         tables.prediction_table(summaries, pointers, "Predicted beside measured, whole decode"),
         tables.baseline_table(summaries, pointers, "Is the baseline fast?"),
+        waits_table(summaries, pointers, "What requests waited for"),
+        rates_table(summaries, pointers, "Requests and tokens per second"),
         served_table(summaries, pointers, "What the servers say of themselves"),
     ]
     folded = [
@@ -240,7 +246,7 @@ def health(comparison: Comparison) -> Sequence[str]:
         said.append(f"{one.part}: {one.timed} timed samples, {one.void} void{rules}")
         arms = [(cell, arm) for cell in comparison.cells if cell.part == one.part and cell.is_summary for arm in cell.arms]
         said += [
-            f"{one.part}, batch {cell.batch_size}, {arm.label}: {arm.voids.words}"
+            f"{one.part}, {cell.size_words}, {arm.label}: {arm.voids.words}"
             for cell, arm in arms if arm.voids and arm.voids.void
         ]  # fmt: skip
     return said

@@ -16,6 +16,7 @@ HEADLINE = (
     "The engine's headline is 1 + accepted drafts per pass that had a draft. Passes without one, and accepted tokens behind an "
     "answer's end, are in the count of passes and not in the headline."
 )
+OF_ENGINE = "The engine's headline is: {}. Tokens per pass are the decode tokens over the counted passes."
 
 
 def served_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
@@ -33,7 +34,8 @@ def _row(arm: ArmResult, notes: Notes) -> Row:
     assert told is not None
     passes = {HEADS[way]: _entry(told.passes[way], _count, notes) for way in WAYS}
     agree = notes.plain(told, "agreeing", formatting.count)
-    headline = Entry(text="none") if told.headline is None else _entry(told.headline, _factor, notes, HEADLINE)
+    means = HEADLINE if told.headline_means is None else OF_ENGINE.format(told.headline_means)
+    headline = Entry(text="none") if told.headline is None else _entry(told.headline, _factor, notes, means)
     return {
         "Arm": arm_name(arm), "Requests": notes.plain(told, "requests", formatting.count), "Ways agree": agree, **passes,
         "Tokens per pass": _entry(told.tokens_per_pass, _factor, notes), "The engine's headline": headline,

@@ -30,9 +30,9 @@ COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens
 
 
 def section_name(cell: Cell) -> str:
-    """What a section's rows share, for example ``all 3 tasks, batch 1``."""
+    """What a section's rows share, for example ``all 3 tasks, batch 1`` or ``rewriting, 4 in flight``."""
     task = f"all {len(cell.tasks)} tasks" if cell.task is None else cell.task
-    return f"{task}, batch {cell.batch_size}"
+    return f"{task}, {cell.size_words}"
 
 
 def arm_name(arm: ArmResult, small: str = "") -> Entry:

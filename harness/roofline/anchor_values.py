@@ -1,6 +1,7 @@
-"""Published speeds of others, with what is needed to predict them, and what each is expected to show.
+"""Published speeds of others, with what is needed to predict them.
 
-The values are those of anchors.yaml beside this module; harness.roofline.anchors predicts them.
+The values are those of anchors.yaml beside this module; harness.roofline.anchors predicts them, harness.roofline.anchored holds
+the constants that were fitted to them.
 """
 
 from __future__ import annotations
@@ -14,21 +15,29 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_v
 from harness.config_file import Flag, Name, StrictModel, Text, read_yaml
 from harness.errors import InvariantError
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.models.deployment import WEIGHT_FORMATS, Deployment
+from harness.models.deployment import WEIGHT_FORMATS, Deployment, WeightFormat
 
-Measure = Literal["tokens_per_s", "token_s", "first_token_s"]
-JudgedRung = Literal["published", "anchored"]
+Measure = Literal["tokens_per_s", "decode_tokens_per_s", "token_s", "first_token_s", "request_s", "block_tokens_per_s"]
+Kind = Literal["single_gpu", "multi_gpu", "block_pass"]
 
 _FILE = Path(__file__).with_name("anchors.yaml")
-_INHERITED = ("device", "dtype", "prompt_tokens", "new_tokens", "split_vocab")
+_INHERITED = (
+    "device", "engine", "dtype", "rate_dtype", "kv_dtype", "prompt_tokens", "new_tokens", "split_vocab", "quantised_head"
+)  # fmt: skip
 
 
 class Source(StrictModel):
-    """Where a figure was read. ``grade``: V in the source's own files, S quoted by a third party, U one user's report."""
+    """Where a figure was read, and its ``address``; ``quote`` shows how the table's head or the sentence reads.
+
+    ``grade``: V in the source's own files, T a maintainer's or contributor's table in a thread of the project, S quoted by a
+    third party, U one user's report.
+    """
 
     text: Text
-    grade: Literal["V", "S", "U"]
+    address: Text
+    grade: Literal["V", "T", "S", "U"]
     date: Text | None = None
+    quote: Text | None = None
 
 
 class Rival(StrictModel):
@@ -38,34 +47,34 @@ class Rival(StrictModel):
     value: PositiveFloat
 
 
-class Group(StrictModel):
-    """Anchors that a prediction should meet.
-
-    ``within_pct``  the largest error for each rung that is judged, and ``chosen`` by which rule
-    ``assigned``    whether its members were named before their first prediction was seen, or after
-    """
-
-    what: Text
-    within_pct: dict[JudgedRung, PositiveFloat] = Field(min_length=1)
-    assigned: Literal["before", "after"]
-    chosen: Text
-
-
-class LeftOut(StrictModel):
-    """A published figure that is not predicted, and why."""
+class Dropped(StrictModel):
+    """Figures of a source that are not in the table, and why; the reason never rests on a prediction."""
 
     what: Text
     why: Text
 
 
-class System(StrictModel):
-    """What the anchors of one system have in common; an anchor may say otherwise."""
+class Format(StrictModel):
+    """A weight format that only a published figure needs: bits a weight, and a scale of so many bytes for every group."""
 
-    device: Name
+    bits: PositiveFloat
+    group_size: PositiveInt | None = None
+    scale_bytes: float = 0
+    what: Text
+
+
+class System(StrictModel):
+    """What the anchors of one source have in common; an anchor may say otherwise."""
+
+    device: Name | None = None
+    engine: Name
     dtype: Name
+    rate_dtype: Name | None = None
+    kv_dtype: Name | None = None
     prompt_tokens: PositiveInt | None = None
     new_tokens: PositiveInt | None = None
     split_vocab: Flag = True
+    quantised_head: Flag = False
     conditions: Text
     source: Source
 
@@ -73,79 +82,86 @@ class System(StrictModel):
 class Anchor(StrictModel):
     """One published figure: ``batch`` rows of ``prompt_tokens``, each continued by ``new_tokens``, and how fast that was.
 
-    ``tokens_per_s``   new tokens of all rows over the whole time, prefill included
-    ``token_s``        mean seconds per token after the first
-    ``first_token_s``  seconds of the prefill
-    ``own_gb_per_s``   the source's own bandwidth figure: its model size times its tokens per second
-    ``group``, ``reason``  exactly one: it should agree within the group's bar, or should not, for the reason of that name
+    ``tokens_per_s``         new tokens of all rows over the whole time, prefill included; of one device where ``per_gpu``
+    ``decode_tokens_per_s``  new tokens of all rows over the time after the first token
+    ``token_s``              mean seconds per token after the first
+    ``first_token_s``        seconds of the prefill
+    ``request_s``            seconds from the prompt to the last token
+    ``block_tokens_per_s``   tokens per second of a prompt of ``prompt_tokens`` read in passes of ``block_base`` and of
+                             ``block`` tokens; the figure is the ratio of the two passes' times
+    ``own_gb_per_s``         the source's own bandwidth figure: its model size times its tokens per second
     """
 
     name: Name
     system: Name
     device: Name
+    engine: Name
     dtype: Name
+    rate_dtype: Name
+    kv_dtype: Name | None = None
     conditions: Text
     source: Source
     shape: Name
     weights: Name | None = None
+    attention_weights: Name | None = None
+    lm_head: Name | None = None
     tensor_parallel: PositiveInt = 1
     split_vocab: Flag
+    quantised_head: Flag
     batch: PositiveInt = 1
     prompt_tokens: PositiveInt
-    new_tokens: PositiveInt
+    new_tokens: PositiveInt = 1
+    per_gpu: Flag = False
+    block: PositiveInt | None = None
+    block_base: PositiveInt = 1
     tokens_per_s: PositiveFloat | None = None
+    decode_tokens_per_s: PositiveFloat | None = None
     token_s: PositiveFloat | None = None
     first_token_s: PositiveFloat | None = None
+    request_s: PositiveFloat | None = None
+    block_tokens_per_s: tuple[PositiveFloat, PositiveFloat] | None = None
     own_gb_per_s: PositiveFloat | None = None
-    group: Name | None = None
-    reason: Name | None = None
     rival: Rival | None = None
 
-    @field_validator("weights")
-    @classmethod
-    def _known_format(cls, weights: str | None) -> str | None:
-        if weights is not None and weights not in WEIGHT_FORMATS:
-            raise ValueError(f"got {weights!r}, allowed are {', '.join(WEIGHT_FORMATS)}")
-        return weights
-
     @model_validator(mode="after")
-    def _one_of_each(self) -> Self:
+    def _one_figure(self) -> Self:
         given = [name for name in get_args(Measure) if getattr(self, name) is not None]
-        if len(given) != 1 or (self.group is None) == (self.reason is None):
-            raise ValueError(f"{self.name} gives {given or 'no figure'}; give one figure, and either a group or a reason")
+        if len(given) != 1:
+            raise ValueError(f"{self.name} gives {given or 'no figure'}; give one figure")
+        if (self.block is None) != (self.block_tokens_per_s is None):
+            raise ValueError(f"{self.name} gives a block without its tokens per second, or these without the block")
         return self
 
     @property
     def measure(self) -> Measure:
-        """Which of the three figures is published."""
-        return "tokens_per_s" if self.tokens_per_s else "token_s" if self.token_s else "first_token_s"
+        """Which of the figures is published."""
+        return next(name for name in get_args(Measure) if getattr(self, name) is not None)
 
     @property
     def published(self) -> float:
-        """The published figure, in the unit of its measure."""
+        """The published figure, in the unit of its measure; of a block pass the ratio t(block) / t(block_base)."""
+        if self.block_tokens_per_s is not None and self.block is not None:
+            base, block = self.block_tokens_per_s
+            return (self.block / block) / (self.block_base / base)
         return float(getattr(self, self.measure))
 
     @property
-    def deployment(self) -> Deployment:
-        """How the model is stored and split. Systems that quantise also quantise the LM head."""
-        weights = None if self.weights is None else WEIGHT_FORMATS[self.weights]
-        return Deployment(
-            dtype=self.dtype, weights=weights, lm_head_weights=weights, tensor_parallel=self.tensor_parallel,
-            split_vocab=self.split_vocab,
-        )  # fmt: skip
+    def kind(self) -> Kind:
+        """Which of the three reported errors it belongs to."""
+        if self.block is not None:
+            return "block_pass"
+        return "multi_gpu" if self.tensor_parallel > 1 else "single_gpu"
 
 
 class AnchorTable(StrictModel):
-    """All anchors with the groups, reasons and shapes they name."""
+    """All anchors with the formats, shapes and systems they name, and what of their sources was dropped."""
 
-    version: Literal[1]
-    fixed_cost_from: Name
-    groups: dict[Name, Group]
-    reasons: dict[Name, Text]
-    left_out: tuple[LeftOut, ...]
+    version: Literal[2]
+    dropped: tuple[Dropped, ...]
+    formats: dict[Name, Format]
     shapes: dict[Name, ModelShape]
     systems: dict[Name, System]
-    anchors: tuple[Anchor, ...]
+    anchors: tuple[Anchor, ...] = Field(min_length=1)
 
     @field_validator("shapes", mode="before")
     @classmethod
@@ -161,17 +177,17 @@ class AnchorTable(StrictModel):
             own = dict(anchor)
             system = data["systems"][own["system"]]
             source = {**system["source"], **({"date": own.pop("date")} if "date" in own else {})}
-            shared = {"split_vocab": True} | {key: system[key] for key in _INHERITED if key in system}
-            filled.append({**shared, "conditions": system["conditions"], "source": source, **own})
+            shared = {"split_vocab": True, "quantised_head": False} | {key: system[key] for key in _INHERITED if key in system}
+            whole = {**shared, "conditions": system["conditions"], "source": source, **own}
+            filled.append({"rate_dtype": whole["dtype"], **whole})
         return {**data, "anchors": filled}
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         names = [anchor.name for anchor in self.anchors]
-        unknown = [] if self.fixed_cost_from in names else [self.fixed_cost_from]
-        unknown += [one.group for one in self.anchors if one.group and one.group not in self.groups]
-        unknown += [one.reason for one in self.anchors if one.reason and one.reason not in self.reasons]
-        unknown += [one.shape for one in self.anchors if one.shape not in self.shapes and one.shape not in KNOWN_SHAPES]
+        unknown = [one.shape for one in self.anchors if one.shape not in self.shapes and one.shape not in KNOWN_SHAPES]
+        formats = {name for one in self.anchors for name in (one.weights, one.attention_weights, one.lm_head) if name}
+        unknown += sorted(formats - set(self.formats) - set(WEIGHT_FORMATS))
         if unknown or len(set(names)) < len(names):
             raise ValueError(f"unknown or repeated names: {', '.join(unknown) or 'an anchor stands there twice'}")
         return self
@@ -179,6 +195,21 @@ class AnchorTable(StrictModel):
     def shape_of(self, anchor: Anchor) -> ModelShape:
         """The model's shape: this table's own, or a known one."""
         return self.shapes.get(anchor.shape) or KNOWN_SHAPES[anchor.shape]
+
+    def deployment_of(self, anchor: Anchor) -> Deployment:
+        """How the model is stored and split."""
+        weights, attention, head = map(self._format, (anchor.weights, anchor.attention_weights, anchor.lm_head))
+        return Deployment(
+            dtype=anchor.dtype, weights=weights, attention_weights=attention, kv_dtype=anchor.kv_dtype,
+            lm_head_weights=weights if anchor.quantised_head else head,
+            tensor_parallel=anchor.tensor_parallel, split_vocab=anchor.split_vocab,
+        )  # fmt: skip
+
+    def _format(self, name: str | None) -> WeightFormat | None:
+        if name is None or name in WEIGHT_FORMATS:
+            return None if name is None else WEIGHT_FORMATS[name]
+        own = self.formats[name]
+        return WeightFormat(name=name, bits=own.bits, group_size=own.group_size, scale_bytes=own.scale_bytes)
 
 
 @cache

@@ -1,28 +1,32 @@
 """Prediction beside published figure, on every rung that needs no machine, with a verdict.
 
-The rungs are the datasheet, the published rates that others measured on the part, and the anchored rung. The anchored rung
-adds the fixed cost per layer that makes one published decode exact. The anchor that gave this constant is marked and not
-judged on that rung; for all others it is a prediction.
+The rungs are the datasheet, the published rates that others measured on the part, and the anchored rung. The verdict says
+whether the published figure lies within the anchored rung's band. The constants were fitted to these figures, so only the
+held-out errors of `python -m benchmarks.anchored` say how good predictions are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
+from harness.models.deployment import Deployment
 from harness.roofline.anchor_values import Anchor, AnchorTable
-from harness.roofline.ceilings import Ceilings, ceilings_from_profile, ceilings_from_published
+from harness.roofline.anchored import Constants, ceilings_from_anchors, constants
+from harness.roofline.ceilings import Ceilings, ceilings_from_profile, ceilings_from_published, joined
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
 
 Rung = Literal["datasheet", "published", "anchored"]
-Agreement = Literal["agrees", "disagrees", "disagrees_as_stated", "agrees_against_reason"]
+Finding = Literal["within", "too_fast", "too_slow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,26 +47,23 @@ class Prediction:
 class Comparison:
     """One anchor with its predictions by rung (a rung whose figures are not known is absent) and what they show.
 
+    ``finding``             whether the published figure lies in the anchored rung's band, or the prediction is too fast or slow
     ``modelled_bytes_per_s``  modelled bytes of a decode pass (weights, KV, activations, at the mean context) times passes per
                               second, per GPU; None where the figure is no batch-1 decode of a dense model
-    ``fitted``                the constant of the anchored rung was solved from this anchor
     """
 
     anchor: Anchor
     predictions: Mapping[Rung, Prediction]
-    finding: Agreement
-    rung: Rung
+    finding: Finding
     rival_error: float | None
     modelled_bytes_per_s: float | None
     datasheet_share: float | None
-    fitted: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorReport:
-    """All anchors of a table, in its order, and the one constant that was solved from one of them."""
+    """All anchors of a table, in its order."""
 
-    fixed_s_per_layer: float
     comparisons: tuple[Comparison, ...]
 
 
@@ -72,115 +73,122 @@ def compare_anchors(table: AnchorTable, profiles: Mapping[str, HardwareProfile])
     Raises:
         UnknownHardwareError: a profile lacks what its anchors need.
     """
-    source = next(anchor for anchor in table.anchors if anchor.name == table.fixed_cost_from)
-    fixed_s = fixed_s_per_layer(source, table.shape_of(source), ceilings_from_published(profiles[source.device], source.dtype))
-    compared = tuple(_compare(anchor, table, profiles[anchor.device], source, fixed_s) for anchor in table.anchors)
-    return AnchorReport(fixed_s_per_layer=fixed_s, comparisons=compared)
+    return AnchorReport(comparisons=tuple(_compare(anchor, table, profiles[anchor.device]) for anchor in table.anchors))
 
 
-def fixed_s_per_layer(anchor: Anchor, shape: ModelShape, ceilings: Ceilings) -> float:
-    """Seconds per layer and pass that the ceilings leave unexplained in a published decode, over all its passes.
+def seconds(anchor: Anchor, shape: ModelShape, deployment: Deployment, ceilings: Ceilings) -> tuple[float, float, float]:
+    """Price of what the anchor measured: lowest, expected, highest (see PassPrice). Of a block pass the ratio of two passes.
 
-    The price is a straight line in this constant, so two prices give it.
+    The whole request for ``tokens_per_s`` and ``request_s`` (the prefill's logits give the first token), the passes after it
+    for ``decode_tokens_per_s``, their mean for ``token_s``, the prefill alone for ``first_token_s``.
     """
-    at_zero = seconds(anchor, shape, ceilings)[1]
-    slope = seconds(anchor, shape, replace(ceilings, fixed_s_per_layer=1.0))[1] - at_zero
-    return (_published_s(anchor) - at_zero) / slope
-
-
-def seconds(anchor: Anchor, shape: ModelShape, ceilings: Ceilings) -> tuple[float, float, float]:
-    """Price of what the anchor measured, in seconds: lowest, expected, highest (see PassPrice).
-
-    The whole request for ``tokens_per_s`` (the prefill's logits give the first token), its mean pass after the prefill for
-    ``token_s``, the prefill alone for ``first_token_s``.
-    """
-    rows, prompt, decoded = anchor.batch, anchor.prompt_tokens, anchor.new_tokens - 1
-    prefill = price_counts(
-        shape, anchor.deployment, PassCounts(rows=rows, query=prompt, context=0, logits=1, kept=rows * prompt), ceilings
-    )
-    sides = (prefill.low_s, prefill.expected_s, prefill.high_s)
-    if anchor.measure == "first_token_s":
-        return sides
-    price = price_counts(shape, anchor.deployment, decode_counts(anchor), ceilings)
-    decode = [float(np.sum(np.broadcast_to(side, decoded))) for side in (price.low_s, price.expected_s, price.high_s)]
-    of_token = anchor.measure == "token_s"
-    low, expected, high = (s / decoded if of_token else before + s for before, s in zip(sides, decode, strict=True))
+    if anchor.block is not None:
+        one, many = (_sides(shape, deployment, block_counts(anchor, k), ceilings) for k in (anchor.block_base, anchor.block))
+        passes = (anchor.prompt_tokens // anchor.block_base) / (anchor.prompt_tokens // anchor.block)
+        low, expected, high = (passes * long / short for short, long in zip(one, many, strict=True))
+        return min(low, expected, high), expected, max(low, expected, high)
+    sides = [_sides(shape, deployment, counts, ceilings) for counts in counts_of(anchor)]
+    low, expected, high = (sum(side) for side in zip(*sides, strict=True))
     return low, expected, high
 
 
-def decode_counts(anchor: Anchor) -> PassCounts:
-    """All passes after the prefill at once: an array over the growing context."""
-    context = anchor.prompt_tokens + np.arange(anchor.new_tokens - 1)
-    return PassCounts(rows=anchor.batch, query=1, context=context, logits=1, kept=anchor.batch)  # type: ignore[arg-type]
+def counts_of(anchor: Anchor) -> list[PassCounts]:
+    """The passes that an anchor's figure covers: the prefill, the decode passes at once (arrays over the context), or both."""
+    rows, prompt = anchor.batch, anchor.prompt_tokens
+    prefill = PassCounts(rows=rows, query=prompt, context=0, logits=1, kept=rows * prompt, causal=True)
+    if anchor.measure == "first_token_s":
+        return [prefill]
+    context: Any = prompt + np.arange(anchor.new_tokens - 1)
+    decode = PassCounts(rows=rows, query=1, context=context, logits=1, kept=rows)
+    return [decode] if anchor.measure in ("decode_tokens_per_s", "token_s") else [prefill, decode]
 
 
-def _published_s(anchor: Anchor) -> float:
+def block_counts(anchor: Anchor, tokens: int) -> PassCounts:
+    """The passes that read the anchor's prompt ``tokens`` at a time. llama-bench wants no logits of them."""
+    context: Any = tokens * np.arange(anchor.prompt_tokens // tokens)
+    return PassCounts(rows=1, query=tokens, context=context, logits=0, kept=tokens, causal=True)
+
+
+def published_s(anchor: Anchor) -> float:
+    """The figure as seconds of all its passes; of a block pass the ratio."""
+    figure, decoded = anchor.published, anchor.new_tokens - 1
     if anchor.measure == "tokens_per_s":
-        return anchor.batch * anchor.new_tokens / anchor.published
-    return anchor.published
+        return anchor.batch * anchor.new_tokens / (figure * (anchor.tensor_parallel if anchor.per_gpu else 1))
+    if anchor.measure == "decode_tokens_per_s":
+        return anchor.batch * decoded / figure
+    return figure * decoded if anchor.measure == "token_s" else figure
 
 
-def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile, source: Anchor, fixed_s: float) -> Comparison:
-    shape = table.shape_of(anchor)
-    rungs: dict[Rung, Ceilings] = {"datasheet": ceilings_from_profile(profile, anchor.dtype)}
-    try:
-        rungs["published"] = ceilings_from_published(profile, anchor.dtype)
-    except UnknownHardwareError:
-        pass  # nobody measured this part: the rungs above are absent, and its reason says so
-    else:
-        if profile.name == source.device:
-            reason = f"solved from {source.name}: {fixed_s * 1e6:.1f} µs a layer"
-            rungs["anchored"] = replace(rungs["published"], rung="anchored", fixed_s_per_layer=fixed_s, fixed_reason=reason)
-    predictions = {rung: _predict(anchor, shape, ceilings) for rung, ceilings in rungs.items()}
-    fitted = anchor.name == source.name
-    finding, rung = _judge(anchor, table, predictions, fitted)
-    bandwidth, datasheet = _modelled_bandwidth(anchor, shape), profile.bandwidth_bytes_per_s.value
+def anchored_ceilings(anchor: Anchor, profile: HardwareProfile, fitted: Constants | None = None) -> Ceilings:
+    """The anchored rung for an anchor. Apple publishes no matrix rate: its rows are decodes, priced by their bytes alone."""
+    known = profile.peak_flops_per_s["float16"].value is not None
+    found = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, fitted)
+    found = joined(found, profile, anchor.tensor_parallel)
+    return found if known else replace(found, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
+
+
+def with_endless_rates(profile: HardwareProfile) -> HardwareProfile:
+    """The profile with the largest rates that a figure may have, for a device whose maker publishes none."""
+    rates = {dtype: figure.model_copy(update={"value": 1e17}) for dtype, figure in profile.peak_flops_per_s.items()}
+    return profile.model_copy(update={"peak_flops_per_s": rates})
+
+
+def _sides(shape: ModelShape, deployment: Deployment, counts: PassCounts, ceilings: Ceilings) -> tuple[float, float, float]:
+    price = price_counts(shape, deployment, counts, ceilings)
+    passes = np.broadcast_to(counts.context, np.shape(counts.context)).size
+    low, expected, high = (
+        float(np.sum(np.broadcast_to(side, passes))) for side in (price.low_s, price.expected_s, price.high_s)
+    )
+    return low, expected, high
+
+
+def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile) -> Comparison:
+    shape, deployment = table.shape_of(anchor), table.deployment_of(anchor)
+    rated = profile if profile.peak_flops_per_s["float16"].value is not None else with_endless_rates(profile)
+    rungs: dict[Rung, Ceilings] = {"datasheet": ceilings_from_profile(rated, anchor.rate_dtype)}
+    with suppress(UnknownHardwareError):  # nobody measured this part
+        rungs["published"] = ceilings_from_published(profile, anchor.rate_dtype)
+    rungs = {rung: joined(ceilings, profile, anchor.tensor_parallel) for rung, ceilings in rungs.items()}
+    rungs["anchored"] = anchored_ceilings(anchor, profile)
+    predictions = {rung: _predict(anchor, shape, deployment, ceilings) for rung, ceilings in rungs.items()}
+    bandwidth, datasheet = _modelled_bandwidth(anchor, shape, deployment), profile.bandwidth_bytes_per_s.value
     return Comparison(
         anchor=anchor,
         predictions=predictions,
-        finding=finding,
-        rung=rung,
+        finding=_finding(anchor, predictions["anchored"]),
         rival_error=anchor.rival.value / anchor.published - 1 if anchor.rival else None,
         modelled_bytes_per_s=bandwidth,
         datasheet_share=bandwidth / datasheet if bandwidth and datasheet else None,
-        fitted=fitted,
     )
 
 
-def _predict(anchor: Anchor, shape: ModelShape, ceilings: Ceilings) -> Prediction:
-    low_s, expected_s, high_s = seconds(anchor, shape, ceilings)
-    too_fast = _published_s(anchor) / expected_s
-    if anchor.measure != "tokens_per_s":
-        return Prediction(value=expected_s, low=low_s, high=high_s, error=1 / too_fast - 1, too_fast=too_fast)
-    tokens = anchor.batch * anchor.new_tokens
-    return Prediction(
-        value=tokens / expected_s, low=tokens / high_s, high=tokens / low_s, error=too_fast - 1, too_fast=too_fast
-    )
+def _predict(anchor: Anchor, shape: ModelShape, deployment: Deployment, ceilings: Ceilings) -> Prediction:
+    low_s, expected_s, high_s = seconds(anchor, shape, deployment, ceilings)
+    if ceilings.rung == "anchored":
+        slow, fast = constants().band[anchor.kind]
+        # The band multiplies a speed, or the cost of a block pass.
+        low_s, high_s = (slow * expected_s, fast * expected_s) if anchor.block else (expected_s / fast, expected_s / slow)
+    measured_s, figure = published_s(anchor), anchor.published
+    too_fast = measured_s / expected_s
+    if anchor.measure in ("tokens_per_s", "decode_tokens_per_s"):
+        value, low, high = (figure * measured_s / side for side in (expected_s, high_s, low_s))
+    else:
+        value, low, high = (figure * side / measured_s for side in (expected_s, low_s, high_s))
+    return Prediction(value=value, low=low, high=high, error=value / figure - 1, too_fast=too_fast)
 
 
-def _judge(anchor: Anchor, table: AnchorTable, predictions: Mapping[Rung, Prediction], fitted: bool) -> tuple[Agreement, Rung]:
-    """What the predictions show, and the highest rung that was judged.
-
-    A group's bar holds on each of its rungs, but not on the anchored one for the anchor that was fitted. An anchor with a
-    reason must lie outside the tightest bar there is, or the reason is not needed.
-    """
-    best: Rung = list(predictions)[-1]
-    if anchor.group is None:
-        bar = min(bar for group in table.groups.values() for bar in group.within_pct.values()) / 100
-        return ("disagrees_as_stated" if predictions[best].too_fast > 1 + bar else "agrees_against_reason"), best
-    bars = {rung: bar / 100 for rung, bar in table.groups[anchor.group].within_pct.items()}
-    if fitted:
-        bars.pop("anchored", None)
-    agrees = bool(bars) and all(rung in predictions and abs(predictions[rung].error) <= bar for rung, bar in bars.items())
-    return ("agrees" if agrees else "disagrees"), list(bars)[-1] if bars else best
+def _finding(anchor: Anchor, prediction: Prediction) -> Finding:
+    if prediction.low <= anchor.published <= prediction.high:
+        return "within"
+    return "too_fast" if prediction.too_fast > 1 else "too_slow"
 
 
-def _modelled_bandwidth(anchor: Anchor, shape: ModelShape) -> float | None:
-    if anchor.measure != "tokens_per_s" or anchor.batch > 1 or shape.moe is not None or anchor.new_tokens == 1:
+def _modelled_bandwidth(anchor: Anchor, shape: ModelShape, deployment: Deployment) -> float | None:
+    if not anchor.measure.endswith("tokens_per_s") or anchor.block or anchor.batch > 1 or shape.moe or anchor.new_tokens == 1:
         return None
     ceilings = Ceilings(
         rung="datasheet", device_name="bytes only", dtype=anchor.dtype, bandwidth_bytes_per_s=1.0, matrix_rates=((1, 1.0),),
         link_bytes_per_s=1.0,
     )  # fmt: skip
-    bytes_ = price_counts(shape, anchor.deployment, decode_counts(anchor), ceilings).bytes_
+    bytes_ = price_counts(shape, deployment, counts_of(anchor)[-1], ceilings).bytes_
     return float(np.mean(bytes_)) * anchor.published

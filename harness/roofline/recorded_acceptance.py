@@ -1,12 +1,12 @@
 """What a recorded run says about acceptance, to be replayed on a model without an SBD checkpoint or for other batches.
 
 Unchecked SBD gives the passes per block, also row by row. Checked drafts give the passes in which a block was drafted, and
-how far the next-token head agreed with it.
+how far the next-token head agreed with it; so does what a server accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from harness.errors import RecordError
 from harness.record.schema import CaseHeader, PassColumns, Run
 from harness.record.store import read_run
 from harness.roofline.batches import RecordedRow
+from harness.roofline.served_acceptance import Accepted, accepted_in_file, accepted_in_run, known_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,27 +141,39 @@ class Check:
     last: bool
 
 
-def recorded_checks(run_dir: Path, block_size: int, label: str | None) -> RecordedChecks:
+def recorded_checks(source: Path, block_size: int, label: str | None) -> RecordedChecks:
     """The checks of all rows of a run's verified SBD samples with blocks of this size; with ``label``, of that arm alone.
 
+    Where a run has none, its served arms stand in, and so does a file of vLLM's answers (harness.roofline.served_acceptance): a
+    block then is drafted in one pass, and at most its k-1 drafts are accepted.
+
     Raises:
-        RecordError: the run holds no such sample, or no block in it was checked to its end.
+        RecordError: there is no such sample, or no block in it was checked to its end.
     """
-    run = read_run(run_dir)
-    checks = [
-        check
-        for columns, row in _rows_of(run, {case.case_id for case in _cases(run, "sbd_verified", block_size, label)})
-        for check in checks_of_row(columns, row, block_size)
-    ]
+    if source.is_file():
+        checks = _served_checks(accepted_in_file(source), block_size)
+        there = "it has no pass"
+    else:
+        run = read_run(source)
+        checks = [
+            check
+            for columns, row in _rows_of(run, {case.case_id for case in _cases(run, "sbd_verified", block_size, label)})
+            for check in checks_of_row(columns, row, block_size)
+        ] or _served_checks(accepted_in_run(run, label), block_size)
+        labels = dict.fromkeys(case.label for case in _cases(run, "sbd_verified"))
+        there = f"verified SBD there: {', '.join(map(repr, labels)) or 'none'}; served: {known_labels(run)}"
     whole = tuple(check.draft_passes for check in checks if not check.last)
     if not whole:
         wanted = "" if label is None else f" and label {label!r}"
-        labels = dict.fromkeys(case.label for case in _cases(run, "sbd_verified"))
         raise RecordError(
-            f"{run_dir}: no block of size {block_size}{wanted} that the next-token head checked to its end; verified SBD "
-            f"there: {', '.join(map(repr, labels)) or 'none'}"
+            f"{source}: no block of size {block_size}{wanted} that the next-token head checked to its end, and no pass that a "
+            f"server did; {there}"
         )
     return RecordedChecks(draft_passes=whole, misses=miss_rates(checks, block_size - 1))
+
+
+def _served_checks(accepted: Iterable[Accepted], block_size: int) -> list[Check]:
+    return [Check(draft_passes=1, agreed=min(drafts, block_size - 1), last=cut) for drafts, cut in accepted]
 
 
 def checks_of_row(passes: PassColumns, row: int, block_size: int) -> Iterator[Check]:

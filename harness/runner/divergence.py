@@ -78,10 +78,10 @@ def partings(
             continue
         for one, other in zip(base.rows, sample.rows, strict=True):
             compared += 1
-            at = _first_difference(one.output_ids, other.output_ids)
+            at = _first_difference(one.ids, other.ids)
             if at is not None:
-                context = (*prompts[case.task, one.prompt_id], *one.output_ids[:at])
-                tokens = [ids[at] if at < len(ids) else None for ids in (one.output_ids, other.output_ids)]
+                context = (*prompts[case.task, one.prompt_id], *one.ids[:at])
+                tokens = [ids[at] if at < len(ids) else None for ids in (one.ids, other.ids)]
                 found.append(Parting(
                     case_id=sample.case_id, prompt_id=one.prompt_id, at=at, context=context, ntp=tokens[0], other=tokens[1]
                 ))  # fmt: skip
@@ -102,10 +102,10 @@ def controls(
     found = []
     for number, sample in enumerate(samples):
         for row in sample.rows:
-            at = (7 * number) % max(1, len(row.output_ids) - 1)
-            if len(row.output_ids) > 1 and row.output_ids[at] != row.output_ids[at + 1]:
-                context = (*prompts[cases[sample.case_id].task, row.prompt_id], *row.output_ids[:at])
-                found.append((context, row.output_ids[at], row.output_ids[at + 1]))
+            at = (7 * number) % max(1, len(row.ids) - 1)
+            if len(row.ids) > 1 and row.ids[at] != row.ids[at + 1]:
+                context = (*prompts[cases[sample.case_id].task, row.prompt_id], *row.ids[:at])
+                found.append((context, row.ids[at], row.ids[at + 1]))
     return found[:: max(1, len(found) // CONTROLS)][:CONTROLS]
 
 

@@ -224,7 +224,8 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
     if case.shape is None:
         return None, case.shape_reason
     if case.replay is not None and case.replay.mean_passes_per_block is None:
-        return None, "passes per block come from a recorded trace, which a plan does not read"
+        given = "the server's own settings" if "given" in case.replay.source else "a recorded trace"
+        return None, f"the acceptance comes from {given}, which a plan does not read"
     if case.workload.dataset is not None:
         return None, NOT_READ
     try:

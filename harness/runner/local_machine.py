@@ -36,13 +36,17 @@ from harness.roofline.storage import shard
 from harness.runner.divergence import WIDER, Gaps, classified, controls, gaps_of, partings
 from harness.runner.protocols import Machine
 from harness.runner.subprocesses import end_with_parent
+from harness.runner.worker import case_items
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Execution, Part, Scenario
 from harness.serving.engine import ServedEngine
-from harness.workloads.loader import prompt_items
 
 OWN_THREADS = torch.get_num_threads()
 """Torch's choice when the program starts: OMP_NUM_THREADS, or the number of cores."""
+
+
+CALIBRATING_S = {"eager": 15.0, "compiled": 30.0}
+"""About how long a calibration takes by how the forwards run, seen on a 2-core EPYC; graphs as eager."""
 
 
 def this_machine(logs: Path | None = None) -> Machine:
@@ -75,8 +79,8 @@ def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -
     tokenizer, vocab = open_tokenizer(choice), cases[0].shape.vocab if cases[0].shape else 0
     prompts = {
         (task, item.prompt_id): item.ids
-        for task in dict.fromkeys(case.task for case in cases)
-        for item in prompt_items(part.workload, task, part.seed, tokenizer, vocab)
+        for (_, task, _), items in {case.cell: case_items(case, tokenizer, vocab) for case in cases}.items()
+        for item in items
     }
     by_id = {case.case_id: case for case in cases}
     found, compared = partings(samples, by_id, prompts)
@@ -129,9 +133,13 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
     if calibration is not None:
         progress.note(f"part {part.name}: calibration for {part.dtype} of {calibration.created_at}, cached")
     else:
-        progress.note(f"part {part.name}: calibrating this machine for {part.dtype} (15 s, compiled 30 s; then cached)")
-        with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
+        expected_s = CALIBRATING_S["compiled" if execution_of(part) == "compiled" else "eager"]
+        what = f"part {part.name}: calibrating this machine for {part.dtype}, kept for later runs"
+        own = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
+        with progress.step(what, expected_s), own as pool:
             calibration = pool.submit(load_or_calibrate, *asked).result()
+        if calibration.disturbed is not None:
+            progress.note(f"part {part.name}: {calibration.disturbed}: calibrated twice, not kept; the next run does it again")
     return calibration.model_dump(mode="json")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from harness.meters.window import Readings
 from harness.models import ModelShape
 from harness.progress import Progress
-from harness.record.schema import Sample
+from harness.record.schema import RowTimes, Sample
 from harness.record.trace import Generation
 from harness.runner.identity import identity_of
 from harness.scenario.plan import Case
@@ -18,7 +18,7 @@ from harness.workloads.loader import Tokenizer
 
 
 class Decoded(Protocol):
-    """What an engine returns for one batch."""
+    """What an engine returns for one batch. ``row_times``: a server's requests have times of their own."""
 
     generation: Generation
     prefill_s: float
@@ -26,6 +26,7 @@ class Decoded(Protocol):
     forward_s: list[float] | None
     sampler_s: list[float] | None
     readings: Readings | None
+    row_times: list[RowTimes] | None
 
 
 class Engine(Protocol):

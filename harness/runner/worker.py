@@ -8,7 +8,7 @@ of every arm have their tokens spelt out, so a report shows them without a token
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
@@ -18,7 +18,7 @@ from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossible
 from harness.meters.environment import snapshot
 from harness.progress import Progress
 from harness.record.identity import IDENTITY
-from harness.record.schema import PassColumns, RowResult, Run, Sample
+from harness.record.schema import PassColumns, RowResult, RowTimes, Run, Sample
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
@@ -49,9 +49,19 @@ class TokenTexts:
         shown = sample.group < SHOWN_GROUPS and sample.repeat == 0 and sample.process == 0 and not sample.warmup
         if self._tokenizer is None or not shown:
             return {}
-        new = sorted({token for row in sample.rows for token in row.output_ids} - self._known)
+        new = sorted({token for row in sample.rows for token in row.ids} - self._known)
         self._known.update(new)
         return {str(token): self._tokenizer.decode([token]) for token in new}
+
+
+def case_items(case: Case, tokenizer: Tokenizer | None, vocab: int) -> Sequence[PromptItem]:
+    """The prompts of a case: those of its task, or made of them in the lengths of a trace.
+
+    Raises:
+        ScenarioError, MissingExtraError: see prompt_items and read_trace.
+    """
+    items = prompt_items(case.workload, case.task, case.part.seed, tokenizer, vocab)
+    return items if case.load is None else case.load.items(items)
 
 
 def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:
@@ -63,6 +73,7 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str |
     decoded = engine.decode(case, [item.ids for item in items], seed)
     ended_at = _now()
     timed = case.part.timed
+    row_times = decoded.row_times if timed and decoded.row_times else [None] * len(items)
     return Sample(
         case_id=case.case_id,
         group=slot.group,
@@ -70,7 +81,10 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str |
         process=slot.process,
         warmup=slot.warmup,
         seed=seed,
-        rows=[_row(decoded.generation, row, item, engine.tokenizer, case) for row, item in enumerate(items)],
+        rows=[
+            _row(decoded.generation, row, item, engine.tokenizer, case, times)
+            for row, (item, times) in enumerate(zip(items, row_times, strict=True))
+        ],
         passes=pass_columns(decoded) if timed else pass_columns(decoded).untimed(),
         prefill_s=decoded.prefill_s if timed else None,
         decode_s=decoded.decode_s if timed else None,
@@ -87,7 +101,9 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case) -> RowResult:
+def _row(
+    generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case, times: RowTimes | None
+) -> RowResult:
     output = generation.output_ids[row]
     correct, reason = None, item.ungraded_reason
     if case.part.replayed:
@@ -103,6 +119,7 @@ def _row(generation: Generation, row: int, item: PromptItem, tokenizer: Tokenize
         correct=correct,
         ungraded_reason=reason if correct is None else None,
         cluster=item.cluster,
+        times=times,
     )
 
 
@@ -128,13 +145,14 @@ MEASURE_SHARE = 1 / 6
 class Work:
     """What to take, by the stopping rule: all samples, or a ``share``, with the rest left to ``later`` processes.
 
-    ``node``: the node in a run over a cluster.
+    ``node``: the node in a run over a cluster. ``planned``: all samples of the plan, with those that are there.
     """
 
     missing: list[Slot]
     pace: StoppingRule
     share: Share | None = None
     later: tuple[Slot, ...] = ()
+    planned: int | None = None
     node: str | None = None
     free_bytes: dict[str, int | None] = field(default_factory=dict)
 
@@ -153,16 +171,16 @@ class Work:
 def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:
     """The missing work of a run, or of a share."""
     pace = StoppingRule(plan, held)
-    missing = missing_slots(plan, held, pace)
+    missing, planned = missing_slots(plan, held, pace), sum(1 for _ in plan.slots())
     if share is None:
-        return Work(missing=missing, pace=pace)
+        return Work(missing=missing, pace=pace, planned=planned)
     behind: list[Share] = []
     if share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
         order = list(dict.fromkeys(slot.share for slot in missing))
         behind = order[order.index(share) + 1 :] if share in order else []
     own = [slot for slot in missing if share.holds(slot)]
     later = tuple(slot for slot in missing if slot.share in behind)
-    return Work(missing=own, pace=pace, share=share, later=later, node=node)
+    return Work(missing=own, pace=pace, share=share, later=later, planned=planned, node=node)
 
 
 def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
@@ -180,7 +198,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
     yield from refused
     left_out = {failure.case_id for failure in refused}
     missing = [slot for slot in work.missing if slot.case.case_id not in left_out]
-    progress.start([slot.case.case_id for slot in missing], [slot.case.case_id for slot in work.later])
+    _announce(work, missing, progress)
     parts = {slot.case.part.name: slot.case.part for slot in missing}
     identities = {name: machine.identity(part, environment) for name, part in parts.items()}
     yield from (work.event(IDENTITY, name) | found for name, found in identities.items())
@@ -191,10 +209,10 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
         part = slots[0].case.part
         try:
             if engine is None or loaded != part.engine:
-                progress.note(f"part {part.name}: loading the model")
                 engine = None  # free it before the next one is loaded
                 yield Begun(case_id=slots[0].case.case_id, what="loading the model")
-                engine, loaded = machine.open_engine(part), part.engine
+                with progress.step(f"part {part.name}: loading the model"):
+                    engine, loaded = machine.open_engine(part), part.engine
         except CaseError as error:
             for case in {slot.case.case_id: slot.case for slot in slots}.values():
                 yield _failed(case, error, work)
@@ -202,7 +220,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
             continue
         if (found := machine.identity(part, environment)) != identities[part.name]:
             yield work.event(IDENTITY, part.name) | found
-        if not part.servers:
+        if not part.servers or part.replayed:  # given drafts are written whether they are right or not
             yield from _taken_with(engine, slots, work)
             continue
         kept: list[Sample] = []
@@ -210,6 +228,17 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
         engine = None  # its servers make room for the weights
         yield work.event(DIVERGENCES, part.name) | machine.divergences(part, [slot.case for slot in slots], kept)
     yield snapshot() | work.event("end")
+
+
+def _announce(work: Work, missing: Sequence[Slot], progress: Progress) -> None:
+    """Tell how many samples there are, by the names of their arms, and how many models are to be opened for them."""
+    cases = {slot.case.case_id: slot.case for slot in (*missing, *work.later)}
+    parts, processes = {slot.case.part.name for slot in missing}, {slot.share for slot in work.later}
+    progress.start(
+        [slot.case.case_id for slot in missing], [slot.case.case_id for slot in work.later], planned=work.planned,
+        starts=len(parts) + len(processes),
+        names={name: f"{case.label}, {case.task}, batch {case.batch_size}" for name, case in cases.items()},
+    )  # fmt: skip
 
 
 def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry]:
@@ -268,7 +297,7 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
 
 def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -> Iterator[Entry]:
     """``measured_s``: seconds of the decodes of the last pass measurement."""
-    items: dict[str, tuple[PromptItem, ...]] = {}
+    items: dict[tuple[str, str, int], Sequence[PromptItem]] = {}
     token_texts = TokenTexts(engine.tokenizer)
     decoded_s = 0.0  # since passes were measured
     for slot in slots:
@@ -276,12 +305,12 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
         if not work.pace.needs(slot):
             yield Skipped(case_id=case.case_id)
             continue
-        if case.task not in items:
-            items[case.task] = prompt_items(case.workload, case.task, case.part.seed, engine.tokenizer, engine.shape.vocab)
-            refuse_too_long(items[case.task], case.workload.max_new_tokens, engine.shape.max_positions)
+        if case.cell not in items:
+            items[case.cell] = case_items(case, engine.tokenizer, engine.shape.vocab)
+            refuse_too_long(items[case.cell], case.workload.max_new_tokens, engine.shape.max_positions)
         yield Begun(case_id=case.case_id, what="decoding")
         try:
-            sample = take_sample(slot, engine, [items[case.task][i] for i in case.prompt_range(slot.group)], work.node)
+            sample = take_sample(slot, engine, [items[case.cell][i] for i in slot.prompt_range], work.node)
         except CaseError as error:
             yield _failed(case, error, work)
             yield Skipped(case_id=case.case_id)

@@ -30,27 +30,31 @@ Flags = Annotated[tuple[bool, ...], *one_or_several(Flag)]
 
 
 class NtpArm(ArmKeys):
-    """Next-token prediction: the baseline. ``server``: the server of the part that decodes it, one token a pass."""
+    """Next-token prediction: the baseline."""
 
     axes = ("temperature", "server")
     method: Literal["ntp"]
+    """Next-token prediction."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
     server: Annotated[Name | None, Younger] = None
+    """The server of the part that decodes it, one token a pass. Left out: this program does."""
 
 
 class SbdArm(SolverChoice):
-    """Set Block Decoding.
-
-    The solver's knobs decide real acceptance (``gamma``, in nats, is that of the default solver); replayed acceptance has no
-    knobs. ``batching``: the rows of a batch open their blocks together, or each when it can.
-    """
+    """Set Block Decoding: the knobs of a solver decide what becomes final, or a replay does."""
 
     axes = ("acceptance", "block_size", "settings", "temperature", "solver", "batching")
     method: Literal["sbd"]
+    """Set Block Decoding."""
     block_size: Counts = (16,)
+    """Block size k: slots that are decided together."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
     batching: Batchings = ("lockstep",)
+    """When the rows of a batch open their blocks: `lockstep`, all together; `ragged`, each as soon as it can."""
     acceptance: AcceptanceChoice = "real"
+    """Who decides what becomes final: `real`, the solver; or a replay of published or recorded figures, which has no knobs."""
 
     @model_validator(mode="after")
     def _solver_decides_real_acceptance(self) -> SbdArm:
@@ -70,18 +74,21 @@ class SbdArm(SolverChoice):
 class VerifiedSbdArm(SolverChoice):
     """Set Block Decoding whose blocks the next-token head checks in the pass that commits them; the solver only drafts.
 
-    The rows of a batch progress independently. ``least_confidence``: a block is checked, and the next one opened, before its
-    first draft of that confidence or less; without it, whole. Replayed: a recorded run gives the passes that draft a block,
-    and how many of its drafts the next-token head agrees with.
+    The rows of a batch progress independently.
     """
 
     axes = ("acceptance", "block_size", "settings", "temperature", "solver", "least_confidence")
     lossless = True
     method: Literal["sbd_verified"]
+    """Verified Set Block Decoding."""
     block_size: Counts = (16,)
+    """Block size k: slots that are decided together."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
     least_confidence: Annotated[Shares | None, Younger] = None
+    """A block is checked, and the next one opened, before its first draft of this confidence or less. Left out: whole."""
     acceptance: Annotated[RecordedAcceptance, Field(exclude_if=lambda value: value == "real")] = "real"
+    """`real`; or a recorded run: it gives the passes that draft a block, and how many drafts the next-token head keeps."""
 
     @model_validator(mode="after")
     def _solver_has_its_knobs(self) -> VerifiedSbdArm:
@@ -93,20 +100,22 @@ class VerifiedSbdArm(SolverChoice):
 
 
 class SelfSpeculationArm(ArmKeys):
-    """One-step drafts of the masked head, checked by the next-token head.
-
-    ``form``: linear takes two passes an iteration, quadratic one of block_size x (block_size + 1) query tokens. ``copies``:
-    slots of a draft are drawn in turn, and favour what followed the last tokens earlier in the row (harness.decoding.in_turn).
-    A bigram term of the model's adapter does so in any case.
-    """
+    """One-step drafts of the masked head, checked by the next-token head."""
 
     axes = ("form", "block_size", "copies", "temperature")
     lossless = True
     method: Literal["self_speculation"]
+    """Self-speculation."""
     form: Forms
+    """`linear` takes two passes an iteration, `quadratic` one of block_size x (block_size + 1) query tokens."""
     block_size: Counts = (16,)
+    """Tokens that one draft has."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
     copies: Annotated[Flags | None, Younger] = None
+    """Slots of a draft are drawn in turn, and favour what followed the last tokens earlier in the row. A bigram term of the
+    model's adapter does so in any case (harness.decoding.in_turn).
+    """
 
     @model_validator(mode="after")
     def _copies_in_one_pass(self) -> SelfSpeculationArm:

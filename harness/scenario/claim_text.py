@@ -237,6 +237,7 @@ class ClaimFile(StrictModel):
     """The whole file."""
 
     claims: tuple[Claim, ...] = Field(min_length=1)
+    """The claims, in order."""
 
 
 def load_claims(given: Path | str) -> Claims:

@@ -35,9 +35,13 @@ class Bound(StrictModel):
     """A metric and the least or the most it may be. A prediction error has a ``max`` alone, which bounds both signs."""
 
     metric: MetricName
+    """The figure that is bounded; the manual has the table of metrics."""
     min: Number | None = None
+    """Least value, in the metric's unit. Left out: no least one."""
     max: Number | None = None
+    """Largest value, in the metric's unit. Left out: no largest one."""
     estimator: Estimator = "geometric_mean"
+    """How prompts become one figure: the mean of their ratios, or the ratio of their total times."""
 
     @model_validator(mode="after")
     def _can_be_held(self) -> Bound:
@@ -72,20 +76,24 @@ class Bound(StrictModel):
 
 
 class Where(StrictModel):
-    """The cell of a claim; an absent key matches everything, and no arm means the best one.
-
-    ``arm`` is a label as the report writes it, or best; block_size and gamma name SBD arms by their values.
-    ``prompt_tokens``: the context of a part with synthetic prompts.
-    """
+    """The cell of a claim; an absent key matches everything, and no arm means the best one."""
 
     part: Name | None = None
+    """Name of a part."""
     model: Text | None = None
+    """Name of a model, as the report writes it."""
     batch: Count | None = None
+    """Batch size."""
     arm: Text | None = None
+    """Label of an arm as the report writes it, or `best`. None, without block_size and gamma: the best one."""
     block_size: Count | None = None
+    """Block size of the SBD arm that is meant."""
     gamma: NonNegative | None = None
+    """γ in nats of the SBD arm that is meant."""
     task: Text | None = None
+    """Name of a task."""
     prompt_tokens: Count | None = None
+    """Context of a part with synthetic prompts, in tokens."""
 
     @model_validator(mode="after")
     def _one_way_to_name_the_arm(self) -> Where:
@@ -100,24 +108,28 @@ class Where(StrictModel):
 
 
 class Claim(StrictModel):
-    """One claim: a bound on one metric, or ``all`` of several, or the accuracy alone.
-
-    ``within_points``: the accuracy is also at most so many percentage points below that of NTP, prompt by prompt
-    (non-inferiority; "same accuracy" is 1). ``source``: who says so, and where.
-    ``scope``: ``this process`` claims times of the measured processes alone; without it a claim about time is about any
-    process, and needs three of them (FEWEST_PROCESSES).
-    """
+    """One claim: a bound on one metric, or ``all`` of several, or the accuracy alone."""
 
     name: Text | None = None
+    """Name in tables. Left out: its own words."""
     source: Text | None = None
+    """Who says so, and where."""
     metric: MetricName | None = None
+    """The figure that is bounded. Left out: `all`, or the accuracy alone."""
     min: Number | None = None
+    """Least value, in the metric's unit. Left out: no least one."""
     max: Number | None = None
+    """Largest value, in the metric's unit. Left out: no largest one."""
     estimator: Estimator = "geometric_mean"
+    """How prompts become one figure: the mean of their ratios, or the ratio of their total times."""
     all: tuple[Bound, ...] = ()
+    """Bounds that hold together."""
     where: Where = Where()
+    """The cell that is claimed about; everything where it is left out."""
     within_points: NonNegative | None = None
+    """The accuracy is also at most so many percentage points below that of NTP, prompt by prompt (non-inferiority)."""
     scope: Literal["this process"] | None = None
+    """`this process`: times of the measured processes alone. Left out: of any process, which needs three."""
 
     @field_validator("within_points")
     @classmethod

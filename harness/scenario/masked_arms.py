@@ -23,17 +23,18 @@ MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weigh
 
 
 class FreeDaveArm(ArmKeys):
-    """Nested drafts on the masked chain (arXiv 2510.00294).
-
-    ``draft_steps``: states of a block that are fed side by side; each may save a pass and costs block_size query tokens.
-    """
+    """Nested drafts on the masked chain (arXiv 2510.00294)."""
 
     axes = ("block_size", "draft_steps", "temperature")
     lossless = MASKED_CHAIN
     method: Literal["freedave"]
+    """FreeDave, nested drafts on the masked chain."""
     block_size: Counts = (16,)
+    """Block size k: slots that are decided together."""
     draft_steps: Counts = (4,)
+    """States of a block that are fed side by side; each may save a pass and costs block_size query tokens."""
     temperature: Numbers = (GREEDY,)
+    """Always 0: nested drafts are exact there only."""
 
     @field_validator("temperature")
     @classmethod
@@ -44,16 +45,17 @@ class FreeDaveArm(ArmKeys):
 
 
 class ApdArm(ArmKeys):
-    """Adaptive parallel decoding (arXiv 2506.00413), the model's own next-token head as auxiliary model; lossy.
-
-    ``mixture``: R, the weight of the masked head where a draft is checked; a larger weight accepts more.
-    """
+    """Adaptive parallel decoding (arXiv 2506.00413), the model's own next-token head as auxiliary model; lossy."""
 
     axes = ("block_size", "mixture", "temperature")
     method: Literal["apd"]
+    """Adaptive parallel decoding."""
     block_size: Counts = (16,)
+    """Block size k: slots that are decided together."""
     mixture: Shares = (0.7,)
+    """R, the weight of the masked head where a draft is checked; a larger weight accepts more."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
 
 
 FREEDAVE = Method(
@@ -89,19 +91,23 @@ FamilyName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"en
 
 
 class BlockDiffusionArm(SolverChoice):
-    """Decoding as the family's authors do: what a block sees, when its KV is kept, which slots may be decided.
-
-    ``commit``: merged writes a block's KV in the first pass of the next one, which saves a pass of the published code; the
-    output is the same. ``sub_block``: slots decided in runs of so many. The default of both is the published protocol.
-    """
+    """Decoding as the family's authors do: what a block sees, when its KV is kept, which slots may be decided."""
 
     axes = ("family", "block_size", "settings", "temperature", "solver")
     method: Literal["block_diffusion"]
+    """A public block model, as its authors decode it."""
     family: FamilyName
+    """The family of the checkpoint; `sbd doctor --model FOLDER` says which."""
     block_size: Counts
+    """Block size k: slots that are decided together."""
     commit: Commit | None = None
+    """`merged` writes a block's KV in the first pass of the next one, with the same output; `own_pass` spends one on it.
+    Left out: as published.
+    """
     sub_block: Count | None = None
+    """Slots of a block are decided in runs of so many. Left out: as published."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
 
     @model_validator(mode="after")
     def _can_be_decoded(self) -> BlockDiffusionArm:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Basis = Literal["measured", "counted", "modelled", "predicted", "replayed"]
 Better = Literal["higher", "lower", "equal", "nearer_zero"]
@@ -27,6 +27,7 @@ class Metric:
     ``of_prompts``  it is taken prompt by prompt at any batch size
     ``either_way``  it may be off in both directions: a claim gives ``max`` alone, which bounds both signs
     ``percentile``  it is that percentile over prompts
+    ``of_requests`` it is taken over the requests that a server answered, one figure a process
     ``tolerance``   share by which a deterministic one may differ and still count as unchanged
     ``scale``       a history looks for factors, or for differences where the figure may be 0 or negative
     """
@@ -48,6 +49,7 @@ class Metric:
     of_prompts: bool = False
     either_way: bool = False
     percentile: int | None = None
+    of_requests: bool = False
     tolerance: float = 0.0
     scale: Scale = "ratio"
 
@@ -55,6 +57,21 @@ class Metric:
 PRICES = ("shape-calibrated-ex-ante", "calibrated", "datasheet", "shape-calibrated")
 """Every price of a pass: first those known before the first sample (ex-ante), then those from the run itself."""
 PERCENTILES = (50, 90, 95, 99)
+WAITS = {
+    "first_token": "time to the first token", "time_per_token": "time per token behind the first",
+    "inter_token": "time between two pieces of an answer", "request": "time of a whole request",
+}  # fmt: skip
+"""What a request to a server waits for."""
+REQUEST_PERCENTILES = (50, 95, 99)
+def _gated(what: str, percent: int) -> dict[str, Any]:
+    """Of a percentile that a gate may take; the highest one rests on too few requests."""
+    return {"gated": "timed", "what": what} if percent < 99 else {}
+
+
+def _percentile_words(percent: int) -> str:
+    return "median" if percent == 50 else f"{percent}th percentile"
+
+
 _SHARE_OF_NTP = "NTP's time per token by the arm's, geometric mean over the prompts of a process"
 _ALL = (
     # speed by the clock; a gate takes the first few
@@ -68,8 +85,24 @@ _ALL = (
     Metric(name="tokens_per_s", unit="tokens/s", better="higher", words="tokens per second", claimed=True, tracked=True),
     Metric(name="time_per_token_s", unit="s/token", better="lower", tracked=True, by_default=True),
     *(Metric(name=f"latency_p{percent}_s", unit="s", better="lower", claimed=True, averaged=False, percentile=percent,
-             words=f"request latency, {'median' if percent == 50 else f'{percent}th percentile'}")
+             words=f"request latency, {_percentile_words(percent)}")
       for percent in PERCENTILES),
+    # requests to servers under a load
+    *(Metric(name=f"{wait}_p{percent}_s", unit="s", better="lower", claimed=True, tracked=True, averaged=False,
+             of_requests=True, words=f"{words}, {_percentile_words(percent)}",
+             **_gated(f"{words}, {_percentile_words(percent)} over the requests of a process", percent))
+      for wait, words in WAITS.items() for percent in REQUEST_PERCENTILES),
+    *(Metric(name=f"{wait}_p{percent}_speedup", unit="x", better="higher", claimed=True, averaged=False, of_requests=True,
+             to_ntp=True, words=f"{words}, {_percentile_words(percent)}, NTP's by its own")
+      for wait, words in WAITS.items() for percent in REQUEST_PERCENTILES),
+    Metric(name="throughput_tokens_per_s", unit="tokens/s", better="higher", claimed=True, tracked=True, averaged=False,
+           of_requests=True, words="output tokens per second of all requests"),
+    Metric(name="throughput_ratio", unit="x", better="higher", claimed=True, averaged=False, of_requests=True, to_ntp=True,
+           words="output tokens per second against NTP's"),
+    Metric(name="goodput_per_s", unit="requests/s", better="higher", claimed=True, tracked=True, averaged=False,
+           of_requests=True, words="requests per second within the limits of the load"),
+    Metric(name="goodput_ratio", unit="x", better="higher", claimed=True, averaged=False, of_requests=True, to_ntp=True,
+           words="goodput against NTP's"),
     Metric(name="prefill_s", unit="s", better="lower", gated="timed",
            what="time of the prefill, median over the samples of a process"),
     # resources of the machine

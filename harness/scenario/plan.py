@@ -1,62 +1,33 @@
 """From a scenario to its cases: stable ids, labels and seeds, and the order in which a run takes its samples.
 
 The same scenario gives the same plan everywhere: no model, device, clock or network is used.
-
-Each arm of a cell comes about equally often in each position, and behind each other arm. So a machine that slows down within a
-group, or an arm that disturbs a cache or a clock, affects all arms alike. A shuffle balances in expectation only. A fixed
-rotation balances exactly, but a disturbance of the same period would always affect one arm. So rounds come in Latin squares,
-with the rows' order and the arms' letters drawn at random.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import model_name, shape_of
 from harness.models.decodable import refuse_undecodable
 from harness.record.schema import CaseHeader, SampleKey, is_check
+from harness.scenario.arm_names import refuse_unknown_arms
 from harness.scenario.arms import GENERATE_MODES
+from harness.scenario.load import WARMING, Load
 from harness.scenario.method import GREEDY, ReplaySpec
 from harness.scenario.methods import arm_id, arm_label
+from harness.scenario.order import balanced_order
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.replay import replay_spec
 from harness.scenario.scenario import Part, Scenario
+from harness.scenario.servers import server_replay
 from harness.scenario.speculative_arms import draft_models, draft_shapes
 from harness.workloads.spec import Workload
-
-_T = TypeVar("_T")
-
-
-def balanced_order(arms: Sequence[_T], turn: int, seed_of: Callable[..., int]) -> list[_T]:
-    """The order of the arms in round ``turn`` (from 0) of a run.
-
-    Rounds are rows of Williams squares of n arms. Over rounds 0..t any two arms come in a position equally often, or one of
-    them once more. Over n rounds (2n for an odd n) each arm follows each other one directly equally often. The order across
-    two rounds is not balanced. Source: Williams, Australian J. Sci. Res. A 2 (1949) 149.
-
-    Args:
-        seed_of: a seed from values, the same in every interpreter.
-    """
-    n = len(arms)
-    if n < 2:
-        return list(arms)
-    square, row = divmod(turn, n)
-    pair, mirrored = divmod(square, 2) if n % 2 else (square, 0)  # an odd n needs two squares to balance who follows whom
-    rows, letters = list(range(n)), list(arms)
-    random.Random(seed_of("rows", square)).shuffle(rows)
-    random.Random(seed_of("letters", pair)).shuffle(letters)
-    # 0, 1, n-1, 2, n-2, …: the steps between neighbours, modulo n, are all different
-    first = [(place + 1) // 2 if place % 2 else (n - place // 2) % n for place in range(n)]
-    order = [letters[(one + rows[row]) % n] for one in first]
-    return order[::-1] if mirrored else order
-
 
 PLAN_VERSION = 1
 
@@ -65,6 +36,7 @@ PLAN_VERSION = 1
 class Case:
     """One part, one arm with one value on every axis, one batch size, one task.
 
+    With a load, ``batch_size`` is how many requests are in flight at most, and a sample has ``requests`` of them.
     ``shape`` is None, with ``shape_reason``, until the model is loaded if only loading shows it.
     """
 
@@ -84,9 +56,21 @@ class Case:
         return self.part.workload
 
     @property
+    def load(self) -> Load | None:
+        """How its requests reach the server; None: all at once."""
+        return self.part.load_at(self.batch_size)
+
+    @property
+    def requests(self) -> int:
+        """Prompts of one sample."""
+        return self.batch_size if self.load is None else self.load.per_sample(self.workload.prompt_count)
+
+    @property
     def groups(self) -> int:
-        """Batches of prompts; the last one may be smaller."""
-        every = -(-self.workload.prompt_count // self.batch_size)
+        """Batches of prompts, samples under a load; the last one may be smaller. A trace is one."""
+        if self.load is not None and self.load.trace is not None:
+            return 1
+        every = -(-self.workload.prompt_count // self.requests)
         return min(every, self.part.baseline_check) if self.is_check else every
 
     @property
@@ -107,8 +91,17 @@ class Case:
 
     def prompt_range(self, group: int) -> range:
         """Indices of the prompts in batch ``group``."""
-        start = group * self.batch_size
-        return range(start, min(start + self.batch_size, self.workload.prompt_count))
+        start, count = group * self.requests, self.workload.prompt_count
+        if self.load is not None and self.load.trace is not None:
+            count = self.requests
+        return range(start, min(start + self.requests, count))
+
+    def warmup_range(self) -> range:
+        """Indices of the prompts of a warm-up: a whole batch, or as many requests as make the server warm for the load."""
+        whole = self.prompt_range(0)
+        if self.load is None:
+            return whole
+        return whole[: self.batch_size if self.load.closed else WARMING]
 
     def sample_seed(self, group: int, repeat: int) -> int:
         """Seed of one sample, the same for every arm of the cell and in every process."""
@@ -169,6 +162,11 @@ class Slot:
         return self.case.case_id, self.group, self.repeat, self.warmup, self.process
 
     @property
+    def prompt_range(self) -> range:
+        """Indices of its prompts."""
+        return self.case.warmup_range() if self.warmup else self.case.prompt_range(self.group)
+
+    @property
     def share(self) -> Share:
         """Its share if a run is taken in fresh processes."""
         return Share(part=self.case.part.name, process=self.process)
@@ -204,12 +202,16 @@ def make_plan(scenario: Scenario) -> Plan:
     Raises:
         UnknownModelError: a config.json that is no decoder-only transformer's, or a model that no session decodes.
         ScenarioError: heads that cannot be split as a part asks.
-        UserError: drafts that do not fit the model (harness.scenario.speculative_arms); synthetic prompts that are too long.
+        UserError: drafts that do not fit the model (harness.scenario.speculative_arms); synthetic prompts that are too long;
+            a claim about an arm that the scenario does not have.
     """
     cases = tuple(case for part in scenario.parts for case in _part_cases(part))
     models = ((model, case.part.dtype) for case in cases for model in (case.part.model, *draft_models(case.arm)))
     for model, dtype in {repr(one): one for one in models}.values():
         refuse_undecodable(model, dtype)
+    for claim in scenario.claims:
+        known = dict.fromkeys(case.label for case in cases if claim.where.part in (None, case.part.name))
+        refuse_unknown_arms([claim.where.arm], known, f"scenario {scenario.name}: claims")
     return Plan(scenario=scenario, cases=cases)
 
 
@@ -240,7 +242,7 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
     """The arms with one value on every axis, then the generate() that checks the baseline."""
     for arm in part.arms:
         for variant in arm.variants():
-            yield variant, replay_spec(arm, variant)
+            yield variant, replay_spec(arm, variant) or server_replay(variant, part.servers)
     if part.unchecked_baseline is None:
         kind = part.device.partition(":")[0]
         compiled = part.tensor_parallel == 1 and (kind == "cuda" or (part.session == "static" and part.execution != "eager"))

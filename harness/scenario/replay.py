@@ -34,8 +34,11 @@ class Table1Cell(StrictModel):
     """One cell of the paper's Table 1 (arXiv 2509.04185)."""
 
     base_model: BaseModelName
+    """Model of the table."""
     task: str
+    """Task of the table, as the paper writes it."""
     sampling: Sampling
+    """Column: γ low, cautious; or γ high, fewer passes."""
 
     @field_validator("task")
     @classmethod
@@ -49,12 +52,14 @@ class ReplayFromSpeedup(StrictModel):
     """A mean NFE speedup; its distribution is assumed."""
 
     nfe_speedup: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
+    """Times fewer forward passes than NTP, on average."""
 
 
 class ReplayFromTable1(StrictModel):
     """The NFE speedup of a cell of Table 1; its distribution is assumed."""
 
     table1: Table1Cell
+    """The cell."""
 
     @property
     def nfe_speedup(self) -> float:
@@ -63,13 +68,16 @@ class ReplayFromTable1(StrictModel):
 
 
 class ReplayFromTrace(StrictModel):
-    """Drawn from the arms of the same method and block size in a recorded run (its directory).
+    """Drawn from the arms of the same method and block size in a recorded run.
 
-    ``arm``: one arm by its label there; without it, all of them.
+    For verified SBD also from the served arms of a run that has none of it, or from a file of vLLM's answers with their
+    ``per_step_accepted``.
     """
 
     trace: Text
+    """Directory of a recorded run, or a file of vLLM's answers, from the scenario's folder."""
     arm: Annotated[Text | None, Younger] = None
+    """One arm, by its label there. Left out: all arms of the same method and block size."""
     nfe_speedup: ClassVar[None] = None
 
     @field_validator("trace")
@@ -98,12 +106,14 @@ class Replay(StrictModel):
     """Real passes of the real shapes; only the sampler's decision is overridden."""
 
     replay: ReplaySource
+    """What is replayed."""
 
 
 class TraceReplay(StrictModel):
     """Real passes of the real shapes; drafts and checks are those of a recorded run."""
 
     replay: ReplayFromTrace
+    """The recorded run."""
 
 
 _REAL_OR_REPLAYED = Discriminator(lambda value: "real" if isinstance(value, str) else "replay")

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.config_file import Count, CountOrZero, Counts, Flag, Name, StrictModel, distinct
+from harness.errors import ScenarioError
 from harness.models.choice import ModelChoice, RandomModel
 from harness.scenario.arms import NtpArm
 from harness.scenario.claims import Claims, misplaced
 from harness.scenario.limits import HealthLimits, Until
+from harness.scenario.load import Load, Loads, by_size
 from harness.scenario.method import GREEDY, MOST_SAMPLES, refuse_many
 from harness.scenario.methods import Arm
-from harness.scenario.servers import Load, Servers, check_servers
+from harness.scenario.servers import Servers, check_servers, finds_acceptance
 from harness.workloads.spec import SOURCES, Workload
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
@@ -34,33 +36,36 @@ Beside = Literal["causal", "quadratic"]
 
 
 class Part(StrictModel):
-    """One model on one device with the arms to be compared on it.
-
-    ``warmup``: at most so many decodes of every timed case before it counts; fewer where two in a row take the same time.
-    ``execution``: auto is graphs on a GPU, which captures decode passes into CUDA graphs; on a CPU it compiles the forwards
-    if this machine can, which takes some seconds before the first of each kind. Eager on a GPU measures its host's launches.
-    ``processes``: all samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds. One
-    process is one random draw of everything fixed at program start (memory layout, threads, graphs).
-    ``devices``: accelerator types of a cluster, by their Ray names (H100, A100-80G): the part is measured on each, as a part
-    of its own. For `sbd run --on ray` only.
-    ``tensor_parallel``: the model is split over so many processes, each with a GPU of its own, or all on the CPU.
-    ``baseline_check``: transformers' generate() also decodes so many batches of every task, to show that the NTP arm is not
-    slow; 0 leaves it out.
-    ``servers``: inference servers by name, which decode the part's arms instead of this program; then ``model`` gives the
-    weights, the prompts' tokens and the shape that predictions are made of. ``load``: how the requests of a batch reach them.
-    """
+    """One model on one device with the arms to be compared on it."""
 
     name: Name
+    """Name of the part, in case ids, claims and tables."""
     model: ModelChoice
+    """The model that every arm of the part decodes with."""
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    """Where the model runs: `cpu`, `cuda`, or one GPU as `cuda:1`."""
     dtype: Dtype
+    """Number type of weights and activations; all arms have the same."""
     session: Literal["static", "plain"] = "static"
+    """How KV is kept: `static` writes into buffers allocated once; `plain` is the cache of transformers, a slow reference."""
     execution: Literal[Execution, "auto"] = "eager"
+    """How forwards run. `graphs`: captured into CUDA graphs as they are; `compiled`: by torch.compile, and on a GPU
+    captured too. `auto`: graphs on a GPU, compiled on a CPU if this machine can. Eager on a GPU measures its host's launches.
+    """
     attention: Literal["sdpa", "eager", "flex"] = "sdpa"
+    """How attention is computed: `sdpa`; `eager` in a plain session; `flex` in captured forwards on a GPU."""
     threads: Count | None = None
+    """CPU threads of a process. Left out: torch's own number; a timed part on a cluster is pinned to as many cores."""
     arms: tuple[Arm, ...] = Field(min_length=1)
-    batch_sizes: Counts = (1,)
+    """Ways of decoding to compare; a list on a key of an arm is an axis, and each value an arm of its own."""
     workload: Workload
+    """The prompts, how much is written, and how answers are checked."""
+    load: Loads = ()
+    """How requests reach the servers, one kind or several. Left out: all of a batch go at once. With it `batch_sizes` is filled
+    in: most requests in flight, load by load.
+    """
+    batch_sizes: Annotated[Counts, Field(validate_default=True)] = (1,)
+    """Prompts that one sample decodes together; each size of a list is measured."""
     repeats: Annotated[
         Annotated[Count, Tag("count")] | Annotated[Until, Tag("until")],
         Discriminator(
@@ -69,18 +74,38 @@ class Part(StrictModel):
             custom_error_message="give a number, or {standard_error: 0.01, at_most: 16} to repeat until that is reached",
         ),
     ] = 1
+    """How often each batch of prompts is decoded, or `{standard_error, at_most}`: until its times are known well."""
     # Added after version 1 of the format: left out at its default, so that digests of older files do not change.
     processes: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
+    """All samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds. One process is one
+    random draw of everything fixed at program start (memory layout, threads, graphs). Verdicts on time need three.
+    """
     devices: Annotated[tuple[Name, ...], AfterValidator(distinct), Field(exclude_if=lambda names: not names)] = ()
+    """Accelerator types of a cluster, by their Ray names (H100, A100-80G); the part is measured on each, as a part of its own.
+    For `sbd run --on ray` only.
+    """
     tensor_parallel: Annotated[Count, Field(exclude_if=lambda count: count == 1)] = 1
+    """The model is split over so many processes, each with a GPU of its own, or all on the CPU."""
     warmup: CountOrZero = 4
+    """Decodes of every timed case before it counts, at most; fewer where two in a row take the same time."""
     seed: CountOrZero = 1
+    """Seed of random weights, generated prompts, the order of samples, and sampling."""
     timed: Flag = True
+    """Whether times count. False: passes and accuracy alone, without warm-ups, in batches of any size."""
     health: HealthLimits = HealthLimits()
+    """How much disturbance a timed sample may show before its times are void."""
     baseline: Name | None = None
+    """Another part whose NTP arm is the baseline, for a model that predicts no next tokens. Left out: this part's own."""
     baseline_check: CountOrZero = 8
+    """transformers' `generate()` decodes so many batches of every task too, to show that the NTP arm is not slow; 0: none."""
     servers: Servers = Field(default_factory=dict)
-    load: Annotated[Load | None, Field(exclude_if=lambda load: load is None)] = None
+    """Inference servers by name, which decode the arms instead of this program. `model` then gives the weights, the prompts'
+    tokens and the shape that predictions are made of.
+    """
+
+    def load_at(self, in_flight: int) -> Load | None:
+        """The load of the cells of a batch size; None where all requests of a batch go at once."""
+        return by_size(self.load, self.workload.prompt_count).get(in_flight)
 
     @property
     def until(self) -> Until | None:
@@ -155,7 +180,7 @@ class Part(StrictModel):
     @property
     def replayed(self) -> bool:
         """Whether the part's acceptance is replayed; then every arm writes ``max_new_tokens`` tokens, stops suppressed."""
-        return any(getattr(arm, "acceptance", "real") != "real" for arm in self.arms)
+        return any(not finds_acceptance(arm, self.servers) for arm in self.arms)
 
     @property
     def case_count(self) -> int:
@@ -165,6 +190,18 @@ class Part(StrictModel):
             settings += len(arm.variants())
             refuse_many(settings, "settings of the arms of one part")
         return settings * len(self.batch_sizes) * len(self.workload.task_names) * max(1, len(self.devices))
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _of_the_loads(cls, given: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        """With a load its sizes; 1 is the default, which nobody need have written."""
+        loads, workload = info.data.get("load"), info.data.get("workload")
+        if not loads or workload is None:
+            return given
+        sizes = tuple(by_size(loads, workload.prompt_count))
+        if given not in ((1,), sizes):
+            raise ValueError(f"got {list(given)}, but load says how many are in flight: {list(sizes)}; remove batch_sizes")
+        return sizes
 
     @model_validator(mode="after")
     def _can_be_finished(self) -> Part:
@@ -179,9 +216,9 @@ class Part(StrictModel):
         if not self.has_ntp and self.baseline is None:
             raise ValueError("no arm to compare with: add {method: ntp} to arms, or name a part that has one as baseline")
         check_servers(self.servers, self.arms, self.model, self.tensor_parallel)
-        if self.load is not None and not self.servers:
+        if self.load and not self.servers:
             raise ValueError("load is how requests reach a server, and the part has no servers; remove load")
-        acceptances = {getattr(arm, "acceptance", "real") == "real" for arm in self.arms if not isinstance(arm, NtpArm)}
+        acceptances = {finds_acceptance(arm, self.servers) for arm in self.arms if not isinstance(arm, NtpArm)}
         if len(acceptances) > 1:
             raise ValueError("real and replayed acceptance need different stop rules; give the replayed arms their own part")
         variants = [str(variant) for arm in self.arms for variant in arm.variants()]
@@ -214,7 +251,7 @@ class Part(StrictModel):
             raise ValueError("a random model has no tokenizer; use workload: {synthetic: {prompt_tokens: 128}, ...}")
         if without_tokenizer and any(arm.method == "universal_draft" for arm in self.arms):
             raise ValueError("a random model has no tokenizer to translate drafts with; use method: draft_model")
-        ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size]
+        ragged = [size for size in self.batch_sizes if self.workload.prompt_count % size and not self.load]
         if not self.timed and self.until is not None:
             raise ValueError("repeats until the times are known well, but timed is false; give a number of repeats")
         if not self.timed and self.processes > 1:
@@ -227,25 +264,56 @@ class Part(StrictModel):
         return self
 
 
-class Scenario(StrictModel):
-    """The whole file. ``claims``: what its run is checked against; they are written into the record before the first sample.
+    @model_validator(mode="after")
+    def _loads_fit(self, info: ValidationInfo) -> Part:
+        for load in self.load:
+            whole = load.per_sample(self.workload.prompt_count)
+            if load.trace is None and self.workload.prompt_count % whole:
+                raise ValueError(
+                    f"{self.workload.prompt_count} prompts do not fill samples of {whole} requests; ask for a multiple, or "
+                    "change requests in load"
+                )
+            if load.trace is not None and (info.context or {}).get("base") is not None:
+                _refuse_longer(load, self.workload.max_new_tokens)
+        return self
 
-    ``attempts``: tries in all, over this run and later ones, of a case whose process died, hung or ran out of memory; then it
-    is left out, with its reason. If so many processes of a share are lost outside any case, the run ends.
-    ``deadline_s``: a process that takes longer for one step (loading a model, calibrating, one decode) counts as hung and is
-    ended; samples are then taken in processes of their own.
-    """
+
+def _refuse_longer(load: Load, max_new_tokens: int) -> None:
+    try:
+        longest = max(load.traced or (), key=lambda one: one.output_tokens)
+    except ScenarioError as error:
+        raise ValueError(str(error)) from error
+    if longest.output_tokens > max_new_tokens:
+        raise ValueError(
+            f"{load.trace}:{longest.line}: asks for {longest.output_tokens:,} tokens, and max_new_tokens is "
+            f"{max_new_tokens:,}; raise it, or ask for fewer requests of the trace"
+        )
+
+
+class Scenario(StrictModel):
+    """The whole file."""
 
     version: Literal[1]
+    """Version of the format of this file; 1 is the only one."""
     name: Name
+    """Name of the scenario; the folders of its runs begin with it."""
     question: str = ""
+    """What its run is to answer, in a sentence; the report shows it."""
     parts: tuple[Part, ...] = Field(min_length=1)
+    """One model on one device each, with the arms to be compared on it."""
     claims: Claims = ()
+    """What its run is checked against, recorded before the first sample. Empty: the paper's claims."""
     # Not measured, and added after version 1: not in the digest, and left out at their defaults.
     attempts: Annotated[Count, Field(exclude_if=lambda count: count == ATTEMPTS)] = ATTEMPTS
+    """Tries in all, over this run and later ones, of a case whose process died, hung or ran out of memory; then it is left out,
+    with its reason. If so many processes of a share are lost outside any case, the run ends.
+    """
     deadline_s: Annotated[
         Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Field(exclude_if=lambda limit: limit is None)
     ] = None
+    """Seconds that one step (loading a model, calibrating, one decode) may take before its process counts as hung and is ended.
+    Samples are then taken in processes of their own. Left out: no limit.
+    """
 
     @property
     def in_fresh_processes(self) -> bool:

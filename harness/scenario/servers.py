@@ -7,46 +7,55 @@ names no program, its arguments load no code, and its environment sets an engine
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from harness.config_file import Count, Name, Numbers, StrictModel, Text, one_or_several
+from harness.config_file import Name, Numbers, StrictModel, Text, one_or_several
 from harness.models.choice import RandomModel
-from harness.scenario.method import GREEDY, ArmKeys, Method, number, per_token
+from harness.scenario.method import GREEDY, ArmKeys, Method, ReplaySpec, number, per_token
 
-EngineName = Literal["vllm", "llama_cpp"]
+EngineName = Literal["vllm", "llama_cpp", "sglang", "lmdeploy", "tensorrt_llm"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
-SWITCHES = ("VLLM_", "LLAMA_", "GGML_", "OMP_", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
+SWITCHES = ("VLLM_", "LLAMA_", "GGML_", "SGLANG_", "LMDEPLOY_", "OMP_", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
+NAMES_CODE = ("PLUGIN", "PACKAGE")
 LOADS_CODE = (
     "trust-remote-code", "plugin", "middleware", "worker-cls", "worker-extension", "logits-processors", "custom_class",
-    "hf-overrides", "scheduler-cls", "io-processor",
+    "hf-overrides", "scheduler-cls", "io-processor", "custom-weight-loader", "forward-hooks",
+    "enable-custom-logit-processor", "json-model-override-args",
 )  # fmt: skip
-OURS = ("--host", "--port", "--model", "--served-model-name", "-m")
+OURS = (
+    "--host", "--port", "--model", "--served-model-name", "-m", "--model-path", "--server-name", "--server-port",
+    "--model-name",
+)  # fmt: skip
 
 
 class Server(StrictModel):
-    """One server. ``url``: where it runs; without it, this program starts it, and ends it with all its children.
-
-    ``model``: its name in requests; needed where a running server has several.
-    ``arguments``: further ones of the command that starts it. ``ready_s``: the longest that a start may take;
-    ``silent_s``: the longest between two pieces of an answer.
-    """
+    """One server, which runs already or is started by this program."""
 
     engine: EngineName
+    """The program that serves, which decides how its passes are counted."""
     url: Annotated[Text, Field(pattern=r"^https?://[^\s/]+/?$")] | None = None
+    """Where it runs, as http://HOST:PORT. Left out: this program starts it, and ends it with all its children."""
     model: Text | None = None
+    """Its name in requests. Left out: the only one that it serves."""
+    diffusion: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """Whether it decodes a diffusion model whose passes it does not tell, so its answers are timed and not counted."""
     arguments: tuple[str, ...] = ()
+    """Further arguments of the command that starts it; none may load code."""
     environment: dict[str, str] = Field(default_factory=dict)
+    """Switches of the engine, such as VLLM_... or GGML_...."""
     ready_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
+    """Seconds that a start may take, at most."""
     silent_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 120.0
+    """Seconds between two pieces of an answer, at most."""
 
     @field_validator("arguments")
     @classmethod
     def _loads_no_code(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
         for one in arguments:
             plain = one.lower().replace("_", "-")
-            if word := next((word for word in LOADS_CODE if word.replace("_", "-") in plain), None):
+            if word := next((word for word in LOADS_CODE if _means(plain, word.replace("_", "-"))), None):
                 raise ValueError(
                     f"{one!r} can load code ({word}), which no scenario may; start the server yourself and give url"
                 )
@@ -58,7 +67,7 @@ class Server(StrictModel):
     @classmethod
     def _is_the_engines(cls, environment: dict[str, str]) -> dict[str, str]:
         for name in environment:
-            if not name.startswith(SWITCHES) or "PLUGIN" in name:
+            if not name.startswith(SWITCHES) or any(word in name for word in NAMES_CODE):
                 raise ValueError(f"{name} is no switch of an engine; allowed are names that begin with {', '.join(SWITCHES)}")
         return environment
 
@@ -69,26 +78,42 @@ class Server(StrictModel):
         return self
 
 
+def _means(argument: str, word: str) -> bool:
+    """Whether an argument holds the word, or is an option's beginning, which argparse takes for the whole option."""
+    return word in argument or (argument.startswith("--") and f"--{word}".startswith(argument.partition("=")[0]))
+
+
 Servers = Annotated[dict[Name, Server], Field(exclude_if=lambda servers: not servers)]
 
 
-class Load(StrictModel):
-    """How the requests of one sample reach the server: in a closed loop, so many at a time, or at Poisson times.
+FORCES = {"vllm": "synthetic", "llama_cpp": "--spec-synth", "sglang": "SGLANG_SIMULATE_ACC"}
+"""What stands in the argument or switch that gives an engine's speculation its acceptance, instead of finding it."""
 
-    Without it all go at once. ``requests_per_s``: the mean rate; the same times for every arm. ``first_token_s`` and
-    ``time_per_token_s``: limits of a good request, whose rate is the goodput.
-    """
 
-    concurrency: Count | None = None
-    requests_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    first_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    time_per_token_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+def given_acceptance(server: Server) -> str | None:
+    """The arguments or switches with which a server that this program starts is given its acceptance; None: it finds it."""
+    word = FORCES.get(server.engine)
+    switches = (f"{name}={value}" for name, value in server.environment.items())
+    told = [
+        " ".join((one, *server.arguments[place + 1 : place + 2])) if one.startswith("--spec-synth") else one
+        for place, one in enumerate((*server.arguments, *switches)) if word is not None and word in one
+    ]  # fmt: skip
+    return " ".join(told) or None
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> Load:
-        if (self.concurrency is None) == (self.requests_per_s is None):
-            raise ValueError("give concurrency (a closed loop) or requests_per_s (Poisson arrivals), one of the two")
-        return self
+
+def finds_acceptance(arm: ArmKeys, servers: Mapping[str, Server]) -> bool:
+    """Whether what an arm accepts is its own finding, neither replayed nor given to its server."""
+    given = (given_acceptance(servers[name]) for name in _names(arm) if name in servers)
+    return getattr(arm, "acceptance", "real") == "real" and not any(given)
+
+
+def server_replay(variant: Mapping[str, Any], servers: Mapping[str, Server]) -> ReplaySpec | None:
+    """The replay of a variant whose server is given its acceptance; None where it finds it."""
+    server = servers.get(variant.get("server", ""))
+    given = None if server is None else given_acceptance(server)
+    if given is None:
+        return None
+    return ReplaySpec(source={"given": given}, nfe_speedup=None, mean_passes_per_block=None, assumed=False)
 
 
 def check_servers(servers: Mapping[str, Server], arms: Sequence[ArmKeys], model: object, tensor_parallel: int) -> None:
@@ -127,14 +152,17 @@ class ServedArm(ArmKeys):
 
     axes = ("server", "temperature")
     method: Literal["served"]
+    """Decoded by a server."""
     server: Annotated[tuple[Name, ...], *one_or_several(Name)]
+    """The server of the part that decodes it; each of a list is an arm."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
 
 
 SERVED = Method(
     name="served", arm=ServedArm, decoder="harness.serving.engine:ServedEngine",
     arm_id=lambda arm, replay: f"served-{arm['server']}-t{number(arm['temperature'])}",
-    label=lambda arm, replay: f"server {arm['server']}",
+    label=lambda arm, replay: f"server {arm['server']}" + (" replayed" if replay else ""),
     widest=lambda arm, prompt, new: (1, 1),
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", 1, 1, 1)),
 )  # fmt: skip

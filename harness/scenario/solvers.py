@@ -137,12 +137,19 @@ class SolverChoice(ArmKeys):
     """The keys by which an arm names its solvers and sets their knobs; solvers listed together take the same knobs."""
 
     solver: SolverNames = (DEFAULT_SOLVER,)
+    """Rule that picks the masked slots of a pass that become final."""
     gamma: Numbers | None = None
+    """γ in nats: bound on the entropy of what one pass accepts; larger accepts more. Of the entropy-bounded solvers."""
     tau: Annotated[Shares | None, Younger] = None
+    """τ: confidence that a slot must reach; larger accepts less. Of thresholds, longest prefixes and the dynamic solver."""
     factor: Annotated[Numbers | None, Younger] = None
+    """f: n slots are accepted while (n + 1) x (1 - the least confidence among them) is below f; larger accepts more."""
     delta: Annotated[Shares | None, Younger] = None
+    """δ: by how much Fréchet's bound on all accepted slots exceeds the last one's chance to be wrong; larger accepts less."""
     tokens: Annotated[Counts | None, Younger] = None
+    """Slots that every pass accepts. Of `top_k`."""
     steps: Annotated[Counts | None, Younger] = None
+    """Passes that a block is spread over; more accept less a pass. Of `uniform` and `low_confidence_dynamic`."""
 
     @property
     def given_knobs(self) -> tuple[str, ...]:

@@ -32,27 +32,34 @@ _KINDS = ("draft", "exit_layers", "max_ngram")
 
 
 class _Rival(ArmKeys):
-    """Shared keys. ``draft_tokens``: most tokens asked for at a time."""
+    """Shared keys."""
 
     axes = ("max_ngram", "draft", "exit_layers", "draft_tokens", "temperature")
     lossless = True
     draft_tokens: Counts = (DRAFT_TOKENS,)
+    """Tokens that are drafted at a time, at most."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
 
 
 class PromptLookupArm(_Rival):
     """Drafts what followed an earlier occurrence of the last ``max_ngram`` tokens, or fewer, in the prompt or the output."""
 
     method: Literal["prompt_lookup"]
+    """Prompt lookup."""
     draft_tokens: Counts = (LOOKUP_TOKENS,)
+    """Tokens that are copied at a time, at most."""
     max_ngram: Counts = (LOOKUP_NGRAM,)
+    """Longest run of last tokens that is looked for; shorter ones where it is not found."""
 
 
 class DraftModelArm(_Rival):
-    """A smaller model with the target's tokenizer drafts; ``universal_draft``: one with another tokenizer."""
+    """A smaller model drafts."""
 
     method: Literal["draft_model", "universal_draft"]
+    """`draft_model`: the draft has the target's tokenizer; `universal_draft`: another, and tokens are translated."""
     draft: ModelChoice
+    """The model that drafts."""
 
     @model_validator(mode="after")
     def _other_tokens_need_text(self) -> DraftModelArm:
@@ -65,29 +72,35 @@ class EarlyExitArm(_Rival):
     """The first ``exit_layers`` layers of the target draft, with its own final norm and LM head."""
 
     method: Literal["early_exit"]
+    """Early exit."""
     exit_layers: Counts
+    """Layers of the target that draft, counted from the first."""
 
 
 class _Stage(StrictModel):
     draft_tokens: Count
+    """Tokens that this stage drafts at a time, at most."""
 
 
 class DraftStage(_Stage):
     """A draft model of the stack."""
 
     draft: ModelChoice
+    """The model that drafts."""
 
 
 class ExitStage(_Stage):
     """The target's first layers as a draft model of the stack."""
 
     exit_layers: Count
+    """Layers of the target that draft, counted from the first."""
 
 
 class LookupStage(_Stage):
     """Prompt lookup, at the bottom of the stack."""
 
     max_ngram: Count
+    """Longest run of last tokens that is looked for."""
 
 
 DraftingStage = Annotated[
@@ -106,8 +119,11 @@ class HierarchicalArm(ArmKeys):
     axes = ("stack", "temperature")
     lossless = True
     method: Literal["hierarchical"]
+    """A stack of drafts."""
     stack: tuple[DraftingStage, ...] = Field(min_length=1)
+    """The drafts, the best first; at least two, and prompt lookup last if it is there."""
     temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
 
     @model_validator(mode="after")
     def _makes_a_stack(self) -> HierarchicalArm:

@@ -1,13 +1,14 @@
 """Passes of one request, counted in up to three ways, and the passes as the trace of a decode.
 
-*steps*: what the engine's own step counter grew by, less the prompt's pass. *accepted*: a pass ends with one token that no
-draft gave, so decode tokens less accepted drafts; drafts accepted behind the answer's end are taken off. *chunks*: the pieces
-of the stream behind the first. Each can be wrong alone: a counter has other clients' steps, an engine does not count a pass
-without a draft, and a server may send the tokens of two passes together.
+*steps*: the engine's own count of steps, less the prompt's. *accepted*: a round ends with tokens that no draft gave, mostly
+one, so decode tokens less accepted drafts; drafts accepted behind the answer's end are taken off. *chunks*: the pieces of the
+stream behind the first. Each can be wrong alone: a counter has other clients' steps, an engine does not count a pass without a
+draft, and a server may send the tokens of two rounds together. A round is one pass of the model, or several (Rounds).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ from math import inf
 from statistics import median
 
 from harness.record.trace import ForwardPass, Role
+from harness.serving.dialects.dialect import ONE_PASS, Rounds
 from harness.serving.stream import Answer
 
 PROMPT_PASSES = 1
@@ -40,42 +42,71 @@ class Ways:
         return len(self.counts) > 1 and len(set(self.counts)) == 1
 
 
-def count_passes(answer: Answer, grown: Mapping[str, float], alone: bool) -> Ways:
+def count_passes(answer: Answer, grown: Mapping[str, float], alone: bool, rounds: Rounds = ONE_PASS) -> Ways:
     """The decode passes of a request.
 
     Args:
         grown: growth of the server's counters over it.
-        alone: whether no other request ran meanwhile; else the engine's steps are of several.
+        alone: whether no other request ran meanwhile; else the engine's counters are of several.
+        rounds: how the server decodes; one that does not tell its passes leaves all ways unknown.
     """
-    steps = int(grown["passes"]) - PROMPT_PASSES if alone and "passes" in grown else None
+    if rounds.passes is None:
+        return Ways(steps=None, accepted=None, chunks=None)
     accepted = answer.said.get("accepted")
+    if accepted is None and rounds.drafts is False:
+        accepted = 0
     if accepted is None and alone and "accepted" in grown:
         accepted = int(grown["accepted"])
-    by_accepted = None
-    if accepted is not None:
-        by_accepted = len(answer.ids) - answer.sizes[0] - accepted + overrun(answer)
-    return Ways(steps=steps, accepted=by_accepted, chunks=len(answer.chunks) - 1)
+    own = None if accepted is None else len(answer.ids) - answer.sizes[0] - accepted + overrun(answer, rounds.own_tokens)
+    steps = _steps(answer, grown, alone)
+    return Ways(
+        steps=None if steps is None else steps * rounds.passes,
+        accepted=None if own is None else own * rounds.passes // rounds.own_tokens,
+        chunks=(len(answer.chunks) - 1) * rounds.passes,
+    )
 
 
-def overrun(answer: Answer) -> int:
-    """Accepted drafts of the last pass that lie behind the answer's end, and are never written.
+def _steps(answer: Answer, grown: Mapping[str, float], alone: bool) -> int | None:
+    """Decode rounds by what the server said of the request, or by its counter of all steps."""
+    if "steps" in answer.said:
+        return int(answer.said["steps"])
+    if average := answer.said.get("tokens_per_iteration"):
+        return round(len(answer.ids) / float(average)) - PROMPT_PASSES
+    return int(grown["passes"]) - PROMPT_PASSES if alone and "passes" in grown else None
 
-    Known where the server lists what every draft had accepted: the last one against the last chunk. A last chunk of one token
-    can be of a pass without a draft: it is one if every draft with something accepted has a longer chunk before it.
+
+def overrun(answer: Answer, own_tokens: int = 1) -> int:
+    """Accepted drafts of the last round that lie behind the answer's end, and are never written.
+
+    Known where the server lists what every draft had accepted: the last one against the last chunk.
     """
-    rounds = answer.said.get("accepted_by_round") or ()
-    if not rounds or len(answer.sizes) < 2:
-        return 0
-    last = answer.sizes[-1]
-    if last == 1 and sum(size > 1 for size in answer.sizes[1:-1]) >= sum(one > 0 for one in rounds):
-        return 0
-    return max(0, int(rounds[-1]) + 1 - last)
+    last = _last_accepted(answer, own_tokens) if len(answer.sizes) > 1 else None
+    return 0 if last is None else max(0, last + own_tokens - answer.sizes[-1])
 
 
-def fed_by_chunk(answer: Answer) -> list[int]:
-    """Tokens that every decode pass fed: its drafts and the token before them. Without a list of drafts, what it wrote."""
+def _last_accepted(answer: Answer, own_tokens: int) -> int | None:
+    """What the last round's draft had accepted; None where the server does not list it, or the round had no draft.
+
+    In a histogram it is the one that no chunk before has. A last chunk of one token can be of a pass without a draft: it is one
+    if every draft with something accepted has a longer chunk before it.
+    """
+    before = answer.sizes[1:-1]
+    if histogram := answer.said.get("accepted_histogram"):
+        left = [*(Counter(dict(enumerate(histogram))) - Counter(size - own_tokens for size in before)).elements()]
+        return int(left[0]) if len(left) == 1 else None
+    listed = answer.said.get("accepted_by_round") or ()
+    if not listed or (answer.sizes[-1] == 1 and sum(size > 1 for size in before) >= sum(one > 0 for one in listed)):
+        return None
+    return int(listed[-1])
+
+
+def fed_by_chunk(answer: Answer, width: int | None = None) -> list[int]:
+    """Tokens that every decode pass fed: its drafts and the token before them. Without a list of drafts, what it wrote.
+
+    ``width``: what each fed, where the server says so.
+    """
     sizes = list(answer.sizes[1:])
-    fed = sizes.copy()
+    fed = [max(size, width or 0) for size in sizes]
     rounds = zip(answer.said.get("accepted_by_round") or (), answer.said.get("drafted_by_round") or (), strict=False)
     at = 0
     for accepted, drafted in rounds:
@@ -109,11 +140,11 @@ class Arrival:
     written: int
 
 
-def arrivals(row: int, answer: Answer, prompt_tokens: int, one_by_one: bool) -> list[Arrival]:
-    """The decode passes of one row. ``one_by_one``: the engine decodes a token a pass, so a chunk of two is two passes."""
+def arrivals(row: int, answer: Answer, prompt_tokens: int, one_by_one: bool, width: int | None = None) -> list[Arrival]:
+    """The decode rounds of one row. ``one_by_one``: the engine decodes a token a pass, so a chunk of two is two passes."""
     found: list[Arrival] = []
     context, before_s = prompt_tokens, answer.chunks[0].at_s
-    for chunk, fed in zip(answer.chunks[1:], fed_by_chunk(answer), strict=True):
+    for chunk, fed in zip(answer.chunks[1:], fed_by_chunk(answer, width), strict=True):
         size = len(chunk.ids)
         pieces = size if one_by_one else 1
         for piece in range(pieces):
@@ -143,7 +174,7 @@ def merged(every: Sequence[Sequence[Arrival]]) -> list[list[Arrival]]:
 
 
 def described(arrived: Sequence[Arrival], rows: int) -> ForwardPass:
-    """A decode pass of the batch; rows that are not in it wait."""
+    """The decode pass of the batch that wrote these; rows that are not in it wait."""
     by_row = {one.row: one for one in arrived}
 
     def each(value: str) -> tuple[int, ...]:
@@ -156,3 +187,11 @@ def described(arrived: Sequence[Arrival], rows: int) -> ForwardPass:
         decided_tokens=written, final_tokens=written, active=tuple(row in by_row for row in range(rows)),
         padded_query=max(fed), padded_context=max(each("context")),
     )  # fmt: skip
+
+
+def passes_of_round(arrived: Sequence[Arrival], rows: int, passes: int) -> list[ForwardPass]:
+    """A round as the passes of the batch: those that only draft, as wide as the one that checks and writes, then that one."""
+    last = described(arrived, rows)
+    nothing = (0,) * rows
+    drafting = last._replace(role="draft", kept_tokens=nothing, decided_tokens=nothing, final_tokens=nothing)
+    return [*[drafting] * (passes - 1), last]

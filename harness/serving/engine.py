@@ -1,7 +1,8 @@
 """The servers of a part as its engine: started or found once, then asked for every batch of any of its arms.
 
-A decode sends the prompts of a batch at once, as token ids, and stamps every chunk. Nothing is shared between two requests:
-prefix caches are off, or salted. Times are the client's: to the first chunk (prompt), and from it to the last (decode).
+A decode sends the prompts of a sample as token ids, at once or as their load says, and stamps every chunk. Nothing is shared
+between two requests: prefix caches are off, or salted. Times are the client's: to the first chunk (prompt), and from it to the
+last (decode).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,18 @@ import httpx2 as httpx
 from harness.errors import NotPossibleError, RequestError
 from harness.meters.window import Absent, Readings, Windows
 from harness.models import ModelShape
-from harness.record.trace import Generation
+from harness.record.schema import RowTimes
+from harness.record.trace import ForwardPass, Generation
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Part
 from harness.serving.counters import growth
-from harness.serving.counts import Ways, arrivals, count_passes, described, merged, prompt_pass
-from harness.serving.dialects import Request
+from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
+from harness.serving.dialects.dialect import Request, Rounds
 from harness.serving.readings import FIGURES, readings_of
 from harness.serving.served_model import ServedModel
 from harness.serving.stream import Answer, ask
-from harness.serving.times import batch_times, own_times
-from harness.serving.turns import Turns, turns_of
+from harness.serving.times import batch_times, own_times, row_times
+from harness.serving.turns import Turns, in_turns, turns_of
 from harness.workloads.loader import Tokenizer
 
 SETTLE_S, SETTLE_TRIES = 0.05, 20
@@ -38,7 +40,10 @@ SETTLE_S, SETTLE_TRIES = 0.05, 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """One batch that a server decoded, with the client's times; ``forward_s`` are the gaps between chunks."""
+    """One sample that a server decoded, with the client's times; ``forward_s`` are the gaps between chunks.
+
+    The generation has no passes where the server does not tell them; its readings have the reason.
+    """
 
     generation: Generation
     prefill_s: float
@@ -46,6 +51,7 @@ class Decoded:
     forward_s: list[float] | None
     sampler_s: list[float] | None
     readings: Readings | None
+    row_times: list[RowTimes] | None = None
 
 
 class ServedEngine:
@@ -90,30 +96,33 @@ class ServedEngine:
         raise NotPossibleError("a server's passes cannot be measured one by one; its requests are")
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
-        """Ask the arm's server for a whole batch at once.
+        """Ask the arm's server for all requests of a sample.
 
         Raises:
             RequestError: it did not answer; a server of ours that ended is started again for the next batch.
         """
         served = self._servers[case.arm["server"]]
         served.ensure_running()
+        turns = turns_of(case.load, case.batch_size, len(prompts), seed)
+        lengths = turns.output_tokens or [case.workload.max_new_tokens] * len(prompts)
         requests = [
             Request(
-                ids=ids, max_tokens=case.workload.max_new_tokens, temperature=case.arm["temperature"], seed=seed + row,
-                salt=f"{id(self)}-{next(self._salt)}",
+                ids=ids, max_tokens=tokens, temperature=case.arm["temperature"], seed=seed + row,
+                salt=f"{id(self)}-{next(self._salt)}", ignore_stop=case.part.replayed or turns.output_tokens is not None,
             )
-            for row, ids in enumerate(prompts)
+            for row, (ids, tokens) in enumerate(zip(prompts, lengths, strict=True))
         ]  # fmt: skip
         before = served.counters()
         if self._windows is not None:
             self._windows.open()
         try:
-            answers = self._loop.run_until_complete(_ask_all(served, requests, turns_of(case.part.load, len(requests), seed)))
+            answers = self._loop.run_until_complete(_ask_all(served, requests, turns))
         except RequestError as error:
             raise RequestError(f"server {served.name}: {error}{served.why_dead()}") from error
         finally:
             machine = self._windows.close() if self._windows is not None else None
-        return _decoded(case, prompts, answers, self._grown(served, before, len(answers)), machine)
+        _refuse_other_lengths(served.name, requests, answers)
+        return _decoded(case, prompts, answers, self._grown(served, before, len(answers)), machine, served.rounds)
 
     def _grown(self, served: ServedModel, before: Mapping[str, float], requests: int) -> dict[str, float]:
         """Growth of the counters, once the server has counted these requests as finished."""
@@ -130,55 +139,57 @@ async def _ask_all(served: ServedModel, requests: Sequence[Request], turns: Turn
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     timeout = httpx.Timeout(served.silent_s)
     async with httpx.AsyncClient(base_url=served.address, timeout=timeout, limits=limits, trust_env=False) as client:
-        at_once = asyncio.Semaphore(turns.at_once)
+        return await in_turns(turns, lambda i: ask(client, served.dialect, served.dialect.body(requests[i], served.model)))
 
-        async def in_turn(one: Request, after_s: float) -> Answer:
-            await asyncio.sleep(after_s)
-            async with at_once:
-                return await ask(client, served.dialect, served.dialect.body(one, served.model))
 
-        pairs = zip(requests, turns.after_s, strict=True)
-        asked = [asyncio.ensure_future(in_turn(one, after_s)) for one, after_s in pairs]
-        try:
-            return list(await asyncio.gather(*asked))
-        except BaseException:
-            for one in asked:
-                one.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-            raise
+def _refuse_other_lengths(server: str, requests: Sequence[Request], answers: Sequence[Answer]) -> None:
+    for asked, answer in zip(requests, answers, strict=True):
+        if answer.prompt_tokens not in (None, len(asked.ids)):
+            raise RequestError(f"server {server} read {answer.prompt_tokens} prompt tokens, {len(asked.ids)} were sent")
+        if asked.ignore_stop and len(answer.ids) != asked.max_tokens:
+            raise RequestError(
+                f"server {server} wrote {len(answer.ids)} tokens, {asked.max_tokens} were asked for whatever they are: it does "
+                "not take ignore_eos; use a load without a trace, or real acceptance"
+            )
 
 
 def _decoded(
     case: Case,
-    prompts: Sequence[tuple[int, ...]],
+    prompts: Sequence[Sequence[int]],
     answers: Sequence[Answer],
     grown: Mapping[str, float],
     machine: Readings | None,
+    rounds: Rounds,
 ) -> Decoded:
-    """The answers of a batch as one decode."""
-    for prompt, answer in zip(prompts, answers, strict=True):
-        if answer.prompt_tokens not in (None, len(prompt)):
-            raise RequestError(
-                f"server {case.arm['server']} read {answer.prompt_tokens} prompt tokens, {len(prompt)} were sent"
-            )
-    one_by_one = case.arm["method"] == "ntp"
-    rows = [
-        arrivals(row, answer, len(prompt), one_by_one)
+    """The answers of a sample as one decode."""
+    one_by_one = case.arm["method"] == "ntp" and rounds.passes == 1
+    together = merged([
+        arrivals(row, answer, len(prompt), one_by_one, rounds.fed)
         for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
-    ]
-    passes = merged(rows)
+    ])  # fmt: skip
+    passes = () if rounds.passes is None else _passes(answers, prompts, together, rounds.passes)
     generation = Generation(
-        passes=(prompt_pass(answers, prompts), *(described(of_pass, len(answers)) for of_pass in passes)),
-        prompt_tokens=tuple(map(len, prompts)), output_ids=tuple(one.ids for one in answers),
+        passes=passes, prompt_tokens=tuple(map(len, prompts)), output_ids=tuple(one.ids for one in answers),
         stop_reasons=tuple(one.stop_reason for one in answers),
     )  # fmt: skip
-    times = own_times(answers) if case.part.load and case.part.load.requests_per_s else batch_times(answers, passes)
-    ways: list[Ways] = [count_passes(one, grown, alone=len(answers) == 1) for one in answers]
-    own = readings_of(answers, ways, grown, case.part.load)
+    at_once = case.load is None or case.load.closed
+    times = batch_times(answers, together) if at_once else own_times(answers)
+    forward_s = times.forward_s if rounds.passes == 1 else None
+    ways: list[Ways] = [count_passes(one, grown, alone=len(answers) == 1, rounds=rounds) for one in answers]
+    own = readings_of(answers, ways, grown, case.batch_size == 1, rounds.untold)
     return Decoded(
-        generation=generation, prefill_s=times.prefill_s, decode_s=times.decode_s, forward_s=times.forward_s,
-        sampler_s=None if times.forward_s is None else [0.0] * len(generation.passes),
+        generation=generation, prefill_s=times.prefill_s, decode_s=times.decode_s, forward_s=forward_s,
+        sampler_s=None if forward_s is None else [0.0] * len(passes),
         readings=Readings(
             values=own.values | (machine.values if machine else {}), reasons=own.reasons | (machine.reasons if machine else {})
         ),
+        row_times=row_times(answers),
     )  # fmt: skip
+
+
+def _passes(
+    answers: Sequence[Answer], prompts: Sequence[Sequence[int]], together: Sequence[Sequence[Arrival]], each: int
+) -> tuple[ForwardPass, ...]:
+    """The prompts' pass, and ``each`` passes of every round."""
+    rounds = (passes_of_round(of_round, len(answers), each) for of_round in together)
+    return (prompt_pass(answers, prompts), *chain.from_iterable(rounds))

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from harness.meters.window import MeterFigure, Readings
-from harness.scenario.servers import Load
-from harness.serving.counts import Ways
+from harness.serving.counts import PROMPT_PASSES, Ways
 from harness.serving.stream import Answer
-from harness.serving.times import PERCENTILES, request_figures
 
 FIGURES: dict[str, MeterFigure] = {
     "served_passes_by_steps": MeterFigure(unit="count", source="the server's step counter, less the prompt's pass"),
@@ -21,36 +19,47 @@ FIGURES: dict[str, MeterFigure] = {
     "served_cached_tokens": MeterFigure(unit="tokens", source="the server's count of prompt tokens found in a cache"),
     "served_preempted": MeterFigure(unit="requests", source="the server's count of requests put off"),
     "served_read_bytes": MeterFigure(unit="bytes", source="the server's own estimate"),
-    **{
-        f"served_{name}_p{percent}_s": MeterFigure(unit="s", source=f"percentile {percent} of its requests, by the client")
-        for name in ("first_token", "time_per_token", "request") for percent in PERCENTILES
-    },
-    "served_requests_per_s": MeterFigure(unit="1/s", source="finished requests over the sample's time, by the client"),
-    "served_tokens_per_s": MeterFigure(unit="tokens/s", source="output tokens over the sample's time, by the client"),
-    "served_goodput_per_s": MeterFigure(unit="1/s", source="requests within the limits of the load over the sample's time"),
-}  # fmt: skip
+}
 
 
 def readings_of(
-    answers: Sequence[Answer], ways: Sequence[Ways], grown: Mapping[str, float], load: Load | None = None
+    answers: Sequence[Answer], ways: Sequence[Ways], grown: Mapping[str, float], in_turn: bool, untold: str = ""
 ) -> Readings:
-    """The figures of one batch; those that its server does not give have a reason."""
+    """The figures of one sample; those that its server does not give have a reason.
+
+    Args:
+        in_turn: its requests were sent one after the other, so that the server's steps are theirs together.
+        untold: why the server tells no passes.
+    """
     sums = {name: _sum([getattr(one, name) for one in ways]) for name in ("steps", "accepted", "chunks")}
+    if in_turn and len(answers) > 1 and "passes" in grown:
+        sums["steps"] = grown["passes"] - PROMPT_PASSES * len(answers)
     headlines = [one.said["headline"] for one in answers if one.said.get("headline")]
     cached = _sum([one.said.get("cached") for one in answers])
     values: dict[str, float | None] = {f"served_passes_by_{name}": found for name, found in sums.items()}
     values |= {
-        "served_ways_disagree": None if len(answers) > 1 else float(sum(not one.agree for one in ways)),
+        "served_ways_disagree": (
+            _disagreeing(ways, [one for one in sums.values() if one is not None]) if in_turn and not untold else None
+        ),
         "served_headline": fmean(headlines) if headlines else _headline(grown),
         "served_foreign_requests": grown["requests"] - len(answers) if "requests" in grown else None,
         "served_cached_tokens": grown.get("cached", cached),
         "served_preempted": grown.get("preempted"),
         "served_read_bytes": grown.get("read_bytes"),
     }
-    values |= request_figures(answers, load)
     known = {name: value for name, value in values.items() if value is not None}
-    why = "the server does not tell" if len(answers) == 1 else "the server does not tell, or not of several requests at once"
-    return Readings(values=known, reasons=dict.fromkeys((name for name in FIGURES if name not in known), why))
+    why = "the server does not tell" if in_turn else "the server does not tell, or not of several requests at once"
+    reasons = dict.fromkeys((name for name in FIGURES if name not in known), why)
+    if untold:
+        reasons |= {name: untold for name in reasons if "passes" in name or "ways" in name} | {"passes": untold}
+    return Readings(values=known, reasons=reasons)
+
+
+def _disagreeing(ways: Sequence[Ways], sums: Sequence[float]) -> float:
+    """Requests whose own ways differ; all where there is one way only, and one where nothing but the sums differ."""
+    if len(sums) < 2:
+        return float(len(ways))
+    return float(max(sum(len(set(one.counts)) > 1 for one in ways), len(set(sums)) > 1))
 
 
 def _sum(counts: Sequence[float | None]) -> float | None:

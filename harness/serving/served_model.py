@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import httpx2 as httpx
 from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving.counters import read_counters
-from harness.serving.dialects import dialect_of, refuse_other_model
+from harness.serving.dialects.dialect import ONE_PASS, Rounds
+from harness.serving.dialects.registry import dialect_of
 from harness.serving.launch import StartedServer, free_port
 
 END_SEEN_S = 1.0
+BY_WORD = Rounds(passes=None, untold="the scenario says diffusion: true; such a server tells no passes")
 
 
 class ServedModel:
@@ -27,6 +30,8 @@ class ServedModel:
         self.command: list[str] = []
         self.address = (choice.url or "").rstrip("/")
         self.model = ""
+        self.rounds: Rounds = ONE_PASS
+        self._about: Mapping[str, Any] = {}
         self._start()
 
     def _start(self) -> None:
@@ -49,10 +54,20 @@ class ServedModel:
             if self.started is not None:
                 self.started.wait_ready(self.address + self.dialect.health, self._choice.ready_s)
             self.model = self._served_model()
+            self._about = self._described_by_itself()
+            self.rounds = BY_WORD if self._choice.diffusion else self.dialect.rounds(self._about, self._choice)
 
     def _served_model(self) -> str:
         answer = self.get("/v1/models").json()
-        return refuse_other_model(self.name, self._choice.model, [str(one["id"]) for one in answer.get("data", [])])
+        return _known_model(self.name, self._choice.model, [str(one["id"]) for one in answer.get("data", [])])
+
+    def _described_by_itself(self) -> Mapping[str, Any]:
+        """What it says of itself; empty where it does not."""
+        try:
+            found = self.get(self.dialect.about).json()
+        except (RequestError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def get(self, path: str) -> httpx.Response:
         """A small answer of the server.
@@ -73,20 +88,19 @@ class ServedModel:
     def counters(self) -> dict[str, float]:
         """Its counters now; empty where it shows none."""
         try:
-            return read_counters(self.get("/metrics").text, self.dialect.counters)
+            return read_counters(self.get(self.dialect.metrics).text, self.dialect.counters)
         except (RequestError, ValueError):
             return {}
 
     def described(self) -> dict[str, Any]:
-        """Version, model, command and environment, for the record."""
-        path, key = self.dialect.version
-        try:
-            version = self.get(path).json().get(key)
-        except (RequestError, ValueError, AttributeError):
-            version = None
+        """Version, model, command, environment, and what its figures mean, for the record. A record that is passed on names no
+        folder of this machine: programs and weights stand by their own names.
+        """
+        command = [Path(word).name if Path(word).is_absolute() else word for word in self.command]
         return {
-            "engine": self.dialect.name, "version": version, "model": self.model, "started": self.started is not None,
-            "command": self.command, "environment": dict(self._choice.environment), "counters": sorted(self.counters()),
+            "engine": self.dialect.name, "version": self._about.get(self.dialect.version), "model": self.model,
+            "started": self.started is not None, "command": command, "environment": dict(self._choice.environment),
+            "counters": sorted(self.counters()), "headline": self.dialect.headline, "passes_per_round": self.rounds.passes,
         }  # fmt: skip
 
     @property
@@ -104,3 +118,17 @@ class ServedModel:
         """End it where it was started here."""
         if self.started is not None:
             self.started.close()
+
+
+def _known_model(name: str, wanted: str | None, listed: Sequence[str]) -> str:
+    """The model's name in requests.
+
+    Raises:
+        RequestError: the server serves another model, or several and none is named.
+    """
+    if wanted is None and len(listed) == 1:
+        return listed[0]
+    if wanted is not None and wanted in listed:
+        return wanted
+    asked = f"the scenario asks for {wanted!r}" if wanted else "the scenario names none (model:)"
+    raise RequestError(f"server {name} serves {', '.join(listed) or 'no model'}; {asked}")

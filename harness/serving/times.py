@@ -1,4 +1,4 @@
-"""The times of a sample by the client, and the percentiles of its requests."""
+"""The times of a sample and of each of its requests, by the client."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-import numpy as np
-
-from harness.scenario.servers import Load
+from harness.record.schema import RowTimes
 from harness.serving.counts import Arrival
 from harness.serving.stream import Answer
 
-PERCENTILES = (50, 95)
+DIGITS = 6
+"""Decimals of a recorded second: a client's clock over a network knows no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,42 +35,19 @@ def batch_times(answers: Sequence[Answer], passes: Sequence[Sequence[Arrival]]) 
 
 def own_times(answers: Sequence[Answer]) -> Times:
     """Of requests that came at times of their own: the means of what each one waited for."""
-    first_s, decode_s = fmean(map(first_token_s, answers)), fmean(one.chunks[-1].at_s - one.chunks[0].at_s for one in answers)
+    first_s = fmean(one.chunks[0].at_s - one.sent_at_s for one in answers)
+    decode_s = fmean(one.chunks[-1].at_s - one.chunks[0].at_s for one in answers)
     return Times(prefill_s=first_s, decode_s=decode_s, forward_s=None)
 
 
-def first_token_s(answer: Answer) -> float:
-    """From sending to the first chunk."""
-    return answer.chunks[0].at_s - answer.sent_at_s
-
-
-def time_per_token_s(answer: Answer) -> float:
-    """Mean over the tokens behind the first chunk; 0 where there is none."""
-    behind = len(answer.ids) - answer.sizes[0]
-    return (answer.chunks[-1].at_s - answer.chunks[0].at_s) / behind if behind else 0.0
-
-
-def request_figures(answers: Sequence[Answer], load: Load | None) -> dict[str, float]:
-    """Percentiles over the requests of a sample, its rates, and the rate of the requests within the limits of the load."""
-    each = {
-        "first_token": [*map(first_token_s, answers)],
-        "time_per_token": [*map(time_per_token_s, answers)],
-        "request": [one.chunks[-1].at_s - one.sent_at_s for one in answers],
-    }
-    found = {
-        f"served_{name}_p{percent}_s": float(np.percentile(values, percent))
-        for name, values in each.items() for percent in PERCENTILES
-    }  # fmt: skip
-    wall_s = max(one.chunks[-1].at_s for one in answers) - min(one.sent_at_s for one in answers)
-    found |= {
-        "served_requests_per_s": len(answers) / wall_s,
-        "served_tokens_per_s": sum(len(one.ids) for one in answers) / wall_s,
-    }
-    if load is not None and (load.first_token_s or load.time_per_token_s):
-        good = sum(_good(first, token, load) for first, token in zip(each["first_token"], each["time_per_token"], strict=True))
-        found["served_goodput_per_s"] = good / wall_s
-    return found
-
-
-def _good(first_s: float, token_s: float, load: Load) -> bool:
-    return first_s <= (load.first_token_s or first_s) and token_s <= (load.time_per_token_s or token_s)
+def row_times(answers: Sequence[Answer]) -> list[RowTimes]:
+    """When each request was sent and answered, as the record keeps it."""
+    begun_s = min(one.sent_at_s for one in answers)
+    return [
+        RowTimes(
+            sent_s=round(one.sent_at_s - begun_s, DIGITS), first_token_s=round(one.chunks[0].at_s - one.sent_at_s, DIGITS),
+            last_token_s=round(one.chunks[-1].at_s - one.sent_at_s, DIGITS),
+            gaps_s=[round(max(0.0, after.at_s - before.at_s), DIGITS) for before, after in pairwise(one.chunks)],
+        )
+        for one in answers
+    ]  # fmt: skip

@@ -37,17 +37,18 @@ Pattern = Annotated[Text, AfterValidator(_regex)]
 
 
 class Prompt(StrictModel):
-    """One line of the file. ``check`` defaults to exact with an answer, to none without.
-
-    ``pattern``: the part of the output that is checked; None: all of it. ``cluster``: what the prompt shares with related
-    ones, such as a document; filled in from the field that the workload names, None if it names no field.
-    """
+    """One line of the file."""
 
     prompt: Text
+    """The text."""
     answer: str | None = None
+    """The right answer. Left out: nothing is checked."""
     check: Check | None = None
+    """How: exact, contains, number or none. Left out: exact with an answer, none without."""
     pattern: Pattern | None = None
+    """Regular expression for the part of the output that is checked, its last match. Left out: all of it."""
     cluster: str | None = None
+    """What the prompt shares with related ones, such as a document; filled in from the field that the workload names."""
 
     @model_validator(mode="after")
     def _answer_and_check_agree(self) -> Prompt:

@@ -54,24 +54,28 @@ Template = Annotated[Text, AfterValidator(_with_fields)]
 
 
 class DatasetChoice(StrictModel):
-    """``path``: a dataset's id on the hub (with ``name``, its configuration), a folder, or a file (JSONL, CSV, parquet).
-
-    ``prompt``, ``answer``   text in which {field} stands for a row's field; without an answer nothing is scored
-    ``answer_pattern``       the part of the row's answer that counts: GSM8K has it behind ####
-    ``output_pattern``       the part of the output that is compared with it
-    ``revision``, ``data_sha256``   filled in: the hub's commit, or the digest of the files
-    """
+    """A dataset of the hub, or local files, and how its rows become prompts and answers."""
 
     path: Text
+    """Id of a dataset on the hub, a folder, or a file (JSONL, JSON, CSV, parquet), from the scenario's folder."""
     name: Text | None = None
+    """Its configuration on the hub."""
     split: Text = "test"
+    """Its split."""
     revision: Annotated[str | None, Field(validate_default=True)] = None
+    """Commit on the hub; filled in from the cache on this machine. None for local files."""
     data_sha256: Annotated[str | None, Field(validate_default=True)] = None
+    """SHA-256 of local files; filled in, and a given one must agree."""
     prompt: Template
+    """Text of a prompt, in which {field} stands for a field of the row."""
     answer: Template | None = None
+    """Text of the right answer, with {field} as above. Left out: nothing is scored."""
     answer_pattern: Pattern | None = None
+    """Regular expression for the part of the answer that counts, its last match: GSM8K has it behind ####."""
     output_pattern: Pattern | None = None
+    """Regular expression for the part of the output that is compared with it, its last match."""
     check: Check | None = None
+    """How an answer is checked. Left out: exact where there is an answer."""
 
     @field_validator("path")
     @classmethod
@@ -154,17 +158,16 @@ class Synthetic(StrictModel):
     """Random prompt tokens of one length; there is nothing to check in what is written."""
 
     prompt_tokens: Count
+    """Tokens of every prompt."""
 
 
 class Instructions(StrictModel):
-    """Generated prompts for a chat model, which nothing checks; each domain is shown as a task.
-
-    ``split``: train, test (of the domains that are trained on, with other content), or unseen (of those that are not).
-    ``domains``: filled in with all of the split; test prompts may be asked for in every domain.
-    """
+    """Generated prompts for a chat model, which nothing checks; each domain is shown as a task."""
 
     split: Split = "test"
+    """`train`; `test`, of the domains that are trained on, with other content; `unseen`, of those that are not."""
     domains: Annotated[tuple[Text, ...], AfterValidator(distinct), Field(validate_default=True)] = ()
+    """Domains of the prompts; test prompts may be asked for in every one. Empty: filled in with all of the split."""
 
     @field_validator("domains")
     @classmethod
@@ -179,27 +182,36 @@ class Instructions(StrictModel):
 
 
 class Workload(StrictModel):
-    """What is decoded: exactly one of tasks, instructions, prompts_file, dataset and synthetic.
-
-    ``prompts`` counts per task or domain; for a file the default is all of them. ``prompts_sha256`` is filled in.
-    ``cluster``: the field of a file's line, or of a dataset's row, that says which prompts are related (one document, one
-    table). Related prompts count as fewer in intervals of accuracy. None: no prompts are related.
-    """
+    """What is decoded: exactly one of tasks, instructions, prompts_file, dataset and synthetic."""
 
     tasks: tuple[Text, ...] | None = None
+    """Built-in tasks by name: word_problems, record_to_json, variable_trace, short_trace."""
     split: Literal["test", "validation"] = "test"
+    """Split of the built-in tasks."""
     # Before the file, which is read with it. Added after version 1 of the format, as the dataset below.
     cluster: Text | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Field of a file's line, or of a dataset's row, that says which prompts are related (one document, one table). They count
+    as fewer in intervals of accuracy. Left out: no prompts are related.
+    """
     prompts_file: Text | None = None
+    """JSONL file of {"prompt", "answer", "check", "pattern"}, from the scenario's folder."""
     prompts_sha256: str | None = Field(default=None, validate_default=True)
+    """SHA-256 of that file; filled in, and a given one must agree."""
     # Added after version 1 of the format: left out where it is None, so that digests of older files do not change.
     dataset: DatasetChoice | None = Field(default=None, exclude_if=lambda value: value is None)
+    """A Hugging Face dataset, or local files as `datasets` reads them."""
     instructions: Instructions | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Generated prompts for a chat model, which nothing checks."""
     synthetic: Synthetic | None = None
+    """Random tokens, which nothing checks; the only prompts of random weights."""
     prompts: Count | None = Field(default=None, validate_default=True)
+    """Prompts per task or domain. Left out: all of a prompts_file; elsewhere it is required."""
     max_new_tokens: Count
+    """Tokens that an answer has at most."""
     chat_template: Flag = False
+    """Whether a prompt is put into the model's chat template as a user's message."""
     stop_strings: tuple[Text, ...] = ()
+    """Texts that end an answer, beside the model's own end token."""
 
     @field_validator("tasks")
     @classmethod

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from harness.analysis.break_even import break_even, speeds_by_load
 from harness.analysis.comparison import compare
 from harness.reporting.figures_load import speed_by_load
+from harness.reporting.page import render
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.simulated_server import Serving, load_run
 
 
 def test_between_two_sizes_by_hand() -> None:
@@ -40,5 +42,32 @@ def test_a_part_of_two_batch_sizes_is_drawn_and_one_of_one_is_not() -> None:
     found = speeds_by_load(cells)
     assert {size for size, _ in found[0].measured} == {1, 4}
     drawing = speed_by_load(found, "load")
-    assert drawing is not None and "is not gone from batch 1 to 4" in drawing.caption
+    assert drawing is not None and "is not gone up to 4 at once" in drawing.caption
     assert speed_by_load(speeds_by_load(cells[:1]), "load") is None
+
+
+def test_loads_and_arrivals_are_in_one_figure_with_both_break_evens() -> None:
+    """1.67x, 1.17x and 0.77x with 1, 2 and 4 in flight cross 1 at 2.6 on logarithmic axes; the roofline sees no such thing."""
+    run = load_run(calibration=synthetic.calibration())
+    cells = [cell for cell in compare(run).cells if cell.is_summary]
+    [found] = speeds_by_load(cells)
+    assert [size for size, _ in found.measured] == [1, 2, 4] and found.in_flight
+    assert found.measured_break_even == pytest.approx(2.60, abs=0.02)
+    assert found.break_even_ends is not None and found.break_even_ends[0] < 2.60 < found.break_even_ends[1]
+    assert [size for size, _ in found.predicted] == [1, 2, 4] and found.predicted_break_even is None
+    assert found.predicted[0][1] > found.predicted[1][1] > found.predicted[2][1], "priced by the rows in flight, not by all"
+    [arrived] = found.arrived
+    assert arrived.words == "20 requests/s" and arrived.predicted is not None and arrived.in_flight > 1
+    drawing = speed_by_load([found], "load")
+    assert drawing is not None and ">requests in flight<" in drawing.image
+    assert "is gone at about 2.6 in flight (2.6 to 2.6 by the ends of its intervals)" in drawing.caption
+    assert "predicted (hollow), it is not gone up to 4 in flight" in drawing.caption and "At 20 requests/s" in drawing.caption
+    assert "Speedup by load" in render(run, compare(run))
+
+
+def test_an_arm_that_never_pays_is_told_so() -> None:
+    """Slower from the first load on."""
+    slow = Serving(per_pass=1, first_s=0.02, further_s=0.001)
+    run = load_run([{"concurrency": [1, 2]}], fast=slow)
+    drawing = speed_by_load(speeds_by_load([cell for cell in compare(run).cells if cell.is_summary]), "load")
+    assert drawing is not None and "is at or below 1 already with 1 in flight" in drawing.caption

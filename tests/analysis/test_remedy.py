@@ -22,7 +22,7 @@ def test_the_number_says_for_which_truth_it_is() -> None:
         assumed = Quantity(value=true, n=20, processes=1, spread=cautious(Spread(prompt=0.2), 20, 1))
         return f"{prompts_to_decide(assumed, 3.0).prompts:,}"
 
-    said = more_prompts(AT_LEAST_3, SPEED, NO_SD, 1)
+    said = more_prompts(AT_LEAST_3, SPEED, NO_SD, "prompts")
     more = int(in_all(3.06).replace(",", "")) - 20
     assert said == (
         f"{more:,} more prompts ({in_all(3.06)} in all) would decide it with 90% power if it stays at 3.06x; "
@@ -32,7 +32,7 @@ def test_the_number_says_for_which_truth_it_is() -> None:
 
 def test_a_value_at_the_bound_is_not_planned() -> None:
     """No number, and why."""
-    at_it = more_prompts(Bound(metric="wall_speedup", min=3.06), SPEED, NO_SD, 1)
+    at_it = more_prompts(Bound(metric="wall_speedup", min=3.06), SPEED, NO_SD, "prompts")
     assert at_it == "no number of prompts can be planned: the value equals the bound: no number of prompts tells them apart"
 
 
@@ -44,7 +44,7 @@ def accuracy(differences: list[float], clusters: list[int] | None = None) -> str
     unrelated = len(differences) if clusters is None else effective_pairs(differences, clusters)
     value = Quantity(value=-100 * gain.value, low=100 * loss.low, high=-100 * gain.low, n=len(differences))
     sd = exact(100 * statistics.stdev(differences), n=unrelated)
-    return more_prompts(Bound(metric="accuracy_loss_points", max=1.0), value, sd, 1)
+    return more_prompts(Bound(metric="accuracy_loss_points", max=1.0), value, sd, "prompts")
 
 
 def test_accuracy_is_planned_for_one_lost_answer() -> None:
@@ -77,14 +77,15 @@ def test_related_prompts_count_as_fewer_in_a_plan_too() -> None:
 @pytest.mark.parametrize(("metric", "words"), [("tokens_per_s", "3.06 tokens/s"), ("joules_per_token", "3.06 J/token")])
 def test_a_value_has_its_unit(metric: str, words: str) -> None:
     """In the words for its truth."""
-    assert f"if it stays at {words}" in more_prompts(Bound.model_validate({"metric": metric, "min": 3.0}), SPEED, NO_SD, 1)
+    bound = Bound.model_validate({"metric": metric, "min": 3.0})
+    assert f"if it stays at {words}" in more_prompts(bound, SPEED, NO_SD, "prompts")
 
 
 def test_a_prediction_is_planned_as_a_ratio() -> None:
     """Predicted ÷ measured 1.05 with 1.1 in its interval: as the ratio itself against 1.1."""
     spread = Spread(prompt=0.15)
     error = Quantity(value=0.05, low=-0.02, high=0.12, n=20, processes=1, spread=spread)
-    said = more_prompts(Bound(metric="prediction_error", max=0.1), error, NO_SD, 1)
+    said = more_prompts(Bound(metric="prediction_error", max=0.1), error, NO_SD, "prompts")
     ratio = Quantity(value=1.05, n=20, processes=1, spread=cautious(spread, 20, 1))
     planned = prompts_to_decide(ratio, 1.1).prompts
     assert planned is not None and f"({planned:,} in all) would decide it with 90% power if it stays at +5.0%" in said

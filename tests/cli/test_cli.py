@@ -142,7 +142,7 @@ def test_what_if_is_labelled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     arguments = ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "3"]
     assert sbd(monkeypatch, *arguments, "--json") == 0
     one = json.loads(capsys.readouterr().out)
-    assert 1 < one["wall_speedup"] < 3 and one["assumed"] is None and one["rung"] == "datasheet"
+    assert 1 < one["wall_speedup"] < 3 and one["assumed"] is None and one["rung"] == "anchored"
     assert sbd(monkeypatch, *arguments, "--batch", "8") == 0
     assert "assumed" in capsys.readouterr().out
 
@@ -219,7 +219,8 @@ def test_progress_draws_on_a_terminal_and_prints_lines_elsewhere() -> None:
     progress.advance("slow")
     progress.advance("quick")
     progress.note("done")
-    assert terminal.getvalue().endswith("\r2/5 samples, about 14 s left (quick)\x1b[K\ndone\n")
+    drawn = "\r\x1b[K[######----------] 2/5 samples, about 14 s left (quick)"
+    assert terminal.getvalue().endswith(f"{drawn}\r\x1b[Kdone\n")
 
 
 def test_time_left_is_not_guessed_from_the_sample_before_which_the_model_was_loaded() -> None:
@@ -230,8 +231,8 @@ def test_time_left_is_not_guessed_from_the_sample_before_which_the_model_was_loa
     progress.start(["a"] * 500, ["a"] * 18)
     for _ in range(16):
         progress.advance("a")
-    said = ["1/500 samples, time left not known yet (a)", "16/500 samples, about 8 min 22 s left (a)"]
-    assert pipe.getvalue().splitlines() == ["500 samples to take, 18 more in later processes", *said]
+    said = ["1/518 samples, time left not known yet (a)", "16/518 samples, about 8 min 22 s left (a)"]
+    assert pipe.getvalue().splitlines() == ["518 samples to take, 18 of them in later processes", *said]
     clock, pipe = iter([0.0, 16.0]), io.StringIO()
     progress = TerminalProgress(pipe, clock=lambda: next(clock))
     progress.start(["a"])

@@ -12,6 +12,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 from harness.engine.training.reference_model import train_tokenizer
+from tests.helpers.command import sbd
 
 
 def sbd_train(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,3 +53,13 @@ def test_a_causal_lm_becomes_an_sbd_model(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (out / "model.safetensors").is_file()
     assert transformers.AutoTokenizer.from_pretrained(out).mask_token_id is not None
+
+
+def test_eval_shows_its_help_without_lm_eval(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it does and what to install, with exit code 0; any other call is a mistake without the package."""
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    assert sbd(monkeypatch, "eval", "--help") == 0
+    shown = capsys.readouterr().out
+    assert "LM Evaluation Harness" in shown and "pip install 'sbd-bench[eval]'" in shown
+    assert sbd(monkeypatch, "eval", "--tasks", "gsm8k") == 2
+    assert "sbd eval needs lm_eval" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness.errors import DoesNotFitError
 from harness.meters.window import Readings
+from harness.record.schema import RowTimes
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.protocols import Machine
 
@@ -35,6 +36,7 @@ class FakeDecoded:
     forward_s: tuple[float, ...] = (0.5, 1.0, 1.0)
     sampler_s: tuple[float, ...] = (0.0, 0.25, 0.25)
     readings: Readings | None = None
+    row_times: list[RowTimes] | None = None
 
 
 def generation(rows: int) -> Generation:
@@ -59,6 +61,7 @@ class FakeEngine:
     tokenizer = None
     meters: dict[str, object] | None = None
     readings: Readings | None = None
+    row_times: list[RowTimes] | None = None
     script_s: Sequence[float] = (1.0,)
 
     def __init__(self, shape, fail_at=None, error=None, too_big=None):

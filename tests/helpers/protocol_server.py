@@ -3,7 +3,8 @@
     python protocol_server.py PORT FAULT
 
 Answers token 1, 2, 3, ... as many as asked for, STEP_S apart. FAULT: none, refuse (500), half (breaks off), hang, die (ends
-itself within the third answer), foreign (counts a request of another client), wrong_prompt, slow_start, never_ready, no_ids.
+itself within the third answer), foreign (counts a request of another client), wrong_prompt, slow_start, never_ready, no_ids,
+short (ends an answer a token early, whatever ignore_eos says).
 """
 
 import json
@@ -67,16 +68,17 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         prompt = len(asked["prompt"]) + (FAULT == "wrong_prompt")
-        for number in range(1, asked["max_tokens"] + 1):
+        wanted = asked["max_tokens"] - (FAULT == "short")
+        for number in range(1, wanted + 1):
             COUNTS["steps"] += 1
-            if number == asked["max_tokens"] // 2:
+            if number == wanted // 2:
                 if FAULT == "half":
                     return
                 if FAULT == "hang":
                     time.sleep(3600)
                 if FAULT == "die" and COUNTS["requests"] == 2:
                     os._exit(9)
-            last = number == asked["max_tokens"]
+            last = number == wanted
             if last:
                 COUNTS["requests"] += 1
             ids = [] if FAULT == "no_ids" else [number]

@@ -46,7 +46,7 @@ def scenario(folder: Path, processes: int, prompts: int) -> Path:
 
 def servers() -> list[str]:
     """Processes of vLLM that run now."""
-    return subprocess.run(["pgrep", "-f", SERVER], capture_output=True, text=True, check=False).stdout.split()
+    return subprocess.run(["pgrep", "-f", f"{SERVER}|VLLM::"], capture_output=True, text=True, check=False).stdout.split()
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""docs/your_model.md as a reader follows it: its files and its commands, in their order, on a tiny model."""
+"""The pages about a model of one's own as a reader follows them: files and commands, in their order, on a tiny model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-PAGE = ROOT / "docs" / "your_model.md"
+DOCS = ROOT / "docs"
 SMALLER = {
     "steps: 1000": "steps: 3", "rank: 32": "rank: 2", "bigram_rank: 256": "bigram_rank: 2", "slots: 192": "slots: 16",
     "block_size: 6": "block_size: 4", "bfloat16": "float32", "processes: 3": "processes: 1",
     "max_new_tokens: 80": "max_new_tokens: 6, prompts: 6", "max_new_tokens: 96": "max_new_tokens: 12, prompts: 2",
+    "execution: auto": "execution: eager",
 }  # fmt: skip
 """What a tiny model on one core takes seconds with."""
 
@@ -48,27 +49,41 @@ def write_model(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def test_the_page_is_followed(tmp_path: Path) -> None:
-    """Each command succeeds, or says with its exit code that one process cannot confirm a speedup."""
-    text = PAGE.read_text(encoding="utf-8")
-    files, commands = files_and_commands(text)
-    assert list(files) == ["adapter.yaml", "scenario.yaml"] and len(commands) == 5
-    write_model(tmp_path / "my-model")
+def follow(page: Path, folder: Path) -> list[str]:
+    """Write the page's files and run its commands; each succeeds, or says with its exit code what a tiny run can show."""
+    files, commands = files_and_commands(page.read_text(encoding="utf-8"))
+    write_model(folder / "my-model")
     for name, count in (("prompts.jsonl", 12), ("unseen.jsonl", 6)):
         rows = [{"prompt": f"Name {n} birds of {name}"} for n in range(count)]
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name, content in files.items():
         for long, short in SMALLER.items():
             content = content.replace(long, short)
-        (tmp_path / name).write_text(content)
+        (folder / name).write_text(content)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     for command in commands:
         words = [sys.executable, "-m", "harness", *shlex.split(command)[1:]]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=environment)
         allowed = {0, 1, 3, 4} if "verify" in command else {0}
         assert done.returncode in allowed, f"{command}: {done.stdout[-500:]}{done.stderr[-1500:]}"
         assert "Traceback" not in done.stderr
+    return [*files, *commands]
+
+
+def test_the_page_about_an_adapter_is_followed(tmp_path: Path) -> None:
+    """From the model to an adapter and a verdict; every answer is the model's own."""
+    assert len(follow(DOCS / "your_model.md", tmp_path)) == 7
     assert (tmp_path / "adapter-run" / "adapter" / "bigram.safetensors").is_file()
     report = json.loads((tmp_path / "my-run" / "report.json").read_text())
     identical = {arm["label"]: arm["identical_to_ntp"]["value"] for arm in report["cells"][0]["arms"] if not arm["is_ntp"]}
     assert set(identical.values()) == {1.0} and len(identical) == 3
+
+
+def test_the_tutorial_about_a_model_is_followed(tmp_path: Path) -> None:
+    """What needs no training, and what SBD would be worth: the first arm's answers are checked, the second one is replayed."""
+    assert len(follow(DOCS / "tutorial" / "my_model.md", tmp_path)) == 5
+    report = json.loads((tmp_path / "my-run" / "report.json").read_text())
+    arms = {arm["label"]: arm for cell in report["cells"] for arm in cell["arms"]}
+    assert arms["prompt lookup n=4"]["identical_to_ntp"]["value"] == 1.0
+    # a block of 16 slots takes 5 or 6 passes, and 12 of them are asked for
+    assert 12 / 6 <= arms["SBD k=16 replayed 3x"]["nfe_speedup"]["value"] <= 12 / 5

@@ -14,6 +14,7 @@ import pytest
 
 from harness.errors import RecordError, UserError
 from harness.record.publication import publish
+from harness.record.schema import RECORD_VERSION
 from harness.record.seal import Seal
 from harness.record.signature import signer
 from harness.record.store import RunStore, read_run
@@ -132,7 +133,7 @@ def test_a_record_without_its_seal_is_unsealed_and_not_broken(tmp_path: Path) ->
 def test_a_header_made_older_does_not_hide_a_broken_chain(tmp_path: Path) -> None:
     """Lines that carry hashes under a header of format 6 were not written so."""
     folder = begun(tmp_path / "run", samples=2)
-    header = (folder / "run.json").read_text().replace('"record_version": 7', '"record_version": 6')
+    header = (folder / "run.json").read_text().replace(f'"record_version": {RECORD_VERSION}', '"record_version": 6')
     (folder / "run.json").write_text(header)
     (folder / "seal.json").unlink()
     assert seal_of(folder).state == "broken"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import known_profiles, load_profile
 from harness.roofline.anchor_values import Anchor, AnchorTable, known_anchors
-from harness.roofline.anchors import AnchorReport, Comparison, compare_anchors, seconds
+from harness.roofline.anchors import Comparison, compare_anchors, published_s, seconds
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
 from harness.roofline.pricing import price_trace
 from harness.roofline.speedup import describe_pass
@@ -24,38 +24,84 @@ from tests.helpers.pass_bytes import pass_bytes
 TABLE = known_anchors()
 REPORT = compare_anchors(TABLE, known_profiles())
 BY_NAME = {one.anchor.name: one for one in REPORT.comparisons}
-TYPED = DATA / "anchors.csv"
+TYPED, SECONDS = DATA / "anchors.csv", DATA / "anchors_seconds.csv"
 UNITS = {"tok/s": ("tokens_per_s", 1.0), "ms/token": ("token_s", 1e-3), "ms": ("first_token_s", 1e-3)}
 
 
-def test_every_figure_equals_the_typed_one() -> None:
-    """The sources' figures typed a second time, in their units; a slip of a digit on either side is seen here."""
-    with TYPED.open(encoding="utf-8") as file:
-        rows = {row["name"]: row for row in csv.DictReader(file)}
-    assert sorted(rows) == sorted(BY_NAME)
-    for name, row in rows.items():
-        anchor = BY_NAME[name].anchor
-        measure, scale = UNITS[row["unit"]]
-        assert anchor.measure == measure, name
-        assert anchor.published == pytest.approx(float(row["figure"]) * scale, rel=1e-12), name
-        assert anchor.own_gb_per_s == (float(row["own_gb_per_s"]) if row["own_gb_per_s"] else None), name
-        other = anchor.rival.value if anchor.rival else None
-        assert other == (pytest.approx(float(row["other_tool"]) * scale, rel=1e-12) if row["other_tool"] else None), name
+def rows_of(file: Path) -> dict[str, dict[str, str]]:
+    """The rows of a CSV file by name."""
+    with file.open(encoding="utf-8") as opened:
+        return {row["name"]: row for row in csv.DictReader(opened)}
+
+
+@pytest.mark.parametrize(("name", "row"), rows_of(TYPED).items())
+def test_figures_equal_those_typed_twice(name: str, row: dict[str, str]) -> None:
+    """The first sources' figures typed a second time, in their units; a slip of a digit on either side is seen here."""
+    anchor, (measure, scale) = BY_NAME[name].anchor, UNITS[row["unit"]]
+    assert anchor.measure == measure
+    assert anchor.published == pytest.approx(float(row["figure"]) * scale, rel=1e-12)
+    assert anchor.own_gb_per_s == (float(row["own_gb_per_s"]) if row["own_gb_per_s"] else None)
+    other = anchor.rival.value if anchor.rival else None
+    assert other == (pytest.approx(float(row["other_tool"]) * scale, rel=1e-12) if row["other_tool"] else None)
+
+
+@pytest.mark.parametrize(("name", "row"), rows_of(SECONDS).items())
+def test_rates_agree_with_the_seconds_beside_them(name: str, row: dict[str, str]) -> None:
+    """llama-batched-bench prints both T_TG and S_TG: so many tokens of so many rows over the one are the other."""
+    anchor, told_s = BY_NAME[name].anchor, float(row["t_tg_s"])
+    assert published_s(anchor) == pytest.approx(told_s, abs=0.001, rel=1e-4)
+
+
+def test_what_the_table_must_cover() -> None:
+    """Devices, engines, splits, mixtures, formats, batches and block passes that the rung is used for."""
+    anchors = TABLE.anchors
+    assert len(anchors) >= 100 and len({one.engine for one in anchors}) >= 5
+    wanted = {"a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "l40s", "rtx-4090", "rtx-5090", "mi300x", "m2-ultra"}
+    assert wanted <= {one.device for one in anchors}
+    assert {2, 4, 8} <= {one.tensor_parallel for one in anchors}
+    assert {one.batch for one in anchors} >= {1, 256} and max(one.batch for one in anchors) == 256
+    assert any(TABLE.shape_of(one).moe for one in anchors)
+    assert {"float8", "int4-g128", "mxfp4"} <= {one.weights for one in anchors}
+    assert sum(one.kind == "block_pass" for one in anchors) >= 20
+    assert all(one.source.address.startswith("https://") for one in anchors)
 
 
 def test_names_say_what_is_priced() -> None:
-    """Batch, lengths, split and format stand in a name as well as in the fields; the two must not drift apart."""
+    """Batch, split and block stand in a name as well as in the fields; the two must not drift apart."""
     for name, one in BY_NAME.items():
         anchor, parts = one.anchor, name.split("-")
-        assert f"b{anchor.batch}" in parts or anchor.batch == 1
-        assert f"tp{anchor.tensor_parallel}" in parts or anchor.tensor_parallel == 1
-        assert (anchor.weights or "").partition("-")[0] in {*parts, ""}
-        if anchor.system in {"lmdeploy", "trt-llm"} and "prefill" not in parts:
-            assert f"-{anchor.prompt_tokens}-{anchor.new_tokens}" in name
-        if "prefill" in parts and anchor.system != "faster-transformer":
-            assert str(anchor.prompt_tokens) == parts[-1]
-        assert any(part[:1] == "b" and part[1:].isdigit() for part in parts) == (anchor.batch > 1)
-        assert ("tp" in name) == (anchor.tensor_parallel > 1) and ("int" in name) == (anchor.weights is not None)
+        assert f"b{anchor.batch}" in parts or anchor.batch == 1, name
+        assert f"tp{anchor.tensor_parallel}" in parts or anchor.tensor_parallel == 1, name
+        assert (f"block{anchor.block}" in parts) == (anchor.block is not None), name
+        if parts[-1][:1] == "b" and parts[-1][1:].isdigit():
+            assert f"b{anchor.batch}" == parts[-1], name
+
+
+def test_a_batch_on_the_same_machine_is_never_slower_per_token() -> None:
+    """AMD's table: a larger batch takes longer in all, and less for each of its rows."""
+    found: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    for one in TABLE.anchors:
+        if one.system == "vllm-rocm" and one.request_s is not None:
+            found.setdefault((one.shape, one.prompt_tokens), []).append((one.batch, one.request_s))
+    assert {len(rows) for rows in found.values()} == {8} and len(found) == 4
+    for rows in found.values():
+        times = [seconds for _, seconds in sorted(rows)]
+        assert times == sorted(times) or times[:2] == [48.362, 49.121]
+        assert [batch / taken for batch, taken in sorted(rows)] == sorted(batch / taken for batch, taken in rows)
+
+
+def test_a_block_pass_by_hand() -> None:
+    """PR 15802: 8 tokens at 583.77 a second take 13.7 ms, one at 156.56 takes 6.39: 2.1455 passes."""
+    anchor = BY_NAME["pr-15802-rtx-3090-llama-3.1-8b-q4_0-block8"].anchor
+    assert anchor.published == pytest.approx((8 / 583.77) / (1 / 156.56))
+    assert anchor.published == pytest.approx(2.1455, abs=1e-4)
+    assert anchor.kind == "block_pass"
+
+
+def test_a_rate_per_gpu_counts_all_of_them() -> None:
+    """Two GPUs with 306 tokens/s each write 96 rows of 128 tokens in 20.1 s."""
+    anchor = BY_NAME["trt-llm-page-h100-sxm-llama-2-70b-tp2-2048-128-b96"].anchor
+    assert published_s(anchor) == pytest.approx(96 * 128 / (2 * 306))
 
 
 @pytest.mark.parametrize(
@@ -64,56 +110,38 @@ def test_names_say_what_is_priced() -> None:
         ("llama-2-7b", 6_738_415_616),
         ("llama-2-13b", 13_015_864_320),
         ("llama-2-70b", 68_976_648_192),
+        ("tinyllama-1.1b", 1_100_048_384),
+        ("gpt-oss-20b", 20_910_000_000),
+        ("gpt-oss-120b", 116_830_000_000),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen2.5-32b", 32_763_876_352),
+        ("codellama-34b", 33_743_970_304),
         ("mixtral-8x7b", 46_702_792_704),
     ],
 )
 def test_shapes_have_the_published_parameters(shape: str, parameters: int) -> None:
-    """The counts that the model hub shows."""
-    assert TABLE.shapes[shape].params == parameters
+    """The counts that the model hub shows; of gpt-oss llama.cpp's, rounded to four digits (its experts have biases)."""
+    assert TABLE.shapes[shape].params == pytest.approx(parameters, rel=5e-4 if "oss" in shape else 1e-12)
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))
-def test_the_stated_verdict_holds(name: str) -> None:
-    """What should agree is within its bar; what should not is too fast by more than the tightest bar, or needs no reason."""
+def test_no_published_speed_passes_the_datasheet(name: str) -> None:
+    """But in batches of mixtures, whose tokens choose alike: there we count more experts than are read."""
     one = BY_NAME[name]
-    assert one.finding == ("disagrees_as_stated" if one.anchor.reason else "agrees"), one
+    if one.anchor.block is not None:
+        assert one.predictions["datasheet"].value < one.anchor.published
+    elif TABLE.shape_of(one.anchor).moe is None or one.anchor.batch < 8:
+        assert one.predictions["datasheet"].too_fast > 1
+    for prediction in one.predictions.values():
+        assert prediction.low <= prediction.value * (1 + 1e-12) or one.anchor.block is not None
+        assert prediction.low < prediction.high or prediction.low == prediction.high == prediction.value
 
 
-@pytest.mark.parametrize("name", sorted(BY_NAME))
-def test_the_rungs_are_ordered_and_no_published_speed_passes_the_datasheet(name: str) -> None:
-    """Datasheet, measured rates, and those with a fixed cost: each slower than the one before, within its own interval."""
-    predictions = BY_NAME[name].predictions
-    speeds = [predictions[rung].too_fast for rung in ("datasheet", "published", "anchored") if rung in predictions]
-    assert speeds[0] > 1 and speeds == sorted(speeds, reverse=True)
-    for one in predictions.values():
-        assert one.low <= one.value <= one.high
-
-
-def spread_pct(*values: float) -> float:
-    """How far the fastest lies above the slowest, rounded up to the next 5 per cent."""
-    return 5 * math.ceil(100 * (max(values) / min(values) - 1) / 5)
-
-
-def test_bars_follow_from_the_sources() -> None:
-    """The rule that the table states, recomputed from figures of the same cell by different systems: no bar is loosened."""
-    figure = {name: one.anchor.published for name, one in BY_NAME.items()}
-    short = spread_pct(*(figure[name] for name in ("gpt-fast-llama-2-7b", "torchao-llama-2-7b", "lmdeploy-llama-2-7b-1-128")))
-    rate = round(100 * (85 / 72 - 1)) + round(100 * (107.38 / 100.02 - 1))
-    expected = {
-        "half-precision": {"published": rate, "anchored": short},
-        "other-engines": {"anchored": short},
-        "tensor-parallel": {"anchored": short},
-        "int8": {"anchored": spread_pct(figure["gpt-fast-llama-2-7b-int8"], figure["torchao-llama-2-7b-int8"])},
-        "prefill": dict.fromkeys(
-            ("published", "anchored"),
-            spread_pct(figure["trt-llm-llama-7b-prefill-2048"], figure["lmdeploy-llama-2-7b-prefill-2048"]),
-        ),
-        "prefill-heavy": {
-            "anchored": spread_pct(figure["trt-llm-llama-7b-2048-128-b32"], figure["lmdeploy-llama-2-7b-2048-128-b32"])
-        },
-    }
-    assert {name: group.within_pct for name, group in TABLE.groups.items()} == expected
-    assert expected["half-precision"] == {"published": 25, "anchored": 10}
+def test_most_figures_lie_within_the_band_that_is_printed() -> None:
+    """It is made of held-out errors, so figures that took part in the fit lie inside more often than 80 in 100."""
+    for kind in ("single_gpu", "multi_gpu"):
+        found = [one for one in REPORT.comparisons if one.anchor.kind == kind]
+        assert sum(one.finding == "within" for one in found) >= 0.8 * len(found)
 
 
 def by_hand(anchor: Anchor) -> float:
@@ -123,7 +151,7 @@ def by_hand(anchor: Anchor) -> float:
     rows, prompt = anchor.batch, anchor.prompt_tokens
     passes = [describe_pass("prefill", rows, prompt, 0, logits=1, kept=prompt)]
     passes += [describe_pass("decide", rows, 1, prompt + n, logits=1, kept=1) for n in range(anchor.new_tokens - 1)]
-    return price_trace(shape, anchor.deployment, passes, ceilings).expected_s
+    return price_trace(shape, TABLE.deployment_of(anchor), passes, ceilings).expected_s
 
 
 @pytest.mark.parametrize(
@@ -144,25 +172,16 @@ def test_a_prediction_is_the_price_of_its_passes(name: str) -> None:
     assert prediction.error == pytest.approx(expected / anchor.published - 1, rel=1e-9)
 
 
-def test_the_constant_by_hand() -> None:
-    """What 200 tokens at 104.9 a second leave, over 200 passes of 32 layers: tens of microseconds, a few kernels' launches."""
-    one = BY_NAME["gpt-fast-llama-2-7b"]
-    left_s = 200 / 104.9 - by_hand(one.anchor)
-    assert REPORT.fixed_s_per_layer == pytest.approx(left_s / (200 * 32), rel=1e-9)
-    assert 10e-6 < REPORT.fixed_s_per_layer < 100e-6
-    assert one.predictions["anchored"].error == pytest.approx(0, abs=1e-12)
-    assert [other.anchor.name for other in REPORT.comparisons if other.fitted] == ["gpt-fast-llama-2-7b"]
-
-
 def test_mean_of_a_token_after_the_first() -> None:
     """``token_s`` is the mean of the passes after the prefill; near the 17.07 ms of another tool on the same ideal peaks."""
     one = BY_NAME["faster-transformer-13b-decode"]
     shape = TABLE.shape_of(one.anchor)
-    low_s, expected_s, _ = seconds(one.anchor, shape, ceilings_from_profile(load_profile("a100-40-sxm"), "float16"))
+    ceilings = ceilings_from_profile(load_profile("a100-40-sxm"), "float16")
+    low_s, expected_s, _ = (side / 9 for side in seconds(one.anchor, shape, TABLE.deployment_of(one.anchor), ceilings))
     passes = [describe_pass("decide", 1, 1, 512 + n, logits=1, kept=1) for n in range(9)]
     priced = price_trace(shape, "float16", passes, ceilings_from_profile(load_profile("a100-40-sxm"), "float16"))
-    assert low_s == expected_s == pytest.approx(priced.expected_s / 9)
-    assert expected_s == pytest.approx(0.01707, rel=0.03)
+    assert low_s < expected_s == pytest.approx(priced.expected_s / 9)
+    assert low_s == pytest.approx(0.01707, rel=0.03)  # fully overlapped, as the other tool has it
 
 
 OWN = [one for one in REPORT.comparisons if one.anchor.own_gb_per_s]
@@ -172,12 +191,12 @@ OWN = [one for one in REPORT.comparisons if one.anchor.own_gb_per_s]
 def test_their_bandwidth_is_the_model_size_times_the_speed(one: Comparison) -> None:
     """GB/s over tokens/s is the size that the source multiplies by: all weights on one GPU until May 2024 (gpt-fast ebd10d3),
     since then without the embedding table. Our stored bytes are that size, for every format, split and vocabulary."""
-    anchor, shape = one.anchor, TABLE.shape_of(one.anchor)
+    anchor, shape, deployment = one.anchor, TABLE.shape_of(one.anchor), TABLE.deployment_of(one.anchor)
     assert anchor.own_gb_per_s is not None
     size = anchor.own_gb_per_s * 1e9 / anchor.published
-    stored = stored_weight_bytes(shape, anchor.deployment)
+    stored = stored_weight_bytes(shape, deployment)
     with_table = anchor.system == "gpt-fast" and (anchor.source.date or "") < "2024-05-09"
-    expected = stored if with_table else stored - shape.embedding_params * anchor.deployment.element_bytes
+    expected = stored if with_table else stored - shape.embedding_params * deployment.element_bytes
     # The mean speed and one sample's GB/s stand in one row of gpt-fast's table: its own rows differ by up to 1.2 %.
     assert size == pytest.approx(expected, rel=0.013)
 
@@ -219,67 +238,57 @@ def test_other_tools_errors_and_ours() -> None:
 
 
 def changed(name: str, **changes: Any) -> Comparison:
-    """One anchor judged anew with other expectations or another figure."""
-    anchors = tuple(one.model_copy(update=changes) if one.name == name else one for one in TABLE.anchors)
-    report: AnchorReport = compare_anchors(TABLE.model_copy(update={"anchors": anchors}), known_profiles())
-    return next(one for one in report.comparisons if one.anchor.name == name)
+    """One anchor judged anew with another figure."""
+    one = BY_NAME[name].anchor.model_copy(update=changes)
+    return compare_anchors(TABLE.model_copy(update={"anchors": (one,)}), known_profiles()).comparisons[0]
 
 
 def test_a_verdict_can_fail() -> None:
-    """A wrong figure in a group, a reason that is not needed, and a reason for something slower than predicted are found."""
-    assert changed("torchao-llama-2-7b", tokens_per_s=90.0).finding == "disagrees"
-    assert changed("torchao-llama-2-7b", tokens_per_s=120.0).finding == "disagrees"
-    assert changed("torchao-llama-2-7b", group=None, reason="unpacking").finding == "agrees_against_reason"
-    assert changed("pytorch-blog-llama-2-7b-eager", tokens_per_s=150.0).finding == "agrees_against_reason"
-    # Fitted to a figure 20 % lower, the constant takes the anchor itself off the measured rates, and every other one with it.
-    assert changed("gpt-fast-llama-2-7b", tokens_per_s=84.0).finding == "disagrees"
-    # A part without measured rates cannot meet a bar.
-    assert changed("gpt-fast-user-llama-2-7b", group="half-precision", reason=None).finding == "disagrees"
+    """A figure far from what is predicted is said to be so, on its side."""
+    assert changed("torchao-llama-2-7b").finding == "within"
+    assert changed("torchao-llama-2-7b", tokens_per_s=40.0).finding == "too_fast"
+    assert changed("torchao-llama-2-7b", tokens_per_s=150.0).finding == "too_slow"
 
 
 GOOD: dict[str, Any] = {
-    "name": "a", "system": "s", "device": "a100-80-sxm", "dtype": "bfloat16", "conditions": "c", "shape": "llama-3.1-8b",
-    "source": {"text": "t", "grade": "V"}, "split_vocab": True, "prompt_tokens": 5, "new_tokens": 9, "tokens_per_s": 1.0,
-    "group": "half-precision",
+    "name": "a", "system": "s", "device": "a100-80-sxm", "engine": "e", "dtype": "bfloat16", "rate_dtype": "bfloat16",
+    "conditions": "c", "shape": "llama-3.1-8b", "source": {"text": "t", "address": "https://a", "grade": "V"},
+    "split_vocab": True, "quantised_head": False, "prompt_tokens": 5, "new_tokens": 9, "tokens_per_s": 1.0,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"reason": "eager"}, "either a group or a reason"),
-        ({"group": None}, "either a group or a reason"),
         ({"token_s": 0.1}, r"\['tokens_per_s', 'token_s'\]; give one figure"),
         ({"tokens_per_s": None}, "no figure"),
-        ({"weights": "int3"}, "got 'int3', allowed are"),
+        ({"block": 8}, "a block without its tokens per second"),
         ({"tokens_per_s": -1.0}, "greater than 0"),
         ({"watts": 330}, "unknown key watts"),
     ],
 )
 def test_a_malformed_anchor_is_refused(changes: dict[str, Any], words: str) -> None:
-    """One figure, one expectation, a known format; nothing else."""
+    """One figure; nothing else."""
     assert Anchor.model_validate(GOOD).published == 1.0
     with pytest.raises(ValueError, match=words):
         Anchor.model_validate(GOOD | changes)
 
 
 def test_names_that_lead_nowhere_are_refused() -> None:
-    """A group, reason, shape or source of the constant that is not there, and an anchor that stands there twice."""
+    """A shape or format that is not there, and an anchor that stands there twice."""
     plain = TABLE.model_dump(mode="json")
     systems = {name: {key: value for key, value in one.items() if value is not None} for name, one in plain["systems"].items()}
-    good = {"system": "torchao", "name": "a", "shape": "llama-3.1-8b", "tokens_per_s": 1.0, "group": "int8"}
+    good = {"system": "torchao", "name": "a", "shape": "llama-3.1-8b", "tokens_per_s": 1.0}
 
-    def table(anchors: list[dict[str, Any]], start: str = "a") -> AnchorTable:
-        return AnchorTable.model_validate({**plain, "systems": systems, "fixed_cost_from": start, "anchors": anchors})
+    def table(anchors: list[dict[str, Any]]) -> AnchorTable:
+        return AnchorTable.model_validate({**plain, "systems": systems, "anchors": anchors})
 
     assert table([good]).anchors[0].source.date is None
     assert table([{**good, "system": "pytorch-blog"}]).anchors[0].source.date == "2023-11-30"
     assert table([{**good, "date": "2025"}]).anchors[0].source.date == "2025"
-    for changes in ({"group": "nine"}, {"group": None, "reason": "nine"}, {"shape": "nine"}):
+    for changes in ({"weights": "nine"}, {"lm_head": "nine"}, {"shape": "nine"}):
         with pytest.raises(ValueError, match="unknown or repeated names: nine"):
             table([good | changes])
-    with pytest.raises(ValueError, match="unknown or repeated names: b"):
-        table([good], start="b")
     with pytest.raises(ValueError, match="stands there twice"):
         table([good, good])
 
@@ -296,34 +305,32 @@ def test_the_published_rung() -> None:
 
 
 def test_the_command_shows_every_anchor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each anchor has its line with figure and verdict, each reason its words, each source its grade; nothing is cut off."""
-    monkeypatch.setenv("COLUMNS", "80")
+    """Each anchor has its line with a verdict, each source its grade and address, each dropped figure its reason."""
+    monkeypatch.setenv("COLUMNS", "400")
     assert sbd(monkeypatch, "roofline", "--anchors") == 0
     out = capsys.readouterr().out
     words = " ".join(out.split())
     for one in REPORT.comparisons:
         name = one.anchor.name.removeprefix(f"{one.anchor.system}-")
         (line,) = [line for line in _block(out, one.anchor.system) if line.startswith(f"{name} ")]
-        assert f"no: {one.anchor.reason}" in line if one.anchor.reason else "within" in line and "NOT" not in line
-    for text in (*TABLE.reasons.values(), *(one.why for one in TABLE.left_out), *(one.chosen for one in TABLE.groups.values())):
-        assert text in words
+        assert "band" in line or "predicted too" in line
+    for dropped in TABLE.dropped:
+        assert dropped.why in words
     for system in TABLE.systems.values():
-        assert f"Source [{system.source.grade}]: {system.source.text}" in words
-    assert "…" not in out
-    assert "153.5 +46.4 % 128 +22.0 % 104.9 +0.0 %" in words and "LLM-Viewer +66.9 %" in words
+        assert f"Source [{system.source.grade}]: {system.source.text}" in words and system.source.address in words
 
 
 def _block(out: str, system: str) -> list[str]:
-    return next(part for part in out.split("\n\n") if part.startswith(f"{system} on ")).splitlines()
+    heads = (f"{system} on ", f"{system}: ")
+    return next(part for part in out.split("\n\n") if part.startswith(heads)).splitlines()
 
 
 def test_the_command_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Versioned, every anchor with its predictions in SI units; what a rung does not know is absent."""
     assert sbd(monkeypatch, "roofline", "--anchors", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["version"] == 1 and found["fixed_cost_from"] == "gpt-fast-llama-2-7b"
+    assert found["version"] == 2 and found["constants"]["layer_us"] > 0
     assert [one["name"] for one in found["anchors"]] == list(BY_NAME)
     anchors = {one["name"]: one for one in found["anchors"]}
-    assert anchors["trt-llm-llama-7b-prefill-2048"]["predictions"]["published"]["value"] == pytest.approx(0.1138, abs=1e-4)
-    assert list(anchors["gpt-fast-user-llama-2-7b"]["predictions"]) == ["datasheet"]
-    assert sum(one["gave_the_constant"] for one in found["anchors"]) == 1
+    assert anchors["trt-llm-llama-7b-prefill-2048"]["predictions"]["published"]["value"] == pytest.approx(0.1107, abs=1e-4)
+    assert list(anchors["gpt-fast-user-llama-2-7b"]["predictions"]) == ["datasheet", "anchored"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from harness.analysis.arm_figures import TOTALS
+from harness.analysis.claim_check import NO_REQUESTS
 from harness.analysis.comparison import compare
 from harness.scenario.metrics import METRICS, names_of
 from tests.helpers import ROOT
 from tests.helpers.judged_runs import judged
 from tests.helpers.pages import FULL
+from tests.helpers.simulated_server import load_run
 
 
 def test_every_use_finds_its_words() -> None:
@@ -21,7 +23,7 @@ def test_every_use_finds_its_words() -> None:
         assert metric.by_default <= metric.tracked, metric.name
 
 
-@pytest.mark.parametrize("name", names_of(lambda metric: metric.claimed))
+@pytest.mark.parametrize("name", names_of(lambda metric: metric.claimed and not metric.of_requests))
 def test_what_can_be_claimed_is_derived_and_judged(name: str) -> None:
     """Of a full run every claimed figure is there, by both estimators where it is a mean of ratios, and a claim is answered."""
     metric = METRICS[name]
@@ -32,6 +34,16 @@ def test_what_can_be_claimed_is_derived_and_judged(name: str) -> None:
     own = {"wall_speedup", "identical_to_ntp"}
     assert name in arm.figures or name in own
     assert (name + TOTALS in arm.figures) == metric.averaged or name in own
+
+
+@pytest.mark.parametrize("name", names_of(lambda metric: metric.of_requests))
+def test_figures_over_requests_are_derived_where_a_server_answered(name: str) -> None:
+    """And a claim about them in another run says why there are none."""
+    run = load_run([{"requests_per_s": 20.0, "first_token_s": 1.0}])
+    arm = next(arm for cell in compare(run).cells for arm in cell.arms if not arm.is_ntp)
+    assert name in arm.figures and arm.figures[name].reason != NO_REQUESTS.reason
+    (found, *_) = judged(FULL, f"{name} >= 0.01").judgements
+    assert found.word == "void" and NO_REQUESTS.reason is not None and NO_REQUESTS.reason in found.reason
 
 
 def test_docs_name_the_table() -> None:

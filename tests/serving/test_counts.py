@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from harness.record.trace import Generation
 from harness.serving.counts import arrivals, count_passes, described, fed_by_chunk, merged, prompt_pass
+from harness.serving.dialects.dialect import Rounds
 from harness.serving.stream import Answer, Chunk
 
 Round = tuple[int, int]
@@ -38,6 +39,20 @@ def served(rounds: Sequence[Round], most: int) -> tuple[Answer, dict[str, float]
     return answer, {"passes": passes + 1.0, "accepted": float(sum(accepted_by))}, passes
 
 
+def of_sglang(rounds: Sequence[int], own: int, most: int) -> Answer:
+    """What SGLang streams and tells of rounds that accept so many drafts and write ``own`` tokens more, as a histogram."""
+    sizes, accepted = [1], []
+    for one in rounds:
+        if sum(sizes) == most:
+            break
+        sizes.append(min(one + own, most - sum(sizes)))
+        accepted.append(one)
+    histogram = [accepted.count(number) for number in range(max(accepted, default=0) + 1)]
+    said = {"steps": len(accepted), "accepted": sum(accepted), "accepted_histogram": histogram}
+    chunks = tuple(Chunk(at_s=1.0 + place, ids=(7,) * size) for place, size in enumerate(sizes))
+    return Answer(sent_at_s=0.0, chunks=chunks, stop_reason="length", prompt_tokens=5, said=said)
+
+
 ROUNDS = st.lists(st.integers(0, 5).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))), min_size=1, max_size=30)
 
 
@@ -48,6 +63,15 @@ def test_the_three_ways_agree_with_the_engine_and_each_other(rounds: list[Round]
     ways = count_passes(answer, grown, alone=True)
     assert (ways.steps, ways.accepted, ways.chunks) == (passes, passes, passes)
     assert ways.agree
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.sampled_from([(1, 1), (2, 2)]), st.integers(2, 60))
+def test_a_histogram_tells_what_lies_behind_the_end(accepted: list[int], kind: tuple[int, int], most: int) -> None:
+    """Rounds of one pass, and of two as in UNO, cut anywhere by the answer's end: all ways count the passes that were made."""
+    passes, own = kind
+    answer = of_sglang(accepted, own, most)
+    ways = count_passes(answer, {}, alone=False, rounds=Rounds(passes=passes, own_tokens=own))
+    assert ways.counts == (passes * (len(answer.chunks) - 1),) * 3
 
 
 def test_by_hand_the_real_vllm_answer_of_24_tokens() -> None:

@@ -5,6 +5,7 @@ The other end is tests/helpers/protocol_server.py, which decodes nothing; `make 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,7 +21,8 @@ from harness.errors import NotPossibleError, RequestError
 from harness.models import KNOWN_SHAPES
 from harness.scenario.plan import Case
 from harness.scenario.servers import Server
-from harness.serving import dialects
+from harness.serving.dialects import registry
+from harness.serving.dialects.vllm import VLLM
 from harness.serving.engine import ServedEngine
 from harness.serving.launch import StartedServer, free_port
 from tests.helpers import ROOT
@@ -30,13 +32,15 @@ PROGRAM = ROOT / "tests" / "helpers" / "protocol_server.py"
 PROMPTS = [(5, 6, 7), (8, 9)]
 
 
-def engine_of(fault: str, logs: Path, monkeypatch: pytest.MonkeyPatch, **keys: object) -> tuple[ServedEngine, Case]:
+def engine_of(
+    fault: str, logs: Path, monkeypatch: pytest.MonkeyPatch, load: dict[str, object] | None = None, **keys: object
+) -> tuple[ServedEngine, Case]:
     """A part with one server of that fault, and its case."""
     command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault]  # noqa: E731
-    monkeypatch.setitem(dialects.DIALECTS, "vllm", replace(dialects.VLLM, command=command))
+    monkeypatch.setitem(registry.DIALECTS, "vllm", replace(VLLM, command=command))
     part = {
         "model": {"reference": "sbd"}, "servers": {"one": {"engine": "vllm", **keys}},
-        "arms": [{"method": "ntp", "server": "one"}], "timed": False,
+        "arms": [{"method": "ntp", "server": "one"}], "timed": False, "load": load or [],
     }  # fmt: skip
     case = case_of("ntp", **part)
     return ServedEngine(case.part, KNOWN_SHAPES["smollm2-135m"], None, "weights", logs), case
@@ -63,7 +67,9 @@ def test_a_batch_is_its_rows_passes_tokens_and_counts(tmp_path: Path, monkeypatc
     assert one.readings is not None and one.readings.values["served_passes_by_steps"] == new - 1
     assert one.readings.values["served_ways_disagree"] == 0 and one.readings.values["served_foreign_requests"] == 0
     assert one.prefill_s > 0 and one.decode_s >= (new - 1) * 0.002
-    assert engine.fingerprint(case.part)["servers"]["one"]["version"] == "0-protocol-only"
+    told = engine.fingerprint(case.part)["servers"]["one"]
+    assert told["version"] == "0-protocol-only"
+    assert told["command"][1] == PROGRAM.name, "a record that is passed on names no folder of this machine"
     engine.close()
 
 
@@ -83,6 +89,40 @@ def test_a_fault_is_told_and_leaves_no_sample(fault: str, words: str, tmp_path: 
     engine, case = engine_of(fault, tmp_path, monkeypatch, silent_s=1.0)
     with pytest.raises(RequestError, match=words):
         engine.decode(case, PROMPTS[:1], seed=3)
+    engine.close()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_requests_in_turn_are_counted_and_have_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed loop of one: the server's steps are those of all three together, and each waits for the one before."""
+    engine, case = engine_of("none", tmp_path, monkeypatch, load={"concurrency": 1})
+    three = engine.decode(case, [*PROMPTS, (3,)], seed=3)
+    new = case.workload.max_new_tokens
+    assert three.readings is not None and three.readings.values["served_passes_by_steps"] == 3 * (new - 1)
+    assert three.readings.values["served_ways_disagree"] == 0
+    assert three.row_times is not None
+    first, second, third = three.row_times
+    assert first.sent_s == 0 and first.last_token_s <= second.sent_s < second.sent_s + second.last_token_s <= third.sent_s
+    assert all(one.gaps_s is not None and len(one.gaps_s) == new - 1 for one in three.row_times)
+    engine.close()
+
+
+@pytest.mark.parametrize("fault", ["none", "short"])
+@pytest.mark.usefixtures("quiet")
+def test_a_trace_is_answered_in_its_lengths(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer is as long as its line says; a server that ends one earlier is told."""
+    lines = [{"timestamp": 10 * i, "input_length": 3, "output_length": 4 + i} for i in range(3)]
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    engine, case = engine_of(fault, tmp_path, monkeypatch, load={"trace": str(trace), "requests": 3})
+    if fault == "short":
+        with pytest.raises(RequestError, match="wrote 3 tokens, 4 were asked for"):
+            engine.decode(case, [(1, 2, 3)] * 3, seed=1)
+    else:
+        found = engine.decode(case, [(1, 2, 3)] * 3, seed=1)
+        assert [len(ids) for ids in found.generation.output_ids] == [4, 5, 6]
+        assert found.row_times is not None and [one.sent_s >= 0.01 * i for i, one in enumerate(found.row_times)] == [True] * 3
+        assert len(engine.decode(case, [(1, 2, 3)], seed=1).generation.output_ids[0]) == 4, "a warm-up takes the first ones"
     engine.close()
 
 
@@ -120,6 +160,29 @@ def test_a_command_that_fails_says_so_with_the_end_of_its_log(tmp_path: Path) ->
     server = StartedServer("one", [sys.executable, "-c", "raise SystemExit('no such weights, an Error')"], {}, tmp_path / "log")
     with pytest.raises(NotPossibleError, match="status 1 before it was ready: no such weights"):
         server.wait_ready(f"http://127.0.0.1:{free_port()}/health", 20)
+
+
+@pytest.mark.parametrize("how", ["killed", "closed"])
+def test_what_a_server_put_into_a_session_of_its_own_ends_with_it(how: str, tmp_path: Path) -> None:
+    """As vLLM's engine processes are: the first process is killed, or all is closed, and they are orphans of another group."""
+    pids = tmp_path / "pids"
+    child = (
+        "import os, subprocess, sys, time; from pathlib import Path\n"
+        "sleeper = [sys.executable, '-c', 'import time; time.sleep(98)']\n"
+        "below = subprocess.Popen(sleeper, start_new_session=True)\n"
+        f"Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{below.pid}}'); time.sleep(98)"
+    )
+    server = StartedServer("one", [sys.executable, "-c", child], {}, tmp_path / "log")
+    until = time.monotonic() + 20
+    while not pids.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.2)
+    first, below = pids.read_text(encoding="utf-8").split()
+    if how == "killed":
+        os.kill(int(first), signal.SIGKILL)
+        assert server.ends_within(20)
+    server.close()
+    assert not Path("/proc", first).exists() and not Path("/proc", below).exists()
 
 
 def test_no_server_outlives_a_killed_run(tmp_path: Path) -> None:

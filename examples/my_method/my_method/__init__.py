@@ -8,10 +8,12 @@ from harness.scenario.solvers import SolverSpec
 
 
 class RepetitionArm(StrictModel):
-    """Its keys in a scenario: drafts that the newest token repeats ``draft_tokens`` times."""
+    """Its keys in a scenario. The text below a key describes it in the schema that editors show."""
 
     method: Literal["repetition"]
+    """Drafts that the newest token is repeated."""
     draft_tokens: Counts = (3,)
+    """How often it is repeated."""
 
     def variants(self) -> list[dict[str, Any]]:
         """One mapping per setting."""

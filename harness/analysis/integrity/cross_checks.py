@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.analysis.integrity.imported_checks import IMPORTED_CHECKS
 from harness.analysis.pass_arrays import TraceArrays
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.record.seal import SEALED_SINCE
@@ -40,7 +41,7 @@ class Decode:
 
 
 def _tokens(one: Decode) -> Iterator[str]:
-    if any(row.output_tokens != len(row.output_ids) for row in one.sample.rows):
+    if any(row.output_ids is not None and row.output_tokens != len(row.output_ids) for row in one.sample.rows):
         yield "output_tokens is not the number of output_ids"
 
 
@@ -94,8 +95,8 @@ def _once(run: Run) -> Iterator[Found]:
 
 def _measured_once(run: Run) -> Iterator[Found]:
     """Two decodes by a clock never take the same time to the last digit, in their prompt's pass, in whole and in each pass."""
-    timed = ((s, place) for s, place in _placed(run) if s.decode_s and s.prefill_s and s.ended_at)
-    for names in _twice(((s.prefill_s, s.decode_s, s.packed_passes.data), place) for s, place in timed):
+    timed = ((s, s.packed_passes, place) for s, place in _placed(run) if s.decode_s and s.prefill_s and s.ended_at)
+    for names in _twice(((s.prefill_s, s.decode_s, passes.data), place) for s, passes, place in timed if passes):
         yield "two decodes took the same times to the last digit", names
 
 
@@ -144,9 +145,10 @@ def _sessions(run: Run) -> Iterator[Found]:
         yield "no process ran on the machine of the header", "run.json"
 
 
-RUN_CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (
-    _scenario, _once, _measured_once, _in_order, _whole, _sessions,
-)  # fmt: skip
+RunCheck = Callable[[Run], Iterator[Found]]
+RUN_CHECKS: tuple[RunCheck, ...] = (_scenario, _once, _measured_once, _in_order, _whole, _sessions)
+OF_IMPORTED: tuple[RunCheck, ...] = (_scenario, _once, *IMPORTED_CHECKS)
+"""An imported run has no passes, no seeds, and requests that overlap; its files have figures of their own."""
 
 
 def _placed(run: Run) -> Iterator[tuple[Sample, str]]:
@@ -167,7 +169,7 @@ def _twice(keyed: Iterable[tuple[Hashable, str]]) -> Iterator[str]:
 
 def _moments(sample: Sample) -> tuple[float, float | None]:
     """Begin and end by the wall clock, in seconds; a time without a zone is UTC."""
-    both = (None if one is None else datetime.fromisoformat(one) for one in (sample.started_at, sample.ended_at))
+    both = [None if one is None else datetime.fromisoformat(one) for one in (sample.started_at, sample.ended_at)]
     begun, ended = (None if one is None else (one if one.tzinfo else one.replace(tzinfo=UTC)).timestamp() for one in both)
     return begun or 0.0, ended
 
@@ -182,12 +184,14 @@ def contradictions(run: Run) -> dict[str, list[str]]:
     cases = {case.case_id: case for case in run.header.cases}
     parts = {part["name"]: part for part in run.header.scenario.get("parts", [])}
     for sample, place in _placed(run):
+        if sample.packed_passes is None:
+            continue
         case = cases[sample.case_id]
         one = Decode(case=case, sample=sample, part=parts.get(case.part, {}), trace=TraceArrays(sample.packed_passes))
         for check in SAMPLE_CHECKS:
             for words in check(one):
                 found[words].append(place)
-    for about_run in RUN_CHECKS:
+    for about_run in RUN_CHECKS if run.header.imported is None else OF_IMPORTED:
         for words, place in about_run(run):
             found[words].append(place)
     return dict(found)

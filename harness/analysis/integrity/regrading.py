@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from harness.models.choice import ModelChoice, RandomModel, model_folder
 from harness.record.regular_file import read_regular
 from harness.record.schema import CaseHeader, Run, Sample
+from harness.scenario.load import recorded_load
 from harness.workloads.loader import PromptItem, prompt_items
 from harness.workloads.spec import Workload
 
@@ -65,12 +66,14 @@ def regrade(run: Run) -> Regraded:
         if isinstance(grader, str):
             found.reasons.add(grader)
             continue
+        load = recorded_load(part, case.batch_size)
+        each = case.batch_size if load is None else load.per_sample(part["workload"]["prompts"])
         for sample in samples:
-            for index, row in enumerate(sample.rows, start=sample.group * case.batch_size):
+            for index, row in enumerate(sample.rows, start=sample.group * each):
                 where = f"{case.case_id}, group {sample.group}, process {sample.process}"
                 if not grader.is_prompt(index, row.prompt_id):
                     found.wrong[OTHER_PROMPT].append(where)
-                elif row.correct is not None and (grade := grader.grade(index, tuple(row.output_ids))) is not None:
+                elif row.correct is not None and (grade := grader.grade(index, tuple(row.ids))) is not None:
                     found.again += 1
                     if grade != row.correct:
                         found.wrong[WRONG].append(where)
@@ -116,7 +119,7 @@ def _items(part: dict[str, Any], case: CaseHeader) -> tuple[PromptItem, ...] | s
     seed = part.get("seed")
     if workload.tasks is None or not isinstance(seed, int) or case.task not in workload.task_names:
         return "the workload has no built-in task"
-    return prompt_items(workload, case.task, seed, _Encoded(), case.model.vocab)
+    return prompt_items(workload, case.task, seed, _Encoded(), case.shape.vocab)
 
 
 def _tokenizer(run: Run, case: CaseHeader) -> Any:

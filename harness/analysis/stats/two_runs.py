@@ -92,6 +92,31 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     return RatioOfRuns(ratio=ratio, p=max(error.p(mean) for error in errors) if fewest >= FEWEST_PROCESSES else None)
 
 
+def ratio_of_processes(
+    over: Sequence[float], under: Sequence[float], requests: int, confidence: float = CONFIDENCE
+) -> Quantity:
+    """Geometric mean of ``over`` ÷ that of ``under``, one positive figure a process; nothing pairs a process with another.
+
+    From three processes a side on it has an interval, the wider of Welch's and of equal variances (as ``ratio_of_runs``).
+
+    Args:
+        requests: how many requests the side with the fewest has, for the record.
+    """
+    sides = [np.log(np.asarray(side, dtype=float)) for side in (over, under)]
+    mean, fewest = float(sides[0].mean() - sides[1].mean()), min(map(len, sides))
+    shown = Quantity(value=math.exp(mean), n=requests, processes=fewest)
+    if fewest < FEWEST_PROCESSES:
+        return shown.without_interval(f"{fewest} processes on a side, without pairs: an interval takes {FEWEST_PROCESSES}")
+    errors = _process_errors(*(side[None, :] for side in sides))
+    if min(error.value for error in errors) <= NO_SPREAD**2 * max(1.0, mean**2):
+        return shown.without_interval("all processes gave the same figure: no spread, no interval")
+    half = max(error.reach(confidence) for error in errors)
+    if not abs(mean) + half < LARGEST_LOG:
+        return shown.without_interval("so wide an interval says nothing")
+    told = f"t on log means of {len(over)} processes beside {len(under)}, unpaired"
+    return replace(shown, low=math.exp(mean - half), high=math.exp(mean + half), method=told)
+
+
 def sign_test_p(differences: Sequence[float]) -> float | None:
     """Two-sided p of "a pair gains as often as it loses"; None where no pair differs.
 
@@ -114,20 +139,26 @@ def _over_prompts(by_prompt: Floats) -> _Error:
     return _Error(value=float(by_prompt.var(ddof=1)) / len(by_prompt), degrees=len(by_prompt) - 1)
 
 
-def _errors(base: Floats, new: Floats, by_prompt: Floats) -> list[_Error]:
-    """Errors by Welch and by equal variances; the prompts' variance beyond noise is added to each."""
-    prompts, counts = len(by_prompt), (base.shape[1], new.shape[1])
+def _process_errors(base: Floats, new: Floats) -> list[_Error]:
+    """Errors of the difference of two means over processes (columns), by Welch and by equal variances."""
+    counts = (base.shape[1], new.shape[1])
     squares = [float(((table.mean(axis=0) - table.mean()) ** 2).sum()) for table in (base, new)]
     parts = [one / (count - 1) / count for one, count in zip(squares, counts, strict=True)]
     welch = sum(parts)
     degrees = welch**2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True)) if welch else 1.0
     pooled = sum(squares) / (sum(counts) - 2) * (1 / counts[0] + 1 / counts[1])
+    return [_Error(value=welch, degrees=degrees), _Error(value=pooled, degrees=sum(counts) - 2)]
+
+
+def _errors(base: Floats, new: Floats, by_prompt: Floats) -> list[_Error]:
+    """Errors by Welch and by equal variances; the prompts' variance beyond noise is added to each."""
+    prompts, counts = len(by_prompt), (base.shape[1], new.shape[1])
     noise_degrees = (prompts - 1) * (sum(counts) - 2)
     left = [table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean() for table in (base, new)]
     noise = sum(float((one**2).sum()) for one in left) / noise_degrees * (1 / counts[0] + 1 / counts[1]) / prompts
     of_prompts = _over_prompts(by_prompt)
     found = []
-    for of_processes in (_Error(value=welch, degrees=degrees), _Error(value=pooled, degrees=sum(counts) - 2)):
+    for of_processes in _process_errors(base, new):
         added = of_prompts.value - noise
         if added <= 0:
             found.append(of_processes)

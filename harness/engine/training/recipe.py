@@ -18,43 +18,43 @@ from harness.workloads.spec import DatasetChoice, Workload
 
 
 class Distillation(StrictModel):
-    """``workload``      the prompts; ``max_new_tokens`` of it are the most that an answer has
-    ``temperatures``  taken in turns by the batches of a task; 0 is greedy
-    ``batch_size``    prompts that are answered together
-    """
+    """The model answers prompts itself, and learns from its answers."""
 
     workload: Workload
+    """The prompts; its `max_new_tokens` are the most that an answer has."""
     temperatures: Annotated[tuple[NonNegative, ...], Field(min_length=1)] = (0.0, 0.7)
+    """Taken in turns by the batches of a task; 0 is greedy."""
     batch_size: Count = 64
+    """Prompts that are answered together."""
     seed: CountOrZero = 1
+    """Seed of the sampling."""
 
 
 class AdapterSettings(StrictModel):
-    """A gated adapter (harness.engine.gated_adapter) is trained, and the model itself stays as it is.
-
-    ``mask_token_id``   the token that stands for a mask; the model must never write it. None: the tokenizer's mask token
-    ``start``           an adapter of the same model to go on from; None: a fresh one
-    ``rank``            of the low-rank terms
-    ``layers``          names of the adapted linear layers in every block
-    ``block_sizes``     the least and the most slots of a block; each batch draws one of them
-    ``slots``           masked slots of each answer in a batch, in as many blocks as fit; they share its clean half
-    ``partly_masked``   share of blocks whose slots are masked at a random rate; all others are masked whole
-    ``slot_decay``      weight of a slot's loss, to the power of its place in the block
-    ``bigram_rank``     of the term by which quadratic self-speculation draws a slot behind the one before it; 0: none. Half of
-                        the blocks that are masked whole are trained with it
-    """
+    """A gated adapter (harness.engine.gated_adapter) is trained, and the model itself stays as it is."""
 
     mask_token_id: CountOrZero | None = None
+    """Token that stands for a mask; the model must never write it. Left out: the tokenizer's mask token."""
     start: Text | None = None
+    """Folder of an adapter of the same model to go on from. Left out: a fresh one."""
     rank: Count = 32
+    """Rank of the low-rank terms."""
     layers: Annotated[tuple[Text, ...], Field(min_length=1)] = (
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
     )  # fmt: skip
+    """Names of the adapted linear layers in every transformer layer."""
     block_sizes: tuple[Annotated[int, Field(strict=True, ge=2)], Annotated[int, Field(strict=True, le=64)]] = (2, 16)
+    """The least and the most slots of a block; each batch draws one of them."""
     slots: Count = 128
+    """Masked slots of each answer in a batch, in as many blocks as fit; they share its clean half."""
     partly_masked: Share = 0.25
+    """Share of blocks whose slots are masked at a random rate; all others are masked whole."""
     slot_decay: Share = 1.0
+    """Weight of a slot's loss, to the power of its place in the block."""
     bigram_rank: CountOrZero = 0
+    """Rank of the term by which quadratic self-speculation draws a slot behind the one before it; 0: none. Half of the
+    blocks that are masked whole are trained with it.
+    """
 
     @field_validator("block_sizes")
     @classmethod
@@ -67,55 +67,71 @@ class AdapterSettings(StrictModel):
 class HeldOut(StrictModel):
     """What the curve is measured on while the adapter is trained: tokens final per pass of quadratic self-speculation at
     temperature 0, which checks and drafts in every pass.
-
-    ``workload``    prompts; the model's greedy answers to them are made before training
-    ``block_size``, ``copies``  of the decode (the arm self_speculation in a scenario)
-    ``points``      measurements, evenly spaced on a logarithmic axis of steps, the last at the last step
     """
 
     workload: Workload
+    """Prompts; the model's greedy answers to them are made before training."""
     block_size: Annotated[int, Field(strict=True, ge=2)] = 8
+    """Block size of the decode (the arm self_speculation in a scenario)."""
     copies: Flag = False
+    """As `copies` of that arm."""
     points: Count = 12
+    """Measurements, evenly spaced on a logarithmic axis of steps, the last at the last step."""
     seed: CountOrZero = 7
+    """Seed of the prompts."""
 
 
 class TrainRecipe(StrictModel):
-    """The whole file.
-
-    ``model``            a Hugging Face causal LM: hub id (with ``revision``), folder, or a name of `sbd model list`
-    ``data``, ``dataset``, ``distill``  one of them: a JSONL file of {"prompt": ..., "solution": ...}; a dataset whose
-                         ``answer`` is the solution, all of it or its first ``examples`` rows; prompts that the model answers
-    ``adapter``          train a gated adapter, with ``held_out`` for its curve; without it all weights are trained
-    ``sequence_tokens``  pairs that are longer, end of sequence included, are left out
-    ``batch_size``       sequences that a forward pass reads; an optimizer step reads ``accumulate`` times as many
-    ``checkpoint_activations``  keep the inputs of the layers only, and compute the rest a second time in the backward pass
-    """
+    """The whole file."""
 
     version: Literal[1]
+    """Version of the format of this file; 1 is the only one."""
     name: Name
+    """Name of the recipe."""
     model: Text
+    """Hugging Face causal LM: hub id, folder, or a name of `sbd model list`."""
     revision: Text | None = None
+    """Commit, branch or tag on the hub. Left out: main."""
     data: Text | None = None
+    """JSONL file of {"prompt": ..., "solution": ...}. Exactly one of data, dataset and distill is given."""
     dataset: DatasetChoice | None = None
+    """Dataset whose `answer` is the solution."""
     distill: Distillation | None = None
+    """Prompts that the model answers itself."""
     adapter: AdapterSettings | None = None
+    """Trains a gated adapter, and the model stays as it is. Left out: all weights are trained."""
     held_out: HeldOut | None = None
+    """What the adapter's curve is measured on. Left out: no curve."""
     examples: Count | None = None
+    """Rows of the dataset that are read, from the first. Left out: all."""
     sequence_tokens: Annotated[int, Field(strict=True, ge=2)]
+    """Pairs that are longer, end of sequence included, are left out."""
     objective: Literal["sbd", "ntp"] = "sbd"
+    """`sbd`: both losses of the paper's equation 14; `ntp`: the control."""
     steps: Count
+    """Optimizer steps."""
     batch_size: Count
+    """Sequences that a forward pass reads."""
     accumulate: Count = 1
+    """Forward passes of an optimizer step."""
     learning_rate: NonNegative
+    """Peak learning rate."""
     warmup_steps: CountOrZero = 200
+    """Steps over which the learning rate rises."""
     weight_decay: NonNegative = 0.1
+    """Weight decay of AdamW."""
     adam_beta2: NonNegative = 0.999
+    """β2 of AdamW."""
     schedule: Text = "cosine"
+    """Schedule of the learning rate, by its name in transformers."""
     seed: CountOrZero = 1
+    """Seed of order and masks."""
     bf16: Flag = True
+    """Whether to train in bfloat16 mixed precision."""
     checkpoint_activations: Flag = False
+    """Keeps the inputs of the layers only, and computes the rest a second time in the backward pass."""
     save_steps: Count = 500
+    """Steps between two checkpoints."""
 
     @field_validator("model", "data")
     @classmethod

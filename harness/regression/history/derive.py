@@ -11,8 +11,9 @@ from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.machine import machine_of, software_of
 from harness.record.schema import Run
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure, utc
-from harness.scenario.metrics import METRICS
+from harness.scenario.metrics import METRICS, names_of
 
+OF_REQUESTS = names_of(lambda one: one.of_requests and one.tracked)
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")
 
 
@@ -43,6 +44,7 @@ def _quantities(arm: ArmResult) -> dict[str, Quantity]:
         "accuracy": arm.accuracy,
         "accuracy_difference": arm.accuracy_difference,
     }
+    found |= {name: arm.figures[name] for name in OF_REQUESTS if name in arm.figures}
     for one in arm.predictions:
         found[f"decode_error.{one.price}"] = one.decode_error
         if not arm.is_ntp:

@@ -14,8 +14,8 @@ from typing import Literal
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.capacity.acceptance import TABLE1_BLOCK_SIZE, AssumedAcceptance, from_table1
+from harness.capacity.figures import gpus_needed
 from harness.capacity.plan import Question, plan
-from harness.capacity.replica import gpus_needed
 from harness.capacity.results import DevicePlan, Goal, Workload
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
@@ -116,7 +116,8 @@ def _point(
 
 def _models(run: Run) -> tuple[ModelShape, ...]:
     """The run's own, the largest first, and the paper's; models below SMALLEST_PARAMS come last."""
-    own = sorted({case.model for case in run.header.cases}, key=lambda shape: (-shape.params, shape.name))[:MOST_MODELS]
+    known = {case.model for case in run.header.cases if case.model is not None}
+    own = sorted(known, key=lambda shape: (-shape.params, shape.name))[:MOST_MODELS]
     return tuple(sorted(dict.fromkeys((*own, KNOWN_SHAPES[PAPER_MODEL])), key=lambda shape: shape.params < SMALLEST_PARAMS))
 
 

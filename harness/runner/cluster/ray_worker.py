@@ -87,7 +87,7 @@ def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
 def _ceilings(job: Job, part: Part, share: Share, held: Run, machine: Machine) -> dict[str, Any]:
     """The ceilings that a local run has in its header."""
     hardware, reason = machine.profile(job.scenario)
-    shape = next(case.model for case in held.header.cases if case.part == share.part)
+    shape = next(case.shape for case in held.header.cases if case.part == share.part)
     calibration = machine.calibrate(part, shape, Progress()) if part.timed else None
     return {"hardware": hardware, "hardware_reason": reason, "calibration": calibration}
 

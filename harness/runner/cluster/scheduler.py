@@ -109,8 +109,9 @@ class _Spread:
 
     def take_all(self) -> None:
         """Run until nothing is missing that may still be tried."""
-        missing = work_of(self._job.plan, self._held).missing
-        self._progress.start([slot.case.case_id for slot in missing])
+        work = work_of(self._job.plan, self._held)
+        missing = work.missing
+        self._progress.start([slot.case.case_id for slot in missing], planned=work.planned)
         self._waiting.extend(dict.fromkeys(slot.unit for slot in missing))
         try:
             while self._waiting or self._flights:

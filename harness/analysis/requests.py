@@ -1,0 +1,130 @@
+"""The requests of a served sample: which of them count under their load, and what each one waited for.
+
+A load is *steady* while as many requests are there as it says. Only then do requests count; the others are left out and told.
+
+* Closed loop of N: steady from when the N-th request was sent until a slot stays empty because no request waits. A request
+  counts if it took the place of an answered one and was answered in that time. So the first N and up to N - 1 at the end are
+  left out.
+* Arrivals, Poisson's or a trace's: steady behind the first tenth of the time from the first to the last arrival. A request
+  counts if it was sent then, however long it took. To drop those answered late would flatter a server that falls behind.
+* All at once: every request counts.
+
+SGLang's benchmark has such a window for closed loops (python/sglang/benchmark/steady_state.py, all requests running).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.record.schema import RowTimes, Sample
+from harness.scenario.load import Load
+
+ROUNDED_S = 2e-6
+"""A request that made room for the last one was answered before it was sent, but for the rounding of recorded times."""
+WARM_IN = 0.1
+"""Share of the time of arrivals that comes before the steady part: a server is empty when the first one comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The steady part of a sample. ``answered``: requests that were so within it; ``came``: arrivals within it, and of a closed
+    loop again the answered ones, each of which made room for another. ``tokens`` that came within it, those of an answer spread
+    evenly from its first to its last; ``in_flight``: mean number of unanswered requests.
+    """
+
+    length_s: float
+    came: int
+    answered: int
+    tokens: float
+    in_flight: float
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, by its client. ``time_per_token_s``: mean over the tokens behind the first piece, None where there is none.
+
+    ``gaps_s``: between the pieces of its answer. ``good``: within the limits of its load; None: it has none.
+    """
+
+    window: Window
+    counted: bool
+    first_token_s: float
+    time_per_token_s: float | None
+    request_s: float
+    gaps_s: tuple[float, ...]
+    good: bool | None
+
+
+def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens: Sequence[int]) -> tuple[Request, ...]:
+    """The requests of a sample, row by row; none where its rows have no times, or its times are void.
+
+    Args:
+        in_flight: most requests at a time.
+        first_tokens: in the first piece of every answer.
+    """
+    times = [row.times for row in sample.rows if row.times is not None]
+    if len(times) < len(sample.rows) or not times or sample.decode_s is None:
+        return ()
+    begin_s, end_s, counted = _steady(times, load, in_flight)
+    tokens = [row.output_tokens for row in sample.rows]
+    answered = sum(begin_s < _ended(one) <= end_s for one in times)
+    together = load is None or load.closed
+    window = Window(
+        length_s=end_s - begin_s, answered=answered,
+        came=answered if together else sum(begin_s <= one.sent_s <= end_s for one in times),
+        tokens=sum(
+            count * _share(one.sent_s + one.first_token_s, _ended(one), begin_s, end_s)
+            for one, count in zip(times, tokens, strict=True)
+        ),
+        in_flight=_mean_in_flight(times, begin_s, end_s), left_out=len(times) - sum(counted),
+    )  # fmt: skip
+    return tuple(
+        _request(one, window, counts, count - first, load)
+        for one, counts, count, first in zip(times, counted, tokens, first_tokens, strict=True)
+    )
+
+
+def _request(times: RowTimes, window: Window, counted: bool, behind: int, load: Load | None) -> Request:
+    per_token = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None
+    return Request(
+        window=window, counted=counted, first_token_s=times.first_token_s, time_per_token_s=per_token,
+        request_s=times.last_token_s, gaps_s=tuple(times.gaps_s or ()), good=_good(times.first_token_s, per_token, load),
+    )  # fmt: skip
+
+
+def _good(first_s: float, per_token_s: float | None, load: Load | None) -> bool | None:
+    if load is None or not (load.first_token_s or load.time_per_token_s):
+        return None
+    return first_s <= (load.first_token_s or first_s) and (per_token_s or 0.0) <= (load.time_per_token_s or per_token_s or 0.0)
+
+
+def _steady(times: Sequence[RowTimes], load: Load | None, in_flight: int) -> tuple[float, float, list[bool]]:
+    """Begin and end of the steady part, and which requests count."""
+    sent = sorted(one.sent_s for one in times)
+    if load is None:
+        return sent[0], max(map(_ended, times)), [True] * len(times)
+    if not load.closed:
+        begin_s = sent[0] + WARM_IN * (sent[-1] - sent[0])
+        return begin_s, sent[-1], [one.sent_s >= begin_s for one in times]
+    begin_s = sent[min(in_flight, len(sent)) - 1]
+    end_s = min((_ended(one) for one in times if _ended(one) > sent[-1] + ROUNDED_S), default=sent[-1])
+    return begin_s, end_s, [one.sent_s > begin_s and _ended(one) <= end_s for one in times]
+
+
+def _ended(times: RowTimes) -> float:
+    return times.sent_s + times.last_token_s
+
+
+def _share(begin_s: float, end_s: float, window_begin_s: float, window_end_s: float) -> float:
+    """Of a span, the share within a window; a span of no length is within or without."""
+    if end_s <= begin_s:
+        return float(window_begin_s < begin_s <= window_end_s)
+    return max(0.0, min(end_s, window_end_s) - max(begin_s, window_begin_s)) / (end_s - begin_s)
+
+
+def _mean_in_flight(times: Sequence[RowTimes], begin_s: float, end_s: float) -> float:
+    if end_s <= begin_s:
+        return 0.0
+    return sum(max(0.0, min(_ended(one), end_s) - max(one.sent_s, begin_s)) for one in times) / (end_s - begin_s)

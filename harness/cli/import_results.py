@@ -1,0 +1,162 @@
+"""`sbd import`: result files of other benchmarking tools become a record of ours."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from harness import formatting
+from harness.cli.output import grid, json_text, lines_of, wrapped
+from harness.config_file import Name
+from harness.errors import UserError
+from harness.models.choice import shape_called
+from harness.record.imports.formats import FORMATS, ResultFile, read_file
+from harness.record.schema import RunHeader, Sample
+from harness.record.store import RunStore
+from harness.scenario.claim_text import read_claim
+from harness.scenario.imported import About, ImportedArm, imported_run
+
+ASKED = "3-5x"
+"""What is claimed of the arms where nobody says: this program's own question, by the clock."""
+COLUMNS = {
+    "first token": "median_first_token_s", "per token": "median_time_per_token_s", "between pieces": "median_gap_s",
+    "request": "median_request_s",
+}  # fmt: skip
+LONGEST_NAME = 200
+
+
+def import_command(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="files of one arm, each one process; figures, no speedup")
+    ] = None,
+    ntp: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="a file of the baseline, one token a pass; repeat for each file")
+    ] = None,
+    arm: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=FILE", help="a file of an arm; repeat for each file and each arm")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="where the record goes; without it, figures are only shown")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME|FOLDER", help="a known model, or a folder with a config.json: its shape")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="what the server ran on: gate and history keep machines apart")
+    ] = None,
+    claim: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help=f'kept with the record, for verify and the page; default "{ASKED}"')
+    ] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", metavar="NAME", help=f"instead of looking at the files: {', '.join(FORMATS)}")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Make a record of result files of `vllm bench serve` (detailed), AIPerf (profile_export.jsonl), GuideLLM (benchmarks.json)
+    or SGLang's bench_serving (with details).
+
+    \b
+    sbd import --ntp plain1.json --ntp plain2.json --ntp plain3.json \\
+        --arm fast=fast1.json --arm fast=fast2.json --arm fast=fast3.json --out run
+    sbd verify run --claim "wall_speedup >= 1.5"
+
+    Each file is one process of the statistics. Requests are paired by their prompts where the files show that they are the
+    same; else means over whole files are compared. The files hold no passes, no token ids and no grades, so claims about
+    these are void. sbd verify, gate, history and report read the record.
+    """
+    if format_ is not None and format_ not in FORMATS:
+        raise UserError(f"--format {format_}: there is no such format; allowed: {', '.join(FORMATS)}")
+    claims = tuple(read_claim(text) for text in claim or (ASKED,))
+    arms = _arms(files or (), ntp or (), arm or (), format_)
+    said = About(model=shape_called(model) if model else None, machine=_words(machine), claims=claims, command=_command())
+    header, samples = imported_run(arms, said)
+    if out is not None:
+        _write(out, header, samples)
+    told = [_figures(one, file) for one in arms for file in one.files]
+    if as_json:
+        print(json_text({"run_id": header.run_id if out else None, "imported": _origin(header), "files": told}))
+        return
+    print(_table(told))
+    origin = _origin(header)
+    print(wrapped(origin["pairing_words"] if len(told) > 1 else "one file: nothing to pair"))
+    for name, why in origin["lacks"].items():
+        print(wrapped(f"not known: {name.replace('_', ' ')} ({why})", "  ", "    "))
+    if out is not None:
+        print(lines_of(f"record  {out}"))
+
+
+def _origin(header: RunHeader) -> dict[str, Any]:
+    return header.imported.model_dump(mode="json") if header.imported else {}
+
+
+def _arms(files: Sequence[Path], ntp: Sequence[Path], named: Sequence[str], wanted: str | None) -> list[ImportedArm]:
+    """The arms with their files read. Raises UserError where the arguments do not say which file is what."""
+    if files and (ntp or named):
+        raise UserError(f"{files[0]}: belongs to no arm; write --ntp {files[0]} or --arm NAME={files[0]}, once for each file")
+    if not (files or ntp or named):
+        raise UserError("no file is given; give one, or --ntp FILE and --arm NAME=FILE, once for each file")
+    found: dict[str, list[Path]] = {}
+    for text in named:
+        name, _, file = text.partition("=")
+        if not file:
+            raise UserError(f"--arm {text}: write NAME=FILE")
+        found.setdefault(_name(name), []).append(Path(file))
+    arms = [ImportedArm(name="ntp", is_ntp=True, files=_read(ntp, wanted))] if ntp else []
+    arms += [ImportedArm(name=name, is_ntp=False, files=_read(own, wanted)) for name, own in found.items()]
+    if files:
+        read = _read(files, wanted)
+        arms = [ImportedArm(name=read[0].measured.format, is_ntp=False, files=read)]
+    return arms
+
+
+def _read(files: Sequence[Path], wanted: str | None) -> tuple[ResultFile, ...]:
+    return tuple(read_file(file, wanted) for file in files)
+
+
+def _name(text: str) -> str:
+    try:
+        return TypeAdapter(Name).validate_python(text)
+    except ValidationError as error:
+        raise UserError(f"--arm {text}=...: a name has letters, digits, dots, - and _, 64 at most") from error
+
+
+def _words(text: str | None) -> str | None:
+    if text is not None and not 0 < len(text.strip()) <= LONGEST_NAME:
+        raise UserError(f"--machine: got {len(text)} letters; give 1 to {LONGEST_NAME}")
+    return text and text.strip()
+
+
+def _command() -> str:
+    return shlex.join(["sbd", *sys.argv[1:]])
+
+
+def _write(out: Path, header: RunHeader, samples: Sequence[Sample]) -> None:
+    with RunStore(out) as store:
+        store.create(header)
+        for one in samples:
+            store.append(one)
+
+
+def _figures(arm: ImportedArm, file: ResultFile) -> dict[str, Any]:
+    """A file's own figures, worked out from its requests, in seconds."""
+    measured = file.measured
+    return {"arm": arm.label, "file": file.name, "sent": measured.sent, "failed": measured.failed, "figures": measured.figures,
+            "printed": dict(measured.printed), "counted": dict(measured.counted)}  # fmt: skip
+
+
+def _table(told: Sequence[dict[str, Any]]) -> str:
+    heads = ("arm", "file", "requests", "failed", *(f"{name}, median" for name in COLUMNS), "tokens/s")
+    return grid(heads, [_row(one) for one in told], right=heads[2:], folds=("file",))
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    known = one["figures"]
+    times = [formatting.seconds(known[name]) if name in known else "none" for name in COLUMNS.values()]
+    rate = f"{known['output_tokens_per_s']:.1f}" if "output_tokens_per_s" in known else "none"
+    return [one["arm"], one["file"], str(one["sent"]), str(one["failed"]), *times, rate]

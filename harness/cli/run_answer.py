@@ -1,0 +1,91 @@
+"""The end of a run in a few lines: speedup, passes, accuracy, baseline, what weakens it, the verdict, what to type next.
+
+Each figure is one of the page's own, in its words. The page has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import formatting
+from harness.analysis.claim_places import has_contender
+from harness.analysis.judgement import Judgements
+from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
+from harness.analysis.stats.quantity import Quantity
+from harness.cli.output import lines_of
+from harness.record.schema import RunHeader
+from harness.reporting.answers import Answer, answers
+from harness.reporting.cells import Pointers
+from harness.reporting.claims_shown import held_claims
+from harness.reporting.exports.wording import tally
+
+MOST_SENTENCE = 120
+"""Letters of a weakness; the page has it whole."""
+
+
+def run_answer(run: Path, comparison: Comparison, header: RunHeader) -> str:
+    """At most seven lines: the first part's answer in full, the number of other parts, the verdict, the next command."""
+    cards = answers(comparison, header, (), Pointers(comparison))
+    asked = [one for one in comparison.answers if has_contender(one, header)]
+    lines = [line for card, highlight in zip(cards[:1], asked, strict=False) for line in _of_part(card, highlight, comparison)]
+    if not cards:
+        lines.append("answer  none: the scenario has no arm besides NTP")
+    for card in cards[1:2]:
+        more = f"; {len(cards) - 2} more on the page" if len(cards) > 2 else ""
+        figure = "" if card.figure.raw is None else f"{card.figure.text} "
+        lines.append(f"also    {card.title}: {figure}{card.unit}{more}")
+    _, judged, unread = held_claims(comparison, header)
+    lines.append(f"claims  {unread or tally(judged)}")
+    lines.append(f"next    {_next(run, judged)}")
+    return lines_of(*lines)
+
+
+def _of_part(card: Answer, highlight: Highlight, comparison: Comparison) -> Iterator[str]:
+    cell = comparison.summary(highlight.part, highlight.batch_size)
+    arm = next((one for one in cell.arms if one.label == highlight.label), None)
+    if arm is None or comparison.integrity.void is not None:
+        yield f"answer  {card.title}: {comparison.integrity.void or highlight.reason}"
+        return
+    interval = f" ({card.interval})" if card.interval else ""
+    if card.figure.raw is None:  # a speed that costs accuracy is not an answer
+        speed = _figure(arm.wall_speedup, "x the speed of NTP")
+        yield f"answer  {card.title}: {card.unit}; the fastest, {arm.label}: {speed}"
+    else:
+        yield f"answer  {arm.label}, {card.title}: {card.figure.text} {card.unit}{interval}"
+    yield f"passes  {_figure(arm.nfe_speedup, 'x fewer forward passes')}; {_kept(arm)}"
+    yield f"base    {_baseline(cell)}"
+    if card.weaknesses:
+        more = f" (and {len(card.weaknesses) - 1} more on the page)" if len(card.weaknesses) > 1 else ""
+        yield f"but     {formatting.one_line(card.weaknesses[0], MOST_SENTENCE)}{more}"
+
+
+def _figure(found: Quantity, words: str) -> str:
+    return f"not known: {found.reason}" if found.value is None else f"{found.value:.2f}{words}"
+
+
+def _kept(arm: ArmResult) -> str:
+    """The accuracy beside NTP's; for an arm without loss how many answers are NTP's."""
+    same, lost = arm.identical_to_ntp, arm.accuracy_difference
+    if arm.lossless and same.value is not None:
+        return f"{round(same.value * same.n)} of {formatting.count(same.n)} answers are NTP's token for token"
+    if lost.value is None or arm.accuracy.value is None:
+        return f"accuracy not known: {lost.reason or arm.accuracy.reason}"
+    bound = "" if lost.low is None else f", at least {formatting.points(lost.low)}"
+    return f"accuracy {formatting.percent(arm.accuracy.value)}, {formatting.points(lost.value)} to NTP{bound}"
+
+
+def _baseline(cell: Cell) -> str:
+    check, speed = cell.baseline_check, cell.baseline_check.best_speed
+    if speed is None or speed.value is None:
+        return f"NTP was not held against generate(): {check.reason}"
+    words = {"kept_up": "keeps up with", "slow": "is slower than", "not_shown": "is not shown to keep up with"}
+    said = words.get(check.state, "wrote other tokens than")
+    return f"NTP {said} {check.best}: {formatting.ratio(speed.value)} its speed"
+
+
+def _next(run: Path, judged: Judgements) -> str:
+    """The command that goes on from here."""
+    if judged.state in ("inconclusive", "void"):
+        return f"sbd verify {run}   says what would decide it"
+    return f'sbd verify {run} --claim "3-5x within 1 point"'

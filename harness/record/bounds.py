@@ -1,0 +1,48 @@
+"""Numbers, times and names of a record, bounded widely enough for every measurement; a value outside is damage."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from harness.models import DTYPE_BYTES
+from harness.record.open_values import MOST
+
+SHORTEST_S, LONGEST_S = 1e-12, 1e9
+YEARS = range(1970, 2200)
+
+
+def _duration(seconds: float) -> float:
+    if not (seconds == 0 or SHORTEST_S <= seconds <= LONGEST_S):
+        raise ValueError(f"got {seconds:g}; a duration is 0, or from {SHORTEST_S:g} to {LONGEST_S:g} seconds")
+    return seconds
+
+
+def _moment(text: str) -> str:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"got {text!r}, not a time in ISO 8601 such as 2026-11-20T10:00:00Z") from error
+    if found.year not in YEARS:
+        raise ValueError(f"got {text!r}; the year of a time is from {YEARS[0]} to {YEARS[-1]}")
+    return text if found.tzinfo else found.replace(tzinfo=UTC).isoformat()  # times with and without a zone have no order
+
+
+def _known_dtype(dtype: str) -> str:
+    if dtype not in DTYPE_BYTES:
+        raise ValueError(f"got {dtype!r}, allowed are {', '.join(DTYPE_BYTES)}")
+    return dtype
+
+
+Dtype = Annotated[str, AfterValidator(_known_dtype)]
+Device = Annotated[str, Field(pattern=r"^[a-z]+(:[0-9]{1,3})?$")]
+Seconds = Annotated[float, AfterValidator(_duration)]
+Moment = Annotated[str, AfterValidator(_moment)]
+TablePlace = Annotated[int, Field(ge=0, lt=1 << 31)]
+"""The number of a group, a repeat or a process."""
+Tokens = Annotated[int, Field(ge=0, le=1 << 24)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
+Reading = Annotated[float, Field(ge=-MOST, le=MOST)]
+"""A meter's value, in any unit."""

@@ -1,0 +1,132 @@
+"""AIPerf's `profile_export.jsonl`: one JSON object a line and request, with a unit beside every figure.
+
+The lines come in the order in which requests ended; the number of their session orders them as they were made. The file holds
+none of the tool's own medians.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from harness.record.imports.document import LONGEST, Document, Keys, Line, Number
+from harness.record.imports.measured import Measured, Request
+
+NAME, TOOL = "aiperf", "AIPerf"
+IN_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
+PROFILING = "profiling"
+LACKS = {
+    "output_ids": "AIPerf's records keep neither text nor token ids",
+    "passes": "AIPerf's records keep counts of tokens, and no passes",
+    "stop_reason": "AIPerf's records do not keep why an answer ended",
+    "seed": "AIPerf's records do not keep its seed",
+}
+Nanoseconds = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+Place = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
+
+
+class Metric(Keys):
+    """A figure with its unit; ``value`` is a list for gaps."""
+
+    value: Number | list[Number]
+    unit: str
+
+
+class Metadata(Keys):
+    """Of one request. Warm-up requests are of another phase."""
+
+    session_num: Place
+    turn_index: Place | None = None
+    request_start_ns: Nanoseconds
+    benchmark_phase: str = PROFILING
+    was_cancelled: bool = False
+
+
+class Record(Keys):
+    """One line."""
+
+    metadata: Metadata
+    metrics: dict[str, Metric] = Field(default_factory=dict)
+    error: Any = None
+
+
+def is_it(value: Any) -> bool:
+    """Whether this JSON value is such a line."""
+    return isinstance(value, dict) and {"metadata", "metrics"} <= set(value) and isinstance(value["metadata"], dict)
+
+
+def read(document: Document) -> Measured:
+    """The file's requests, without those of the warm-up.
+
+    Raises:
+        BenchmarkFileError: a line lacks a figure of its request, or has a value that does not fit.
+    """
+    records = [(line, line.read(Record)) for line in document.lines]
+    timed = sorted(
+        ((line, one) for line, one in records if one.metadata.benchmark_phase == PROFILING),
+        key=lambda pair: (pair[1].metadata.session_num, pair[1].metadata.turn_index or 0),
+    )
+    answered = [
+        _request(line, one, place) for place, (line, one) in enumerate(timed)
+        if one.error is None and not one.metadata.was_cancelled
+    ]  # fmt: skip
+    if not timed:
+        raise document.lines[0].refusal("metadata.benchmark_phase: the file holds no request of the phase profiling")
+    return Measured(
+        format=NAME, tool=TOOL, tool_version=None, model=None, requests=tuple(answered), sent=len(timed), duration_s=None,
+        concurrency=None, requests_per_s=None, printed={}, counted={}, lacks=LACKS,
+    )  # fmt: skip
+
+
+def _request(line: Line, record: Record, place: int) -> Request:
+    whole = _seconds(line, record.metrics, "request_latency")
+    begun = datetime.fromtimestamp(record.metadata.request_start_ns / 1e9, UTC)
+    return Request(
+        place=place,
+        prompt_tokens=_count(line, record.metrics, "input_sequence_length"),
+        output_tokens=_count(line, record.metrics, "output_sequence_length"),
+        first_token_s=_seconds(line, record.metrics, "time_to_first_token"),
+        last_token_s=whole,
+        request_s=whole,
+        gaps_s=_gaps(line, record.metrics),
+        begun_at=begun.isoformat(timespec="milliseconds"),
+    )
+
+
+def _seconds(line: Line, metrics: Mapping[str, Metric], name: str) -> float:
+    found = _metric(line, metrics, name)
+    if isinstance(found.value, list) or not 0 <= found.value * _scale(line, name, found) <= LONGEST:
+        raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a duration is needed")
+    return found.value * _scale(line, name, found)
+
+
+def _gaps(line: Line, metrics: Mapping[str, Metric]) -> tuple[float, ...] | None:
+    found = metrics.get("inter_chunk_latency")
+    if found is None or not isinstance(found.value, list):
+        return None
+    scale = _scale(line, "inter_chunk_latency", found)
+    if any(not 0 <= value * scale <= LONGEST for value in found.value):
+        raise line.refusal("metrics.inter_chunk_latency.value: got a gap that is no duration")
+    return tuple(value * scale for value in found.value)
+
+
+def _count(line: Line, metrics: Mapping[str, Metric], name: str) -> int:
+    found = _metric(line, metrics, name)
+    if isinstance(found.value, list) or found.value != int(found.value) or not 0 <= found.value <= 1 << 24:
+        raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a whole number of tokens is needed")
+    return int(found.value)
+
+
+def _metric(line: Line, metrics: Mapping[str, Metric], name: str) -> Metric:
+    if name not in metrics:
+        raise line.refusal(f"metrics.{name}: the key is required and missing; a stream (--streaming) is needed for its times")
+    return metrics[name]
+
+
+def _scale(line: Line, name: str, found: Metric) -> float:
+    if found.unit not in IN_SECONDS:
+        raise line.refusal(f"metrics.{name}.unit: got {found.unit[:40]!r}, allowed: {', '.join(IN_SECONDS)}")
+    return IN_SECONDS[found.unit]

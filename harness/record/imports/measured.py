@@ -1,0 +1,146 @@
+"""What any tool's file says, in our units: one value for all formats, and the figures that follow from its requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Literal
+
+Rule = Literal["per_request", "per_token"]
+"""How a tool takes medians and means over requests. *per_request*: each counts the same, and percentiles are interpolated.
+*per_token*: the mean time per token weighs by its tokens, and a percentile is the smallest value that so much does not exceed.
+"""
+MOST_REQUESTS = 1 << 20
+ROUNDING = 1e-9
+FIGURES = ("first_token_s", "time_per_token_s", "gap_s", "request_s")
+"""Figures of one request, or of one gap between two pieces of its stream (``gap_s``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One answered request.
+
+    ``place``: among all requests of its file, in the order they were made, from 0. ``first_token_s``: from sending to the first
+    piece of the answer; ``last_token_s``: to the last; ``request_s``: to the end of the stream, by the tool. ``gaps_s``:
+    between the pieces of the stream; None where the file has none.
+    ``prompt``: a digest of the prompt's text; None where the file does not hold it. ``begun_at``: ISO 8601, or None.
+    """
+
+    place: int
+    prompt_tokens: int
+    output_tokens: int
+    first_token_s: float
+    last_token_s: float
+    request_s: float
+    gaps_s: tuple[float, ...] | None = None
+    prompt: str | None = None
+    begun_at: str | None = None
+
+    @property
+    def time_per_token_s(self) -> float | None:
+        """Mean time of the tokens behind the first; None without any. All four tools call it so, under several names."""
+        behind = self.output_tokens - 1
+        return (self.last_token_s - self.first_token_s) / behind if behind > 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One file: one run of a tool.
+
+    ``sent``: all requests, failed ones included. ``concurrency``: most requests in flight; None: no limit is given.
+    ``requests_per_s``: the rate that was asked for; None: none. ``printed``: the tool's own figures, by the names of
+    ``figures`` and TOTALS, and ``rule`` how it takes them. ``counted``: its counts of drafts over all requests. ``lacks``: what
+    this file does not tell, and why, by names of harness.record.imported.MAY_LACK.
+    """
+
+    format: str
+    tool: str
+    tool_version: str | None
+    model: str | None
+    requests: tuple[Request, ...]
+    sent: int
+    duration_s: float | None
+    concurrency: int | None
+    requests_per_s: float | None
+    printed: Mapping[str, float]
+    lacks: Mapping[str, str]
+    counted: Mapping[str, float]
+    rule: Rule = "per_request"
+
+    @property
+    def failed(self) -> int:
+        """Requests without an answer."""
+        return self.sent - len(self.requests)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Figures and totals of the requests, by the tool's rule."""
+        return figures(self.requests, self.rule) | totals(self.requests, self.duration_s)
+
+
+Weighted = Sequence[tuple[float, float]]
+"""Values, each with its weight."""
+
+
+def figures(requests: Sequence[Request], rule: Rule = "per_request") -> dict[str, float]:
+    """``median_first_token_s``, ``mean_...`` and ``p99_...`` of every figure that the requests have, by the tool's ``rule``."""
+    values: dict[str, Weighted] = {
+        "first_token_s": [(one.first_token_s, 1.0) for one in requests],
+        "time_per_token_s": [
+            (time, one.output_tokens - 1.0) for one in requests if (time := one.time_per_token_s) is not None
+        ],
+        "gap_s": [(gap, 1.0) for one in requests for gap in one.gaps_s or ()],
+        "request_s": [(one.request_s, 1.0) for one in requests],
+    }  # fmt: skip
+    statistics = _by_request if rule == "per_request" else _by_token
+    return {f"{name}_{figure}": one for figure, known in values.items() if known for name, one in statistics(known).items()}
+
+
+def _by_request(values: Weighted) -> dict[str, float]:
+    plain = [value for value, _ in values]
+    return {"median": median(plain), "mean": fmean(plain), "p99": percentile(plain, 99)}
+
+
+def _by_token(values: Weighted) -> dict[str, float]:
+    mean = fmean([value for value, _ in values], [weight for _, weight in values])
+    return {"median": weighted_percentile(values, 50), "mean": mean, "p99": weighted_percentile(values, 99)}
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """By linear interpolation between the two nearest of the ``values``, which are not empty."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def weighted_percentile(values: Weighted, percent: float) -> float:
+    """The smallest value such that it and those below hold so much of the weight; ``values`` are not empty."""
+    ordered = sorted(values)
+    wanted = math.fsum(weight for _, weight in ordered) * percent / 100
+    held = 0.0
+    for value, weight in ordered:
+        held += weight
+        if held >= wanted * (1 - ROUNDING):
+            return value
+    return ordered[-1][0]
+
+
+TOTALS = ("output_tokens", "prompt_tokens", "requests", "output_tokens_per_s", "requests_per_s")
+
+
+def totals(requests: Sequence[Request], duration_s: float | None) -> dict[str, float]:
+    """Sums over the answered requests, and rates where the duration of all is known."""
+    found = {
+        "output_tokens": float(sum(one.output_tokens for one in requests)),
+        "prompt_tokens": float(sum(one.prompt_tokens for one in requests)),
+        "requests": float(len(requests)),
+    }
+    if duration_s:
+        found |= {
+            "output_tokens_per_s": found["output_tokens"] / duration_s, "requests_per_s": found["requests"] / duration_s,
+        }  # fmt: skip
+    return found

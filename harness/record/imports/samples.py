@@ -1,0 +1,114 @@
+"""Requests of other tools as samples of ours: which are paired with which, and what the record keeps of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.record.bounds import SHORTEST_S
+from harness.record.imported import Imported, ImportedFile, Pairing
+from harness.record.imports.formats import ResultFile
+from harness.record.imports.measured import Measured, Request
+from harness.record.schema import RowResult, Sample
+
+REQUEST_S, GAPS_S, PIECES = "request_s", "gaps_s", "stream_pieces"
+"""Meters of an imported sample: the request by the tool, the sum of the gaps between the pieces of its stream, the pieces."""
+NOT_GRADED = "the files of other tools hold no grades"
+FEWEST_LENGTHS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A file as one process of a case."""
+
+    case_id: str
+    process: int
+    file: ResultFile
+
+    @property
+    def measured(self) -> Measured:
+        """What it holds."""
+        return self.file.measured
+
+
+def pairing_of(files: Sequence[Placed]) -> tuple[Pairing | None, str]:
+    """Whether requests of different files are of the same prompts, by the files alone; and why, in words."""
+    measured = [one.measured for one in files]
+    if all(request.prompt is not None for one in measured for request in one.requests):
+        every = {request.prompt for one in measured for request in one.requests}
+        if all(len(every) - len({request.prompt for request in one.requests}) <= one.failed for one in measured):
+            return "prompts", "paired by the text of the prompts"
+        return None, "unpaired: the files hold different prompts, so means over whole files are compared"
+    if len({one.sent for one in measured}) > 1:
+        return None, "unpaired: the files hold different numbers of requests, so means over whole files are compared"
+    lengths: dict[int, set[int]] = {}
+    for one in measured:
+        for request in one.requests:
+            lengths.setdefault(request.place, set()).add(request.prompt_tokens)
+    if any(len(found) > 1 for found in lengths.values()):
+        return None, "unpaired: the lengths of the prompts differ between files, so means over whole files are compared"
+    if len({length for found in lengths.values() for length in found}) < FEWEST_LENGTHS:
+        return None, "unpaired: the files hold no prompts, all of one length, so means over whole files are compared"
+    return "order", "paired by order: the files have prompts of the same lengths in the same order, and hold no text of them"
+
+
+def imported_of(files: Sequence[Placed], lacks: dict[str, str]) -> Imported:
+    """What the header says of these files, which are of one tool; ``lacks``: what none of them tells, beside their own."""
+    first = files[0].measured
+    pairing, words = pairing_of(files)
+    known = [one.measured.concurrency for one in files]
+    return Imported(
+        tool=first.tool, format=first.format, pairing=pairing, pairing_words=words,
+        concurrency=known[0] if len(set(known)) == 1 else None,
+        lacks={**first.lacks, "grades": NOT_GRADED, **lacks},
+        files=[
+            ImportedFile(
+                name=one.file.name, sha256=one.file.sha256, case_id=one.case_id, process=one.process,
+                tool_version=one.measured.tool_version, requests=one.measured.sent, failed=one.measured.failed,
+                duration_s=one.measured.duration_s, printed=dict(one.measured.printed), figures=one.measured.figures,
+                counted=dict(one.measured.counted), rule=one.measured.rule,
+            )
+            for one in files
+        ],
+    )  # fmt: skip
+
+
+def samples_of(files: Sequence[Placed], pairing: Pairing | None) -> Iterator[Sample]:
+    """One sample for every answered request, file by file; a group is a prompt."""
+    widest = max(one.measured.sent for one in files)
+    groups: dict[str, int] = {}
+    for one in files:
+        seen: Counter[str] = Counter()
+        for request in one.measured.requests:
+            group, repeat, prompt_id = request.place, 0, f"request-{request.place + 1}"
+            if pairing == "prompts" and request.prompt is not None:
+                group, repeat = groups.setdefault(request.prompt, len(groups)), seen[request.prompt]
+                prompt_id = request.prompt[:16]
+                seen[request.prompt] += 1
+            elif pairing is None:
+                group, prompt_id = one.process * widest + request.place, f"file-{one.process + 1}-request-{request.place + 1}"
+            yield _sample(one, request, group, repeat, prompt_id)
+
+
+def _sample(of: Placed, request: Request, group: int, repeat: int, prompt_id: str) -> Sample:
+    """The decode has no time where the file contradicts itself; ``request_s`` then shows it."""
+    decode_s = _no_dust(request.last_token_s - request.first_token_s)
+    meters = {REQUEST_S: request.request_s}
+    if request.gaps_s is not None:
+        meters |= {GAPS_S: sum(request.gaps_s), PIECES: 1.0 + len(request.gaps_s)}
+    row = RowResult(
+        prompt_id=prompt_id, prompt_tokens=request.prompt_tokens, output_tokens=request.output_tokens, output_ids=None,
+        stop_reason=None, correct=None, ungraded_reason=NOT_GRADED,
+    )  # fmt: skip
+    return Sample.model_validate({
+        "case_id": of.case_id, "group": group, "repeat": repeat, "process": of.process, "warmup": False, "seed": None,
+        "rows": [row], "passes": None, "prefill_s": _no_dust(request.first_token_s),
+        "decode_s": decode_s if decode_s >= 0 else None,
+        "started_at": request.begun_at, "load_1min": None, "meters": meters,
+    })  # fmt: skip
+
+
+def _no_dust(seconds: float) -> float:
+    """A difference of two readings of a clock that is no duration is 0."""
+    return 0.0 if abs(seconds) < SHORTEST_S else seconds

@@ -1,0 +1,143 @@
+"""`vllm bench serve --save-result --save-detailed`: one JSON object with a list for each figure of the requests.
+
+Its times are seconds in the lists and milliseconds in the figures. A failed request has an entry in ``errors`` and zeros
+elsewhere. ``latencies`` came later: before, a request ended with the last piece of its stream all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from harness.record.imports.document import Asked, Document, Keys, Line, Number, Rate, Time, Tokens, Total, Whole, asked_rate
+from harness.record.imports.measured import Measured, Request
+
+NAME, TOOL = "vllm", "vllm bench serve"
+FIGURES = {"ttft": "first_token_s", "tpot": "time_per_token_s", "itl": "gap_s", "e2el": "request_s"}
+STATISTICS = ("median", "mean", "p99")
+RATES = {
+    "output_throughput": "output_tokens_per_s", "request_throughput": "requests_per_s", "total_input_tokens": "prompt_tokens",
+    "total_output_tokens": "output_tokens", "completed": "requests",
+}  # fmt: skip
+COUNTS = {
+    "spec_decode_num_drafts": "drafts", "spec_decode_draft_tokens": "draft_tokens",
+    "spec_decode_accepted_tokens": "accepted_tokens", "spec_decode_acceptance_length": "acceptance_length",
+}  # fmt: skip
+LACKS = {
+    "output_ids": "vllm bench serve keeps texts, not token ids",
+    "passes": "vllm bench serve counts drafts over all requests together, and passes not at all",
+    "stop_reason": "vllm bench serve does not keep why an answer ended",
+    "seed": "vllm bench serve does not keep its seed",
+    "started_at": "vllm bench serve keeps times of a clock without a date",
+}
+
+
+class Lists(Keys):
+    """Lists with an entry for each request."""
+
+    duration: Whole
+    input_lens: list[Tokens]
+    output_lens: list[Tokens]
+    ttfts: list[Time]
+    itls: list[list[Time]]
+    errors: list[str]
+    latencies: list[Time] | None = None
+    max_concurrency: Annotated[int, Field(strict=True, ge=1, le=1 << 24)] | None = None
+
+
+class Result(Lists):
+    """What else is read; figures are in ``printed``."""
+
+    backend: str
+    model_id: str
+    request_rate: Asked = None
+
+
+class Totals(Keys):
+    """What it sums up over all requests."""
+
+    completed: Total
+    total_input_tokens: Total
+    total_output_tokens: Total
+    request_throughput: Rate
+    output_throughput: Rate
+    spec_decode_num_drafts: Total | None = None
+    spec_decode_draft_tokens: Total | None = None
+    spec_decode_accepted_tokens: Total | None = None
+    spec_decode_acceptance_length: Number | None = None
+
+
+def is_it(value: Any) -> bool:
+    """Whether this JSON value is such a result, detailed or not."""
+    return isinstance(value, dict) and {"endpoint_type", "tokenizer_id", "duration", "request_throughput"} <= set(value)
+
+
+def read(document: Document) -> Measured:
+    """The file's requests.
+
+    Raises:
+        BenchmarkFileError: it holds several runs, or no times of single requests, or a value that does not fit.
+    """
+    line = one_run(document)
+    if "ttfts" not in line.value:
+        raise line.refusal("ttfts: the times of single requests are missing; run it with --save-result --save-detailed")
+    result, sums = line.read(Result), line.read(Totals)
+    return Measured(
+        format=NAME, tool=TOOL, tool_version=None, model=result.model_id, requests=requests_of(line, result),
+        sent=len(result.errors), duration_s=result.duration, concurrency=result.max_concurrency,
+        requests_per_s=asked_rate(result.request_rate),
+        printed={ours: float(getattr(sums, key)) for key, ours in RATES.items()} | printed(line, FIGURES),
+        counted={ours: float(found) for key, ours in COUNTS.items() if (found := getattr(sums, key)) is not None},
+        lacks=LACKS,
+    )  # fmt: skip
+
+
+def one_run(document: Document) -> Line:
+    """The only line of a file. Raises BenchmarkFileError where it has several."""
+    if len(document.lines) > 1:
+        raise document.lines[1].refusal(
+            f"the file holds {len(document.lines)} runs; a file is one process of the statistics, so give each its own"
+        )
+    return document.lines[0]
+
+
+def requests_of(line: Line, result: Lists) -> tuple[Request, ...]:
+    """The answered requests, by the lists of this tool and of those that took them over.
+
+    Raises:
+        BenchmarkFileError: the lists have different lengths.
+    """
+    sent = len(result.errors)
+    lists: dict[str, Sequence[object]] = {
+        "input_lens": result.input_lens, "output_lens": result.output_lens, "ttfts": result.ttfts, "itls": result.itls,
+    }  # fmt: skip
+    if result.latencies is not None:
+        lists["latencies"] = result.latencies
+    for key, values in lists.items():
+        if len(values) != sent:
+            raise line.refusal(f"{key}: has {len(values)} entries, errors has {sent}; the file is damaged, make it again")
+    if not sent:
+        raise line.refusal("errors: the file holds no request")
+    return tuple(_request(result, place) for place in range(sent) if not result.errors[place])
+
+
+def _request(result: Lists, place: int) -> Request:
+    gaps = tuple(result.itls[place])
+    whole = math.fsum((result.ttfts[place], *gaps)) if result.latencies is None else result.latencies[place]
+    return Request(
+        place=place, prompt_tokens=result.input_lens[place], output_tokens=result.output_lens[place],
+        first_token_s=result.ttfts[place], last_token_s=whole, request_s=whole, gaps_s=gaps,
+    )  # fmt: skip
+
+
+def printed(line: Line, figures: dict[str, str]) -> dict[str, float]:
+    """The figures in milliseconds that are there, in seconds by our names."""
+    found = {}
+    for theirs, ours in figures.items():
+        for statistic in STATISTICS:
+            if (value := line.number_at(f"{statistic}_{theirs}_ms")) is not None:
+                found[f"{statistic}_{ours}"] = value / 1000
+    return found

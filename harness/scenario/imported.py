@@ -1,0 +1,147 @@
+"""An imported run as a scenario and cases of ours: the arms are named by whoever imports, everything else is in the files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from harness import __version__
+from harness.errors import UserError
+from harness.models import ModelShape
+from harness.record.imports.formats import ResultFile
+from harness.record.imports.samples import Placed, imported_of, samples_of
+from harness.record.schema import CaseHeader, RunHeader, Sample
+from harness.scenario.arms import NTP
+from harness.scenario.claims import Claims
+from harness.scenario.loading import scenario_digest
+from harness.scenario.servers import SERVED
+
+PART, TASK = "imported", "requests"
+QUESTION = "What do the files of {tool} show?"
+NOT_TOLD = {
+    "dtype": "the files do not tell how the weights are stored",
+    "device": "the files do not tell on what the server ran",
+}
+NO_MODEL = "the files hold no shape of the model; --model names one"
+NO_MACHINE = "no file names the machine; --machine does"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedArm:
+    """One side: its label and its files, each one process. ``is_ntp``: the baseline, which decodes a token a pass."""
+
+    name: str
+    is_ntp: bool
+    files: tuple[ResultFile, ...]
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The arm's values as a record has them."""
+        return {"method": "ntp"} if self.is_ntp else {"method": "served", "server": self.name}
+
+    @property
+    def case_id(self) -> str:
+        """As in a plan."""
+        return f"{PART}/{TASK}/b1/{NTP.name if self.is_ntp else f'served-{self.name}'}"
+
+    @property
+    def label(self) -> str:
+        """As tables write it."""
+        return NTP.label(self.spec, None) if self.is_ntp else SERVED.label(self.spec, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What whoever imports says of the files, and what no file says."""
+
+    model: ModelShape | None
+    machine: str | None
+    claims: Claims
+    command: str
+
+
+def refuse_unlike_files(arms: Sequence[ImportedArm]) -> None:
+    """Nothing where the files can stand beside each other.
+
+    Raises:
+        UserError: they are of several tools or versions, of different loads or models, one is there twice, or the arms have
+            different numbers of files.
+    """
+    every = [file for arm in arms for file in arm.files]
+    alike: dict[str, set[object]] = {
+        "the tool": {one.measured.tool for one in every}, "the tool's version": {one.measured.tool_version for one in every},
+        "the model": {one.measured.model for one in every},
+        "the most requests at once": {one.measured.concurrency for one in every},
+        "the rate of requests": {one.measured.requests_per_s for one in every},
+    }  # fmt: skip
+    for what, values in alike.items():
+        if len(values) > 1:
+            told = ", ".join(sorted(str(value) for value in values))
+            raise UserError(f"{what} differs between the files ({told}); give files that were made alike, or import each alone")
+    first: dict[str, str] = {}
+    for one in every:
+        if one.sha256 in first:
+            raise UserError(f"{one.name} and {first[one.sha256]} are the same file; each is a process of its own, give it once")
+        first[one.sha256] = one.name
+    if len({len(arm.files) for arm in arms}) > 1:
+        counts = ", ".join(f"{arm.label} {len(arm.files)}" for arm in arms)
+        raise UserError(f"the arms have different numbers of files ({counts}); give each as many, all that were made")
+
+
+def imported_run(arms: Sequence[ImportedArm], about: About) -> tuple[RunHeader, list[Sample]]:
+    """Header and samples of a run made of these files.
+
+    Raises:
+        UserError: as ``refuse_unlike_files``.
+    """
+    refuse_unlike_files(arms)
+    files = [
+        Placed(case_id=arm.case_id, process=process, file=file) for arm in arms for process, file in enumerate(arm.files)
+    ]
+    lacks = NOT_TOLD | ({} if about.model else {"model": NO_MODEL}) | ({} if about.machine else {"machine": NO_MACHINE})
+    origin = imported_of(files, lacks)
+    scenario = _scenario(arms, files, about)
+    begun = min((one.begun_at for file in files for one in file.measured.requests if one.begun_at), default=None)
+    header = RunHeader(
+        run_id=uuid.uuid4().hex,
+        scenario_name=scenario["name"],
+        question=scenario["question"],
+        scenario=scenario,
+        scenario_digest=scenario_digest(scenario),
+        command=about.command,
+        created_at=begun or datetime.now(UTC).isoformat(timespec="seconds"),
+        cases=[_case(arm, files[0], about) for arm in arms],
+        hardware=None,
+        hardware_reason="an imported run has no passes to price",
+        environment={
+            "harness": __version__, "machine": about.machine, "reasons": {} if about.machine else {"machine": NO_MACHINE},
+        },
+        imported=origin,
+    )
+    return header, list(samples_of(files, origin.pairing))
+
+
+def _scenario(arms: Sequence[ImportedArm], files: Sequence[Placed], about: About) -> dict[str, Any]:
+    """The same for every import of the same arms under the same load, so that a history joins them."""
+    first = files[0].measured
+    part = {
+        "name": PART, "tool": first.tool, "tool_version": first.tool_version, "model": first.model,
+        "shape": about.model.name if about.model else None, "arms": [arm.spec for arm in arms],
+        "requests": max(one.measured.sent for one in files), "concurrency": first.concurrency,
+        "requests_per_s": first.requests_per_s,
+    }  # fmt: skip
+    return {
+        "version": 1, "name": f"imported-{first.format}", "question": QUESTION.format(tool=first.tool), "parts": [part],
+        "claims": [claim.model_dump(mode="json", exclude_defaults=True) for claim in about.claims],
+    }  # fmt: skip
+
+
+def _case(arm: ImportedArm, first: Placed, about: About) -> CaseHeader:
+    return CaseHeader(
+        case_id=arm.case_id, part=PART, arm=arm.spec, label=arm.label, batch_size=1, task=TASK, model=about.model,
+        model_source={"named": first.measured.model}, dtype=None, device=None, attention=None, session="served",
+        execution="served", timed=True,
+    )  # fmt: skip

@@ -1,0 +1,137 @@
+"""What this program must know of an inference engine, as data and small functions, and what several engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.record.trace import StopReason
+from harness.scenario.servers import EngineName, Server
+from harness.serving.counters import Counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a request is: a ``mark`` that all tokens of one round share, and its drafted and accepted tokens up to there."""
+
+    mark: float
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What one event of a stream holds. ``said``: of the whole request, as in Answer.
+
+    A server may send the tokens of one round in several events: ``progress`` tells the round, and ``same_round`` that it is the
+    one of the event before.
+    """
+
+    ids: tuple[int, ...] = ()
+    stop_reason: StopReason | None = None
+    said: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    progress: Progress | None = None
+    same_round: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a prompt is asked with, whatever the engine. ``ignore_stop``: all tokens are wanted, whatever they are."""
+
+    ids: Sequence[int]
+    max_tokens: int
+    temperature: float
+    seed: int
+    salt: str
+    ignore_stop: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """How a server decodes: in rounds, each of which gives the tokens that arrive together.
+
+    ``passes``     of the served model in a round; None: the server does not tell, for the reason ``untold``
+    ``own_tokens`` tokens of a round that no draft gave
+    ``fed``        tokens that each pass of a round feeds, where the server says it
+    ``drafts``     whether the server drafts; None: unknown
+    """
+
+    passes: int | None = 1
+    own_tokens: int = 1
+    fed: int | None = None
+    drafts: bool | None = None
+    untold: str = ""
+
+
+ONE_PASS = Rounds()
+"""A round is one pass, which ends with one token of the model's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One engine.
+
+    ``path``      where a prompt of token ids is sent
+    ``body``      the request as this engine takes it, for the model of that name
+    ``read``      an event of its stream
+    ``command``   how it is started, from its own installation, for the weights on a port in a dtype
+    ``health``    answers 200 once requests are served
+    ``about``     where it describes itself, as JSON; ``version``: the key of its version there
+    ``rounds``    how it decodes, from that description and the scenario's server
+    ``metrics``   where its Prometheus counters are, and ``counters``: those, by this program's names: passes, rounds, drafted,
+                  accepted, requests, cached, preempted, read_bytes; absent ones are not counted there
+    ``headline``  what its own figure of acceptance means, in words
+    """
+
+    name: EngineName
+    path: str
+    body: Callable[[Request, str], dict[str, Any]]
+    read: Callable[[Mapping[str, Any]], Event]
+    command: Callable[[Server, str, int, str], list[str]]
+    headline: str
+    health: str = "/health"
+    about: str = "/version"
+    version: str = "version"
+    rounds: Callable[[Mapping[str, Any], Server], Rounds] = lambda about, server: ONE_PASS
+    metrics: str = "/metrics"
+    counters: Mapping[str, Counter] = field(default_factory=dict)
+
+
+def spec_counters(prefix: str) -> dict[str, Counter]:
+    """The schema that vLLM, llama.cpp and LMDeploy share."""
+    said = {
+        "rounds": ("drafts", "passes that checked a draft; one without a draft is not counted"),
+        "drafted": ("draft_tokens", "tokens drafted"),
+        "accepted": ("accepted_tokens", "drafted tokens that were accepted, those behind a stop included"),
+    }
+    return {
+        own: Counter(name=f"{prefix}:spec_decode_num_{name}_total", unit="count", words=words)
+        for own, (name, words) in said.items()
+    }
+
+
+def open_ai(request: Request, model: str) -> dict[str, Any]:
+    """What every server takes that follows OpenAI's completions."""
+    return {
+        "model": model, "prompt": list(request.ids), "max_tokens": request.max_tokens, "temperature": request.temperature,
+        "seed": request.seed % (1 << 31), "stream": True, "n": 1, "ignore_eos": request.ignore_stop,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }  # fmt: skip
+
+
+def error_of(event: Mapping[str, Any]) -> Event | None:
+    """The event as an error, where it is one."""
+    if "error" not in event:
+        return None
+    given = event["error"]
+    return Event(error=str(given.get("message", given) if isinstance(given, Mapping) else given))
+
+
+def tokens_event(reason: str | None, ids: Sequence[int] | None, said: Mapping[str, Any], **more: Any) -> Event:
+    """An event with the reason why the answer ended, None within it; a server that broke it off is an error."""
+    if reason not in (None, "stop", "length"):
+        return Event(error=f"the answer was ended: {reason}")
+    stop: StopReason | None = "stop" if reason == "stop" else "length" if reason == "length" else None
+    return Event(ids=tuple(ids or ()), stop_reason=stop, said=said, **more)

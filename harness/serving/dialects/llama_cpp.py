@@ -1,0 +1,76 @@
+"""llama.cpp b11434: tools/server/server-task.cpp (events, counters), server-context.cpp:4220-4360, and runs of llama-server.
+
+Every token is an event of its own. The tokens of one round share the time of the last decode (``timings.predicted_ms``), which
+is set once a round; that is how they are told apart.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.errors import MissingExtraError, NotPossibleError
+from harness.scenario.servers import Server
+from harness.serving.counters import Counter
+from harness.serving.dialects.dialect import Dialect, Event, Progress, Request, error_of, spec_counters, tokens_event
+
+GGUF_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+"""What llama.cpp's converter calls a dtype."""
+
+
+def _body(request: Request, model: str) -> dict[str, Any]:
+    return {
+        "prompt": list(request.ids), "n_predict": request.max_tokens, "temperature": request.temperature, "stream": True,
+        "ignore_eos": request.ignore_stop,
+        "seed": request.seed % (1 << 31), "return_tokens": True, "cache_prompt": False, "timings_per_token": True,
+    }  # fmt: skip
+
+
+def _read(event: Mapping[str, Any]) -> Event:
+    if (error := error_of(event)) is not None:
+        return error
+    timings = event["timings"]
+    drafted, accepted = timings.get("draft_n", 0), timings.get("draft_n_accepted", 0)
+    if not event["stop"]:
+        here = Progress(mark=timings["predicted_ms"], drafted=drafted, accepted=accepted)
+        return tokens_event(None, event["tokens"], {}, progress=here)
+    reason = "length" if event["stop_type"] == "limit" else "stop"
+    said = {"drafted": drafted, "accepted": accepted, "cached": timings["cache_n"], "prompt_tokens": event["tokens_evaluated"]}
+    return tokens_event(reason, event["tokens"], said)
+
+
+def gguf_of(model: str, dtype: str) -> str:
+    """The GGUF file of the weights: ``model`` itself, or the one in its folder that was converted to the dtype.
+
+    Raises:
+        NotPossibleError: the folder has none.
+    """
+    if model.endswith(".gguf"):
+        return model
+    name = f"model-{GGUF_TYPES.get(dtype, dtype)}.gguf"
+    if not (Path(model) / name).is_file():
+        raise NotPossibleError(
+            f"llama-server loads GGUF files, and {model} has no {name}; convert the weights once with llama.cpp's own program: "
+            f"convert_hf_to_gguf.py {model} --outtype {GGUF_TYPES.get(dtype, dtype)} --outfile {Path(model) / name}"
+        )
+    return str(Path(model) / name)
+
+
+def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
+    binary = os.environ.get("SBD_LLAMA_SERVER") or shutil.which("llama-server")
+    if binary is None:
+        raise MissingExtraError("llama-server is not on the PATH; set SBD_LLAMA_SERVER to it, or give url: of a running server")
+    weights = gguf_of(model, dtype)
+    return [binary, "--host", "127.0.0.1", "--port", str(port), "--model", weights, "--metrics", *server.arguments]
+
+
+LLAMA_CPP = Dialect(
+    name="llama_cpp", path="/completion", body=_body, read=_read, command=_command, about="/props", version="build_info",
+    headline="1 + accepted drafts per pass that had a draft",
+    counters=spec_counters("llamacpp") | {
+        "passes": Counter(name="llamacpp:n_decode_total", unit="count", words="calls of llama_decode, the prompt's included"),
+    },
+)  # fmt: skip

@@ -1,0 +1,61 @@
+"""LMDeploy 0.18.0, read and not run: serve/openai/endpoints/generate.py, serve/core/async_engine.py, metrics/loggers.py.
+
+An answer that ends by itself comes in two events from its last pass: the tokens before the end, then the end alone. A pass of
+the end alone sends an empty event first. A diffusion model (SDAR) is detected by its architecture; its passes are not told.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from harness.errors import MissingExtraError
+from harness.scenario.servers import Server
+from harness.serving.counters import Counter
+from harness.serving.dialects.dialect import ONE_PASS, Dialect, Event, Request, Rounds, error_of, spec_counters, tokens_event
+
+
+def _body(request: Request, model: str) -> dict[str, Any]:
+    return {
+        "input_ids": list(request.ids), "max_tokens": request.max_tokens, "temperature": request.temperature, "stream": True,
+        "ignore_eos": request.ignore_stop,
+        "include_stop_str_in_output": True, "skip_special_tokens": False,
+    }  # fmt: skip
+
+
+def _read(event: Mapping[str, Any]) -> Event:
+    if (error := error_of(event)) is not None:
+        return error
+    about = event["meta_info"]
+    reason = (about.get("finish_reason") or {}).get("type")
+    return tokens_event(reason, event["output_ids"], {"prompt_tokens": about.get("prompt_tokens")}, same_round=reason == "stop")
+
+
+def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
+    """From the arguments: the server describes nothing of it."""
+    if any(one.startswith("--dllm-") for one in server.arguments):
+        return Rounds(passes=None, untold="LMDeploy tells no passes of a diffusion model; its answers are timed, not counted")
+    return ONE_PASS
+
+
+def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
+    binary = os.environ.get("SBD_LMDEPLOY") or shutil.which("lmdeploy")
+    if binary is None:
+        raise MissingExtraError("lmdeploy is not on the PATH; set SBD_LMDEPLOY to it, or give url: of a running server")
+    return [
+        binary, "serve", "api_server", model, "--server-name", "127.0.0.1", "--server-port", str(port), "--model-name", "model",
+        "--dtype", dtype, "--backend", "pytorch", *server.arguments,
+    ]  # fmt: skip
+
+
+LMDEPLOY = Dialect(
+    name="lmdeploy", path="/generate", body=_body, read=_read, command=_command, about="/v1/models", rounds=_rounds,
+    headline="1 + accepted drafts per pass that had a draft",
+    counters=spec_counters("lmdeploy") | {
+        "passes": Counter(name="lmdeploy:iteration_tokens_total_count", unit="count", words="outputs, the prompt's included"),
+        "requests": Counter(name="lmdeploy:request_success_total", unit="count", words="finished requests"),
+        "cached": Counter(name="lmdeploy:cached_tokens_total", unit="tokens", words="prompt tokens found in a cache"),
+    },
+)  # fmt: skip

@@ -1,0 +1,82 @@
+"""SGLang 0.5.23, read and not run: srt/entrypoints/openai/serving_completions.py, srt/managers/tokenizer_manager.py:3139-3200.
+
+Its own figures have traps. ``spec_accept_length`` divides all output tokens by the rounds, the prompt's token among them.
+``spec_num_proposed_drafts`` is rounds x (draft tokens - 1), whatever was proposed. ``spec_num_correct_drafts`` counts drafts
+behind an answer's end. With UNO a round is two passes of the served model, one that drafts and one that checks, and two of its
+tokens come from no draft (srt/speculative/uno_worker_v2.py:612). A diffusion model's passes are not told at all: those of a
+block run inside one step of the scheduler. The counter of decode steps (sglang:cuda_graph_passes_total) is not read: a step
+begun before an answer's end was seen is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from harness.errors import MissingExtraError
+from harness.scenario.servers import Server
+from harness.serving.counters import Counter
+from harness.serving.dialects.dialect import Dialect, Event, Request, Rounds, error_of, open_ai, tokens_event
+
+
+def _body(request: Request, model: str) -> dict[str, Any]:
+    return open_ai(request, model) | {
+        "cache_salt": request.salt, "return_token_ids": True, "return_spec_tokens_details": True,
+    }  # fmt: skip
+
+
+def _read(event: Mapping[str, Any]) -> Event:
+    if (error := error_of(event)) is not None:
+        return error
+    usage = event.get("usage") or {}
+    said: dict[str, Any] = {"prompt_tokens": usage["prompt_tokens"]} if "prompt_tokens" in usage else {}
+    if spec := (event.get("sglext") or {}).get("spec_tokens_details"):
+        said |= {
+            "rounds": spec["spec_verify_ct"], "steps": spec["spec_verify_ct"], "accepted": spec["spec_num_correct_drafts"],
+            "headline": spec["spec_accept_length"], "accepted_histogram": spec["spec_correct_drafts_histogram"],
+        }  # fmt: skip
+    if not event.get("choices"):
+        return Event(said=said)
+    [choice] = event["choices"]
+    return tokens_event(choice.get("finish_reason"), choice["token_ids"], said)
+
+
+def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
+    """From its startup configuration (/server_info)."""
+    if about.get("dllm_algorithm"):
+        return Rounds(passes=None, untold="SGLang tells no passes of a diffusion model; its answers are timed, not counted")
+    algorithm = about.get("speculative_algorithm")
+    if algorithm is None:
+        return Rounds(drafts=False if about else None)
+    width = about.get("speculative_num_draft_tokens")
+    if str(algorithm).upper() == "UNO":
+        return Rounds(passes=2, own_tokens=2, fed=width, drafts=True)
+    return Rounds(fed=width, drafts=True)
+
+
+def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
+    python = os.environ.get("SBD_SGLANG_PYTHON") or (sys.executable if find_spec("sglang") else None)
+    if python is None:
+        raise MissingExtraError(
+            "SGLang is not installed beside sbd; set SBD_SGLANG_PYTHON to the Python of the environment that has it, or give "
+            "url: of a running server (docs/servers.md)"
+        )
+    return [
+        python, "-m", "sglang.launch_server", "--host", "127.0.0.1", "--port", str(port), "--model-path", model,
+        "--served-model-name", "model", "--dtype", dtype, "--disable-radix-cache", "--enable-metrics", *server.arguments,
+    ]  # fmt: skip
+
+
+SGLANG = Dialect(
+    name="sglang", path="/v1/completions", body=_body, read=_read, command=_command, about="/server_info", rounds=_rounds,
+    headline="all output tokens, the prompt's among them, per round; a round of UNO is two passes",
+    counters={
+        "requests": Counter(name="sglang:num_requests_total", unit="count", words="finished requests"),
+        "cached": Counter(name="sglang:cached_tokens_total", unit="tokens", words="prompt tokens found in a cache"),
+        "preempted": Counter(name="sglang:num_retracted_requests_total", unit="count", words="requests put off for lack of KV"),
+        "read_bytes": Counter(name="sglang:estimated_read_bytes_per_gpu_total", unit="bytes", words="bytes read, its estimate"),
+    },
+)  # fmt: skip

@@ -1,0 +1,67 @@
+"""vLLM 0.32.0: entrypoints/generate/base/protocol.py, v1/spec_decode/metrics.py, and runs of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from harness.errors import MissingExtraError
+from harness.scenario.servers import Server
+from harness.serving.counters import Counter
+from harness.serving.dialects.dialect import Dialect, Event, Request, error_of, open_ai, spec_counters, tokens_event
+
+
+def _body(request: Request, model: str) -> dict[str, Any]:
+    return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True}
+
+
+def _read(event: Mapping[str, Any]) -> Event:
+    if (error := error_of(event)) is not None:
+        return error
+    usage = event.get("usage") or {}
+    said: dict[str, Any] = {"prompt_tokens": usage["prompt_tokens"]} if "prompt_tokens" in usage else {}
+    spec = ((event.get("metrics") or {}).get("speculative_decoding")) or {}
+    if spec:
+        said |= {
+            "rounds": spec["num_spec_steps"], "accepted": spec["num_accepted_draft_tokens"],
+            "drafted": spec["num_draft_tokens"], "headline": spec["mean_acceptance_length"],
+            "accepted_by_round": spec.get("per_step_accepted"), "drafted_by_round": spec.get("per_step_drafted"),
+        }  # fmt: skip
+    elif "metrics" in event:
+        said["accepted"] = 0
+    if not event.get("choices"):
+        return Event(said=said)
+    [choice] = event["choices"]
+    return tokens_event(choice.get("finish_reason"), choice["token_ids"], said)
+
+
+def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
+    python = os.environ.get("SBD_VLLM_PYTHON") or (sys.executable if find_spec("vllm") else None)
+    if python is None:
+        raise MissingExtraError(
+            "vLLM is not installed beside sbd; set SBD_VLLM_PYTHON to the Python of the environment that has it, or give url: "
+            "of a running server (docs/servers.md)"
+        )
+    speculates = any(one.partition("=")[0] in ("--speculative-config", "-sc") for one in server.arguments)
+    per_request = ["--per-request-spec-decode-metrics", "detailed"] if speculates else []
+    return [
+        python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port), "--model", model,
+        "--served-model-name", "model", "--dtype", dtype, "--no-enable-prefix-caching", "--enable-per-request-metrics",
+        *per_request, "--enable-mfu-metrics", *server.arguments,
+    ]  # fmt: skip
+
+
+VLLM = Dialect(
+    name="vllm", path="/v1/completions", body=_body, read=_read, command=_command,
+    headline="1 + accepted drafts per pass that had a draft, those behind an answer's end included",
+    counters=spec_counters("vllm") | {
+        "passes": Counter(name="vllm:iteration_tokens_total_count", unit="count", words="engine steps, the prompt's included"),
+        "requests": Counter(name="vllm:request_success_total", unit="count", words="finished requests"),
+        "cached": Counter(name="vllm:prefix_cache_hits_total", unit="tokens", words="prompt tokens found in a cache"),
+        "preempted": Counter(name="vllm:num_preemptions_total", unit="count", words="requests put off for lack of KV memory"),
+        "read_bytes": Counter(name="vllm:estimated_read_bytes_per_gpu_total", unit="bytes", words="bytes read, its estimate"),
+    },
+)  # fmt: skip

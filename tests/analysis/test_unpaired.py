@@ -1,0 +1,68 @@
+"""Files without common prompts are compared as wholes: the ratio and its interval, held against scipy's t test on the logs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.analysis.sample_totals import Tally, tally
+from harness.analysis.stats.two_runs import ratio_of_processes
+from harness.analysis.unpaired import request_speedups, wall_speedups, whole
+from tests.helpers.synthetic_run import build
+
+RUN = build()
+CASES = {case.case_id: case for case in RUN.header.cases}
+ONE = tally(CASES[RUN.samples[0].case_id], RUN.samples[0], None)
+
+
+def request(process: int, decode_s: float, tokens: int, prompt_s: float = 0.1, group: int = 0) -> Tally:
+    """A request of a file by its times alone."""
+    return replace(
+        ONE, key=("requests", group, 0, process), decode_s=decode_s, decode_tokens=tokens, output_tokens=tokens + 1,
+        prompt_s=prompt_s, latency_s=prompt_s + decode_s,
+    )  # fmt: skip
+
+
+def test_the_interval_is_that_of_a_t_test_on_the_logarithms() -> None:
+    """Of the two intervals the wider one: Welch's, or that of equal variances."""
+    over, under = [1.0, 1.1, 0.9, 1.3], [0.5, 0.52, 0.47]
+    found = ratio_of_processes(over, under, 10)
+    logs = [np.log(side) for side in (over, under)]
+    ends = [stats.ttest_ind(*logs, equal_var=equal).confidence_interval(0.95) for equal in (True, False)]
+    widest = max(ends, key=lambda one: one.high - one.low)
+    assert found.value == pytest.approx(math.exp(logs[0].mean() - logs[1].mean())) and found.processes == 3
+    assert (found.low, found.high) == pytest.approx((math.exp(widest.low), math.exp(widest.high)))
+
+
+def test_two_files_a_side_have_no_interval() -> None:
+    """Their spread over processes is unknown, and no prompt pairs them."""
+    found = ratio_of_processes([1.0, 1.1], [0.5, 0.5], 8)
+    assert found.value is not None and found.low is None and "takes 3" in (found.reason or "")
+    same = ratio_of_processes([1.0] * 3, [0.5] * 3, 8)
+    assert same.low is None and "no spread" in (same.reason or "")
+
+
+def test_means_of_files_by_hand() -> None:
+    """Geometric mean of a file's times per token, and its time by its tokens; requests without decode tokens are left out."""
+    ntp = [request(0, 1.0, 10), request(0, 4.0, 10), request(0, 1.0, 0), request(1, 2.0, 10)]
+    arm = [request(0, 0.5, 10), request(1, 0.5, 10)]
+    mean, totals = wall_speedups(ntp, arm, 0.95)
+    assert mean.value == pytest.approx(math.sqrt(math.sqrt(0.1 * 0.4) * 0.2) / 0.05)
+    assert totals.value == pytest.approx(math.sqrt(5.0 / 20 * 0.2) / 0.05)
+    whole_requests, _ = request_speedups([request(0, 0.9, 9)], [request(0, 0.4, 9)], 0.95)
+    assert whole_requests.value == pytest.approx(1.0 / 0.5)
+
+
+def test_a_side_without_times_has_no_ratio() -> None:
+    """It is absent with its reason, and never a division by nothing."""
+    assert wall_speedups([request(0, 1.0, 0)], [request(0, 1.0, 5)], 0.95)[0].reason
+
+
+def test_a_whole_file_is_the_sum_of_its_requests() -> None:
+    """Times and tokens add up; the prompt's time is the median."""
+    found = whole([request(0, 1.0, 10, 0.1), request(0, 2.0, 30, 0.3), request(0, 4.0, 5, 0.2)])
+    assert (found.decode_s, found.decode_tokens, found.output_tokens, found.prompt_s) == (7.0, 45, 48, 0.2)

@@ -1,0 +1,216 @@
+"""`sbd import`: files of other tools become a record that verify, gate, history and the page read."""
+
+from __future__ import annotations
+
+import json
+import re
+from math import exp, log
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from harness.record.schema import RECORD_VERSION
+from harness.record.store import read_run
+from harness.regression.history.store import History
+from tests.helpers import DATA
+from tests.helpers.bench_files import LENGTHS, a_pair, vllm_result, written
+from tests.helpers.command import sbd
+from tests.helpers.pages import words
+
+CONFIRMED, REFUTED, MISTAKE, OPEN, VOID = range(5)
+
+
+class Cli:
+    """Runs a command in this process; ``out`` and ``err`` are what it printed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str) -> int:
+        """Its exit code."""
+        code = sbd(self._monkeypatch, *arguments)
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    """The command line, with a home and a folder of its own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return Cli(monkeypatch, capsys)
+
+
+def test_a_pair_is_judged_by_the_clock(cli: Cli, tmp_path: Path) -> None:
+    """Twice as fast by construction: claims below are confirmed, above refuted, of passes void; the limits stand beside."""
+    assert cli("import", *a_pair(tmp_path), "--out", "run", "--model", "llama-3.1-8b", "--machine", "one GPU") == 0
+    run = read_run(tmp_path / "run")
+    assert run.header.record_version == RECORD_VERSION and run.header.imported is not None and len(run.samples) == 60
+    assert run.header.imported.pairing == "order" and run.header.cases[0].model is not None
+    assert cli("verify", "run", "--claim", "wall_speedup >= 1.8", "--json") == CONFIRMED
+    told = json.loads(cli.out)
+    assert told["records"] == ["sealed, not signed"] and told["judgements"][0]["sizes"] == {"prompts": 10, "processes": 3}
+    assert all(words in told["judgements"][0]["reason"] for words in ("paired by order", "vllm bench serve", "at a time"))
+    assert cli("verify", "run", "--claim", "wall_speedup >= 2.2 at arm='server fast'") == REFUTED
+    assert cli("verify", "run", "--claim", "request_speedup >= 1.2") == CONFIRMED
+    for claim in ("nfe_speedup >= 1.1", "wall_over_nfe >= 0.5", "identical_to_ntp >= 0.9", "lossless"):
+        assert cli("verify", "run", "--claim", claim) == VOID, claim
+    assert cli("verify", "run", "--claim", "nfe_speedup >= 1.1", "--json") == VOID
+    (judged,) = json.loads(cli.out)["judgements"]
+    assert "counts drafts over all requests" in judged["reason"] and "docs/servers.md" in judged["remedy"]
+    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5 within 1 point") == VOID
+    assert cli("verify", "run") == REFUTED  # the claim kept by default: 3x by the clock
+
+
+def test_real_files_of_a_server_with_and_without_speculation(cli: Cli, tmp_path: Path) -> None:
+    """The speedup is the geometric mean over requests and files of the tool's own times per token."""
+    files = {kind: [DATA / "imports" / f"vllm-{kind}-{number}.json" for number in (1, 2, 3)] for kind in ("plain", "ngram")}
+    results = {kind: [json.loads(file.read_text(encoding="utf-8")) for file in found] for kind, found in files.items()}
+    arguments = [text for file in files["plain"] for text in ("--ntp", str(file))]
+    arguments += [text for file in files["ngram"] for text in ("--arm", f"ngram={file}")]
+    assert cli("import", *arguments, "--out", "run") == 0
+    assert cli("verify", "run", "--claim", "wall_speedup >= 1", "--json") == CONFIRMED
+    logs = {
+        kind: [
+            log((whole - first) / (tokens - 1))
+            for one in found for whole, first, tokens in zip(one["latencies"], one["ttfts"], one["output_lens"], strict=True)
+        ]
+        for kind, found in results.items()
+    }  # fmt: skip
+    (judged,) = json.loads(cli.out)["judgements"]
+    assert judged["value"]["value"] == pytest.approx(exp(fmean(logs["plain"]) - fmean(logs["ngram"])))
+    assert judged["value"]["low"] > 1 and judged["sizes"] == {"prompts": 12, "processes": 3}
+
+
+def test_without_pairs_whole_files_are_compared(cli: Cli, tmp_path: Path) -> None:
+    """Prompts of one length show nothing of who belongs to whom; the interval is then over files alone."""
+    assert cli("import", *a_pair(tmp_path, lengths=[64] * 10), "--out", "run") == 0
+    assert read_run(tmp_path / "run").header.imported.pairing is None  # type: ignore[union-attr]
+    assert cli("verify", "run", "--claim", "wall_speedup >= 1.8", "--json") == CONFIRMED
+    (judged,) = json.loads(cli.out)["judgements"]
+    assert "unpaired" in judged["reason"] and "3 processes beside 3" in judged["value"]["method"]
+    assert judged["value"]["low"] < 2 < judged["value"]["high"] and judged["sizes"]["processes"] == 3
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, (64,) * 10])
+def test_two_files_a_side_decide_nothing(lengths: tuple[int, ...], cli: Cli, tmp_path: Path) -> None:
+    """As everywhere: a claim about time takes three processes."""
+    assert cli("import", *a_pair(tmp_path, files=2, lengths=lengths), "--out", "run") == 0
+    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5") == OPEN
+    assert "import files of 3 runs" in cli.out.replace("\n", " ")
+
+
+def test_one_arm_has_figures_and_no_speedup(cli: Cli, tmp_path: Path) -> None:
+    """A file alone is shown, and kept where a place is given."""
+    file = str(written(tmp_path, "a.json", vllm_result()))
+    assert cli("import", file) == 0
+    assert "none" not in cli.out.splitlines()[1] and not (tmp_path / "reports").exists()
+    assert cli("import", file, "--json") == 0
+    told = json.loads(cli.out)
+    assert told["run_id"] is None and told["files"][0]["figures"]["median_request_s"] > 0
+    assert cli("import", file, "--out", "run") == 0
+    assert cli("verify", "run") == VOID and "no NTP arm" in cli.out
+
+
+def test_a_contradiction_is_void_by_name(cli: Cli, tmp_path: Path) -> None:
+    """The tool's own median is another than its requests have."""
+    other = written(tmp_path, "other.json", vllm_result(seed=77) | {"median_tpot_ms": 5.0})
+    pair = [str(other) if text.endswith("plain1.json") else text for text in a_pair(tmp_path)]
+    assert cli("import", *pair, "--out", "run") == 0
+    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5") == VOID
+    assert "the median_time_per_token_s that the tool printed" in cli.out and "other.json" in cli.out
+
+
+def test_failed_requests_are_said(cli: Cli, tmp_path: Path) -> None:
+    """NTP's request to the same prompt in the same process has no pair, and the verdict says how many failed."""
+    lossy = written(tmp_path, "lossy.json", vllm_result(0.01, seed=5, failed=(0, 4)))
+    pair = [f"fast={lossy}" if text.endswith("fast1.json") else text for text in a_pair(tmp_path)]
+    assert cli("import", *pair, "--out", "run") == 0
+    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5", "--json") == CONFIRMED
+    assert "2 of 60 requests failed" in json.loads(cli.out)["judgements"][0]["reason"]
+    assert cli("verify", "run", "--claim", "wall_speedup >= 3") == REFUTED
+
+
+def test_the_gate_judges_times_alone(cli: Cli, tmp_path: Path) -> None:
+    """Alike runs pass, a slower one regresses, and two machines that nobody named are not one."""
+    for first, (name, speedup) in enumerate((("base", 2.0), ("same", 2.0), ("slow", 1.0))):
+        files = a_pair(tmp_path / name, files=4, speedup=speedup, first=10 * first)
+        assert cli("import", *files, "--out", f"run-{name}", "--machine", "one GPU") == 0
+    assert cli("gate", "run-base", "run-same", "--margin", "0.2") == CONFIRMED and "judged by times alone" in cli.out
+    assert cli("gate", "run-base", "run-slow", "--margin", "0.2") == REFUTED
+    assert cli("compare", "run-base", "run-same") == 0
+    assert cli("import", *a_pair(tmp_path / "new"), "--out", "unnamed") == 0
+    assert cli("gate", "run-base", "unnamed") == MISTAKE and "hardware.machine" in cli.err
+
+
+def test_a_history_keeps_its_figures(cli: Cli, tmp_path: Path) -> None:
+    """Under the machine that was named; what is unknown has its reason."""
+    assert cli("import", *a_pair(tmp_path), "--out", "run", "--machine", "one GPU") == 0
+    assert cli("history", "add", "run", "--db", "h.sqlite") == 0
+    with History("h.sqlite") as history:
+        found = history.record(read_run(tmp_path / "run").header.run_id)
+    figures = {(one.arm, one.metric): one for one in found.figures}
+    assert found.machine == "one GPU" and figures["server fast", "wall_speedup"].value == pytest.approx(2.0, rel=0.1)
+    nfe = figures["server fast", "nfe_speedup"]
+    assert nfe.value is None and "passes not at all" in (nfe.reason or "")
+
+
+def test_the_page_says_what_limits_it_and_escapes_the_files_words(cli: Cli, tmp_path: Path) -> None:
+    """Texts of a file are foreign: its model, its name and its prompts."""
+    hostile = "<script>alert(1)</script>"
+    others: dict[str, Any] = {"model_id": f"model {hostile}", "texts": [hostile] * len(LENGTHS)}
+    assert cli("import", *a_pair(tmp_path / "a&<b>", **others), "--out", "run", "--machine", f"GPU {hostile}") == 0
+    assert cli("report", "run") == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert hostile not in page and "model &lt;script&gt;alert(1)" in page
+    said = words(page)
+    assert "Paired by order" in said and "The imported files" in said and "plain0.json" in said
+    assert "passes: vllm bench serve counts drafts over all requests together" in said
+    told = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    (arm,) = (arm for arm in told["cells"][0]["arms"] if not arm["is_ntp"])
+    assert arm["nfe"] is None and arm["passes"] is None and arm["nfe_speedup"]["value"] is None
+    assert arm["identical_to_ntp"]["value"] is None and arm["figures"]["distinct4_median"]["value"] is None
+
+
+def test_alike_files_are_asked_for(cli: Cli, tmp_path: Path) -> None:
+    """Of one tool, one load, each once, and as many of every arm."""
+    plain, fast = (str(written(tmp_path, f"{seed}.json", vllm_result(seed=seed))) for seed in (1, 2))
+    busy = str(written(tmp_path, "busy.json", vllm_result(seed=3, max_concurrency=8)))
+    for arguments, said in (
+        (("--ntp", plain, "--arm", f"fast={busy}"), "most requests at once differs"),
+        (("--ntp", plain, "--arm", f"fast={plain}"), "are the same file"),
+        (("--ntp", plain, "--ntp", fast, "--arm", f"fast={busy}"), "requests at once differs"),
+        ((plain, "--ntp", fast), "belongs to no arm"), ((), "no file is given"), (("--arm", "fast"), "write NAME=FILE"),
+        (("--arm", f"a b={plain}"), "a name has letters"), ((plain, "--format", "x"), "there is no such format"),
+        ((plain, "--model", "nothing"), "unknown model"), ((plain, "--machine", ""), "--machine"),
+        ((plain, "--format", "guidellm"), "benchmarks: the key is required"),
+    ):
+        assert cli("import", *arguments) == MISTAKE and said in cli.err, arguments
+    third = str(written(tmp_path, "third.json", vllm_result(seed=4)))
+    assert cli("import", "--ntp", plain, "--ntp", fast, "--arm", f"fast={third}") == MISTAKE
+    assert "different numbers of files" in cli.err
+
+
+def test_a_record_is_never_written_over(cli: Cli, tmp_path: Path) -> None:
+    """The place holds a run already."""
+    file = str(written(tmp_path, "a.json", vllm_result()))
+    assert cli("import", file, "--out", "run") == 0
+    assert cli("import", file, "--out", "run") == MISTAKE and "holds a run already" in cli.err
+
+
+def test_a_run_of_our_own_may_lack_nothing(cli: Cli, tmp_path: Path) -> None:
+    """Only an imported record has samples without ids or passes; its header says why."""
+    assert cli("import", *a_pair(tmp_path), "--out", "run") == 0
+    header = tmp_path / "run" / "run.json"
+    text = header.read_text(encoding="utf-8")
+    header.write_text(re.sub(r'"passes": "[^"]*",\s*', "", text, count=1), encoding="utf-8")
+    assert cli("verify", "run") != CONFIRMED and "lacks passes" in cli.err
+
+
+def test_the_help_says_how(cli: Cli) -> None:
+    """Every tool is named."""
+    assert cli("import", "--help") == 0
+    assert all(tool in cli.out for tool in ("AIPerf", "GuideLLM", "SGLang", "vllm bench serve"))

@@ -1,0 +1,154 @@
+"""A damaged file gives our error with its file, line and key, or requests that are within all bounds; never a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.errors import BenchmarkFileError
+from harness.record.imports import document
+from harness.record.imports.formats import read_file
+from harness.record.imports.samples import Placed, imported_of, samples_of
+from tests.helpers import DATA
+from tests.helpers.bench_files import vllm_result, written
+
+REAL = sorted(path for path in (DATA / "imports").glob("*.json*"))
+NUMBERS = (-1, 0, 1.5, -0.0, 1e-300, 1e300, 10**30, float("inf"), float("nan"))
+ODD = (None, True, *NUMBERS, "", "x", "9" * 400, [], {}, [[]], {"a": 1})
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value in a JSON value, itself included; of long lists the first few."""
+    found = [at]
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+    for key, one in inner:
+        found += places(one, (*at, key))
+    return found
+
+
+def changed(value: Any, at: tuple[Any, ...], new: Any) -> Any:
+    """A copy with another value at a path; ``new`` is ... to remove it."""
+    if not at:
+        return None if new is ... else new
+    copied = copy.deepcopy(value)
+    holder = copied
+    for key in at[:-1]:
+        holder = holder[key]
+    if new is ...:
+        del holder[at[-1]]
+    else:
+        holder[at[-1]] = new
+    return copied
+
+
+def read_or_refuse(file: Path) -> None:
+    """Read it all the way to samples; a refusal names the file."""
+    try:
+        read = read_file(file)
+        placed = [Placed(case_id="c", process=0, file=read)]
+        origin = imported_of(placed, {})
+        for one in samples_of(placed, origin.pairing):
+            assert one.model_validate_json(one.model_dump_json()) == one
+    except BenchmarkFileError as error:
+        assert str(file) in str(error) and len(str(error)) < 6000
+
+
+@pytest.mark.parametrize("real", REAL, ids=lambda path: path.name)
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_value_may_be_missing_or_another(real: Path, data: st.DataObject, tmp_path: Path) -> None:
+    """In a real file of every tool: any key removed, or any value replaced by an odd one."""
+    lines = [json.loads(line) for line in real.read_text(encoding="utf-8").splitlines()] if real.suffix == ".jsonl" else [
+        json.loads(real.read_text(encoding="utf-8"))
+    ]  # fmt: skip
+    number = data.draw(st.integers(0, len(lines) - 1))
+    at = data.draw(st.sampled_from(places(lines[number])))
+    lines[number] = changed(lines[number], at, data.draw(st.sampled_from([..., *ODD])))
+    file = tmp_path / real.name
+    file.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    read_or_refuse(file)
+
+
+@pytest.mark.parametrize("real", REAL, ids=lambda path: path.name)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_bytes_may_be_cut_off_or_changed(real: Path, data: st.DataObject, tmp_path: Path) -> None:
+    """A file that a full disk cut short, or with bytes of something else in it."""
+    whole = real.read_bytes()
+    cut = whole[: data.draw(st.integers(0, len(whole)))]
+    at = data.draw(st.integers(0, max(0, len(cut) - 1)))
+    file = tmp_path / real.name
+    file.write_bytes(cut[:at] + data.draw(st.binary(max_size=8)) + cut[at + 1 :])
+    read_or_refuse(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ttfts": None}, ":1: ttfts"), ({"itls": [[0.1]]}, "itls: has 1 entries, errors has 10"),
+        ({"ttfts": [-1.0] * 10}, "ttfts.0"), ({"duration": "long"}, "duration: got 'long'"),
+        ({key: [] for key in ("errors", "itls", "ttfts", "input_lens", "output_lens", "latencies")}, "holds no request"),
+        ({"input_lens": [1.5] * 10}, "input_lens.0"), ({"errors": ["no"] * 10}, "none of its 10 requests was answered"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_line_and_key(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """What was given, and what is needed."""
+    with pytest.raises(BenchmarkFileError, match=str(tmp_path)) as refused:
+        read_file(written(tmp_path, "a.json", vllm_result() | change))
+    assert said in str(refused.value)
+
+
+def test_a_run_without_details_says_what_to_do(tmp_path: Path) -> None:
+    """The lists of single requests are an option of the tool."""
+    result = {key: value for key, value in vllm_result().items() if key != "ttfts"}
+    with pytest.raises(BenchmarkFileError, match="--save-detailed"):
+        read_file(written(tmp_path, "a.json", result))
+
+
+def test_several_runs_in_a_file_are_refused(tmp_path: Path) -> None:
+    """A file is one process; --append-result makes such files."""
+    file = tmp_path / "a.json"
+    file.write_text("\n".join(json.dumps(vllm_result(seed=seed)) for seed in (1, 2)))
+    with pytest.raises(BenchmarkFileError, match=r"a.json:2: the file holds 2 runs"):
+        read_file(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "is empty"), (b"\n \n", "is empty"), (b"{", ":1: is no JSON"), (b"[1]\n{", ":2: is no JSON"),
+     (b"[" * 100_000, "is no JSON"), (b"[]", "no result file that is known"), (b"\xff\xfe", "is no JSON"),
+     (b'{"benchmarks": 1}', "no result file that is known")],
+)  # fmt: skip
+def test_what_is_no_result_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    """The message lists the known formats."""
+    file = tmp_path / "a.json"
+    file.write_bytes(content)
+    with pytest.raises(BenchmarkFileError, match=r"a\.json") as refused:
+        read_file(file)
+    assert said in str(refused.value)
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absent, a folder, a pipe (which nobody writes to), or larger than is read."""
+    os.mkfifo(tmp_path / "pipe")
+    said = {tmp_path / "none.json": "no such file", tmp_path: "no regular file", tmp_path / "pipe": "no regular file"}
+    for path, words in said.items():
+        with pytest.raises(BenchmarkFileError, match=words):
+            read_file(path)
+    monkeypatch.setattr(document, "MOST_BYTES", 1000)
+    with pytest.raises(BenchmarkFileError, match="has more than"):
+        read_file(written(tmp_path, "large.json", vllm_result()))
+
+
+def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+    """It is the user's own file, not one of a run."""
+    target = written(tmp_path, "a.json", vllm_result())
+    (tmp_path / "link.json").symlink_to(target)
+    assert read_file(tmp_path / "link.json").sha256 == read_file(target).sha256

@@ -1,0 +1,51 @@
+"""The first line of a page: the question, its verdict, the figure of that very verdict, and what is known of the answers."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from harness import formatting
+from harness.analysis.comparison import compare
+from harness.record.store import read_run
+from harness.reporting.claims_shown import QUESTION, held_claims
+from harness.reporting.headline import headlines, tally_of
+from harness.reporting.page import render
+from tests.helpers import ROOT
+from tests.helpers import synthetic_run as synthetic
+
+
+def test_it_is_the_cards_verdict_and_figure() -> None:
+    """Of the published quickstart: a lossy arm with its accuracy beside NTP's, and a replayed one without answers."""
+    run = read_run(ROOT / "reports" / "quickstart")
+    comparison = compare(run)
+    held, _, _ = held_claims(comparison, run.header)
+    asked = [one for one in held if one.claim is QUESTION]
+    found = headlines(held, comparison)
+    assert [one.word for one in found] == [one.judgement.word for one in asked]
+    for one, card in zip(found, asked, strict=True):
+        value = card.judgement.value
+        low = formatting.figure(value.low, 3)
+        assert one.found.startswith(f"{value.value:.2f}x ({low}–") and card.judgement.cell["arm"] in one.found
+    assert "of the answers right, NTP's" in found[0].found and "acceptance replayed, no answers" in found[1].found
+    assert tally_of(held).startswith(f"{len(held)} claims: ")
+
+
+def test_the_page_and_the_gallery_open_with_it() -> None:
+    """The badge is that of the question, and the tally counts what the cards show."""
+    run = synthetic.build(synthetic.Part(jitter=0.02))
+    comparison = compare(run)
+    held, _, _ = held_claims(comparison, run.header)
+    page = render(run, comparison)
+    first = re.findall(r'<p class="overall">(.*?)</p>', page, re.DOTALL)
+    words = [" ".join(html.unescape(re.sub(r"<[^>]+>", " ", one)).split()) for one in first]
+    [expected] = headlines(held, comparison)
+    assert words[0].startswith(f"{expected.asked}:") and words[0].endswith(expected.found) and expected.word in words[0]
+    assert page.count('<li class="claim') == len(held) and tally_of(held) in html.unescape(page)
+
+
+def test_words_of_a_run_are_escaped() -> None:
+    """An arm's label comes from the record."""
+    arms = (synthetic.NTP, synthetic.Arm(label="SBD <script>x</script>", gamma=0.1, passes_per_block=4))
+    run = synthetic.build(synthetic.Part(arms=arms))
+    assert "<script>x" not in render(run, compare(run))
