@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.capacity.goals import DeploymentPlan, GoalPlan, ServiceGoal
 from harness.capacity.plan import Question
+from harness.capacity.trials import CLOSE
 from harness.formatting import rate, ratio, seconds
 
 
@@ -50,13 +51,15 @@ def _deployment(one: DeploymentPlan) -> str:
 
 
 def _comparison(ntp: DeploymentPlan, sbd: DeploymentPlan) -> str:
-    """SBD pays where its cheapest deployment costs less than NTP's. Nothing else is called paying."""
+    """SBD pays where its cheapest deployment costs less than NTP's, by more than the search leaves open; else never."""
     mine, theirs = sbd.usd_per_million_tokens, ntp.usd_per_million_tokens
     if mine is None or theirs is None:
         return "which of the two costs less is not known, for want of a price"
-    if mine < theirs:
+    if mine * CLOSE < theirs:
         return f"SBD pays: {ratio(theirs / mine)} cheaper"
-    return f"SBD costs {ratio(mine / theirs)} as much as NTP" if mine > theirs else "both cost the same"
+    if mine > theirs * CLOSE:
+        return f"SBD costs {ratio(mine / theirs)} as much as NTP"
+    return f"the two cost the same within the {CLOSE - 1:.0%} that the search leaves open"
 
 
 def _device_by_device(plan: GoalPlan) -> Iterator[str]:
@@ -67,7 +70,7 @@ def _device_by_device(plan: GoalPlan) -> Iterator[str]:
     )
     both = ntp.keys() & sbd.keys()
     if len(both) > 1:
-        yield f"device by device it costs less on {sum(sbd[name] < ntp[name] for name in both)} of {len(both)} with a price"
+        yield f"device by device SBD costs less on {sum(sbd[name] < ntp[name] for name in both)} of {len(both)} with a price"
 
 
 def _closest(plan: GoalPlan) -> str:
@@ -123,7 +126,7 @@ def _of_load(goal: ServiceGoal) -> Iterator[str]:
     elif goal.trace is not None:
         yield "a replica gets every R-th request of the trace; other loads stretch its times"
     else:
-        yield "requests come as a Poisson process, and go to a random replica"
+        yield "requests come as a Poisson process and go to a random replica; percentiles are those of 500 of them"
     if goal.trace is None:
         yield "every request has the same lengths; lengths that vary make queues longer (give a trace)"
 

@@ -87,9 +87,10 @@ class Served:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(behind > 0, (self.finished_s - self.first_token_s) / behind, np.nan)
 
-    def steady(self, warm_share: float = 0.2) -> Served:
-        """Without the first requests, a share of all: the queue of an empty engine is none."""
-        keep = slice(int(len(self.arrived_s) * warm_share), None)
+    def steady(self, warm_share: float = 0.2, last_share: float = 0.0) -> Served:
+        """Without the first requests, a share of all: the queue of an empty engine is none. The last ones see it drain."""
+        requests = len(self.arrived_s)
+        keep = slice(int(requests * warm_share), requests - int(requests * last_share))
         order = np.argsort(self.arrived_s, kind="stable")[keep]
         return Served(
             arrived_s=self.arrived_s[order], first_token_s=self.first_token_s[order], finished_s=self.finished_s[order],
@@ -109,11 +110,14 @@ def closed_loop(
 ) -> Arrivals:  # fmt: skip
     """``users`` that always have a request in flight or think; their first ones come evenly over ``over_s``.
 
-    With a ``seed`` they think for exponential times of the mean ``think_s``; users of equal think times would march in step.
+    With a ``seed`` they think for exponential times of the mean ``think_s`` and begin at random; users of equal think times
+    would march in step.
     """
-    at_s, requests = [over_s * number / users for number in range(users)], len(prompt_tokens)
-    thinks = np.full(requests, think_s) if seed is None else np.random.default_rng(seed).exponential(think_s, requests)
-    return Arrivals(at_s=at_s, prompt_tokens=prompt_tokens, output_tokens=output_tokens, after_s=thinks.tolist())
+    at_s, thinks = np.arange(users) * over_s / users, np.full(len(prompt_tokens), think_s)
+    if seed is not None:
+        drawn = np.random.default_rng(seed)
+        at_s, thinks = np.sort(drawn.uniform(0, over_s, users)), drawn.exponential(think_s, len(prompt_tokens))
+    return Arrivals(at_s=at_s.tolist(), prompt_tokens=prompt_tokens, output_tokens=output_tokens, after_s=thinks.tolist())
 
 
 def simulate(engine: Engine, arrivals: Arrivals) -> Served:

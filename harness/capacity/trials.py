@@ -16,7 +16,8 @@ from harness.capacity.goals import ServiceGoal
 from harness.capacity.queueing import Arrivals, Engine, Served, closed_loop, poisson, simulate
 
 SEED = 1
-MEASURED = 400  # requests behind the warm-up: a 95th percentile has 20 beyond it
+REPEATED, DRAWN = 300, 500
+"""Requests behind the warm-up: where all are alike, and where chance decides; of 500 a 95th percentile has 25 beyond it."""
 MOST_TRACED = 2000
 TRIALS = 8
 UP, DOWN, CLOSE = 1.1, 1.25, 1.05  # ratios of loads: between trials while the limit is not enclosed; where it is close enough
@@ -44,9 +45,9 @@ class Trial:
 
 def trial(goal: ServiceGoal, engine: Engine, load: float, request_s: float) -> Trial:
     """Simulate one replica. ``request_s``: what a request takes without a queue, roughly."""
-    arrivals, warm = _arrivals(goal, load, request_s)
+    arrivals, warm, last = _arrivals(goal, load, request_s)
     served = simulate(engine, arrivals)
-    seen = served.steady(warm)
+    seen = served.steady(warm, last)
     waited, slow = np.percentile(seen.waited_s, [50, goal.percentile]), _percentiles(seen.time_per_token_s, goal.percentile)
     stayed_s = float((seen.finished_s - seen.arrived_s).mean())
     requests_per_s = load / (stayed_s + goal.think_s) if goal.users is not None else load
@@ -82,19 +83,20 @@ def largest_kept(keeps: Callable[[float], bool], start: float, whole: bool) -> f
     return good
 
 
-def _arrivals(goal: ServiceGoal, load: float, request_s: float) -> tuple[Arrivals, float]:
-    """Requests of one replica, and the share of them that warms it up."""
+def _arrivals(goal: ServiceGoal, load: float, request_s: float) -> tuple[Arrivals, float, float]:
+    """Requests of one replica, the share of them that warms it up, and that of the last ones, which see it drain."""
     if goal.trace is not None:
-        return _of_trace(goal, load), 0.1
-    over_s = request_s + goal.think_s
-    at_once = ceil(load) if goal.users is not None else ceil(load * request_s)
-    warm = at_once + 50
-    prompts, outputs = [goal.prompt_tokens] * (warm + MEASURED), [goal.output_tokens] * (warm + MEASURED)
-    if goal.users is not None:
-        arrivals = closed_loop(int(load), goal.think_s, prompts, outputs, over_s=over_s, seed=SEED)
-    else:
+        return _of_trace(goal, load), 0.1, 0.05
+    over_s, chance = request_s + goal.think_s, goal.users is None or goal.think_s > 0
+    open_ = ceil(load * request_s / (over_s if goal.users is not None else 1))  # about so many are in the replica
+    warm = (2 if chance else 1) * open_ + 50
+    requests = warm + (DRAWN if chance else REPEATED) + open_
+    prompts, outputs = [goal.prompt_tokens] * requests, [goal.output_tokens] * requests
+    if goal.users is None:
         arrivals = poisson(load, prompts, outputs, seed=SEED)
-    return arrivals, warm / (warm + MEASURED)
+    else:
+        arrivals = closed_loop(int(load), goal.think_s, prompts, outputs, over_s=over_s, seed=SEED if chance else None)
+    return arrivals, warm / requests, open_ / requests
 
 
 def _of_trace(goal: ServiceGoal, load: float) -> Arrivals:
