@@ -13,9 +13,10 @@ import numpy as np
 
 from harness.capacity.figures import J_PER_KWH, MILLION, S_PER_HOUR
 from harness.capacity.goal_wording import assumptions
-from harness.capacity.goals import CHUNKS, METHODS, DeploymentPlan, GoalPlan, Method, ParetoPoint, Refused, ServiceGoal
+from harness.capacity.goals import CHUNKS, METHODS, DeploymentPlan, GoalPlan, ParetoPoint, Refused, ServiceGoal
 from harness.capacity.plan import PlannedDevice, Question, device_of, sourced, too_small
 from harness.capacity.queueing import Engine
+from harness.capacity.results import Method
 from harness.capacity.steady import MeanRequest, Steady, largest_load, mean_request, steady
 from harness.capacity.steps import Reading, StepPrices, Way, price_steps
 from harness.capacity.trials import Trial, largest_kept, trial
@@ -296,5 +297,3 @@ def _batches(last: int) -> list[int]:
         steps |= {batch for batch in (power, power * 3 // 2) if 1 <= batch <= last}
         power *= 2
     return sorted(steps)
-
-

@@ -102,7 +102,8 @@ class StepPrices:
             chunk = reading.priced(tokens)
             if (chunk, offset) not in more:
                 more[chunk, offset] = float(np.interp(offset, self.offsets, self.later_s[chunk]))
-            return decode + mixed[chunk][rows] + more[chunk, offset]
+            both: float = decode + mixed[chunk][rows] + more[chunk, offset]
+            return both
 
         return step_s
 

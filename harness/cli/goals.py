@@ -72,9 +72,7 @@ KEYS: dict[Sort, Callable[[DeploymentPlan], Any]] = {
 
 def show_goals(plan: GoalPlan, sort: Sort, as_json: bool, as_csv: bool) -> None:
     """Print the plan; exit code 3 where no deployment keeps the goal."""
-    ntp, sbd = (
-        tuple(sorted(ranked, key=lambda one: (not one.simulated, KEYS[sort](one)))) for ranked in (plan.ntp, plan.sbd)
-    )
+    ntp, sbd = (tuple(sorted(ranked, key=lambda one: (not one.simulated, KEYS[sort](one)))) for ranked in (plan.ntp, plan.sbd))
     if as_json:
         print(json_text(replace(plan, ntp=ntp, sbd=sbd).to_dict()))
     elif as_csv:

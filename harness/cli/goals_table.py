@@ -79,4 +79,4 @@ def _known(value: float | None) -> str:
 
 
 def _grid(heads: list[str], rows: list[list[str]]) -> str:
-    return grid(heads, rows, right=heads[1:], )
+    return grid(heads, rows, right=heads[1:])
