@@ -124,7 +124,8 @@ def _row(
 
 
 def pass_columns(decoded: Decoded) -> PassColumns:
-    columns: dict[str, Any] = {}
+    """Column by column; empty columns where a server does not tell its passes."""
+    columns: dict[str, Any] = {name: [] for name, field in PassColumns.model_fields.items() if field.is_required()}
     for name in ForwardPass._fields:
         values = [getattr(one, name) for one in decoded.generation.passes]
         if any(v is not None for v in values):

@@ -247,3 +247,10 @@ def test_tokens_of_the_first_decodes_are_spelt_in_the_record(scenario, shape, tm
     assert held.events("token_texts", "one") == [
         {"event": "token_texts", "part": "one", "process": 0, "texts": {"5": "five", "6": "<b>", "7": ""}}
     ]
+
+
+def test_a_server_that_tells_no_passes_leaves_empty_columns():
+    """Its answers are recorded all the same."""
+    untold = FakeDecoded(replace(generation(2), passes=()), forward_s=None, sampler_s=None)
+    columns = worker.pass_columns(untold)
+    assert (columns.role, columns.query_tokens, columns.forward_s) == ([], [], None)
