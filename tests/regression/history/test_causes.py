@@ -57,7 +57,7 @@ def test_two_commits_are_drawn_and_the_first_verdict_is_announced(tmp_path: Path
     drawn = [line for line in text.splitlines() if "▁█" in line or "█▁" in line]
     assert len(drawn) == len(found.judged) == 3
     assert "so the first verdict can come after 8 more" in text
-    assert "time per decode token" in drawn[0] and " ms" in drawn[0]
+    assert "time per decode token" in drawn[0] and "40.1\u00a0ms" in drawn[0]
     alone = tmp_path / "alone"
     alone.mkdir()
     _, text = told(alone, of_times(1, 1.0, 1.0))
