@@ -33,7 +33,8 @@ class Progress:
 
     @contextmanager
     def step(self, what: str, expected_s: float | None = None) -> Iterator[None]:
-        """Within it, something takes long that is no sample; ``expected_s``: how long, as far as that is known."""
+        """Within it, something takes long that is no sample; ``expected_s``: how long, as far as that is known. Noted here."""
+        self.note(what)
         yield
 
     def start(

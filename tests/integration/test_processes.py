@@ -406,16 +406,19 @@ def test_nobody_else_writes_from_the_first_process_to_the_last(mixed, shape, tmp
 
 
 def test_time_left_is_that_of_all_processes(mixed, shape, tmp_path):
-    """The first process announces its own samples and, apart, those of the three shares after it."""
+    """Each process announces its own samples and, apart, those of the shares after it, with the models still to be opened.
+
+    The number of all is the same in every process.
+    """
     out = tmp_path / "out"
     announced = []
 
     class Listening(Progress):
         """Keeps what is announced."""
 
-        def start(self, case_ids, later=()):
+        def start(self, case_ids, later=(), planned=None, starts=0, names=None):
             """Counts."""
-            announced.append((len(case_ids), len(later)))
+            announced.append((len(case_ids), len(later), planned, starts))
 
     def spawn(errand):
         run_errand(errand, Listening(), fake_machine(FakeEngine(shape)))
@@ -423,7 +426,7 @@ def test_time_left_is_that_of_all_processes(mixed, shape, tmp_path):
 
     run(mixed, out, spawn=spawn)
     of_a_share = 24 + 4 * 4
-    assert announced == [(of_a_share, left * of_a_share) for left in (3, 2, 1, 0)]
+    assert announced == [(of_a_share, left * of_a_share, 4 * of_a_share, 1 + left) for left in (3, 2, 1, 0)]
 
 
 def test_another_number_of_processes_is_another_scenario(mixed, shape, tmp_path):
