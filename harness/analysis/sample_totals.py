@@ -114,7 +114,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         "metered_s": latency_s,
         "energy_j": sample.meters.get("cpu_energy_j" if (case.device or "").startswith("cpu") else "energy_j"),
     }
-    if sample.packed_passes is None:
+    if not sample.packed_passes:  # imported, or of a server that does not tell them
         given = sum(row.output_tokens > 0 for row in sample.rows)
         return Tally(
             **told, row_passes=None, passes=None, fed_tokens=None, draft_passes=None, draft_fed_tokens=None, histogram=(),

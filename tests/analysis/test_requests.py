@@ -213,12 +213,13 @@ def test_a_server_that_tells_no_passes_has_its_times() -> None:
     """Percentiles and speedup are as with passes; of the passes nothing is said."""
     empty: dict[str, Any] = {name: [] for name, field in PassColumns.model_fields.items() if field.is_required()}
     samples = [one.model_copy(update={"passes": PassColumns(**empty)}) for one in RUN.samples]
-    found = compare(RUN.model_copy(update={"samples": samples}))
-    told = arm_of("4 in flight")
+    run = RUN.model_copy(update={"samples": samples})
+    found, told = compare(run), arm_of("4 in flight")
     untold = next(arm for cell in found.cells for arm in cell.arms if cell.load == "4 in flight" and not arm.is_ntp)
     assert untold.figures["first_token_p95_s"].value == told.figures["first_token_p95_s"].value
     assert untold.wall_speedup.value == pytest.approx(told.wall_speedup.value, rel=1e-9)
     assert untold.nfe_speedup.value is None and untold.predictions == ()
+    assert "What requests waited for" in render(run, found)
 
 
 def test_fewer_processes_leave_a_percentile_open() -> None:
