@@ -10,6 +10,8 @@ from hypothesis import settings
 
 # Kernels in Triton run in its interpreter, on a CPU: read when triton is imported, whoever does that first.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+# Workers of pytest-xdist inherit a width; what no terminal shows is not broken into lines.
+os.environ.pop("COLUMNS", None)
 # Several workers and a busy machine: one thread each, and no deadline, for a slow example is not a wrong one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("sbd", deadline=None)

@@ -47,7 +47,7 @@ OUTSIDE = {
     "meters": {"pynvml", "torch"},
     # The fixed cost of a pass is that of a transformers forward, so the bench times one; no model to be measured is loaded.
     "meters.torch_bench": {"torch", "transformers"},
-    "engine": {"accelerate", "lm_eval", "regex", "safetensors", "tokenizers", "torch", "transformers"},
+    "engine": {"accelerate", "huggingface_hub", "lm_eval", "regex", "safetensors", "tokenizers", "torch", "transformers"},
     "serving": {"httpx2", "numpy", "prometheus_client"},
     "runner.local_machine": {"torch"},
     "runner.cluster.ray_cluster": {"ray"},

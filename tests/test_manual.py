@@ -32,10 +32,11 @@ NOT_RUN = {
     "calibrate": "takes a minute of an idle machine; tests/cli/test_calibrate.py has a pretended one",
     "noise": "takes hours; tests/cli/test_gate.py has pretended gates",
     "gate --base-cmd": "measures two revisions; tests/integration/test_gate_real.py does",
-    "train --recipe qwen3_0_6b --out": "trains for hours; tests/integration/test_your_model.py trains a tiny model",
+    "train --recipe qwen3_0_6b": "needs a dataset of the hub; tests/engine/test_recipe.py holds the page against the plan",
     "eval": "needs lm_eval; tests/integration/test_lm_eval_model.py",
     "publish RUN reports/name --sign": "needs somebody's key; tests/record/test_seal.py makes one",
     "verify reports/name --require-signature": "needs somebody's key; tests/record/test_seal.py makes one",
+    "import --ntp a.json": "docs/imports.md has one that is run",
     "verify RUN --claim 3-5x at arm='server fast'": "needs two servers; tests/integration/test_vllm.py starts them",
     "verify served-run": "needs two servers; tests/integration/test_vllm.py starts them",
     "acceptance": "needs an arm that decodes without loss; tests/analysis/test_forced_acceptance.py has some",
@@ -78,7 +79,7 @@ def is_shell(block: Block) -> bool:
 def lines_of(page: str) -> Iterator[str]:
     """The command lines of a page without comments and prompts."""
     for block in blocks(PAGES[page].read_text(encoding="utf-8")):
-        for line in block.text.splitlines() if is_shell(block) else ():
+        for line in block.text.replace("\\\n", " ").splitlines() if is_shell(block) else ():
             command = re.sub(r"^\w+\$\s+", "", re.sub(r"(^|\s)#.*", "", line)).strip()
             if command:
                 yield command
@@ -117,10 +118,13 @@ def stand_ins(folder: Path) -> None:
     run = build()
     for name in ("RUN", "BASE", "NEW", "base-run", "new-run", "reports/quickstart-1a2b3c4d-1"):
         with RunStore(folder / name) as store:
-            store.create(run.header)
+            store.create(run.header.model_copy(update={"run_id": f"{name.rpartition('/')[2].lower()}-1"}))
             for sample in run.samples:
                 store.append(sample)
     shutil.copytree(ROOT / "reports" / "quickstart", folder / "reports" / "quickstart")
+    for number in (1, 2, 3):
+        for name, tool in (("plain", "vllm-plain"), ("fast", "vllm-ngram")):
+            shutil.copy(ROOT / "tests" / "data" / "imports" / f"{tool}-{number}.json", folder / f"{name}{number}.json")
     (folder / "prompts.jsonl").write_text('{"prompt": "Name a bird"}\n' * 4)
     (folder / "my-model").mkdir()
     shutil.copy(ROOT / "harness" / "engine" / "reference" / "sbd" / "config.json", folder / "my-model")

@@ -135,7 +135,8 @@ class RunFrames:
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per batch row: the sample's case and key; row (its place in the batch), prompt_id, prompt_tokens,
-        output_tokens. Also stop_reason, correct (None with an ungraded_reason) and output_ids.
+        output_tokens. Also stop_reason, correct (None with an ungraded_reason) and output_ids. Of a request to a server: sent_s
+        (after the first of its sample), first_token_s and last_token_s (after its own sending), NaN elsewhere.
         """
         samples = self._run.samples
         found = self._keys(np.repeat(np.arange(len(samples)), [len(sample.rows) for sample in samples]))
@@ -143,6 +144,9 @@ class RunFrames:
         columns = ("prompt_id", "prompt_tokens", "output_tokens", "stop_reason", "correct", "ungraded_reason", "output_ids")
         for name in columns:
             found[name] = pd.Series([getattr(row, name) for sample in samples for row in sample.rows], dtype=_DTYPES.get(name))
+        for name in ("sent_s", "first_token_s", "last_token_s"):
+            told = (row.times for sample in samples for row in sample.rows)
+            found[name] = np.array([math.nan if times is None else getattr(times, name) for times in told], dtype=float)
         return found
 
     @cached_property

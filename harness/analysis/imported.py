@@ -5,16 +5,19 @@ from __future__ import annotations
 from harness.formatting import count
 from harness.record.imported import Imported
 
+STARTS = "each file counts as a process: whether its server was started anew, no file tells"
+SAID = ("passes", "output_ids", "machine")
 NO_PRICE = "an imported run has no passes to price"
 
 
 def limits(origin: Imported) -> tuple[str, ...]:
-    """One phrase a limit: whose clock it is, how requests are paired, what ran beside, what failed, what the files lack."""
-    found = [f"imported from files of {origin.tool}: its clock, and its count of tokens", origin.pairing_words, _beside(origin)]
+    """A phrase for each limit: whose clock, how requests are paired, what ran beside, what a process is, what is lacking."""
+    whose = f"imported from files of {origin.tool}: its clock, and its count of tokens"
+    found = [whose, origin.pairing_words, _beside(origin), STARTS]
     if failed := sum(one.failed for one in origin.files):
         every = sum(one.requests for one in origin.files)
         found.append(f"{count(failed)} of {count(every)} requests failed and have no time")
-    found += [f"{name.replace('_', ' ')}: {why}" for name, why in origin.lacks.items() if name in ("output_ids", "machine")]
+    found += [f"{name.replace('_', ' ')}: {why}" for name, why in origin.lacks.items() if name in SAID]
     return tuple(found)
 
 

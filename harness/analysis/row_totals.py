@@ -31,47 +31,59 @@ def tallies_of(
 ) -> tuple[Tally, ...]:
     """The sample as one tally; under a load as one for each request, of which those that do not count have no times.
 
+    Without passes the first piece of an answer is taken to be one token.
+
     Args:
         load: how the requests reached the server, None for all at once.
     """
     whole = tally(case, sample, pricer, counter)
-    if sample.packed_passes is None:
-        return (whole,)
-    trace = TraceArrays(sample.packed_passes)
-    requests: tuple[Request, ...] = ()
-    if trace.count and any(row.times is not None for row in sample.rows):
+    packed = sample.packed_passes
+    trace = TraceArrays(packed) if packed is not None and packed.count else None
+    first = [1] * len(sample.rows)
+    if trace is not None:
         first = trace.per_row("final_tokens")[~trace.decode].sum(axis=0, dtype=np.int64).tolist()
-        requests = requests_of(sample, load, case.batch_size, first)
+    requests = requests_of(sample, load, case.batch_size, first)
     if load is None:
         return (replace(whole, requests=requests),) if requests else (whole,)
-    return tuple(_of_row(whole, sample, trace, row, requests) for row in range(len(sample.rows)))
+    return tuple(
+        replace(_of_row(whole, sample, row, requests, first[row]), **({} if trace is None else _passes_of(whole, trace, row)))
+        for row in range(len(sample.rows))
+    )
 
 
-def _of_row(whole: Tally, sample: Sample, trace: TraceArrays, row: int, requests: Sequence[Request]) -> Tally:
+def _of_row(whole: Tally, sample: Sample, row: int, requests: Sequence[Request], first: int) -> Tally:
+    """The request without its passes: what it wrote and waited for."""
     told, (task, group, repeat, process) = sample.rows[row], whole.key
-    active = trace.per_row("active")[:, row].astype(bool) & trace.own
-    final, fed = (trace.per_row(f"{name}_tokens")[:, row].astype(np.int64) for name in ("final", "query"))
     one = requests[row] if requests else None
     times = sample.rows[row].times if one is not None and one.counted else None
     share = told.output_tokens / whole.output_tokens if whole.output_tokens else 0.0
-    charged = active[trace.decode]
     return replace(
         whole,
         key=(task, group * len(sample.rows) + row, repeat, process),
         prompts=whole.prompts[row : row + 1], clusters=whole.clusters[row : row + 1], outputs=whole.outputs[row : row + 1],
         distinct4=whole.distinct4[row : row + 1], correct=whole.correct[row : row + 1],
         ungraded_reason=told.ungraded_reason if told.correct is None else None,
-        output_tokens=told.output_tokens, decode_tokens=int(final[active].sum()),
-        row_passes=int(active.sum()), passes=int(active.sum()), fed_tokens=int(fed[active].sum()),
-        histogram=tuple(np.bincount(final[active]).tolist()),
+        output_tokens=told.output_tokens, decode_tokens=max(0, told.output_tokens - first),
         decode_s=None if times is None else times.last_token_s - times.first_token_s,
         prompt_s=None if times is None else times.first_token_s,
         first_token_s=None if times is None else times.first_token_s,
         latency_s=None if times is None else times.last_token_s,
         forward_s=None, sampler_s=None, counted=None,
         energy_j=None if whole.energy_j is None or times is None else share * whole.energy_j,
-        **_priced(whole, charged), requests=() if one is None else (one,),
+        requests=() if one is None else (one,),
     )  # fmt: skip
+
+
+def _passes_of(whole: Tally, trace: TraceArrays, row: int) -> dict[str, Any]:
+    """The passes that a request was in, by field of Tally."""
+    active = trace.per_row("active")[:, row].astype(bool) & trace.own
+    final, fed = (trace.per_row(f"{name}_tokens")[:, row].astype(np.int64) for name in ("final", "query"))
+    count = int(active.sum())
+    found = {
+        "decode_tokens": int(final[active].sum()), "row_passes": count, "passes": count, "fed_tokens": int(fed[active].sum()),
+        "histogram": tuple(np.bincount(final[active]).tolist()),
+    }  # fmt: skip
+    return found | _priced(whole, active[trace.decode])
 
 
 def _priced(whole: Tally, charged: npt.NDArray[np.bool_]) -> dict[str, Any]:

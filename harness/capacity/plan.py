@@ -20,7 +20,7 @@ from harness.hardware.figures import PeakDtype, SourcedFigure
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
-from harness.roofline.anchored import ProfileRung, ceilings_of, reached_in_words
+from harness.roofline.anchored import ProfileRung, reached_in_words, what_if_ceilings
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.memory import MemoryNeed, memory_need
 
@@ -138,7 +138,7 @@ def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
     lacking = missing_figures(profile, question.rate_dtype)
     unplanned = DevicePlan(hardware=profile.name, rung=None, reason=lacking, price_usd_per_hour=price, power_w=power)
     try:
-        ceilings = ceilings_of(profile, question.rate_dtype, question.rung)
+        ceilings = what_if_ceilings(profile, question.rate_dtype, question.rung)
     except UnknownHardwareError as error:
         return replace(unplanned, reason=lacking or str(error))
     if profile.memory_bytes.value is None:

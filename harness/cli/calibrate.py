@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -21,6 +21,8 @@ from harness.formatting import escaped_json, one_line
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
 from harness.hardware.profile import HardwareProfile
+from harness.meters.other_load import OtherLoad
+from harness.progress import Progress
 from harness.scenario.scenario import Scenario
 
 DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
@@ -49,9 +51,8 @@ def calibrate_command(
     need_torch()
     from harness.runner.local_machine import measure_ceilings
 
-    progress = TerminalProgress(sys.stderr)
-    measured = measure_ceilings(seen_device(device), dtypes, threads, execution, budget_s, progress)
-    progress.end_line()
+    chosen = seen_device(device)
+    measured = _undisturbed(lambda progress: measure_ceilings(chosen, dtypes, threads, execution, budget_s, progress), output)
     profile = local_profile(measured)
     target = save_profile(profile, output)
     if as_json:
@@ -59,6 +60,25 @@ def calibrate_command(
     else:
         show(render(measured))
     show(one_line(f"profile {target}"), sys.stderr if as_json else None)
+
+
+def _undisturbed(measure: Callable[[Progress], MeasuredCeilings], output: Path | None) -> MeasuredCeilings:
+    """The ceilings, measured again where other programs ran meanwhile.
+
+    Raises:
+        UserError: they ran the second time too, and no ``output`` says that they are wanted all the same.
+    """
+    why: str | None = None
+    for again in (False, True):
+        progress, others = TerminalProgress(sys.stderr), OtherLoad()
+        measured = measure(progress)
+        progress.end_line()
+        if (why := others.words) is None:
+            return measured
+        show(f"warning: {why}{'' if again else '; the ceilings are measured again'}", sys.stderr)
+    if output is None:
+        raise UserError(f"{why}: nothing was kept; end them and try again, or give --output FILE for ceilings beside them")
+    return measured
 
 
 def seen_device(given: str | None) -> str:

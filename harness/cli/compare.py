@@ -86,7 +86,8 @@ def _counts(compared: RunsCompared, whole: bool) -> Iterator[str]:
     """One line of counts; of the figures that are not shown, why those of them are open that are."""
     found = Counter(one.outcome for one in compared.changes)
     said = ", ".join(f"{found[outcome]} {words}" for outcome, words in OUTCOME_WORDS.items() if found[outcome])
-    hidden = "" if whole or sum(found.values()) == sum(found[one] for one in CHANGED) else "; --all shows every figure"
+    shown = sum(one.outcome in CHANGED for one in compared.changes)
+    hidden = "" if whole or shown == len(compared.changes) else "; --all shows every figure"
     yield f"{len(compared.changes)} figures: {said}{hidden}"
     open_ = [f"{one.reason}; {one.remedy}" for one in compared.changes if one.outcome == "unclear"]
     yield from (f"unclear, not significant ({count}): {line}" for line, count in Counter(open_).items())
@@ -106,7 +107,7 @@ def _speedups(compared: RunsCompared) -> Iterator[str]:
     """Why speedups that changed did, each reason with its arm."""
     moved = [Moved(metric=one.metric, cell=one.cell, ratio=one.ratio.value) for one in compared.changes]
     for at, why in speedup_reasons(moved).items():
-        if compared.changes[at].outcome in CHANGED:
+        if compared.changes[at].outcome in (*CHANGED, "no_interval"):
             yield f"{compared.changes[at].subject}: {why}"
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from harness import formatting
 from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.results import COMPARISON_VERSION
 from harness.cli.output import give, grid, lines_of, show
@@ -23,12 +24,14 @@ from harness.formatting import one_line
 from harness.meters.environment import branch_at, committed_at
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
+from harness.regression.history.causes import cause
 from harness.regression.history.database import default_database
 from harness.regression.history.derive import record_of
 from harness.regression.history.metrics import HistoryRecord, Revision, known_metrics, utc
 from harness.regression.history.store import Added, History, Wanted
-from harness.regression.history.trend import Trend, to_json, trend
-from harness.regression.history.wording import change_words, finding, line_words, metric_words, remarks
+from harness.regression.history.trend import ChangePoint, Judged, Trend, to_json, trend
+from harness.regression.history.wording import change_words, figure_words, finding, line_words, metric_words, remarks, sparkline
+from harness.scenario.metrics import METRICS
 
 history_app = typer.Typer(
     no_args_is_help=True, help="Keep the figures of runs, and find where they changed.", add_completion=False,
@@ -253,15 +256,35 @@ def record_table(record: HistoryRecord) -> str:
 
 
 def trend_table(found: Trend) -> str:
-    """The changes by line of commits; omissions last."""
-    lines = []
-    for line, group in groupby(found.found, key=lambda one: one[0].series.line):
-        lines.append(f"{line_words(line)}:")
-        lines += [
-            f"  {one.series.cell}, {one.series.arm}, {metric_words(one.series.metric)}: {change_words(one, change)}"
-            for one, change in group
-        ]
-    return lines_of(*lines, finding(found), *remarks(found))
+    """Every series of two commits or more as a sparkline, by line of commits, then the changes; omissions last."""
+    parts = []
+    for line, group in groupby(found.judged, key=lambda one: one.series.line):
+        series = list(group)
+        drawn = [_drawn(one) for one in series if len(one.series.points) > 1]
+        if drawn:
+            parts += [lines_of(f"{line_words(line)}:"), grid(DRAWN, drawn, right=DRAWN[3:], folds=DRAWN[:2]), ""]
+        changes = [(one, change) for one in series for change in one.changes]
+        parts += [lines_of(*(_change(found, one, change) for one, change in changes)), ""] if changes else []
+    return "\n".join([*parts, lines_of(finding(found), *remarks(found))])
+
+
+DRAWN = ("cell, arm", "figure", "commits, oldest first", "newest", "since the first")
+
+
+def _drawn(one: Judged) -> list[str]:
+    series, metric = one.series, one.series.metric
+    first, newest = float(series.values[0]), float(series.values[-1])
+    if METRICS[metric].scale == "difference":
+        moved = formatting.points(newest - first)
+    else:
+        moved = formatting.signed_percent(newest / first - 1) if first else "?"
+    return [f"{series.cell}, {series.arm}", metric_words(metric), sparkline(series.values), figure_words(metric, newest), moved]
+
+
+def _change(found: Trend, one: Judged, change: ChangePoint) -> str:
+    said = f"  {one.series.cell}, {one.series.arm}, {metric_words(one.series.metric)}: {change_words(one, change)}"
+    why = cause(found, one, change)
+    return f"{said}; {why}" if why else said
 
 
 def _commit(record: HistoryRecord, whole: bool = False) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 from harness.cli.output import by_reason, give, grid, lines_of
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.roofline.anchored import ceilings_of
-from harness.roofline.ceilings import Ceilings
+from harness.roofline.ceilings import Ceilings, ceilings_of
 from harness.roofline.methods.calls import MethodTrace, Setting, price_method
 from harness.roofline.methods.set_block import next_token
 from harness.roofline.methods.systems import MARK, System, known_systems, read_systems
@@ -93,7 +92,7 @@ def render_methods(found: dict[str, Any]) -> str:
         for method in found["methods"]
     ]  # fmt: skip
     heads = ("method", *numbers, "published", "source", "grade", "mark")
-    table = grid(heads, rows, right=numbers, folds=("published", "source"))
+    table = grid(heads, rows, right=numbers, folds=("method", "published", "source"))
     head = (
         f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, "
         f"context {found['context_tokens']}: priced, not run"

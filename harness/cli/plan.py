@@ -21,8 +21,7 @@ from harness.meters.environment_host import cpu_name
 from harness.models import DTYPE_BYTES
 from harness.models.choice import model_name
 from harness.paths import cache_dir
-from harness.roofline.anchored import ceilings_of
-from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
+from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_of
 from harness.roofline.storage import shard
 from harness.runner.estimates import beside_samples_s, estimate_memory, estimate_time, process_bytes
 from harness.scenario.loading import load_scenario

@@ -22,7 +22,7 @@ from harness.models import ModelShape
 from harness.models.choice import shape_called
 from harness.models.deployment import dtype_called
 from harness.record.store import read_run
-from harness.roofline.anchored import band_in_words, ceilings_of, reached_in_words, rung_called
+from harness.roofline.anchored import band_in_words, reached_in_words, rung_called, what_if_ceilings
 from harness.roofline.batch_decode import passes_interval, predict_batch
 from harness.roofline.batches import recorded_batch, slowest_row_passes
 from harness.roofline.paper import paper_tables
@@ -80,7 +80,8 @@ def roofline_command(
     """
     dtype = dtype_called(dtype)
     if explain:
-        show(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
+        explained = explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)})
+        print(explained) if as_json else show(explained)
         return
     if methods:
         print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)
@@ -126,7 +127,7 @@ def describe_prediction(
         )
     passes = slowest_row_passes(block_size, block_size / nfe_speedup, batch)
     profile = load_profile(hardware)
-    ceilings = ceilings_of(profile, dtype, rung_called(rung))
+    ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
     prediction = predict_speedup(
         shape, dtype, ceilings,
         block_size=block_size, passes_per_block=passes, batch=batch, context_tokens=context,
@@ -203,7 +204,7 @@ def describe_batches(
         UserError: more rows than recorded prompts.
     """
     profile = load_profile(hardware)
-    ceilings = ceilings_of(profile, dtype, rung_called(rung))
+    ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")
 
     def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:

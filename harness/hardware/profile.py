@@ -181,7 +181,8 @@ class Calibration(StrictModel):
     ``read_bandwidth`` is sorted by size: the model's own size first, then, where memory allows, at least 4 GiB.
     ``dram_bound`` is None where the second size is missing. ``fixed_hidden``: fixed cost is the host's launch work
     and runs beside the device's arithmetic (CUDA, eager) instead of before it (a CPU) or in between (captured graphs).
-    ``engine``: the session and execution whose fixed cost it is.
+    ``engine``: the session and execution whose fixed cost it is. ``disturbed``: what else ran meanwhile, which is why it was
+    not kept for later runs; None where nothing is known to.
     """
 
     version: Literal[1, 2] = 2
@@ -202,6 +203,7 @@ class Calibration(StrictModel):
     fixed_reason: str | None = None
     fixed_hidden: bool
     sampler_s_per_logit: PositiveFloat
+    disturbed: str | None = None
 
 
 @cache

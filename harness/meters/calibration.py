@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from harness.errors import StorageError
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
+from harness.meters.other_load import OtherLoad
 from harness.meters.torch_bench import Kernel, Stepping, TorchBench
 from harness.paths import cache_dir
 from harness.record.regular_file import write_whole
@@ -41,6 +42,7 @@ SAMPLER_ROWS, SAMPLER_VOCAB = 16, 32000
 
 def measure(bench: TorchBench, dtype: str, model_bytes: int) -> Calibration:
     """Run every kernel on ``bench``; times are medians, the read rate is the best reached."""
+    others = OtherLoad()
     points, dram_bound, reason = _read_bandwidth(bench, model_bytes)
     streaming = streaming_s_per_byte(bench, min(model_bytes, STREAMED_BYTES_MAX))
     resident = _flops_per_s(bench, {tokens: bench.resident_linear(tokens) for tokens in RESIDENT_TOKENS})
@@ -65,6 +67,7 @@ def measure(bench: TorchBench, dtype: str, model_bytes: int) -> Calibration:
         fixed_reason=fixed_reason,
         fixed_hidden=bench.fixed_hidden,
         sampler_s_per_logit=sampler_s / (SAMPLER_ROWS * SAMPLER_VOCAB),
+        disturbed=others.words,
     )
 
 
@@ -178,14 +181,17 @@ def cached_calibration(
 
 
 def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Calibration:
-    """As ``load_or_calibrate`` on a given bench and folder. An unreadable or outdated file is measured again and replaced."""
+    """As ``load_or_calibrate`` on a given bench and folder. An unreadable or outdated file is measured again and replaced.
+
+    What was measured while other programs ran is taken once more, and not cached if they still do: see Calibration.disturbed.
+    """
     path = _path(bench, dtype, model_bytes, folder)
     if (cached := kept_at(path, dtype)) is not None:
         return cached
     calibration = measure(bench, dtype, model_bytes)
-    if why_unusable(calibration, dtype):  # a disturbance of the machine: measured once more
+    if why_unusable(calibration, dtype) or calibration.disturbed:  # measured once more
         calibration = measure(bench, dtype, model_bytes)
-    if why_unusable(calibration, dtype) is None:  # else only the record keeps it, with its reason
+    if why_unusable(calibration, dtype) is None and calibration.disturbed is None:  # else only the record keeps it
         with suppress(OSError, StorageError):  # what cannot be cached is measured again by the next run
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, calibration.model_dump_json(indent=1).encode())

@@ -1,4 +1,4 @@
-"""Numbers and times of a record, bounded widely enough for every measurement; a value outside is damage."""
+"""Numbers, times and names of a record, bounded widely enough for every measurement; a value outside is damage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from harness.models import DTYPE_BYTES
 from harness.record.open_values import MOST
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
@@ -29,6 +30,14 @@ def _moment(text: str) -> str:
     return text if found.tzinfo else found.replace(tzinfo=UTC).isoformat()  # times with and without a zone have no order
 
 
+def _known_dtype(dtype: str) -> str:
+    if dtype not in DTYPE_BYTES:
+        raise ValueError(f"got {dtype!r}, allowed are {', '.join(DTYPE_BYTES)}")
+    return dtype
+
+
+Dtype = Annotated[str, AfterValidator(_known_dtype)]
+Device = Annotated[str, Field(pattern=r"^[a-z]+(:[0-9]{1,3})?$")]
 Seconds = Annotated[float, AfterValidator(_duration)]
 Moment = Annotated[str, AfterValidator(_moment)]
 TablePlace = Annotated[int, Field(ge=0, lt=1 << 31)]

@@ -26,20 +26,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    SerializationInfo,
-    field_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SerializationInfo, field_serializer, model_validator
 
 from harness.errors import RecordError
-from harness.models import DTYPE_BYTES, ModelShape
-from harness.record.bounds import Moment, Reading, Seconds, Seed, TablePlace, Tokens
+from harness.models import ModelShape
+from harness.record.bounds import Device, Dtype, Moment, Reading, Seconds, Seed, TablePlace, Tokens
 from harness.record.imported import Imported
 from harness.record.open_values import ArmValues, Environment, Happened, OpenValues, WrittenScenario
 from harness.record.passes import PackedPasses, read_passes
@@ -48,12 +39,6 @@ from harness.record.trace import PassColumns as PassColumns
 
 MOST_ROWS = 1 << 16
 """Limit of a batch, and of the processes that share a model."""
-
-
-def _known_dtype(dtype: str) -> str:
-    if dtype not in DTYPE_BYTES:
-        raise ValueError(f"got {dtype!r}, allowed are {', '.join(DTYPE_BYTES)}")
-    return dtype
 
 
 RECORD_VERSION = 8
@@ -236,8 +221,8 @@ class CaseHeader(_Frozen):
     task: str
     model: ModelShape | None
     model_source: OpenValues
-    dtype: Annotated[str, AfterValidator(_known_dtype)] | None
-    device: Annotated[str, Field(pattern=r"^[a-z]+(:[0-9]{1,3})?$")] | None
+    dtype: Dtype | None
+    device: Device | None
     attention: str | None
     session: str = "plain"
     execution: str = "eager"

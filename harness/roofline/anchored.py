@@ -19,7 +19,7 @@ from harness.errors import InvariantError, UnknownHardwareError, UserError
 from harness.hardware.figures import MemoryType
 from harness.hardware.profile import HardwareProfile
 from harness.roofline.anchor_values import Kind
-from harness.roofline.ceilings import Ceilings, ceilings_from_measured, ceilings_from_profile
+from harness.roofline.ceilings import Ceilings, ceilings_from_measured, ceilings_from_profile, ceilings_of
 
 ProfileRung = Literal["datasheet", "anchored", "calibrated"]
 """The rungs that a profile alone can offer, lowest first."""
@@ -94,13 +94,14 @@ def ceilings_from_anchors(profile: HardwareProfile, dtype: str, fitted: Constant
         UnknownHardwareError: the profile has no peak for ``dtype``, no bandwidth, or no memory type.
     """
     fitted = fitted or constants()
-    if profile.memory_type is None:
+    copied = None if profile.memory_type is None else fitted.copy_share.get(profile.memory_type)
+    if copied is None:
         raise UnknownHardwareError(
             f"the hardware profile {profile.name!r} does not say its memory_type, so no published speed is like it; add one of "
             f"{', '.join(get_args(MemoryType))}, or choose --rung datasheet"
         )
     base, metal = ceilings_from_profile(profile, dtype), is_metal(profile)
-    bandwidth = base.bandwidth_bytes_per_s * fitted.copy_share[profile.memory_type]
+    bandwidth = base.bandwidth_bytes_per_s * copied
     (_, peak), share = base.matrix_rates[0], fitted.matrix_share["float8" if dtype == "float8" else "float16"]
     routing_us = fitted.metal_routing_layer_us if metal else fitted.routing_layer_us
     return replace(
@@ -121,7 +122,7 @@ def ceilings_from_anchors(profile: HardwareProfile, dtype: str, fitted: Constant
     )
 
 
-def ceilings_of(profile: HardwareProfile, dtype: str, rung: ProfileRung | None = None) -> Ceilings:
+def what_if_ceilings(profile: HardwareProfile, dtype: str, rung: ProfileRung | None = None) -> Ceilings:
     """The best rung of a profile alone, or ``rung``: its measured section, else the anchored rung, else its datasheet.
 
     Raises:
@@ -131,10 +132,11 @@ def ceilings_of(profile: HardwareProfile, dtype: str, rung: ProfileRung | None =
         return ceilings_from_profile(profile, dtype)
     if rung == "anchored":
         return ceilings_from_anchors(profile, dtype)
-    if rung == "calibrated" or (profile.measured is not None and dtype in profile.measured.matrix_flops_per_s):
+    if rung == "calibrated":
         return ceilings_from_measured(profile, dtype)
-    if profile.memory_type is None:
-        return ceilings_from_profile(profile, dtype)
+    found = ceilings_of(profile, dtype)
+    if found.rung == "calibrated" or profile.memory_type not in constants().copy_share:
+        return found
     return ceilings_from_anchors(profile, dtype)
 
 

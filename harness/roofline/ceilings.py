@@ -251,6 +251,17 @@ def _calibrated(
     )
 
 
+def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
+    """The profile's measured section if that has ``dtype``, else its datasheet; a what-if also knows the rung between.
+
+    Raises:
+        UnknownHardwareError: neither is there.
+    """
+    if profile.measured is not None and dtype in profile.measured.matrix_flops_per_s:
+        return ceilings_from_measured(profile, dtype)
+    return ceilings_from_profile(profile, dtype)
+
+
 def one_way_link(profile: HardwareProfile) -> float | None:
     """Bytes per second in one direction: the published figure is for both together."""
     both = profile.link_bytes_per_s.value

@@ -138,6 +138,8 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
         own = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
         with progress.step(what, expected_s), own as pool:
             calibration = pool.submit(load_or_calibrate, *asked).result()
+        if calibration.disturbed is not None:
+            progress.note(f"part {part.name}: {calibration.disturbed}: calibrated twice, not kept; the next run does it again")
     return calibration.model_dump(mode="json")
 
 

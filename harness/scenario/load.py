@@ -27,22 +27,22 @@ Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Load(StrictModel):
-    """One kind of load, of KINDS.
-
-    ``concurrency``     a closed loop: so many in flight, and the next is sent when one is answered; a cell for each of several
-    ``requests_per_s``  Poisson arrivals at this mean rate, at the same times for every arm
-    ``trace``           a file of arrivals and lengths (harness.workloads.arrivals); ``trace_sha256`` is filled in
-    ``requests``        of one sample: all prompts of a task, or all lines of the trace
-    ``first_token_s`` and ``time_per_token_s``: limits of a good request; the rate of good ones is the goodput
-    """
+    """How the requests of a sample reach a server: a closed loop, Poisson arrivals, or those of a trace."""
 
     concurrency: Counts | None = None
+    """Closed loop: requests in flight at any time; the next one is sent when one is answered. Each of a list is measured."""
     requests_per_s: Above0 | None = None
+    """Poisson arrivals: requests per second, on average, at the same times for every arm."""
     trace: Text | None = None
+    """A file of arrivals and lengths: Mooncake's JSONL or Azure's CSV. Prompts are cut to its lengths."""
     trace_sha256: Annotated[str | None, Field(validate_default=True, exclude_if=lambda digest: digest is None)] = None
+    """SHA-256 of the trace. Filled in."""
     requests: Annotated[Count | None, Field(validate_default=True)] = None
+    """Requests of one sample. Left out: all prompts of a task, or all lines of the trace."""
     first_token_s: Above0 | None = None
+    """Seconds to the first token that a good request takes at most; their rate is the goodput. Left out: no limit."""
     time_per_token_s: Above0 | None = None
+    """Seconds per token that a good request takes at most. Left out: no limit."""
 
     @field_validator("trace")
     @classmethod

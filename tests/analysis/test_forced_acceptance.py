@@ -51,5 +51,5 @@ def test_what_no_engine_can_force_is_refused() -> None:
     """A pass that decides nothing, and an arm that is not there."""
     with pytest.raises(UserError, match="make no token final"):
         forced_acceptance(run_of(2, 0, 2, 1), LABEL)
-    with pytest.raises(UserError, match="no such arm in this run; it has 'NTP'"):
+    with pytest.raises(UserError, match="there is no arm 'nothing'; it has 'NTP'"):
         forced_acceptance(run_of(2, 1), "nothing")

@@ -32,6 +32,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(local_machine, "TorchBench", lambda device, dtype, threads, engine: SurveyedBench())
     monkeypatch.setattr(local_machine, "cpu_name", lambda: "Fake 9000")
     monkeypatch.setattr(local_machine, "total_host_bytes", lambda: 64 * GIB)
+    monkeypatch.setattr(calibrate, "OtherLoad", lambda: SimpleNamespace(words=None))
     return tmp_path / "data" / "sbd" / "hardware_profiles"
 
 
@@ -104,6 +105,22 @@ def test_calibrate_prints_and_keeps_the_planted_rates(
     assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--dtype", "float32", "--output", str(target), "--json") == 0
     assert json.loads(capsys.readouterr().out)["measured"]["matrix_flops_per_s"].keys() == {"float32"}
     assert set(load_profile(str(target)).measured.matrix_flops_per_s) == {"float32"}  # type: ignore[union-attr]
+
+
+def test_ceilings_beside_other_programs_are_taken_again_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path, tmp_path: Path
+) -> None:
+    """Loaded once: measured twice and kept. Loaded twice: refused, or kept where the user names the file."""
+    loads = ["busy", None, "busy", "busy", "busy", "busy"]
+    monkeypatch.setattr(calibrate, "OtherLoad", lambda: SimpleNamespace(words=loads.pop(0)))
+    command = ["calibrate", "--device", "cpu", "--dtype", "bfloat16"]
+    assert sbd(monkeypatch, *command) == 0 and len(loads) == 4
+    assert "warning: busy; the ceilings are measured again" in capsys.readouterr().err
+    (kept,) = home.iterdir()
+    kept.unlink()
+    assert sbd(monkeypatch, *command) == 2 and not list(home.iterdir())
+    assert "busy: nothing was kept" in capsys.readouterr().err
+    assert sbd(monkeypatch, *command, "--output", str(tmp_path / "own.yaml")) == 0 and (tmp_path / "own.yaml").is_file()
 
 
 def test_run_calibrates_once(

@@ -41,12 +41,12 @@ def test_the_table_lists_every_device(monkeypatch: pytest.MonkeyPatch, capsys: p
     out = output(monkeypatch, capsys, *LLAMA, "--batch", "8")
     counted = f"possible with SBD on {len(planned())} of {len(typed_figures())} devices"
     assert out.startswith(f"llama-3.1-8b at context 4,096, batch 8 per replica: {counted}")
-    rows = [line.split() for line in out.splitlines() if line.endswith("datasheet")]
+    rows = [line.split() for line in out.splitlines() if line.endswith("anchored")]
     listed = {row[0] for row in rows}
     unplanned = set(out.partition("no plan\n")[2].partition("\n\n")[0].replace(",", " ").replace(":", " ").split())
     assert listed == set(planned()) and listed | unplanned >= set(known_profiles())
     assert "h100-sxm: 3.99 (RunPod secure cloud; datareceipts/109-gpu-pricing, 2026-11-09; grade S)" in out
-    assert "predicted, datasheet rung, nothing was run" in out and "no row waits for another one" in out
+    assert "predicted, anchored rung, nothing was run" in out and "no row waits for another one" in out
     assert "power: the board's, an upper bound" in out and "NFE speedup 3, given by hand" in out
 
 
@@ -67,7 +67,7 @@ def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         if arm is None:
             assert line["batch"] == line["predicted"] == "" and line["reason"] == device["reason"]
             continue
-        assert line["predicted"] == "datasheet"
+        assert line["predicted"] == "anchored"
         assert float(line["tokens_per_s_per_user_low"]) == arm["tokens_per_s_per_user"]["low"]
         assert rate(arm["tokens_per_s_per_gpu"]["expected"]) in table
     usd = {line["arm"]: line["usd_per_million_tokens"] for line in lines if line["hardware"] == "l4"}
@@ -76,7 +76,8 @@ def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def test_break_even_for_every_context(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The four contexts and one's own, in all three forms; a context that does not fit has its reason."""
-    arguments = (*LLAMA, "--hardware", "h200-sxm", "--hardware", "l4", "--context", "2000", "--break-even")
+    where = ("--hardware", "h200-sxm", "--hardware", "l4", "--context", "2000", "--rung", "datasheet")
+    arguments = (*LLAMA, *where, "--break-even")
     found = json.loads(output(monkeypatch, capsys, *arguments, "--json"))
     entries = {device["hardware"]: device["break_even"] for device in found["devices"]}
     contexts = [1024, 2000, 8192, 32_768, 131_072]

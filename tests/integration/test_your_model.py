@@ -85,4 +85,5 @@ def test_the_tutorial_about_a_model_is_followed(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "my-run" / "report.json").read_text())
     arms = {arm["label"]: arm for cell in report["cells"] for arm in cell["arms"]}
     assert arms["prompt lookup n=4"]["identical_to_ntp"]["value"] == 1.0
-    assert arms["SBD k=16 replayed 3x"]["nfe_speedup"]["value"] > 2
+    # a block of 16 slots takes 5 or 6 passes, and 12 of them are asked for
+    assert 12 / 6 <= arms["SBD k=16 replayed 3x"]["nfe_speedup"]["value"] <= 12 / 5

@@ -28,6 +28,14 @@ RESIDENT_POINTS = len(module.RESIDENT_TOKENS)
 STEPPING = Stepping(engine="none", eager=True, steps=lambda model: model, attend=lambda query, keys, values: query)
 
 
+@pytest.fixture(autouse=True)
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What else runs during the next measurements; nothing once the list is empty."""
+    found: list[str] = []
+    monkeypatch.setattr(module, "OtherLoad", lambda: SimpleNamespace(words=found.pop(0) if found else None))
+    return found
+
+
 def test_planted_rates_come_back():
     """Bandwidth, rates, overlap, fixed costs and sampler of the fake machine are found, disturbed runs notwithstanding."""
     found = measure(FakeBench(), "bfloat16", MODEL)
@@ -161,6 +169,20 @@ def test_a_calibration_that_contradicts_itself_is_measured_again_and_never_kept(
     with pytest.raises(UserError, match=r"contradicts itself.*when it is quiet"):
         ceilings_from_calibration(found, "bfloat16")
     assert not other.exists()
+
+
+@pytest.mark.parametrize(("busy", "kept"), [(1, 1), (2, 0)])
+def test_a_calibration_beside_other_programs_is_measured_again_and_not_kept(
+    tmp_path: Path, loads: list[str], busy: int, kept: int
+):
+    """A quiet second one is kept; one that is disturbed too is returned with the reason, and the next run measures."""
+    loads.extend(["other programs used 1.0 cores"] * busy)
+    found = cached_or_measured(FakeBench(), "bfloat16", MODEL, tmp_path)
+    assert not loads and len(list(tmp_path.iterdir())) == kept
+    assert found.disturbed == (None if kept else "other programs used 1.0 cores")
+    again = FakeBench()
+    assert cached_or_measured(again, "bfloat16", MODEL, tmp_path).disturbed is None
+    assert (again.runs == 0) == bool(kept)
 
 
 def test_unwritable_cache_is_survived(tmp_path: Path):

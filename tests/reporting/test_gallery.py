@@ -70,11 +70,12 @@ def test_every_run_is_listed_with_question_machine_date_and_links_that_lead_some
 def test_the_verdict_is_that_of_the_run_s_own_page(
     copied: Path, page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Word and tally as `sbd verify` says them."""
+    """The claims as `sbd verify` counts them, and the question of its page, once for each part."""
     sbd(monkeypatch, "verify", str(copied / "quickstart"))
-    word, tally = re.search(r"verdict: (\w+) \((.*?); exit code", capsys.readouterr().out).groups()  # type: ignore[union-attr]
+    tally = re.search(r"verdict: \w+ \((.*?); exit code", capsys.readouterr().out).group(1)  # type: ignore[union-attr]
     article = page.partition("Is Set Block Decoding really faster on this machine?")[2].partition("</article>")[0]
-    assert f"</span> {word}</span> {tally} (claims" in article
+    claims = sum(int(one.split()[0]) for one in tally.split(", "))
+    assert f"{claims + 2} claims: " in article and article.count("3-5x faster by the clock: ") == 2
 
 
 def test_an_empty_folder_says_how_to_publish(

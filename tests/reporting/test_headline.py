@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 
+from harness import formatting
 from harness.analysis.comparison import compare
 from harness.record.store import read_run
 from harness.reporting.claims_shown import QUESTION, held_claims
@@ -24,7 +25,8 @@ def test_it_is_the_cards_verdict_and_figure() -> None:
     assert [one.word for one in found] == [one.judgement.word for one in asked]
     for one, card in zip(found, asked, strict=True):
         value = card.judgement.value
-        assert one.found.startswith(f"{value.value:.2f}x ({value.low:.3g}–") and card.judgement.cell["arm"] in one.found
+        low = formatting.figure(value.low, 3)
+        assert one.found.startswith(f"{value.value:.2f}x ({low}–") and card.judgement.cell["arm"] in one.found
     assert "of the answers right, NTP's" in found[0].found and "acceptance replayed, no answers" in found[1].found
     assert tally_of(held).startswith(f"{len(held)} claims: ")
 

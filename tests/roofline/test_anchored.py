@@ -17,10 +17,10 @@ from harness.roofline.anchor_values import known_anchors
 from harness.roofline.anchored import (
     band_in_words,
     ceilings_from_anchors,
-    ceilings_of,
     constants,
     reached_in_words,
     rung_called,
+    what_if_ceilings,
 )  # fmt: skip
 from harness.roofline.anchors import anchored_ceilings, seconds
 from harness.roofline.feed_forward import expected_experts
@@ -107,9 +107,9 @@ def test_the_fit_finds_constants_that_made_the_figures() -> None:
     figures = anchored_work.predicted(columns, made)
     found = fitting.fit(columns, figures, np.ones(len(figures)), np.ones(len(figures), dtype=bool))
     assert anchored_work.predicted(columns, found) == pytest.approx(figures, rel=0.05)
-    for name in ("copy_hbm", "layer_us", "all_reduce_us"):
+    for name, within in {"copy_hbm": 0.05, "layer_us": 0.2, "all_reduce_us": 0.2}.items():  # priors pull a little
         at = anchored_work.NAMES.index(name)
-        assert found[at] == pytest.approx(made[at], rel=0.1)
+        assert found[at] == pytest.approx(made[at], rel=within)
 
 
 def test_held_out_leaves_the_group_out() -> None:
@@ -128,14 +128,14 @@ def test_a_band_by_hand() -> None:
 def test_ladder_of_a_profile() -> None:
     """Anchored by default, the datasheet when asked, and refused in words where a profile says too little."""
     profile = load_profile("h100-sxm")
-    assert ceilings_of(profile, "bfloat16").rung == "anchored"
-    assert ceilings_of(profile, "bfloat16", "datasheet").rung == "datasheet"
+    assert what_if_ceilings(profile, "bfloat16").rung == "anchored"
+    assert what_if_ceilings(profile, "bfloat16", "datasheet").rung == "datasheet"
     unsaid = profile.model_copy(update={"memory_type": None})
-    assert ceilings_of(unsaid, "bfloat16").rung == "datasheet" and reached_in_words(unsaid) is None
+    assert what_if_ceilings(unsaid, "bfloat16").rung == "datasheet" and reached_in_words(unsaid) is None
     with pytest.raises(UnknownHardwareError, match="does not say its memory_type"):
-        ceilings_of(unsaid, "bfloat16", "anchored")
+        what_if_ceilings(unsaid, "bfloat16", "anchored")
     with pytest.raises(UnknownHardwareError, match="no measured rates"):
-        ceilings_of(profile, "bfloat16", "calibrated")
+        what_if_ceilings(profile, "bfloat16", "calibrated")
     assert rung_called(None) is None and rung_called("anchored") == "anchored"
     with pytest.raises(UserError, match="got the rung 'guess'; allowed are datasheet, anchored, calibrated"):
         rung_called("guess")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.record.imports.document import Document, Keys, Line, Number
+from harness.record.imports.document import LONGEST, Document, Keys, Line, Number
 from harness.record.imports.measured import Measured, Request
 
 NAME, TOOL = "aiperf", "AIPerf"
@@ -98,7 +98,7 @@ def _request(line: Line, record: Record, place: int) -> Request:
 
 def _seconds(line: Line, metrics: Mapping[str, Metric], name: str) -> float:
     found = _metric(line, metrics, name)
-    if isinstance(found.value, list) or not 0 <= found.value * _scale(line, name, found) <= 1e7:
+    if isinstance(found.value, list) or not 0 <= found.value * _scale(line, name, found) <= LONGEST:
         raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a duration is needed")
     return found.value * _scale(line, name, found)
 
@@ -108,7 +108,7 @@ def _gaps(line: Line, metrics: Mapping[str, Metric]) -> tuple[float, ...] | None
     if found is None or not isinstance(found.value, list):
         return None
     scale = _scale(line, "inter_chunk_latency", found)
-    if any(not 0 <= value * scale <= 1e7 for value in found.value):
+    if any(not 0 <= value * scale <= LONGEST for value in found.value):
         raise line.refusal("metrics.inter_chunk_latency.value: got a gap that is no duration")
     return tuple(value * scale for value in found.value)
 

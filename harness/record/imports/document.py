@@ -22,8 +22,11 @@ MOST_BYTES = 1 << 28
 """Of one file; that of a million requests with their texts is smaller."""
 LONGEST_KEY = 200
 MOST_RATE = 1e12
-Time = Annotated[float, Field(strict=True, ge=0, le=1e7)]
+LONGEST = 1e7
+Time = Annotated[float, Field(strict=True, ge=0, le=LONGEST)]
 """A duration, in the unit of its key: at most 1e7 s or ms."""
+Whole = Annotated[float, Field(strict=True, ge=1e-6, le=LONGEST)]
+"""The duration of a whole run, in seconds."""
 Tokens = Annotated[int, Field(strict=True, ge=0, le=1 << 24)]
 Number = Annotated[float, Field(strict=True, ge=-1e18, le=1e18)]
 Total = Annotated[int, Field(strict=True, ge=0, le=1 << 48)]

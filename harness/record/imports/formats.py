@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.errors import BenchmarkFileError
 from harness.record.imports import aiperf, guidellm, sglang_bench, vllm_bench
-from harness.record.imports.document import Document, read_document
+from harness.record.imports.document import LONGEST, Document, read_document
 from harness.record.imports.measured import MOST_REQUESTS, Measured
 
 
@@ -58,6 +58,12 @@ def read_file(path: Path, wanted: str | None = None) -> ResultFile:
         raise BenchmarkFileError(f"{path}: none of its {measured.sent} requests was answered, so there is nothing to import")
     if measured.sent > MOST_REQUESTS:
         raise BenchmarkFileError(f"{path}: holds {measured.sent:,} requests; at most {MOST_REQUESTS:,} are read")
+    for one in measured.requests:
+        if not all(0 <= time_s <= LONGEST for time_s in (one.first_token_s, one.last_token_s, one.request_s)):
+            raise BenchmarkFileError(
+                f"{path}: request {one.place + 1}: first token, last token and end come {one.first_token_s:g}, "
+                f"{one.last_token_s:g} and {one.request_s:g} s after its begin; allowed are 0 to {LONGEST:g}; make it again"
+            )
     return ResultFile(name=document.name, sha256=document.sha256, measured=measured)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.record.imports.document import Document, Keys, Line, Time, Tokens
+from harness.record.imports.document import Document, Keys, Line, Tokens, Whole
 from harness.record.imports.measured import Measured, Request
 
 NAME, TOOL = "guidellm", "GuideLLM"
@@ -29,7 +29,8 @@ LACKS = {
     "stop_reason": "GuideLLM does not keep why an answer ended",
     "seed": "GuideLLM does not keep a seed for each request",
 }
-Epoch = Annotated[float, Field(strict=True, ge=0, le=1e11)]
+Epoch = Annotated[float, Field(strict=True, ge=0, le=7e9)]
+"""Seconds since 1970, up to the year 2191."""
 
 
 class Timings(Keys):
@@ -69,7 +70,7 @@ class Benchmark(Keys):
 
     requests: Requests
     metrics: dict[str, Any]
-    duration: Time | None = None
+    duration: Whole | None = None
     config: dict[str, Any] = Field(default_factory=dict)
 
 

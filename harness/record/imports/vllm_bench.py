@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.record.imports.document import Asked, Document, Keys, Line, Number, Rate, Time, Tokens, Total, asked_rate
+from harness.record.imports.document import Asked, Document, Keys, Line, Number, Rate, Time, Tokens, Total, Whole, asked_rate
 from harness.record.imports.measured import Measured, Request
 
 NAME, TOOL = "vllm", "vllm bench serve"
@@ -38,7 +38,7 @@ LACKS = {
 class Lists(Keys):
     """Lists with an entry for each request."""
 
-    duration: Time
+    duration: Whole
     input_lens: list[Tokens]
     output_lens: list[Tokens]
     ttfts: list[Time]

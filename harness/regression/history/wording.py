@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from harness import formatting
 from harness.regression.history.series import Line
 from harness.regression.history.trend import ChangePoint, Judged, Trend
@@ -78,6 +80,17 @@ def series_words(one: Judged) -> str:
     return f"no change of level in {len(series.points)} commits ({low} to {high}{known})"
 
 
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], longest: int = 24) -> str:
+    """The newest ``longest`` values as bars between their least and their greatest; equal ones are all in the middle."""
+    newest = [float(value) for value in values[-longest:]]
+    low, span = min(newest), max(newest) - min(newest)
+    top = len(SPARKS) - 1
+    return "".join(SPARKS[top // 2 if span == 0 else round(top * (value - low) / span)] for value in newest)
+
+
 def finding(trend: Trend) -> str:
     """How many changes were found, and how often chance alone shows any."""
     changes, tested = len(trend.found), trend.tested
@@ -94,7 +107,11 @@ def remarks(trend: Trend) -> list[str]:
     if not trend.runs:
         said.append("no run is kept that was asked for; `sbd history add RUN` keeps one")
     if short:
-        said.append(f"{short} series are too short: two levels need {2 * trend.min_segment} commits")
+        least, longest = 2 * trend.min_segment, max(len(one.series.points) for one in trend.judged)
+        said.append(f"{short} series are too short: two levels need {least} commits")
+        if longest < least:
+            more = formatting.count(least - longest)
+            said.append(f"the longest has {longest}, so the first verdict can come after {more} more")
     if trend.outdated:
         said.append(
             f"{trend.outdated} of {trend.runs} runs are left out, their figures are of older formulas than version "
