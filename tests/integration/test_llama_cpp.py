@@ -33,6 +33,7 @@ def run_scenario(folder: Path, name: str, **changes: Any) -> Path:
     """The published scenario with fewer prompts in one process."""
     whole = yaml.safe_load((ROOT / "scenarios" / "served_llama_cpp.yaml").read_text(encoding="utf-8"))
     [part] = whole["parts"]
+    del whole["claims"]
     part |= {"processes": 1} | changes
     part["workload"] |= {"prompts": PROMPTS, "max_new_tokens": 48}
     part["workload"]["instructions"]["domains"] = DOMAINS
