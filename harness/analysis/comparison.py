@@ -7,7 +7,7 @@ arm_metrics, accuracy and pass_widths.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,7 @@ from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
 from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
-from harness.record.schema import CaseHeader, Run, RunHeader, Sample
+from harness.record.schema import NO_PASSES, CaseHeader, Run, RunHeader, Sample
 from harness.scenario.load import recorded_load
 from harness.scenario.scenario import Part
 
@@ -157,9 +157,15 @@ def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladde
         load=recorded_load(written, cases[0].batch_size),
         baseline_grades=on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]]),
         why_unchecked=_why_unchecked(written),
-        lacks=imported.lacks if imported else {},
+        lacks=imported.lacks if imported else _untold(run, {case.case_id for case in cases}),
         unpaired=imported.pairing_words if imported and imported.pairing is None else None,
     )
+
+
+def _untold(run: Run, case_ids: Collection[str]) -> dict[str, str]:
+    """Why a server's passes are unknown, where the samples of one of these cases lack them."""
+    of_cases = (one for one in run.samples if one.case_id in case_ids and one.packed_passes is None)
+    return next(({"passes": one.meter_reasons[NO_PASSES]} for one in of_cases if NO_PASSES in one.meter_reasons), {})
 
 
 def _cells(

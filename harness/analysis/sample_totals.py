@@ -14,7 +14,7 @@ from harness.analysis.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.pricing import Band, Places, Pricer
 from harness.analysis.requests import Request
 from harness.analysis.traffic import Counted, TrafficCounter
-from harness.record.schema import CaseHeader, Sample
+from harness.record.schema import FIRST_TOKENS, CaseHeader, Sample
 from harness.roofline.speedup import describe_pass
 
 Key = tuple[str, int, int, int]
@@ -95,7 +95,8 @@ class Tally:
 def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: TrafficCounter | None = None) -> Tally:
     """Reduce ``sample``; with a ``pricer`` its decode passes are priced too, with a ``counter`` its memory traffic is read.
 
-    Without passes the prompt is taken to give the first token of each answer, as every serving benchmark counts.
+    Without passes the prompt is taken to give the first token of each answer, as every serving benchmark counts. A server whose
+    first chunks hold more has decoded before them, and is charged with it.
     """
     output_tokens = sum(row.output_tokens for row in sample.rows)
     latency_s = None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s
@@ -118,7 +119,8 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         given = sum(row.output_tokens > 0 for row in sample.rows)
         return Tally(
             **told, row_passes=None, passes=None, fed_tokens=None, draft_passes=None, draft_fed_tokens=None, histogram=(),
-            decode_tokens=output_tokens - given, first_token_s=sample.prefill_s, reads_more=False, forward_s=None,
+            decode_tokens=output_tokens - given, first_token_s=sample.prefill_s, forward_s=None,
+            reads_more=sample.meters.get(FIRST_TOKENS, given) > given,
             sampler_s=None, bytes_=0.0, counted=None, priced_s={}, timed=None,
         )  # fmt: skip
     return Tally(**told, **_of_passes(sample, TraceArrays(sample.packed_passes), output_tokens, pricer, counter))

@@ -16,7 +16,8 @@ History of the format (RECORD_VERSION):
     7   every line of a sample or an event carries the hash of the line before it, beside these values (harness.record.seal)
     8   a row may have its own times: a request of several that a server answers. A run may be imported from files of other
         benchmarking tools (harness.record.imported); only then a sample may lack output ids, passes, stop reasons, its seed and
-        its begin, and a case its model, dtype, device and attention
+        its begin, and a case its model, dtype, device and attention. A sample of a server that does not tell its passes lacks
+        them and says so in ``meter_reasons``
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ MOST_ROWS = 1 << 16
 RECORD_VERSION = 8
 PACKED_SINCE = 6
 _T = TypeVar("_T")
+NO_PASSES = "passes"
+"""Of a sample's ``meter_reasons``: why a server's passes are unknown."""
+FIRST_TOKENS = "served_first_tokens"
+"""Of a served sample's ``meters``: tokens of the first chunks of its answers."""
 SampleKey = tuple[str, int, int, bool, int]
 """(case id, group, repeat, warm-up, process)."""
 
@@ -103,7 +108,8 @@ class Sample(_Frozen):
     ``meters`` and ``meter_reasons``: the meters' readings over prefill and decode, by figure, and why the others have none;
     units and sources are in the session entry of the part.
     ``passes`` are given and read as PassColumns; held and written as ``packed_passes``.
-    ``packed_passes``, ``seed`` and ``started_at`` are None in imported runs alone, whose header says why.
+    ``packed_passes``, ``seed`` and ``started_at`` are None in imported runs alone, whose header says why. So are passes that
+    a server does not tell: then ``meter_reasons`` says why, under NO_PASSES.
     """
 
     case_id: str
@@ -133,17 +139,19 @@ class Sample(_Frozen):
         """The passes spelt out; over all samples of a large run the packed ones are much cheaper.
 
         Raises:
-            RecordError: they are unknown, in an imported run.
+            RecordError: they are unknown, in an imported run or to a server.
         """
         if self.packed_passes is None:
-            raise RecordError(f"{self.case_id}: no passes are known, because the run was imported; give a run of sbd's own")
+            why = self.meter_reasons.get(NO_PASSES, "the run was imported; give a run of sbd's own")
+            raise RecordError(f"{self.case_id}: no passes are known: {why}")
         return self.packed_passes.spelt()
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """What only a sample of an imported run may lack, by names of harness.record.imported.MAY_LACK."""
+        """What it lacks without a reason, as only an imported sample may: by names of harness.record.imported.MAY_LACK."""
         found = {
-            "passes": self.packed_passes is None, "seed": self.seed is None, "started_at": self.started_at is None,
+            "passes": self.packed_passes is None and NO_PASSES not in self.meter_reasons,
+            "seed": self.seed is None, "started_at": self.started_at is None,
             "output_ids": any(row.output_ids is None for row in self.rows),
             "stop_reason": any(row.stop_reason is None for row in self.rows),
         }  # fmt: skip

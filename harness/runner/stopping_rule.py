@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from harness.record.schema import Run, Sample
+from harness.record.schema import FIRST_TOKENS, Run, Sample
 from harness.scenario.plan import Case, Plan, Slot
 
 SETTLED = 0.05
@@ -87,7 +87,9 @@ class StoppingRule:
 
 
 def pass_s(sample: Sample) -> float | None:
-    """Median seconds of a sample's decode passes, else their mean; None where nothing was timed."""
+    """Median seconds of a sample's decode passes, else their mean, else seconds per token; None where nothing was timed."""
+    if sample.packed_passes is None:
+        return per_token_s(sample)
     columns = sample.passes
     decode = [i for i, role in enumerate(columns.role) if role != "prefill"]
     if not decode or sample.decode_s is None:
@@ -107,11 +109,16 @@ def settled(passes_s: Sequence[float | None]) -> bool:
 
 def per_token_s(sample: Sample) -> float | None:
     """Decode seconds per decoded token; None without tokens or timing."""
-    columns = sample.passes
-    passes = zip(columns.role, columns.final_tokens, strict=True)
-    from_prefill = sum(sum(final) for role, final in passes if role == "prefill")
-    tokens = sum(row.output_tokens for row in sample.rows) - from_prefill
+    tokens = sum(row.output_tokens for row in sample.rows) - _given(sample)
     return sample.decode_s / tokens if sample.decode_s and tokens else None
+
+
+def _given(sample: Sample) -> float:
+    """Tokens that the prompts' pass gave; without passes those of the first chunks."""
+    if sample.packed_passes is None:
+        return sample.meters.get(FIRST_TOKENS, len(sample.rows))
+    passes = zip(sample.passes.role, sample.passes.final_tokens, strict=True)
+    return sum(sum(final) for role, final in passes if role == "prefill")
 
 
 def looks(at_most: int) -> tuple[int, ...]:

@@ -85,7 +85,7 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str |
             _row(decoded.generation, row, item, engine.tokenizer, case, times)
             for row, (item, times) in enumerate(zip(items, row_times, strict=True))
         ],
-        passes=pass_columns(decoded) if timed else pass_columns(decoded).untimed(),
+        passes=_told_passes(decoded, timed),
         prefill_s=decoded.prefill_s if timed else None,
         decode_s=decoded.decode_s if timed else None,
         started_at=started_at,
@@ -121,6 +121,13 @@ def _row(
         cluster=item.cluster,
         times=times,
     )
+
+
+def _told_passes(decoded: Decoded, timed: bool) -> PassColumns | None:
+    """None where a server does not tell them."""
+    if not decoded.generation.passes:
+        return None
+    return pass_columns(decoded) if timed else pass_columns(decoded).untimed()
 
 
 def pass_columns(decoded: Decoded) -> PassColumns:

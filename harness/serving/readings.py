@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from harness.meters.window import MeterFigure, Readings
+from harness.record.schema import FIRST_TOKENS, NO_PASSES
 from harness.serving.counts import PROMPT_PASSES, Ways
 from harness.serving.stream import Answer
 
@@ -14,6 +15,7 @@ FIGURES: dict[str, MeterFigure] = {
     "served_passes_by_accepted": MeterFigure(unit="count", source="decode tokens less accepted drafts"),
     "served_passes_by_chunks": MeterFigure(unit="count", source="chunks of the stream behind the first"),
     "served_ways_disagree": MeterFigure(unit="requests", source="requests of the sample whose ways of counting differ"),
+    FIRST_TOKENS: MeterFigure(unit="tokens", source="tokens of the first chunks of its answers, by the client"),
     "served_headline": MeterFigure(unit="tokens", source="the engine's own mean acceptance length of these requests"),
     "served_foreign_requests": MeterFigure(unit="requests", source="the server's request counter, less these"),
     "served_cached_tokens": MeterFigure(unit="tokens", source="the server's count of prompt tokens found in a cache"),
@@ -41,6 +43,7 @@ def readings_of(
         "served_ways_disagree": (
             _disagreeing(ways, [one for one in sums.values() if one is not None]) if in_turn and not untold else None
         ),
+        FIRST_TOKENS: float(sum(one.sizes[0] for one in answers)),
         "served_headline": fmean(headlines) if headlines else _headline(grown),
         "served_foreign_requests": grown["requests"] - len(answers) if "requests" in grown else None,
         "served_cached_tokens": grown.get("cached", cached),
@@ -51,7 +54,7 @@ def readings_of(
     why = "the server does not tell" if in_turn else "the server does not tell, or not of several requests at once"
     reasons = dict.fromkeys((name for name in FIGURES if name not in known), why)
     if untold:
-        reasons |= {name: untold for name in reasons if "passes" in name or "ways" in name} | {"passes": untold}
+        reasons |= {name: untold for name in reasons if "passes" in name or "ways" in name} | {NO_PASSES: untold}
     return Readings(values=known, reasons=reasons)
 
 

@@ -11,6 +11,7 @@ from harness.analysis.health import void_reasons
 from harness.analysis.verdict import verdict
 from harness.record.schema import Run
 from harness.reporting.cells import Pointers
+from harness.reporting.page import render
 from harness.reporting.served import served_table
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
@@ -106,3 +107,30 @@ def test_many_near_ties_confirm_it() -> None:
     found = compare(run).cells[0]
     quantity = next(one for one in found.arms if one.label == LABEL).figures["lossless"]
     assert quantity.low is not None and quantity.low > 0.99 and quantity.n == 800
+
+
+def test_a_server_that_tells_no_passes_is_timed_alone() -> None:
+    """Its tokens a pass are unknown, with its reason; its speed is judged, first chunks of 5 tokens counted as decoding."""
+    run = served_run()
+    [case] = [case for case in run.header.cases if case.label == LABEL]
+    samples = [
+        one.model_copy(update={
+            "passes": None, "meters": {"served_first_tokens": 5.0}, "meter_reasons": {"passes": "SGLang tells none"},
+        }) if one.case_id == case.case_id else one
+        for one in run.samples
+    ]  # fmt: skip
+    untold = run.model_copy(update={"samples": samples})
+    assert not any(one.lacks for one in untold.samples), "its own reason explains it"
+    comparison = compare(untold)
+    arm = next(one for one in comparison.cells[0].arms if one.label == LABEL)
+    assert arm.nfe_speedup.value is None and arm.nfe_speedup.reason == "SGLang tells none"
+    known = next(one for one in compare(run).cells[0].arms if one.label == LABEL)
+    assert arm.wall_speedup.value is not None and known.wall_speedup.value is not None
+    assert arm.decode_time_estimated, "what came before the first chunk is more than NTP's prompt pass"
+    assert arm.served is None
+    judged = {
+        name: verdict(comparison, (read_claim(f"{name} >= 1 at arm='{LABEL}'"),), untold.header).judgements[0].word
+        for name in ("wall_speedup", "nfe_speedup")
+    }  # fmt: skip
+    assert judged["nfe_speedup"] == "void" and judged["wall_speedup"] != "void"
+    assert "SGLang tells none" in render(untold, comparison)

@@ -97,7 +97,7 @@ def test_its_acceptance_is_a_source_for_replays(finished: tuple[Path, Run, Compa
 
 
 def test_a_given_acceptance_is_what_its_passes_have_and_is_labelled(tmp_path: Path) -> None:
-    """Half of the first drafts, all of the others behind an accepted one: 1, or 3 tokens a pass that had a draft."""
+    """Half of the drafts are accepted, and each of those whole: 1 token or 3 of a pass that had two drafts, 2 on average."""
     plain = {"engine": "llama_cpp", "arguments": ["--ctx-size", "1024", "--parallel", "1", "--threads", "2"]}
     forced = {"engine": "llama_cpp", "arguments": [
         *plain["arguments"], "--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "1",
@@ -109,9 +109,12 @@ def test_a_given_acceptance_is_what_its_passes_have_and_is_labelled(tmp_path: Pa
     arm = arm_of(compare(run), "server forced replayed")
     assert arm.replayed is not None and arm.replayed["source"]["given"].startswith("--spec-synth-rates 0.5,0.5")
     assert not run.events("divergences", "llama_cpp"), "nobody asks whether given drafts were right"
-    sizes = {
-        tokens[0] for sample in run.samples if "forced" in sample.case_id
-        for tokens in sample.passes.final_tokens[1:-1]
-    }  # fmt: skip
-    assert sizes <= {1, 3} and 3 in sizes
+    forced = [sample for sample in run.samples if "forced" in sample.case_id]
+    pairs = [
+        (final[0], fed[0]) for sample in forced
+        for final, fed in zip(sample.passes.final_tokens[1:-1], sample.passes.query_tokens[1:-1], strict=True)
+    ]  # fmt: skip
+    assert all(final in (1, fed) for final, fed in pairs), "none of a draft or all of it"
+    drafted = [final for final, fed in pairs if fed == 3]
+    assert len(drafted) > 50 and sum(drafted) / len(drafted) == pytest.approx(2.0, abs=0.5)
     assert all(row.output_tokens == 48 for sample in run.samples for row in sample.rows), "stops are not heeded"

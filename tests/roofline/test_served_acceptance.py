@@ -11,6 +11,7 @@ from harness.errors import RecordError
 from harness.record.trace import PassColumns
 from harness.roofline.recorded_acceptance import recorded_checks
 from harness.roofline.served_acceptance import accepted_in_file, accepted_of_row
+from tests.helpers import ROOT
 
 
 def answer(tokens: int, *accepted: int) -> str:
@@ -45,6 +46,14 @@ def test_as_checks_they_keep_the_tokens_a_pass(tmp_path: Path) -> None:
     assert recorded_checks(file, 3, None).misses == (pytest.approx(4 / 6), 0), "a shorter block accepts at most its drafts"
     longer = recorded_checks(file, 8, None).misses
     assert longer[4:] == (1, 1, 1), "nothing was ever accepted there"
+
+
+def test_answers_that_vllm_0_32_0_gave() -> None:
+    """Recorded on a CPU, not made: 40 tokens with 10 drafts, the last of which ran over; 40 with 4; 8 with one."""
+    accepted = [one for one, _ in accepted_in_file(ROOT / "tests" / "data" / "serving" / "vllm_answers.jsonl")]
+    first, second, third = [4, 1, 4, 4, 1, 4, 4, 1, 4, 4], [0, 4, 0, 4], [1]
+    assert accepted == [*first, *second, *(0,) * 27, *third, *(0,) * 5]
+    assert sum(one + 1 for one in first) == 41 > 39 and sum(one + 1 for one in second) + 27 == 39
 
 
 def test_a_rows_passes_of_a_record() -> None:

@@ -90,6 +90,16 @@ def test_sglang_counters() -> None:
     assert counted("sglang", "sglang.prom") == {"requests": 3, "cached": 16, "preempted": 0, "read_bytes": 5e9}
 
 
+def test_vllm_as_recorded() -> None:
+    """24 tokens: one of the prompt's pass, six passes that accepted 4 1 4 4 1 4, of which the last wrote 4 of its 5 tokens."""
+    got = answer("vllm", "vllm_ngram.jsonl")
+    assert got.sizes == (1, 5, 2, 5, 5, 2, 4) and got.said["accepted_by_round"] == [4, 1, 4, 4, 1, 4]
+    grown = counted("vllm", "vllm_before.prom", "vllm_after.prom")
+    ways = count_passes(got, grown, alone=True)
+    assert (ways.steps, ways.accepted, ways.chunks) == (6, 6, 6)
+    assert got.said["headline"] == 4 and grown["requests"] == 1 and grown["cached"] == 0
+
+
 def test_llama_cpp_as_recorded() -> None:
     """24 events of a token each came from the prompt's pass and five that checked drafts: llama_decode was called 6 times."""
     got = answer("llama_cpp", "llama_cpp_ngram.jsonl")
