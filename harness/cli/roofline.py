@@ -112,7 +112,8 @@ def roofline_command(
         )
     dtype = dtype_called(dtype)
     if explain:
-        show(explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)}))
+        said = explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)})
+        print(said) if as_json else show(said)  # JSON has no width
         return
     if methods:
         print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)

@@ -55,7 +55,8 @@ def test_the_cell_is_the_one_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert found["table3"]["cell"] == {"batch_size": 8, "kv_length": 4096, "block_size": 16}
     assert found["table3"]["published"] == published_slowdowns()[8, 4096, 16]
     assert found["table4"]["published"] == published_speedups()[8, 4096, 16, 2]
-    assert sbd(monkeypatch, "roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--json", *cell) == 0
+    assert sbd(monkeypatch, "roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--json", *cell, "--rung", "datasheet",
+               "--batching", "lockstep") == 0  # fmt: skip
     what_if = json.loads(capsys.readouterr().out)
     assert found["table4"]["ours"] == what_if["wall_speedup"]
     assert found["table4"]["passes_per_block"] == what_if["passes_per_block"]
