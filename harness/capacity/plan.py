@@ -100,7 +100,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Device:
+class PlannedDevice:
     """A profile with the figures that a plan needs, and the question."""
 
     question: Question
@@ -109,6 +109,7 @@ class _Device:
     budget_bytes: float
 
     def replica(self, degree: int) -> Replica:
+        """``degree`` of these devices with the question's model."""
         return Replica(
             shape=self.question.shape, deployment=self.question.split(degree), ceilings=self.linked(degree),
             acceptance=self.question.acceptance,
@@ -125,6 +126,7 @@ class _Device:
         return "1 device" if devices == 1 else f"{devices} devices"
 
     def need(self, method: Method, degree: int, tokens: int) -> MemoryNeed:
+        """Of each of ``degree`` devices, for rows of so many tokens at their longest."""
         block = self.question.acceptance.block_size if method == "sbd" else None
         split = self.question.split(degree)
         return memory_need(
@@ -138,6 +140,19 @@ class _Device:
         if split.devices == 1 or self.linked(degree).link_bytes_per_s is not None:
             return None
         return ask_for_link(self.profile, split.devices)
+
+
+def device_of(question: Question, profile: HardwareProfile) -> PlannedDevice | str:
+    """The device with its ceilings and the memory that may be used, or the figures that it lacks."""
+    lacking = missing_figures(profile, question.rate_dtype)
+    try:
+        ceilings = what_if_ceilings(profile, question.rate_dtype, question.rung)
+    except UnknownHardwareError as error:
+        return lacking or str(error)
+    if profile.memory_bytes.value is None:
+        return lacking
+    budget_bytes = profile.memory_bytes.value * (1 - question.memory_reserve)
+    return PlannedDevice(question=question, profile=profile, ceilings=ceilings, budget_bytes=budget_bytes)
 
 
 def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
@@ -158,24 +173,17 @@ def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
 
 
 def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
-    price, power = _sourced(profile.price_usd_per_hour), _sourced(profile.power_w)
-    lacking = missing_figures(profile, question.rate_dtype)
-    unplanned = DevicePlan(hardware=profile.name, rung=None, reason=lacking, price_usd_per_hour=price, power_w=power)
-    try:
-        ceilings = what_if_ceilings(profile, question.rate_dtype, question.rung)
-    except UnknownHardwareError as error:
-        return replace(unplanned, reason=lacking or str(error))
-    if profile.memory_bytes.value is None:
-        return replace(unplanned, rung=ceilings.rung)
-    budget_bytes = profile.memory_bytes.value * (1 - question.memory_reserve)
-    device = _Device(question=question, profile=profile, ceilings=ceilings, budget_bytes=budget_bytes)
+    price, power = sourced(profile.price_usd_per_hour), sourced(profile.power_w)
+    unplanned = DevicePlan(hardware=profile.name, rung=None, reason=None, price_usd_per_hour=price, power_w=power)
+    device = device_of(question, profile)
+    if isinstance(device, str):
+        return replace(unplanned, reason=device)
     sbd = _arm_plan(device, "sbd")
     contexts = sorted({question.workload.context_tokens, *question.contexts})
     return replace(
         unplanned,
-        rung=ceilings.rung,
+        rung=device.ceilings.rung,
         reached=reached_in_words(profile, sbd.tensor_parallel or 1),
-        reason=None,
         ntp=_arm_plan(device, "ntp"),
         sbd=sbd,
         wall_speedup=_speedup(device, sbd),
@@ -183,7 +191,7 @@ def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
     )
 
 
-def _arm_plan(device: _Device, method: Method) -> ArmPlan:
+def _arm_plan(device: PlannedDevice, method: Method) -> ArmPlan:
     """The smallest split that fits; for a speed goal, of the splits that reach it the one with most tokens/s per GPU.
 
     The smallest split that reaches a speed serves few rows at a time, so it is often the most expensive.
@@ -206,11 +214,11 @@ def _per_gpu(arm: ArmPlan) -> float:
     return arm.tokens_per_s_per_gpu.expected if arm.tokens_per_s_per_gpu else 0.0
 
 
-def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> int | str:
+def _batch(device: PlannedDevice, method: Method, degree: int, need: MemoryNeed) -> int | str:
     """The batch that reaches the goal at this split, or why no batch does."""
     goal = device.question.goal
     if need.largest_batch < (goal.batch or 1):
-        return _too_small(need, goal.batch or 1, device.words(degree))
+        return too_small(need, goal.batch or 1, device.words(degree))
     if goal.batch is not None:
         return goal.batch
     replica = device.replica(degree)
@@ -227,7 +235,7 @@ def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> in
     return best
 
 
-def _search(device: _Device, replica: Replica, method: Method, batches: NDArray[np.int_]) -> int | str:
+def _search(device: PlannedDevice, replica: Replica, method: Method, batches: NDArray[np.int_]) -> int | str:
     """The smallest batch with most tokens per second of those that are fast enough, or what the fastest one reaches."""
     per_user, tokens_per_s = serve_each(replica, method, batches, device.question.workload)
     fast_enough = per_user >= (device.question.goal.tokens_per_s_per_user or 0) * (1 - _SAME)
@@ -238,7 +246,7 @@ def _search(device: _Device, replica: Replica, method: Method, batches: NDArray[
     return int(batches[np.argmax(useful >= useful.max() * (1 - _SAME))])
 
 
-def _speedup(device: _Device, sbd: ArmPlan) -> Band | None:
+def _speedup(device: PlannedDevice, sbd: ArmPlan) -> Band | None:
     """Wall speedup at SBD's own batch and split."""
     if sbd.batch is None or sbd.tensor_parallel is None:
         return None
@@ -247,7 +255,7 @@ def _speedup(device: _Device, sbd: ArmPlan) -> Band | None:
     return Band(low=min(sides), expected=found.wall_speedup, high=max(sides))
 
 
-def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
+def _break_even(device: PlannedDevice, context: int, sbd: ArmPlan) -> BreakEven:
     """At the split of SBD's plan where this is its context, else at the smallest split that holds a row of it."""
     workload, degrees = device.question.workload, device.question.possible_degrees
     own = context == workload.context_tokens
@@ -256,7 +264,7 @@ def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
     reasons = []
     for degree in degrees:
         need = device.need("sbd", degree, workload.longest_tokens if own else context)
-        refused = device.no_link(degree) or (_too_small(need, 1, device.words(degree)) if need.largest_batch < 1 else None)
+        refused = device.no_link(degree) or (too_small(need, 1, device.words(degree)) if need.largest_batch < 1 else None)
         if refused is None:
             return break_even(device.replica(degree), context, need.largest_batch)
         reasons.append(refused)
@@ -268,10 +276,12 @@ def _joined(reasons: Sequence[str]) -> str:
     return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
 
 
-def _too_small(need: MemoryNeed, batch: int, devices: str) -> str:
+def too_small(need: MemoryNeed, batch: int, devices: str) -> str:
+    """Why a batch does not fit."""
     needed, there = need.total_bytes(batch) / 1e9, need.budget_bytes / 1e9
     return f"batch {batch} on {devices} needs {needed:.3g} GB each, {there:.3g} are usable"
 
 
-def _sourced(figure: SourcedFigure) -> Sourced:
+def sourced(figure: SourcedFigure) -> Sourced:
+    """A profile's figure as a plan shows it."""
     return Sourced(value=figure.value, source=figure.source, date=figure.date, grade=figure.grade)

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from harness.capacity.acceptance import AssumedAcceptance, from_passes, from_speedup, from_table1
+from harness.capacity.acceptance import AssumedAcceptance, assumed_acceptance, from_passes, from_speedup, from_table1
+from harness.capacity.deployments import plan_goals
 from harness.capacity.plan import DEGREES, Question, plan
 from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
 from harness.cli.capacity_table import in_order, render, render_break_even
@@ -29,6 +30,7 @@ from harness.cli.deployed import (
     Weights,
     deployment,
 )
+from harness.cli.goals import goal_of, refuse, show_goals
 from harness.cli.output import json_text, show
 from harness.errors import EXIT_INCONCLUSIVE, UserError
 from harness.formatting import csv_cell
@@ -81,7 +83,22 @@ def capacity_command(
     tokens_per_s: Annotated[float | None, typer.Option(help="goal: at least so many tokens/s for every user")] = None,
     latency_ms: Annotated[float | None, typer.Option(help="goal: at most so many ms per token, on average")] = None,
     requests_per_s: Annotated[
-        float | None, typer.Option(help="goal: GPUs for so many requests/s of --output-tokens each")
+        float | None, typer.Option(help="goal: GPUs for so many requests/s of --output-tokens each; with --ttft simulated")
+    ] = None,
+    users: Annotated[
+        int | None, typer.Option(help="service: so many users with a request in flight; needs --ttft and both token counts")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="service: arrivals and lengths, Mooncake's .jsonl or Azure's .csv")
+    ] = None,
+    ttft: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="service: time to first token, queue included; simulates")
+    ] = None,
+    think_s: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="service: mean time from a user's answer to the next request")
+    ] = None,
+    percentile: Annotated[
+        float | None, typer.Option(help="service: % of requests for which --ttft and --tokens-per-s hold; default: 95")
     ] = None,
     dtype: Dtype = "bfloat16",
     weights: Weights = None,
@@ -121,25 +138,43 @@ def capacity_command(
     sbd capacity --model llama-3.1-8b --table1 llama-3.1-8b/GSM8K/low --batch 8
     sbd capacity --model qwen3-30b-a3b --nfe-speedup 3 --prompt-tokens 2000 --output-tokens 500 \\
         --tokens-per-s 50 --requests-per-s 20 --sort cost
+    sbd capacity --model llama-3.1-8b --users 500 --tokens-per-s 30 --ttft 1 --prompt-tokens 2000 --output-tokens 300
     sbd capacity --model llama-3.1-70b --nfe-speedup 3 --weights float8-block128 --hardware h100-sxm --break-even
     """
     if as_json and as_csv:
         raise UserError("--json and --csv were given; choose one")
+    service = {"--users": users, "--trace": trace, "--ttft": ttft}
+    of_service = [name for name, value in service.items() if value is not None]
+    needless = {"--think-s": think_s, "--percentile": percentile}
+    if not of_service and (given := [name for name, value in needless.items() if value is not None]):
+        raise UserError(f"{given[0]} goes with {', '.join(service)}; give one of them, or leave it out")
+    lengths = (None, None, 0, None) if of_service else (prompt_tokens, output_tokens, shared_prefix, chunk)
     question = Question(
         shape=shape_called(model),
         deployment=deployment(
             dtype, weights, kv_dtype, expert_parallel=expert_parallel, dp_attention=dp_attention,
             pipeline_parallel=pipeline_parallel,
         ),
-        acceptance=_batched(_acceptance(block_size, nfe_speedup, table1, from_run), batching, passes_at or []),
-        workload=_workload(context, prompt_tokens, output_tokens, shared_prefix, chunk),
-        goal=_goal(batch, tokens_per_s, latency_ms, requests_per_s),
+        acceptance=_batched(
+            _acceptance(block_size, nfe_speedup, table1, from_run, assume=bool(of_service)), batching, passes_at or []
+        ),
+        workload=_workload(context, *lengths),
+        goal=_goal(batch, tokens_per_s, latency_ms, None if of_service else requests_per_s),
         matrix_dtype=None if matrix_dtype is None else dtype_called(matrix_dtype),
         link=None if link is None else link_called(link),
         memory_reserve=memory_reserve, contexts=CONTEXTS if break_even else (), degrees=_degrees(tensor_parallel),
         rung=rung_called(rung),
     )  # fmt: skip
     profiles = [load_profile(name) for name in hardware] if hardware else list(known_profiles().values())
+    if of_service:
+        needless = {"--batch": batch, "--context": context, "--break-even": break_even or None}
+        refuse({**needless, "--shared-prefix": shared_prefix or None}, of_service[0])
+        service_goal = goal_of(
+            users=users, requests_per_s=requests_per_s, trace=trace, ttft_s=ttft, think_s=think_s, percentile=percentile,
+            tokens_per_s=question.goal.tokens_per_s_per_user, prompt_tokens=prompt_tokens, output_tokens=output_tokens,
+        )  # fmt: skip
+        show_goals(plan_goals(question, service_goal, profiles, chunk), sort, as_json, as_csv)
+        return
     found = in_order(plan(question, profiles), sort)
     if as_json:
         print(json_text(found.to_dict()))
@@ -151,7 +186,11 @@ def capacity_command(
         raise typer.Exit(EXIT_INCONCLUSIVE)
 
 
-def _acceptance(block_size: int, speedup: float | None, table1: str | None, run: Path | None) -> AssumedAcceptance:
+def _acceptance(
+    block_size: int, speedup: float | None, table1: str | None, run: Path | None, *, assume: bool
+) -> AssumedAcceptance:
+    if assume and speedup is None and table1 is None and run is None:
+        return assumed_acceptance(block_size)
     sources = {"--nfe-speedup": speedup, "--table1": table1, "--from-run": run}
     given = [name for name, value in sources.items() if value is not None]
     if len(given) != 1:
