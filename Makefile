@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks docs
 
-.PHONY: bench test docs test-ray serving-ready llama-ready test-serving served lint verify sbom gpu-check gpu-carried clean
+.PHONY: bench test docs test-ray serving-ready llama-ready test-serving test-llama served lint verify sbom gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -29,9 +29,12 @@ VLLM := build/vllm
 serving-ready: $(VENV)/dev.stamp $(VLLM)/installed.stamp
 	$(BIN)/sbd model get smollm2-135m
 
-test-serving: serving-ready llama-ready
-	SBD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python SBD_LLAMA_SERVER=$(CURDIR)/$(LLAMA)/bin/llama-server \
-		$(BIN)/python -m pytest -q -m serving tests/integration/test_vllm.py tests/integration/test_llama_cpp.py
+test-serving: serving-ready
+	SBD_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest -q -m serving tests/integration/test_vllm.py
+
+# The same of a llama-server, which is built from source first.
+test-llama: llama-ready
+	SBD_LLAMA_SERVER=$(CURDIR)/$(LLAMA)/bin/llama-server $(BIN)/python -m pytest -q -m serving tests/integration/test_llama_cpp.py
 
 # llama-server, built from source, and the model's own weights as a GGUF file in bfloat16, by llama.cpp's converter.
 LLAMA := build/llama

@@ -6,9 +6,11 @@ A command's module is imported when the command is called, so that `sbd --help` 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import traceback
+import warnings
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -104,6 +106,7 @@ def _options(
 def main() -> None:
     """Entry point of the ``sbd`` script; only this function catches the program's own errors."""
     prepare()
+    _silence_libraries()
     os.environ.pop("MPLBACKEND", None)  # we draw files only, and matplotlib does not load with a name it does not know
     try:
         try:
@@ -122,6 +125,14 @@ def main() -> None:
             _fail(f"{error.filename}: {error.strerror}; give another place, or mend this one", code)
         what = one_line(f"{type(error).__name__}: {error}".partition("\n")[0])
         _fail(f"this is a fault in sbd, please report it: {what} (sbd --debug shows where)", EXIT_TOOL_ERROR)
+
+
+def _silence_libraries() -> None:
+    """Keep the warnings of other libraries off the terminal, unless -W or PYTHONWARNINGS asks for them; ours stay."""
+    logging.getLogger().addHandler(logging.NullHandler())  # else what no handler takes is written to stderr
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("default", module=r"harness\b")
 
 
 def _heed_parent() -> None:

@@ -107,7 +107,7 @@ def _speedups(compared: RunsCompared) -> Iterator[str]:
     """Why speedups that changed did, each reason with its arm."""
     moved = [Moved(metric=one.metric, cell=one.cell, ratio=one.ratio.value) for one in compared.changes]
     for at, why in speedup_reasons(moved).items():
-        if compared.changes[at].outcome in CHANGED:
+        if compared.changes[at].outcome in (*CHANGED, "no_interval"):
             yield f"{compared.changes[at].subject}: {why}"
 
 

@@ -92,7 +92,7 @@ def render_methods(found: dict[str, Any]) -> str:
         for method in found["methods"]
     ]  # fmt: skip
     heads = ("method", *numbers, "published", "source", "grade", "mark")
-    table = grid(heads, rows, right=numbers, folds=("published", "source"))
+    table = grid(heads, rows, right=numbers, folds=("method", "published", "source"))
     head = (
         f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, "
         f"context {found['context_tokens']}: priced, not run"

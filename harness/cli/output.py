@@ -20,7 +20,7 @@ Reason = TypeVar("Reason")
 WITHOUT_A_TERMINAL = 160
 """Columns of a table that no terminal shows."""
 NARROWEST, WIDEST = 40, 1000
-LEAST_FOLDED = 18
+LEAST_FOLDED, LEAST_IN_A_FRAME = 14, 22
 """Columns that a column of sentences needs; with fewer the rows are written below each other."""
 GAP, FRAME = 2, 3
 """Columns between two columns of a table, and what a frame adds to each column."""
@@ -151,12 +151,14 @@ def _widths(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[int]:
 def _needed(heads: Sequence[str], rows: Sequence[Sequence[Any]], folds: Collection[str], ruled: bool) -> int:
     """Columns that the table takes at least, its sentences folded."""
     widths = list(zip(heads, _widths(heads, rows), strict=True))
-    held = sum(min(wide, LEAST_FOLDED) if head in folds else wide for head, wide in widths)
+    least = LEAST_IN_A_FRAME if ruled else LEAST_FOLDED
+    held = sum(min(wide, least) if head in folds else wide for head, wide in widths)
     return held + (FRAME * len(heads) + 1 if ruled else GAP * (len(heads) - 1))
 
 
 def _stacked(heads: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
     """Every row as lines, its first column above the others; empty values are left out."""
+    heads = [" ".join(head.split()) for head in heads]  # some stand on several lines in a table
     label = min(max((len(head) for head in heads[1:]), default=0), 22)
     lines: list[str] = []
     for first, *others in rows:

@@ -88,10 +88,10 @@ def publish_command(
 
 def write_page(run: Path, out: Path | None) -> Path:
     """Write the page of one run; print the answer and the page's place."""
-    from harness.cli.run_answer import run_answer
     from harness.reporting import write_report
+    from harness.reporting.exports.answer_lines import answer_lines
 
-    page = write_report(run, out, lambda comparison, header: show(run_answer(run, comparison, header)))
+    page = write_report(run, out, lambda comparison, header: show(answer_lines(run, comparison, header)))
     show(one_line(f"report  {page}"))
     return page
 

@@ -112,8 +112,8 @@ def roofline_command(
         )
     dtype = dtype_called(dtype)
     if explain:
-        said = explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)})
-        print(said) if as_json else show(said)  # JSON has no width
+        explained = explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)})
+        print(explained) if as_json else show(explained)
         return
     if methods:
         print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)

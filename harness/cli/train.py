@@ -49,11 +49,7 @@ def eval_command(context: typer.Context) -> None:
 
         import harness.engine.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
     except ImportError as error:
-        missing = f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'"
-        if {"--help", "-h"} & set(context.args):
-            print(f"{context.get_help()}\n\nThe arguments are lm_eval's, which shows them here once it is installed: {missing}")
-            return
-        raise MissingExtraError(missing) from error
+        raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
     RemoteCode.granted = RemoteCode.OPTION in context.args
     given = [one for one in context.args if one != RemoteCode.OPTION]
     named = [] if any(one == "--model" or one.startswith("--model=") for one in given) else ["--model", "sbd"]

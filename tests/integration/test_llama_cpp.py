@@ -1,6 +1,6 @@
 """A real llama-server, with n-gram speculation, without, and with an acceptance that is given: counted, timed and judged.
 
-Needs SBD_LLAMA_SERVER and the model smollm2-135m as a GGUF file in bfloat16; `make test-serving` brings both.
+Needs SBD_LLAMA_SERVER and the model smollm2-135m as a GGUF file in bfloat16; `make test-llama` brings both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.helpers import ROOT
 
 pytestmark = [
     pytest.mark.serving,
-    pytest.mark.skipif("SBD_LLAMA_SERVER" not in os.environ, reason="no llama-server; run make test-serving"),
+    pytest.mark.skipif("SBD_LLAMA_SERVER" not in os.environ, reason="no llama-server; run make test-llama"),
 ]
 PROMPTS, DOMAINS = 3, ["rewriting", "lists", "code"]
 

@@ -86,6 +86,17 @@ def test_every_difference_is_named_at_once() -> None:
         refuse_unlike(run, [other])
 
 
+def test_a_refusal_has_at_most_ten_lines_and_the_remedy_first() -> None:
+    """What all the differences have in common is told by group, with their number."""
+    run = build()
+    other = build(Part(name="other"))
+    with pytest.raises(UserError) as refused:
+        refuse_unlike(run, [with_environment(with_scenario(other, seed=2), cpu_model="Other CPU")])
+    lines = str(refused.value).splitlines()
+    assert len(lines) <= 10 and "--allow hardware," in lines[0] and "`sbd gate --base-cmd" in lines[0]
+    assert "more of cases" in lines[-1] and max(map(len, lines[2:])) <= 120
+
+
 def test_what_is_allowed_passes_and_nothing_else() -> None:
     """A group, a key, or the beginning of keys at a dot; what passed is returned, to be said."""
     run = build()

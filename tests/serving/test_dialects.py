@@ -90,6 +90,17 @@ def test_sglang_counters() -> None:
     assert counted("sglang", "sglang.prom") == {"requests": 3, "cached": 16, "preempted": 0, "read_bytes": 5e9}
 
 
+def test_llama_cpp_as_recorded() -> None:
+    """24 events of a token each came from the prompt's pass and five that checked drafts: llama_decode was called 6 times."""
+    got = answer("llama_cpp", "llama_cpp_ngram.jsonl")
+    assert len(got.ids) == 24 and got.sizes == (1, 5, 5, 5, 5, 3) and got.stop_reason == "length"
+    assert (got.said["drafted_by_round"], got.said["accepted_by_round"]) == ([4, 4, 4, 4, 2], [4, 4, 4, 4, 2])
+    grown = counted("llama_cpp", "llama_cpp_before.prom", "llama_cpp_after.prom")
+    ways = count_passes(got, grown, alone=True)
+    assert (ways.steps, ways.accepted, ways.chunks) == (5, 5, 5)
+    assert grown["rounds"] == 5 and got.said["cached"] == 0 and got.prompt_tokens == 43
+
+
 def test_lmdeploy_joins_the_end_to_its_pass() -> None:
     """Its last pass wrote two tokens in two events; all three ways say 3."""
     got = answer("lmdeploy", "lmdeploy_eagle3.jsonl")

@@ -13,7 +13,6 @@ from harness.analysis.claim_places import has_contender
 from harness.analysis.judgement import Judgements
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.analysis.stats.quantity import Quantity
-from harness.cli.output import lines_of
 from harness.record.schema import RunHeader
 from harness.reporting.answers import Answer, answers
 from harness.reporting.cells import Pointers
@@ -24,7 +23,7 @@ MOST_SENTENCE = 120
 """Letters of a weakness; the page has it whole."""
 
 
-def run_answer(run: Path, comparison: Comparison, header: RunHeader) -> str:
+def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
     """At most seven lines: the first part's answer in full, the number of other parts, the verdict, the next command."""
     cards = answers(comparison, header, (), Pointers(comparison))
     asked = [one for one in comparison.answers if has_contender(one, header)]
@@ -38,7 +37,7 @@ def run_answer(run: Path, comparison: Comparison, header: RunHeader) -> str:
     _, judged, unread = held_claims(comparison, header)
     lines.append(f"claims  {unread or tally(judged)}")
     lines.append(f"next    {_next(run, judged)}")
-    return lines_of(*lines)
+    return "\n".join(map(formatting.one_line, lines))
 
 
 def _of_part(card: Answer, highlight: Highlight, comparison: Comparison) -> Iterator[str]:

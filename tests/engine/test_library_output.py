@@ -1,0 +1,33 @@
+"""transformers' bars feed ours and draw none of their own; its remarks are back afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from transformers.utils import logging
+
+from harness.engine.library_output import libraries_silent
+from harness.progress import hearing
+
+
+def test_a_bar_of_transformers_tells_its_share_and_draws_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """By iteration and by hand; what only changes a bar's look does nothing."""
+    told: list[float] = []
+    with libraries_silent(), hearing(told.append):
+        assert list(logging.tqdm(["a", "b"], desc="Loading weights")) == ["a", "b"]
+        with logging.tqdm(total=4) as bar:
+            bar.update(3)
+            bar.set_postfix(name="x")
+        logging.get_logger("transformers").warning("a remark")
+    assert told == [0.5, 1.0, 0.75]
+    assert capfd.readouterr().err == ""
+
+
+def test_what_was_set_is_set_again() -> None:
+    """Outside, transformers does as its user has it."""
+    before = logging.get_verbosity()
+    with libraries_silent():
+        assert logging.get_verbosity() == logging.ERROR
+    assert logging.get_verbosity() == before and not hasattr(logging.tqdm([]), "_iterable")
