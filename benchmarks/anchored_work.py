@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.hardware.figures import MemoryType
+from harness.hardware.links import link_of
 from harness.hardware.profile import HardwareProfile
 from harness.models.deployment import element_bytes
 from harness.roofline.anchor_values import Anchor, AnchorTable
@@ -22,6 +23,7 @@ from harness.roofline.anchors import block_counts, counts_of
 from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import PassCounts
 from harness.roofline.operations import count_operations, sampler_operation
+from harness.roofline.pricing import UNMEASURED_OVERLAP
 
 Array = NDArray[Any]
 CONTEXTS = 8
@@ -58,7 +60,9 @@ CONSTANTS: dict[str, Constant] = {
 NAMES = list(CONSTANTS)
 PRIOR_WEIGHT = 0.1
 START = np.array([one.prior for one in CONSTANTS.values()])
-DATASHEET = np.array([1.0 if name.startswith(("copy", "matrix", "overlap", "metal_att", "expert")) else 0.0 for name in NAMES])
+# The datasheet rung, the latency of its links apart.
+DATASHEET = np.array([1.0 if name.startswith(("copy", "matrix", "metal_att", "expert")) else 0.0 for name in NAMES])
+DATASHEET[NAMES.index("overlap")] = UNMEASURED_OVERLAP
 
 
 @dataclass
@@ -104,13 +108,14 @@ def _blocks(anchor: Anchor) -> tuple[int, int]:
 
 def _mean_block(anchor: Anchor, tokens: int) -> PassCounts:
     counts = block_counts(anchor, tokens)
-    return PassCounts(rows=1, query=tokens, context=int(np.mean(counts.context)), logits=0, kept=tokens)
+    return PassCounts(rows=1, query=tokens, context=int(np.mean(counts.context)), logits=0, kept=tokens, causal=True)
 
 
 def _add(work: Work, table: AnchorTable, anchor: Anchor, profile: HardwareProfile, passes: Sequence[PassCounts]) -> int:
     shape, deployment = table.shape_of(anchor), table.deployment_of(anchor)
     peak = {str(name): one.value for name, one in profile.peak_flops_per_s.items()}[anchor.rate_dtype] or math.inf
-    bandwidth, link = profile.bandwidth_bytes_per_s.value, (profile.link_bytes_per_s.value or math.inf) / 2
+    bandwidth, link = profile.bandwidth_bytes_per_s.value, link_of(profile, deployment.tensor_parallel)
+    link_bytes_per_s = math.inf if link is None else link.rate(deployment.tensor_parallel)
     assert bandwidth is not None and profile.memory_type is not None
     unpacked = deployment.weights is not None and deployment.weights.bits < 8 * element_bytes(anchor.rate_dtype)
     rate = "matrix_unpacked" if unpacked else "matrix_float8" if anchor.rate_dtype == "float8" else "matrix_float16"
@@ -122,9 +127,9 @@ def _add(work: Work, table: AnchorTable, anchor: Anchor, profile: HardwareProfil
             for one in (*count_operations(shape, deployment, counts), *([sampler] if sampler else [])):
                 work.of.append(part)
                 work.count.append(weight)
-                work.memory_s.append(one.bytes_ / bandwidth)
+                work.memory_s.append(one.memory_bytes(profile.cache_bytes.value) / bandwidth)
                 work.compute_s.append(one.flops / peak)
-                work.link_s.append(one.link_bytes / link)
+                work.link_s.append(one.link_bytes / link_bytes_per_s)
                 work.copy.append(NAMES.index(f"copy_{profile.memory_type}"))
                 work.rate.append(NAMES.index(rate))
                 work.attention.append(metal and one.kind == "attention")
@@ -144,7 +149,7 @@ def _thinned(counts: PassCounts) -> list[tuple[float, PassCounts]]:
     """Passes at so many contexts of an array, each with how many it stands for."""
     contexts = np.atleast_1d(counts.context)
     pieces = np.array_split(contexts, min(CONTEXTS, len(contexts)))
-    fields = {"rows": counts.rows, "query": counts.query, "logits": counts.logits, "kept": counts.kept}
+    fields: dict[str, Any] = {name: getattr(counts, name) for name in ("rows", "query", "logits", "kept", "causal")}
     return [(float(len(piece)), PassCounts(context=round(float(np.mean(piece))), **fields)) for piece in pieces]
 
 

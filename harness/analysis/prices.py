@@ -6,7 +6,7 @@ An unavailable ceiling comes with its reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import Deployment
 from harness.record.schema import CaseHeader, PassColumns, Run, RunHeader
-from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_measured, ceilings_from_profile
+from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_measured, ceilings_from_profile, joined
 from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
 from harness.roofline.storage import shard
@@ -138,7 +138,9 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
             found = str(error)
         if isinstance(found, Ceilings) and shared:
             found = shared
-        elif isinstance(found, Ceilings) and case.tensor_parallel > 1 and found.link_bytes_per_s is None:
+        elif isinstance(found, Ceilings) and case.tensor_parallel > 1 and isinstance(profile, HardwareProfile):
+            found = joined(found, profile, case.tensor_parallel)
+        if isinstance(found, Ceilings) and case.tensor_parallel > 1 and found.link_bytes_per_s is None:
             found = f"what {found.device_name} can send to another device is not known, and the model was split over several"
         if isinstance(found, Ceilings):
             ceilings[rung] = found
@@ -150,11 +152,9 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
 
 
 def _calibrated(calibration: Calibration | Missing, profile: HardwareProfile | Missing, dtype: str) -> Ceilings | Missing:
-    """By the run's own calibration, else by the profile of this very machine; either takes the published link rate."""
+    """By the run's own calibration, else by the profile of this very machine."""
     if isinstance(calibration, Calibration):
-        link = profile.link_bytes_per_s.value if isinstance(profile, HardwareProfile) else None
-        found = ceilings_from_calibration(calibration, dtype)
-        return found if link is None else replace(found, link_bytes_per_s=link / 2)  # published for both directions together
+        return ceilings_from_calibration(calibration, dtype)
     if isinstance(profile, HardwareProfile) and profile.measured is not None:
         return ceilings_from_measured(profile, dtype)
     return calibration

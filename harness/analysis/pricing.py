@@ -8,7 +8,7 @@ from dataclasses import astuple
 import numpy as np
 import numpy.typing as npt
 
-from harness.analysis.pass_arrays import TraceArrays
+from harness.analysis.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.prices import deployment_of
 from harness.errors import RecordError
 from harness.models import ModelShape
@@ -23,7 +23,7 @@ from harness.scenario.metrics import PRICES
 
 Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""
-Counts = tuple[str | None, int, int, int, int, int]
+Counts = tuple[str | None, int, int, int, int, int, bool]
 """The values that decide a pass's price: its model and the fields of PassCounts, in their order."""
 Places = npt.NDArray[np.int64]
 """Indices of passes in the table of a Pricer."""
@@ -63,8 +63,9 @@ class Pricer:
             trace.over_rows("kept_tokens"),
         )  # fmt: skip
         made_by = [trace.models[code] for code in trace.model[which].tolist()]
+        causal = (trace.role[which] == PREFILL).tolist()
         rows = trace.over_rows("active")[which].tolist() if self._continuous else [trace.rows] * len(made_by)
-        counts = zip(made_by, rows, *(column[which].tolist() for column in columns), strict=True)
+        counts = zip(made_by, rows, *(column[which].tolist() for column in columns), causal, strict=True)
         return np.fromiter(map(self._place, counts), dtype=np.int64)
 
     def bytes_(self, places: Places) -> npt.NDArray[np.float64]:
@@ -99,13 +100,13 @@ class Pricer:
 
     def _price(self, key: Counts) -> list[float]:
         """Bytes, flops, the band of the forward on every rung, that of the whole pass on every rung."""
-        model, rows, query, context, logits, kept = key
+        model, rows, query, context, logits, kept, causal = key
         shape = self._shapes.get(model)
         if shape is None:
             raise RecordError(
                 f"a pass was made by {model!r}, a draft model whose shape its case does not have; the record is damaged"
             )
-        counts = PassCounts(rows=rows, query=query, context=context, logits=logits, kept=kept)
+        counts = PassCounts(rows=rows, query=query, context=context, logits=logits, kept=kept, causal=causal)
         deployment = self._own if model is None else self._whole
         prices = [price_counts(shape, deployment, counts, self._ceilings[rung]) for rung in self.rungs]
         operations = count_operations(shape, deployment, counts)

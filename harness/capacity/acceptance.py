@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from harness.errors import UserError
+from harness.roofline.batches import slowest_row_passes
 from harness.roofline.operation import interpolate
+from harness.scenario.arms import Batching
 from harness.scenario.replay import TABLE1, TABLE1_TASKS, BaseModelName
 
 TABLE1_BLOCK_SIZE = 16
@@ -20,8 +23,9 @@ class AssumedAcceptance:
 
     ``passes_per_block``  mean of one row
     ``source``            where that figure comes from, in words
+    ``batching``          ragged: no row waits for another one, so the mean holds at any batch (harness.roofline.step)
     ``slowest_row``       (batch, mean passes until its slowest row is done), by batch, for rows in lockstep; batch 1 is
-                          ``passes_per_block``. Empty: no row waits for another one (ragged), so the mean holds at any batch
+                          ``passes_per_block``. Empty in lockstep: as the assumed distribution has it (1 + binomial)
 
     Raises:
         UserError: fewer than one pass per block or more than k; batches not in order; a larger batch with fewer passes.
@@ -30,6 +34,7 @@ class AssumedAcceptance:
     block_size: int
     passes_per_block: float
     source: str
+    batching: Batching = "ragged"
     slowest_row: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
@@ -38,6 +43,8 @@ class AssumedAcceptance:
                 f"got block size {self.block_size} and {self.passes_per_block:g} passes per block; a block takes at least 1 "
                 "pass and at most one per token, so 1 <= NFE speedup <= block size"
             )
+        if self.slowest_row and self.batching == "ragged":
+            raise UserError("passes of a slowest row were given for a ragged batch, whose rows do not wait; leave out one")
         batches, passes = zip(*self._points, strict=True)
         rising = list(batches) == sorted(set(batches)) and list(passes) == sorted(passes)
         if not rising or passes[-1] > self.block_size:
@@ -53,30 +60,30 @@ class AssumedAcceptance:
         return self.block_size / self.passes_per_block
 
     @property
-    def batching(self) -> Literal["ragged", "lockstep"]:
-        """Whether rows wait for one another."""
-        return "lockstep" if self.slowest_row else "ragged"
-
-    @property
     def largest_batch(self) -> int | None:
         """The largest batch in ``slowest_row``; None where any batch is known."""
         return self.slowest_row[-1][0] if self.slowest_row else None
 
     def passes_at(self, batch: Any) -> Any:
-        """Mean passes per block of a batch; ``batch`` is a number or a numpy array of them, and so is the result.
+        """Passes per block of a batch: the mean of a row, in lockstep of the slowest row.
 
-        ``slowest_row`` holds the predictions of a model of lockstep batches. Between two given batches the result is linear in
-        the logarithms of both; beyond ``largest_batch`` it is undefined.
+        ``batch`` is a number or a numpy array of them, and in lockstep so is the result. ``slowest_row`` holds the predictions
+        of a model of lockstep batches. Between two given batches the result is linear in the logarithms of both; beyond
+        ``largest_batch`` it is undefined.
         """
+        if self.batching == "ragged":
+            return self.passes_per_block
+        if not self.slowest_row:
+            return slowest_row_passes(self.block_size, self.passes_per_block, batch)
         return interpolate(self._points, batch)
 
     @property
     def _points(self) -> tuple[tuple[int, float], ...]:
         return ((1, self.passes_per_block), *self.slowest_row)
 
-    def in_lockstep(self, slowest_row: Sequence[tuple[int, float]]) -> AssumedAcceptance:
+    def in_lockstep(self, slowest_row: Sequence[tuple[int, float]] = ()) -> AssumedAcceptance:
         """The same acceptance of a row, in batches whose rows wait for the slowest one."""
-        return replace(self, slowest_row=tuple(slowest_row))
+        return replace(self, batching="lockstep", slowest_row=tuple(slowest_row))
 
 
 def from_speedup(block_size: int, speedup: float) -> AssumedAcceptance:
@@ -92,6 +99,15 @@ def from_speedup(block_size: int, speedup: float) -> AssumedAcceptance:
     )
 
 
+CLAIMED_TOKENS_PER_PASS = 3.0
+
+
+def assumed_acceptance(block_size: int) -> AssumedAcceptance:
+    """The lower end of the claim "3 to 5 times fewer passes", where nobody gave an acceptance."""
+    found = from_speedup(block_size, min(CLAIMED_TOKENS_PER_PASS, block_size))
+    return replace(found, source=f"assumed, for want of one: {found.nfe_speedup:g} tokens per pass, the lower end of the claim")
+
+
 def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
     """Acceptance of one cell of the paper's Table 1, written ``model/task/low`` or ``model/task/high`` (the bound γ).
 
@@ -99,12 +115,15 @@ def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
         UserError: no such cell, or a block size that Table 1 does not have.
     """
     models = get_args(BaseModelName)
-    model, _, rest = cell.partition("/")
+    model, _, rest = cell.lower().partition("/")
     task, _, level = rest.rpartition("/")
     known = {name.lower(): name for name in TABLE1_TASKS}
     if model not in models or task.lower() not in known or level not in TABLE1_LEVELS:
+        cells = [f"{one}/{name}/{bound}" for one in models for name in known.values() for bound in TABLE1_LEVELS]
+        near = difflib.get_close_matches(cell, cells, n=2, cutoff=0.5)
+        hint = f" (did you mean {' or '.join(near)}?)" if near else ""
         raise UserError(
-            f"no cell of Table 1 is called {cell!r}; write MODEL/TASK/LEVEL with a model of {', '.join(models)}; "
+            f"no cell of Table 1 is called {cell!r}{hint}; write MODEL/TASK/LEVEL with a model of {', '.join(models)}; "
             f"a task of {', '.join(known.values())}; and the bound γ {' or '.join(TABLE1_LEVELS)}"
         )
     if block_size != TABLE1_BLOCK_SIZE:

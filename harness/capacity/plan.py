@@ -7,26 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.capacity.acceptance import AssumedAcceptance
-from harness.capacity.replica import Replica, break_even, figures_at
-from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Goal, Plan, Sourced, Workload
+from harness.capacity.figures import figures_at
+from harness.capacity.replica import Replica, break_even, thinned
+from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Goal, Method, Plan, Sourced, Workload
+from harness.capacity.serving import serve_each
 from harness.capacity.wording import missing_figures, notes_of
 from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.figures import PeakDtype, SourcedFigure
+from harness.hardware.links import Link, ask_for_link
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import ProfileRung, reached_in_words, what_if_ceilings
-from harness.roofline.ceilings import Ceilings
-from harness.roofline.memory import MemoryNeed, memory_need
+from harness.roofline.ceilings import Ceilings, joined
+from harness.roofline.memory import MEMORY_RESERVE, MemoryNeed, memory_need
 
-Method = Literal["ntp", "sbd"]
 DEGREES = (1, 2, 4, 8)  # devices per replica to try where the split is not given
-MEMORY_RESERVE = 0.1
 _SAME = 1e-9  # relative; smaller differences of throughput are rounding
 
 
@@ -34,7 +36,9 @@ _SAME = 1e-9  # relative; smaller differences of throughput are rounding
 class Question:
     """Everything a plan depends on but the devices.
 
-    ``degrees``         devices per replica to try, smallest first; of several, those that do not divide the heads are left out
+    ``deployment``      its ``tensor_parallel`` is replaced by the degrees that are tried
+    ``degrees``         devices per stage to try, smallest first; of several, those that do not divide the heads are left out
+    ``link``            what joins the devices of a replica; None: what is known of each device
     ``matrix_dtype``    whose peak bounds all arithmetic; None: the deployment's dtype
     ``memory_reserve``  share of a device's memory that is kept for the runtime, fragmentation and the prefill's activations
     ``contexts``        contexts for break-even besides the workload's own
@@ -55,6 +59,7 @@ class Question:
     memory_reserve: float = MEMORY_RESERVE
     contexts: tuple[int, ...] = ()
     rung: ProfileRung | None = None
+    link: Link | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.memory_reserve < 1:
@@ -85,12 +90,17 @@ class Question:
 
     @property
     def possible_degrees(self) -> tuple[int, ...]:
-        """Degrees over which the heads can be split."""
-        return tuple(sorted(degree for degree in self.degrees if degree >= 1 and self.shape.heads % degree == 0))
+        """Degrees over which heads, and experts that are shared out, can be split."""
+        widths = [] if self.deployment.attention_data_parallel else [self.shape.heads]
+        if self.deployment.expert_parallel and self.shape.moe is not None:
+            widths.append(self.shape.moe.experts)
+        return tuple(
+            sorted(degree for degree in self.degrees if degree >= 1 and all(width % degree == 0 for width in widths))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Device:
+class PlannedDevice:
     """A profile with the figures that a plan needs, and the question."""
 
     question: Question
@@ -99,21 +109,50 @@ class _Device:
     budget_bytes: float
 
     def replica(self, degree: int) -> Replica:
+        """``degree`` of these devices with the question's model."""
         return Replica(
-            shape=self.question.shape, deployment=self.question.split(degree), ceilings=self.ceilings,
+            shape=self.question.shape, deployment=self.question.split(degree), ceilings=self.linked(degree),
             acceptance=self.question.acceptance,
         )  # fmt: skip
 
+    def linked(self, degree: int) -> Ceilings:
+        """The ceilings with the link of a stage's devices, or of stages of one device."""
+        joins = degree if degree > 1 else self.question.deployment.pipeline_parallel
+        return joined(self.ceilings, self.profile, joins, self.question.link) if joins > 1 else self.ceilings
+
+    def words(self, degree: int) -> str:
+        """``1 device``, ``4 devices``: of a replica."""
+        devices = self.question.split(degree).devices
+        return "1 device" if devices == 1 else f"{devices} devices"
+
     def need(self, method: Method, degree: int, tokens: int) -> MemoryNeed:
+        """Of each of ``degree`` devices, for rows of so many tokens at their longest."""
         block = self.question.acceptance.block_size if method == "sbd" else None
         split = self.question.split(degree)
-        return memory_need(self.question.shape, split, tokens=tokens, block_size=block, budget_bytes=self.budget_bytes)
+        return memory_need(
+            self.question.shape, split, tokens=tokens, block_size=block, budget_bytes=self.budget_bytes,
+            shared_tokens=self.question.workload.shared_tokens if tokens >= self.question.workload.longest_tokens else 0,
+        )  # fmt: skip
 
     def no_link(self, degree: int) -> str | None:
         """Why a split cannot be priced; None where it can."""
-        if degree == 1 or self.ceilings.link_bytes_per_s is not None:
+        split = self.question.split(degree)
+        if split.devices == 1 or self.linked(degree).link_bytes_per_s is not None:
             return None
-        return f"a split has no price, the link rate is not known ({self.profile.link_bytes_per_s.source})"
+        return ask_for_link(self.profile, split.devices)
+
+
+def device_of(question: Question, profile: HardwareProfile) -> PlannedDevice | str:
+    """The device with its ceilings and the memory that may be used, or the figures that it lacks."""
+    lacking = missing_figures(profile, question.rate_dtype)
+    try:
+        ceilings = what_if_ceilings(profile, question.rate_dtype, question.rung)
+    except UnknownHardwareError as error:
+        return lacking or str(error)
+    if profile.memory_bytes.value is None:
+        return lacking
+    budget_bytes = profile.memory_bytes.value * (1 - question.memory_reserve)
+    return PlannedDevice(question=question, profile=profile, ceilings=ceilings, budget_bytes=budget_bytes)
 
 
 def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
@@ -134,24 +173,17 @@ def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
 
 
 def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
-    price, power = _sourced(profile.price_usd_per_hour), _sourced(profile.power_w)
-    lacking = missing_figures(profile, question.rate_dtype)
-    unplanned = DevicePlan(hardware=profile.name, rung=None, reason=lacking, price_usd_per_hour=price, power_w=power)
-    try:
-        ceilings = what_if_ceilings(profile, question.rate_dtype, question.rung)
-    except UnknownHardwareError as error:
-        return replace(unplanned, reason=lacking or str(error))
-    if profile.memory_bytes.value is None:
-        return replace(unplanned, rung=ceilings.rung)
-    budget_bytes = profile.memory_bytes.value * (1 - question.memory_reserve)
-    device = _Device(question=question, profile=profile, ceilings=ceilings, budget_bytes=budget_bytes)
+    price, power = sourced(profile.price_usd_per_hour), sourced(profile.power_w)
+    unplanned = DevicePlan(hardware=profile.name, rung=None, reason=None, price_usd_per_hour=price, power_w=power)
+    device = device_of(question, profile)
+    if isinstance(device, str):
+        return replace(unplanned, reason=device)
     sbd = _arm_plan(device, "sbd")
     contexts = sorted({question.workload.context_tokens, *question.contexts})
     return replace(
         unplanned,
-        rung=ceilings.rung,
+        rung=device.ceilings.rung,
         reached=reached_in_words(profile, sbd.tensor_parallel or 1),
-        reason=None,
         ntp=_arm_plan(device, "ntp"),
         sbd=sbd,
         wall_speedup=_speedup(device, sbd),
@@ -159,7 +191,7 @@ def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
     )
 
 
-def _arm_plan(device: _Device, method: Method) -> ArmPlan:
+def _arm_plan(device: PlannedDevice, method: Method) -> ArmPlan:
     """The smallest split that fits; for a speed goal, of the splits that reach it the one with most tokens/s per GPU.
 
     The smallest split that reaches a speed serves few rows at a time, so it is often the most expensive.
@@ -182,27 +214,39 @@ def _per_gpu(arm: ArmPlan) -> float:
     return arm.tokens_per_s_per_gpu.expected if arm.tokens_per_s_per_gpu else 0.0
 
 
-def _batch(device: _Device, method: Method, degree: int, need: MemoryNeed) -> int | str:
+def _batch(device: PlannedDevice, method: Method, degree: int, need: MemoryNeed) -> int | str:
     """The batch that reaches the goal at this split, or why no batch does."""
     goal = device.question.goal
     if need.largest_batch < (goal.batch or 1):
-        return _too_small(need, goal.batch or 1, degree)
+        return too_small(need, goal.batch or 1, device.words(degree))
     if goal.batch is not None:
         return goal.batch
     replica = device.replica(degree)
-    batches = replica.batches[: need.largest_batch]
-    grid = replica.at_each(batches, device.question.workload.context_tokens)
-    tokens_per_s = grid.ntp_tokens_per_s if method == "ntp" else grid.sbd_tokens_per_s
-    per_user = tokens_per_s / batches
-    fast_enough = per_user >= (goal.tokens_per_s_per_user or 0) * (1 - _SAME)
+    coarse = thinned(min(need.largest_batch, len(replica.batches)))
+    found = _search(device, replica, method, coarse)
+    if isinstance(found, str):
+        return f"{found} on {device.words(degree)}"
+    if len(coarse) == coarse[-1]:
+        return found  # every batch was asked
+    at = int(np.searchsorted(coarse, found))
+    around = np.arange(coarse[max(at - 1, 0)], coarse[min(at + 1, len(coarse) - 1)] + 1)
+    best = _search(device, replica, method, around)
+    assert isinstance(best, int), "one of them is fast enough"
+    return best
+
+
+def _search(device: PlannedDevice, replica: Replica, method: Method, batches: NDArray[np.int_]) -> int | str:
+    """The smallest batch with most tokens per second of those that are fast enough, or what the fastest one reaches."""
+    per_user, tokens_per_s = serve_each(replica, method, batches, device.question.workload)
+    fast_enough = per_user >= (device.question.goal.tokens_per_s_per_user or 0) * (1 - _SAME)
     if not fast_enough.any():
-        best = int(np.argmax(per_user))
-        return f"at most {per_user[best]:.3g} tokens/s per user on {_devices(degree)} (batch {batches[best]})"
+        fastest = int(np.argmax(per_user))
+        return f"at most {per_user[fastest]:.3g} tokens/s per user (batch {batches[fastest]})"
     useful = np.where(fast_enough, tokens_per_s, 0.0)
     return int(batches[np.argmax(useful >= useful.max() * (1 - _SAME))])
 
 
-def _speedup(device: _Device, sbd: ArmPlan) -> Band | None:
+def _speedup(device: PlannedDevice, sbd: ArmPlan) -> Band | None:
     """Wall speedup at SBD's own batch and split."""
     if sbd.batch is None or sbd.tensor_parallel is None:
         return None
@@ -211,7 +255,7 @@ def _speedup(device: _Device, sbd: ArmPlan) -> Band | None:
     return Band(low=min(sides), expected=found.wall_speedup, high=max(sides))
 
 
-def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
+def _break_even(device: PlannedDevice, context: int, sbd: ArmPlan) -> BreakEven:
     """At the split of SBD's plan where this is its context, else at the smallest split that holds a row of it."""
     workload, degrees = device.question.workload, device.question.possible_degrees
     own = context == workload.context_tokens
@@ -220,7 +264,7 @@ def _break_even(device: _Device, context: int, sbd: ArmPlan) -> BreakEven:
     reasons = []
     for degree in degrees:
         need = device.need("sbd", degree, workload.longest_tokens if own else context)
-        refused = device.no_link(degree) or (_too_small(need, 1, degree) if need.largest_batch < 1 else None)
+        refused = device.no_link(degree) or (too_small(need, 1, device.words(degree)) if need.largest_batch < 1 else None)
         if refused is None:
             return break_even(device.replica(degree), context, need.largest_batch)
         reasons.append(refused)
@@ -232,14 +276,12 @@ def _joined(reasons: Sequence[str]) -> str:
     return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
 
 
-def _too_small(need: MemoryNeed, batch: int, degree: int) -> str:
+def too_small(need: MemoryNeed, batch: int, devices: str) -> str:
+    """Why a batch does not fit."""
     needed, there = need.total_bytes(batch) / 1e9, need.budget_bytes / 1e9
-    return f"batch {batch} on {_devices(degree)} needs {needed:.3g} GB each, {there:.3g} are usable"
+    return f"batch {batch} on {devices} needs {needed:.3g} GB each, {there:.3g} are usable"
 
 
-def _devices(degree: int) -> str:
-    return "1 device" if degree == 1 else f"{degree} devices"
-
-
-def _sourced(figure: SourcedFigure) -> Sourced:
+def sourced(figure: SourcedFigure) -> Sourced:
+    """A profile's figure as a plan shows it."""
     return Sourced(value=figure.value, source=figure.source, date=figure.date, grade=figure.grade)

@@ -14,6 +14,7 @@ from harness.models.deployment import Deployment
 from harness.roofline.memory import MemoryNeed
 
 CAPACITY_VERSION = 1
+Method = Literal["ntp", "sbd"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +31,27 @@ class Workload:
     """Tokens of a row. Passes are priced at ``context_tokens``, the mean; memory is held for ``longest_tokens``.
 
     ``prompt_tokens``, ``output_tokens``  of a request; None: not given, and then prefill is not priced
+    ``shared_tokens``  of the prompt, those of a prefix that every request has and that is in the cache already
+    ``chunk_tokens``   tokens of a prompt that one step reads beside the rows that decode; None: prompts are read whole, alone
 
     Raises:
-        UserError: a count below 0, a row longer than its longest, or an empty request.
+        UserError: a count below 0, a row longer than its longest, a prefix longer than the prompt, or an empty request.
     """
 
     context_tokens: int
     longest_tokens: int
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    shared_tokens: int = 0
+    chunk_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        chunked = self.chunk_tokens is None or self.chunk_tokens >= 1
+        if not chunked or not 0 <= self.shared_tokens <= (self.prompt_tokens or 0):
+            raise UserError(
+                f"got a shared prefix of {self.shared_tokens} tokens, a chunk of {self.chunk_tokens} and a prompt of "
+                f"{self.prompt_tokens}; the prefix is part of the prompt, and a chunk has at least 1 token"
+            )
         counts = (self.context_tokens, self.prompt_tokens or 0, self.longest_tokens - self.context_tokens)
         if min(counts) < 0 or (self.output_tokens is not None and self.output_tokens < 1):
             raise UserError(
@@ -49,12 +60,19 @@ class Workload:
             )
 
     @classmethod
-    def of_request(cls, prompt_tokens: int, output_tokens: int) -> Workload:
+    def of_request(
+        cls, prompt_tokens: int, output_tokens: int, *, shared_tokens: int = 0, chunk_tokens: int | None = None
+    ) -> Workload:
         """Rows that start with a prompt and grow by the output; half of the output is present on average."""
         return cls(
             context_tokens=prompt_tokens + output_tokens // 2, longest_tokens=prompt_tokens + output_tokens,
-            prompt_tokens=prompt_tokens, output_tokens=output_tokens,
+            prompt_tokens=prompt_tokens, output_tokens=output_tokens, shared_tokens=shared_tokens, chunk_tokens=chunk_tokens,
         )  # fmt: skip
+
+    @property
+    def read_tokens(self) -> int:
+        """Tokens of a prompt that have to be read; the last one always is, because its logits give the first token."""
+        return max(self.prompt_tokens - self.shared_tokens, 1) if self.prompt_tokens else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +102,24 @@ class Goal:
 class ArmPlan:
     """One arm on one kind of device, at the split and batch that follow from the goal.
 
-    ``tensor_parallel`` devices make a replica, which serves ``batch`` rows at once. ``reason`` says why a plan is absent; then
-    all later fields are None. ``tokens_per_s_per_user`` is decoding alone. With a prompt, ``tokens_per_s_per_gpu``, GPUs, money
-    and energy include the prefill, as time in which nothing is decoded. ``gpus`` is the expected number, ``gpus_serial`` that
-    with nothing overlapped. Money and energy are at full load.
+    ``devices`` of them make a replica, ``tensor_parallel`` a stage of it; it serves ``batch`` rows at once. ``reason`` says why
+    a plan is absent; then all later fields are None. With a prompt, speed per user and per GPU, GPUs, money and energy include
+    what reading prompts takes (harness.capacity.serving); ``decode_tokens_per_s_per_user`` is decoding alone. ``gpus`` is the
+    expected number, ``gpus_serial`` that with nothing overlapped. Money and energy are at full load.
     """
 
-    method: Literal["ntp", "sbd"]
+    method: Method
     reason: str | None
     tensor_parallel: int | None = None
+    devices: int | None = None
     batch: int | None = None
     memory: MemoryNeed | None = None
     passes_per_block: float | None = None
     tokens_per_s_per_user: Band | None = None
+    decode_tokens_per_s_per_user: Band | None = None
     tokens_per_s_per_gpu: Band | None = None
     prefill_s: Band | None = None
+    first_token_s: Band | None = None
     gpus: int | None = None
     gpus_serial: int | None = None
     usd_per_million_tokens: Band | None = None

@@ -9,12 +9,13 @@ from harness.capacity.results import BreakEven, DevicePlan, Plan, Workload
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.roofline.anchored import band_in_words
+from harness.roofline.step import BATCH_WORDS
 
 
 def answer(plan: Plan) -> str:
     """On how many devices a plan is possible, where SBD is faster per GPU, at which batches it pays, and what is cheapest."""
     planned = [device for device in plan.devices if device.sbd and device.sbd.batch is not None]
-    asked = f"{plan.model} at context {plan.workload.context_tokens:,}, {_goal(plan)}"
+    asked = f"{plan.model} at context {plan.workload.context_tokens:,}, {_goal(plan)}, {BATCH_WORDS[plan.acceptance.batching]}"
     if not planned:
         return f"{asked}: no plan with SBD on any of {len(plan.devices)} devices; the reasons are listed."
     gaining = sum(map(_gains, planned))
@@ -150,10 +151,15 @@ def _of_acceptance(acceptance: AssumedAcceptance) -> Iterator[str]:
     )
     if acceptance.slowest_row:
         yield "lockstep: a batch takes the passes of its slowest row, as given per batch (between those, interpolated)"
+    elif acceptance.batching == "lockstep":
+        yield (
+            "lockstep: a batch takes the passes of its slowest row; passes per block of a row are assumed as 1 + binomial with "
+            "the given mean"
+        )
     else:
         yield (
-            "acceptance is that of a row: no row waits for another one and none is padded (ragged batches); in lockstep a "
-            "batch takes the passes of its slowest row, so SBD would pay less and up to a smaller batch"
+            "acceptance is that of a row: no row waits for another one and none is padded (ragged batches, as engines run "
+            "them); in lockstep a batch takes the passes of its slowest row, so SBD would pay less and up to a smaller batch"
         )
 
 
@@ -162,8 +168,12 @@ def _of_work(shape: ModelShape, workload: Workload) -> Iterator[str]:
         yield "decoding only: no prompt was given, so no prefill is in speed per GPU, GPUs, money or energy"
     else:
         yield (
-            f"prefill of {workload.prompt_tokens:,} tokens, one prompt at a time and nothing decoded meanwhile, is in speed "
-            "per GPU, GPUs, money and energy, not in speed per user"
+            f"prompts of {workload.prompt_tokens:,} tokens{_shared(workload)}, {_reading(workload)}; what that takes from "
+            "decoding is in speed per user and per GPU, GPUs, money and energy, for a replica that is always full"
+        )
+        yield (
+            "a user's tokens/s count from the first token on; the time to it is that of a request admitted at once, so without "
+            "any wait in a queue"
         )
     if shape.max_positions is not None and workload.longest_tokens > shape.max_positions:
         yield f"{workload.longest_tokens:,} tokens are more than the {shape.max_positions:,} positions of {shape.name}'s config"
@@ -174,14 +184,24 @@ def _of_work(shape: ModelShape, workload: Workload) -> Iterator[str]:
         )
 
 
+def _shared(workload: Workload) -> str:
+    return f", {workload.shared_tokens:,} of them shared and in the cache already" if workload.shared_tokens else ""
+
+
+def _reading(workload: Workload) -> str:
+    if workload.chunk_tokens is None:
+        return "read whole, one at a time, while nothing is decoded"
+    return f"read in chunks of {workload.chunk_tokens:,} beside the rows that decode"
+
+
 def _of_storage(plan: Plan) -> Iterator[str]:
     yield (
         f"memory: weights, KV cache at its longest, logits and one layer's activations, in {1 - plan.memory_reserve:.0%} of "
         "the device's label; the rest is kept for the runtime, fragmentation and prefill (an assumption)"
     )
     yield (
-        "GPUs of one replica share every layer (tensor parallel); the profile's link is taken to join them all, and only the "
-        "anchored rung prices the latency of collectives"
+        "GPUs of one replica share every layer (tensor parallel) unless told otherwise; their link is the device's own as far "
+        "as it reaches, else PCIe (harness/hardware/links.py), with a latency for every transfer that waits"
     )
     if plan.matrix_dtype != plan.deployment.dtype:
         yield f"all matrix products, attention's too, at the {plan.matrix_dtype} peak"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal
 
-from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Plan
+from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Plan, Sourced
 from harness.capacity.wording import answer, own_break_even, pays_words
 from harness.cli.output import by_reason, grid, wrapped
-from harness.formatting import one_line, rate, ratio
+from harness.formatting import rate, ratio
 
 ABSENT = "?"
 CellWriter = Callable[[DevicePlan], str]
@@ -39,7 +39,8 @@ def render(plan: Plan) -> str:
     columns = _columns(plan)
     rows = [[device.hardware, *(cell(device) for _, cell in columns)] for device in planned]
     table = _table(["\ndevice", *(head for head, _ in columns)], rows) + f"\n{LEGEND}"
-    parts = [f"{wrapped(answer(plan))}", table if rows else "", _unplanned(plan), _prices(planned), _assumed(plan)]
+    prices = priced((device.hardware, device.price_usd_per_hour) for device in planned)
+    parts = [wrapped(answer(plan)), table if rows else "", _unplanned(plan), prices, assumed(plan.notes)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -61,11 +62,11 @@ def render_break_even(plan: Plan) -> str:
             ),
         )
     ]  # fmt: skip
-    small = _listed(
+    small = listed(
         "does not fit", ((f"{device.hardware} at {found.context_tokens:,}", found.reason) for device in planned
                          for found in device.break_even if found.reason)
     )  # fmt: skip
-    parts = [wrapped(answer(plan)), *(tables if planned else ()), small, _unplanned(plan), _assumed(plan)]
+    parts = [wrapped(answer(plan)), *(tables if planned else ()), small, _unplanned(plan), assumed(plan.notes)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -80,7 +81,7 @@ def _end_in_tokens(found: BreakEven, block_size: int) -> str:
 
 def _columns(plan: Plan) -> list[tuple[str, CellWriter]]:
     columns: list[tuple[str, CellWriter]] = [
-        ("GPUs per\nreplica", _pair(lambda arm: str(arm.tensor_parallel))),
+        ("GPUs per\nreplica", _pair(lambda arm: str(arm.devices))),
         ("\nbatch", _pair(lambda arm: f"{arm.batch:,}")),
         ("tokens/s\nper user", _pair(lambda arm: _expected(arm.tokens_per_s_per_user))),
         ("SBD's\nband", lambda device: _band(device.sbd.tokens_per_s_per_user if device.sbd else None, rate)),
@@ -91,6 +92,8 @@ def _columns(plan: Plan) -> list[tuple[str, CellWriter]]:
         ("USD per\nM tokens", _pair(lambda arm: _expected(arm.usd_per_million_tokens))),
         ("kWh per\nM tokens", _pair(lambda arm: _expected(arm.kwh_per_million_tokens))),
     ]
+    if plan.workload.prompt_tokens:
+        columns.append(("s to first\ntoken", _pair(lambda arm: _expected(arm.first_token_s))))
     if plan.goal.requests_per_s is not None:
         columns.append(("GPUs\nneeded", _pair(_gpus)))
     return [*columns, ("\nrung", lambda device: str(device.rung))]
@@ -134,29 +137,29 @@ def _unplanned(plan: Plan) -> str:
             found.append((device.hardware, arms["NTP"]))  # SBD needs more memory than NTP, so NTP's reason covers both
         else:
             found += [(f"{device.hardware} ({method})", reason) for method, reason in arms.items()]
-    return _listed("no plan", found)
+    return listed("no plan", found)
 
 
-def _prices(planned: Iterable[DevicePlan]) -> str:
+def priced(prices: Iterable[tuple[str, Sourced]]) -> str:
     """USD per device and hour with source, date and grade; then the devices without a price."""
     lines, unpriced = [], []
-    for device in planned:
-        price = device.price_usd_per_hour
+    for name, price in prices:
         if price.value is None:
-            unpriced.append((device.hardware, price.source))
+            unpriced.append((name, price.source))
         else:
             date = f", {price.date}" if price.date else ""
-            lines.append(one_line(f"  {device.hardware}: {price.value:.2f} ({price.source}{date}; grade {price.grade})"))
+            lines.append(wrapped(f"{name}: {price.value:.2f} ({price.source}{date}; grade {price.grade})", "  ", "    "))
     known = "\n".join(["USD per GPU and hour (`sbd hardware NAME` shows what other sources say)", *lines]) if lines else ""
-    return "\n".join(part for part in (known, _listed("price not known", unpriced)) if part)
+    return "\n".join(part for part in (known, listed("price not known", unpriced)) if part)
 
 
-def _assumed(plan: Plan) -> str:
-    return "\n".join(["assumed", *(wrapped(note, "  - ", "    ") for note in plan.notes)])
+def assumed(notes: Iterable[str]) -> str:
+    """The assumptions, a bullet each."""
+    return "\n".join(["assumed", *(wrapped(note, "  - ", "    ") for note in notes)])
 
 
-def _listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
-    """Names grouped by reason, each reason once."""
+def listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
+    """A title and names grouped by reason, each reason once."""
     lines = [wrapped(f"{', '.join(names)}: {reason}", "  ", "    ") for reason, names in by_reason(named).items()]
     return "\n".join([title, *lines]) if lines else ""
 

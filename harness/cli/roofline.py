@@ -11,8 +11,21 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from harness.capacity.what_if import describe_prediction
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
+from harness.cli.deployed import (
+    BatchingName,
+    DpAttention,
+    Dtype,
+    ExpertParallel,
+    KvDtype,
+    LinkName,
+    MatrixDtype,
+    PipelineParallel,
+    Weights,
+    deployment,
+)
 from harness.cli.methods import print_methods
 from harness.cli.output import give, grid, json_text, lines_of, show
 from harness.cli.paper import explain_paper
@@ -22,17 +35,21 @@ from harness.models import ModelShape
 from harness.models.choice import shape_called
 from harness.models.deployment import dtype_called
 from harness.record.store import read_run
-from harness.roofline.anchored import band_in_words, reached_in_words, rung_called, what_if_ceilings
+from harness.roofline.anchored import rung_called, what_if_ceilings
 from harness.roofline.batch_decode import passes_interval, predict_batch
-from harness.roofline.batches import recorded_batch, slowest_row_passes
+from harness.roofline.batches import recorded_batch
 from harness.roofline.paper import paper_tables
 from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
-from harness.roofline.speedup import SpeedupPrediction, predict_speedup
+from harness.roofline.step import BATCH_WORDS
 from harness.scenario.arms import Batching
 
-WHAT_IF_VERSION = 1
 ASSUMED_NFE_SPEEDUP = 3.0
 MS_PER_S = 1e3
+SPLITS = (
+    "weights", "kv_dtype", "matrix_dtype", "tensor_parallel", "expert_parallel", "dp_attention", "pipeline_parallel", "link",
+    "batching",
+)  # fmt: skip
+"""Parameters of a what-if that nothing else here takes."""
 
 
 def roofline_command(
@@ -52,7 +69,16 @@ def roofline_command(
     ] = None,
     model: Annotated[str | None, typer.Option(help="what-if: a known shape, or a folder with a config.json")] = None,
     hardware: Annotated[str | None, typer.Option(help="what-if: a hardware profile (see `sbd hardware`)")] = None,
-    dtype: Annotated[str, typer.Option(help="what-if: dtype of weights and KV cache")] = "bfloat16",
+    dtype: Dtype = "bfloat16",
+    weights: Weights = None,
+    kv_dtype: KvDtype = None,
+    matrix_dtype: MatrixDtype = None,
+    tensor_parallel: Annotated[int, typer.Option(help="what-if: GPUs per stage")] = 1,
+    expert_parallel: ExpertParallel = False,
+    dp_attention: DpAttention = False,
+    pipeline_parallel: PipelineParallel = 1,
+    link: LinkName = None,
+    batching: BatchingName = None,
     block_size: Annotated[int, typer.Option("--block-size", "-k", help="what-if: block size k")] = 16,
     nfe_speedup: Annotated[
         float | None, typer.Option(help="what-if: mean tokens per forward pass of a row; default: 3", show_default=False)
@@ -78,6 +104,12 @@ def roofline_command(
 
     Runs nothing.
     """
+    split = [name for name in SPLITS if _was_given(ctx, name)]
+    if split and (explain or methods or paper or anchors or from_run):
+        raise UserError(
+            f"--{split[0].replace('_', '-')} is about a what-if of --model and --hardware; leave it out, or leave out --paper, "
+            "--methods, --anchors and --from-run, which price one device in one dtype"
+        )
     dtype = dtype_called(dtype)
     if explain:
         explained = explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)})
@@ -107,56 +139,29 @@ def roofline_command(
         give(as_json, lambda: batches, lambda: render_batches(batches))
         return
     nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
-    described = describe_prediction(shape, hardware, dtype, block_size, nfe_speedup, batch, context, rung)
+    how = deployment(
+        dtype, weights, kv_dtype, tensor_parallel=tensor_parallel, expert_parallel=expert_parallel, dp_attention=dp_attention,
+        pipeline_parallel=pipeline_parallel,
+    )  # fmt: skip
+    described = describe_prediction(
+        shape, hardware, how, block_size, nfe_speedup, batch, context, rung, batching=batching or "ragged",
+        matrix_dtype=matrix_dtype, link=link,
+    )  # fmt: skip
     give(as_json, lambda: described, lambda: _render_prediction(described))
 
 
-def describe_prediction(
-    shape: ModelShape, hardware: str, dtype: str, block_size: int, nfe_speedup: float, batch: int, context: int,
-    rung: str | None = None,
-) -> dict[str, Any]:
-    """A what-if as plain data. In a batch all rows wait for the slowest; passes follow the assumed distribution.
-
-    Raises:
-        UnknownHardwareError: no such profile. UserError: a value out of range.
-    """
-    if block_size < 1 or batch < 1 or not 1 <= nfe_speedup <= block_size:
-        raise UserError(
-            f"got block size {block_size}, batch {batch}, NFE speedup {nfe_speedup}; sizes must be at least 1 and "
-            "1 <= NFE speedup <= block size"
-        )
-    passes = slowest_row_passes(block_size, block_size / nfe_speedup, batch)
-    profile = load_profile(hardware)
-    ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
-    prediction = predict_speedup(
-        shape, dtype, ceilings,
-        block_size=block_size, passes_per_block=passes, batch=batch, context_tokens=context,
-    )  # fmt: skip
-    return {
-        "version": WHAT_IF_VERSION, "model": shape.name, "hardware": hardware, "dtype": dtype, "block_size": block_size,
-        "nfe_speedup": nfe_speedup, "batch": batch, "context_tokens": context, "passes_per_block": passes,
-        "rung": ceilings.rung, "reached": reached_in_words(profile),
-        "band": band_in_words() if ceilings.rung == "anchored" else None,
-        "assumed": "passes per block of a row: 1 + binomial with the given mean; rows in lockstep" if batch > 1 else None,
-        **_prices(prediction),
-    }  # fmt: skip
-
-
-def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:
-    names = ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial", "ntp_tokens_per_s", "sbd_tokens_per_s")
-    passes = {"ntp": prediction.ntp, "first": prediction.first, "later": prediction.later}
-    return {name: getattr(prediction, name) for name in names} | {
-        f"{name}_pass": {"expected_s": p.expected_s, "low_s": p.low_s, "high_s": p.high_s, "bytes": p.bytes_, "flops": p.flops}
-        for name, p in passes.items()
-    }
-
-
 def _render_prediction(found: dict[str, Any]) -> str:
+    """A what-if as text; the batch's model stands below its header."""
+    stored = f" weights {found['weights']}" * bool(found["weights"]) + f" KV {found['kv_dtype']}" * bool(found["kv_dtype"])
+    split = f" x {found['devices']}, {found['split']}" if found["split"] else ""
     lines = [
-        f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, "
-        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}"
+        f"{found['model']} {found['dtype']}{stored} on {found['hardware']}{split} ({found['rung']}), batch {found['batch']}, "
+        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}",
+        f"  batch                   {BATCH_WORDS[found['batching']]}",
     ]
-    for name, what in (("ntp", "NTP pass"), ("first", "first pass of a block"), ("later", "later pass of a block")):
+    mixed = found["batching"] == "ragged" and found["batch"] > 1
+    sbd = (("step", "SBD step"),) if mixed else (("first", "first pass of a block"), ("later", "later pass of a block"))
+    for name, what in (("ntp", "NTP step" if mixed else "NTP pass"), *sbd):
         price = found[f"{name}_pass"]
         lines.append(f"  {what:24}{price['expected_s'] * MS_PER_S:9.3f} ms   {price['bytes'] / 1e9:8.3f} GB")
     lines.append(f"  tokens/s                NTP {found['ntp_tokens_per_s']:,.0f}, SBD {found['sbd_tokens_per_s']:,.0f}")
@@ -167,6 +172,12 @@ def _render_prediction(found: dict[str, Any]) -> str:
     for name in ("band", "reached"):
         if found[name]:
             lines.append(f"  {name:24}{found[name]}")
+    lines.append(
+        f"  time to first token     {found['prefill']['expected_s'] * MS_PER_S:,.4g} ms for a prompt of "
+        f"{max(1, found['context_tokens']):,}, read alone"
+    )
+    if found["does_not_fit"]:
+        lines.append(f"  does not fit            {found['does_not_fit']}")
     if found["assumed"]:
         lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
     return lines_of(*lines)
@@ -237,8 +248,8 @@ def render_batches(found: dict[str, Any]) -> str:
     """The batches as text."""
     lines = [
         f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, k="
-        f"{found['block_size']}, {found['context_tokens']} tokens in the cache at first; acceptance and lengths from "
-        f"{found['run']}; priced, not run"
+        f"{found['block_size']}, {found['context_tokens']} tokens in the cache at first; rows of a batch padded to the widest, "
+        f"as this program's own sessions run them; acceptance and lengths from {found['run']}; priced, not run"
     ]
     for arm in found["arms"]:
         lines.append(f"{arm['part']}, {arm['task']}, {arm['label']}: {arm['prompts']} prompts of {arm['recorded_model']}")

@@ -61,11 +61,14 @@ class Deployment:
     ``kv_dtype``         of the KV cache; None: also ``dtype``
     ``tensor_parallel``  devices that every layer is split over
     ``split_vocab``      embedding and LM head are split as well (Megatron-LM); False: whole on every device (gpt-fast)
+    ``expert_parallel``  these devices share out whole experts, instead of a slice of every expert (EP)
+    ``attention_data_parallel``  each of them has the whole attention, for its share of the rows (DP attention)
+    ``pipeline_parallel``  stages of as many devices each, every one with its share of the layers (PP)
 
     The ceilings have the matrix rates: 8-bit weights may be multiplied in 8 bits or unpacked first.
 
     Raises:
-        UserError: an unknown dtype, or a split over fewer than one device.
+        UserError: an unknown dtype, or a split over fewer than one device or stage.
     """
 
     dtype: str
@@ -75,12 +78,34 @@ class Deployment:
     tensor_parallel: int = 1
     split_vocab: bool = True
     attention_weights: WeightFormat | None = None
+    expert_parallel: bool = False
+    attention_data_parallel: bool = False
+    pipeline_parallel: int = 1
 
     def __post_init__(self) -> None:
         for dtype in (self.dtype, self.kv_dtype or self.dtype):
             element_bytes(dtype)
         if self.tensor_parallel < 1:
             raise UserError(f"a model is split over at least 1 device, not {self.tensor_parallel}")
+        if self.pipeline_parallel < 1:
+            raise UserError(f"a pipeline has at least 1 stage, not {self.pipeline_parallel}")
+
+    @property
+    def devices(self) -> int:
+        """Devices that one replica takes."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def attention_split(self) -> int:
+        """Devices that the heads are split over."""
+        return 1 if self.attention_data_parallel else self.tensor_parallel
+
+    @property
+    def words(self) -> str:
+        """How it is split: ``TP 8, EP, PP 2``; empty on one device."""
+        parts = [f"TP {self.tensor_parallel}"] if self.tensor_parallel > 1 else []
+        parts += ["EP"] * self.expert_parallel + ["DP attention"] * self.attention_data_parallel
+        return ", ".join(parts + [f"PP {self.pipeline_parallel}"] * (self.pipeline_parallel > 1))
 
     @property
     def element_bytes(self) -> int:

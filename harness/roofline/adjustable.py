@@ -34,6 +34,8 @@ class AdjustableModel:
     ``own_tokens``        attention also covers the tokens of the pass itself, and K and V of those that stay are written; the
                           first pass of a block feeds the block before again and does not find it in the cache
     ``lm_head``, ``elementwise``, ``sampler``  priced, or left out
+    ``cache_bytes``       last-level cache, in which activations stay as far as they fit; None: all are moved
+    ``overlap``           of memory and arithmetic: 1 side by side, 0 one after the other
     ``lockstep``          a block takes the passes of its slowest row, instead of the mean
     """
 
@@ -49,10 +51,15 @@ class AdjustableModel:
     lm_head: bool = False
     elementwise: bool = False
     sampler: bool = False
+    cache_bytes: float | None = None
+    overlap: float = 1.0
     lockstep: bool = False
 
     def pass_s(self, forward_pass: ForwardPass) -> float:
-        """Seconds of one pass over all layers: the sum over its operations of max(bytes / bandwidth, flops / peak)."""
+        """Seconds of one pass over all layers: the sum over its operations of max(bytes / bandwidth, flops / peak).
+
+        Without full overlap a share of the smaller of the two comes on top.
+        """
         shape = MODEL.model_copy(update={"intermediate": self.ffn_width, "gated_ffn": self.gated_ffn})
         ours = {operation.name: operation for operation in forward_operations(shape, self.dtype, forward_pass)}
         q, k, v, o, *ups, down = self._products(forward_pass)
@@ -67,7 +74,9 @@ class AdjustableModel:
 
     def _time_s(self, operation: Operation) -> float:
         peak = self.attention_flops_per_s if operation.kind == "attention" else self.linear_flops_per_s
-        return max(operation.bytes_ / self.bandwidth_bytes_per_s, operation.flops / peak)
+        memory_s = operation.memory_bytes(self.cache_bytes) / self.bandwidth_bytes_per_s
+        compute_s = operation.flops / peak
+        return max(memory_s, compute_s) + (1 - self.overlap) * min(memory_s, compute_s)
 
     def _products(self, forward_pass: ForwardPass) -> list[Operation]:
         """The matrix products of the layers, each reading its input and writing its output (fig. 11): Q, K, V, O, FFN."""
@@ -91,6 +100,7 @@ class AdjustableModel:
             flops=sum(product.flops for product in products),
             weight_bytes=sum(product.weight_bytes for product in products),
             activation_bytes=sum(product.activation_bytes for product in products) - saved,
+            pieces=MODEL.layers,
         )
 
     def _cached_attention(self, forward_pass: ForwardPass) -> Operation:
@@ -105,6 +115,7 @@ class AdjustableModel:
             flops=4 * MODEL.layers * lines * keys * query_width,
             kv_bytes=2 * MODEL.layers * forward_pass.rows * keys * kv_width * size,
             activation_bytes=2 * MODEL.layers * lines * query_width * size,
+            pieces=MODEL.layers,
         )
 
 

@@ -29,7 +29,7 @@ FILE = Path(__file__).with_name("anchored.yaml")
 
 
 class Reached(StrictModel):
-    """Speeds over the datasheet rung's prediction: the 10th and 90th percentile of so many published figures."""
+    """Speeds over the datasheet rung's prediction without the latency of links: 10th and 90th percentile of so many figures."""
 
     low: float
     high: float

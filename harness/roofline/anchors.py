@@ -21,7 +21,7 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchor_values import Anchor, AnchorTable
 from harness.roofline.anchored import Constants, ceilings_from_anchors, constants
-from harness.roofline.ceilings import Ceilings, ceilings_from_profile, ceilings_from_published
+from harness.roofline.ceilings import Ceilings, ceilings_from_profile, ceilings_from_published, joined
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
 
@@ -95,7 +95,7 @@ def seconds(anchor: Anchor, shape: ModelShape, deployment: Deployment, ceilings:
 def counts_of(anchor: Anchor) -> list[PassCounts]:
     """The passes that an anchor's figure covers: the prefill, the decode passes at once (arrays over the context), or both."""
     rows, prompt = anchor.batch, anchor.prompt_tokens
-    prefill = PassCounts(rows=rows, query=prompt, context=0, logits=1, kept=rows * prompt)
+    prefill = PassCounts(rows=rows, query=prompt, context=0, logits=1, kept=rows * prompt, causal=True)
     if anchor.measure == "first_token_s":
         return [prefill]
     context: Any = prompt + np.arange(anchor.new_tokens - 1)
@@ -106,7 +106,7 @@ def counts_of(anchor: Anchor) -> list[PassCounts]:
 def block_counts(anchor: Anchor, tokens: int) -> PassCounts:
     """The passes that read the anchor's prompt ``tokens`` at a time. llama-bench wants no logits of them."""
     context: Any = tokens * np.arange(anchor.prompt_tokens // tokens)
-    return PassCounts(rows=1, query=tokens, context=context, logits=0, kept=tokens)
+    return PassCounts(rows=1, query=tokens, context=context, logits=0, kept=tokens, causal=True)
 
 
 def published_s(anchor: Anchor) -> float:
@@ -123,6 +123,7 @@ def anchored_ceilings(anchor: Anchor, profile: HardwareProfile, fitted: Constant
     """The anchored rung for an anchor. Apple publishes no matrix rate: its rows are decodes, priced by their bytes alone."""
     known = profile.peak_flops_per_s["float16"].value is not None
     found = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, fitted)
+    found = joined(found, profile, anchor.tensor_parallel)
     return found if known else replace(found, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
 
 
@@ -147,6 +148,7 @@ def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile) -> Co
     rungs: dict[Rung, Ceilings] = {"datasheet": ceilings_from_profile(rated, anchor.rate_dtype)}
     with suppress(UnknownHardwareError):  # nobody measured this part
         rungs["published"] = ceilings_from_published(profile, anchor.rate_dtype)
+    rungs = {rung: joined(ceilings, profile, anchor.tensor_parallel) for rung, ceilings in rungs.items()}
     rungs["anchored"] = anchored_ceilings(anchor, profile)
     predictions = {rung: _predict(anchor, shape, deployment, ceilings) for rung, ceilings in rungs.items()}
     bandwidth, datasheet = _modelled_bandwidth(anchor, shape, deployment), profile.bandwidth_bytes_per_s.value

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb, exp, log, log1p
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,10 +169,11 @@ def _largest_given(values: NDArray[np.int64], ended: NDArray[np.bool_], happens:
     return float((happens - chance[below] + chance[below_and_ended]).sum() / happens)
 
 
-def slowest_row_passes(block_size: int, mean_passes: float, rows: int, blocks: int = 1) -> float:
+def slowest_row_passes(block_size: int, mean_passes: float, rows: Any, blocks: int = 1) -> Any:
     """Mean passes until the slowest of ``rows`` rows has written ``blocks`` blocks, none of them waiting in between.
 
-    The largest of ``rows`` draws of blocks + Binomial(blocks (k-1), (mean-1)/(k-1)): E[max] = sum over n of 1 - F(n)^rows.
+    ``rows`` is a number or a numpy array of them, and so is the result. The largest of ``rows`` draws of
+    blocks + Binomial(blocks (k-1), (mean-1)/(k-1)): E[max] = sum over n of 1 - F(n)^rows.
     """
     tosses, chance = blocks * (block_size - 1), (mean_passes - 1) / (block_size - 1) if block_size > 1 else 0.0
     below = beyond = 0.0

@@ -1,10 +1,12 @@
 """The rates that bound a pass: from a datasheet, from what others measured, or from a calibration of this machine.
 
 The sources are rungs of one ladder:
-* datasheet: one peak, no fixed cost, perfect overlap; published: the same with the rates that others measured on the part.
+* datasheet: one peak, no fixed cost; published: the same with the rates that others measured on the part.
 * anchored: the datasheet times a few constants that were fitted to published speeds (harness.roofline.anchored).
 * calibrated: the rates this machine reached, and an overlap fitted to them.
 * shape-calibrated: calibrated, corrected by measured passes of the model (harness.roofline.shape_calibration).
+
+Only a calibration measures how far memory and arithmetic overlap; without one the middle of the two ends is expected.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness.errors import UnknownHardwareError, UserError
+from harness.hardware.links import Link, link_of
 from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, element_bytes
 from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import Points, interpolate
+from harness.roofline.overlap import OverlapFit, fit_overlap
 from harness.roofline.pass_factors import PassFactors
 
 Rung = Literal["datasheet", "published", "anchored", "calibrated", "shape-calibrated"]
 
+PAIR = 2
+"""The fewest devices that share a model: a rung of a profile has the link of a pair; ``joined`` gives that of more."""
 LARGEST_FIT_ERROR = 1.0
 """Limit of a calibration's error on its own streaming times: quiet machines leave 0.04 to 0.27, a busy one left 15."""
 
@@ -35,7 +41,7 @@ class Ceilings:
     ``attention_rates``      (queries m that share a KV head, FLOP/s) of attention, sorted by m; None: not known, priced at the
                              matrix rate of the tokens of a row
     ``overlap``              0: memory and arithmetic run one after the other, 1: fully side by side; None: not measured,
-                             priced as fully overlapped
+                             priced as the middle of the two
     ``stall``                at least 1: streaming time over their sum, where the two hinder each other
     ``fit_error``            largest relative error of overlap and stall on the measured streaming times
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost besides bytes and flops; None: not known, not priced;
@@ -48,7 +54,10 @@ class Ceilings:
     ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels), not before or between it (a CPU;
                              captured graphs, whose kernels follow one another)
     ``sampler_s_per_logit``  None: the sampler is priced by its bytes
-    ``link_bytes_per_s``     what a device can send to another one; None: not known, a model split over devices has no price
+    ``link_bytes_per_s``     what a device can send to the others; None: not known, a model split over devices has no price
+    ``link_latency_s``       of one transfer between two devices, the bytes apart
+    ``cache_bytes``          the last-level cache, which holds what one fused operation hands to the next; None: not known, and
+                             then all activations are priced as moved
     ``share_claimable``      whether a share of this bandwidth may be claimed; ``share_reason`` says why
     ``factors``              corrections from measured passes of the very model; None below the top rung
     """
@@ -73,6 +82,8 @@ class Ceilings:
     fixed_hidden: bool = False
     sampler_s_per_logit: float | None = None
     link_bytes_per_s: float | None = None
+    link_latency_s: float = 0.0
+    cache_bytes: float | None = None
     share_claimable: bool = True
     share_reason: str = ""
     factors: PassFactors | None = None
@@ -85,9 +96,10 @@ class Ceilings:
         return replace(self, matrix_rates=self.unpacked_rates)
 
     def fixed_s(self, shape: ModelShape, deployment: Deployment) -> float:
-        """Seconds of a pass that are neither bytes nor flops. A split layer has two all-reduces."""
+        """Seconds of a pass that are neither bytes nor flops. A split layer has two all-reduces, with DP attention one."""
         routing = shape.moe.layers * (self.fixed_s_per_routing_layer or 0.0) if shape.moe else 0.0
-        reduced = 2 * shape.layers * (self.all_reduce_s or 0.0) if deployment.tensor_parallel > 1 else 0.0
+        each = 1 if deployment.attention_data_parallel else 2
+        reduced = each * shape.layers * (self.all_reduce_s or 0.0) if deployment.tensor_parallel > 1 else 0.0
         return (self.fixed_s_per_pass or 0.0) + shape.layers * (self.fixed_s_per_layer or 0.0) + routing + reduced
 
     def visited_experts(self, shape: ModelShape, lines: int) -> float | None:
@@ -111,7 +123,7 @@ class Ceilings:
 
 
 def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
-    """The datasheet rung.
+    """The datasheet rung, with the link of a pair (see joined).
 
     Raises:
         UnknownHardwareError: the profile has no peak for ``dtype``, or no bandwidth.
@@ -124,16 +136,17 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         raise UnknownHardwareError(
             f"the hardware profile {profile.name!r} has {missing}; choose another dtype or add the figure with its source"
         )
-    return Ceilings(
+    found = Ceilings(
         rung="datasheet",
         device_name=profile.name,
         dtype=dtype,
         bandwidth_bytes_per_s=bandwidth,
         matrix_rates=((1, peak),),
         fixed_reason="a datasheet knows no launch cost",
-        link_bytes_per_s=one_way_link(profile),
+        cache_bytes=profile.cache_bytes.value,
         share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
     )
+    return joined(found, profile, PAIR)
 
 
 def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
@@ -154,16 +167,17 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
             f"the hardware profile {profile.name!r} has no {missing} that others measured; use the datasheet rung, "
             "or add the figure with its source under published_ceilings"
         )
-    return Ceilings(
+    found = Ceilings(
         rung="published",
         device_name=profile.name,
         dtype=dtype,
         bandwidth_bytes_per_s=copy.value,
         matrix_rates=((1, matrix.value),),
         fixed_reason="rates measured by others come without a launch cost",
-        link_bytes_per_s=one_way_link(profile),  # no measured link rate is published
+        cache_bytes=profile.cache_bytes.value,
         share_reason=f"copy rate measured by others: {copy.source}",
     )
+    return joined(found, profile, PAIR)
 
 
 def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
@@ -219,17 +233,18 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         for held in (measured.streaming_s_per_byte, measured.attention_flops_per_s)
     )
     claimable, reason = measured.read_is_memory
-    return _calibrated(
+    found = _calibrated(
         measured, dtype, bandwidth, resident, attention,
         fit_overlap(streaming, resident, bandwidth, element_bytes(dtype)) if streaming else None,
         fixed_s_per_pass=measured.fixed_s_per_pass.value,
         fixed_s_per_layer=measured.fixed_s_per_layer.value,
         fixed_reason=None if measured.fixed_s_per_pass.value is not None else measured.fixed_s_per_pass.source,
         sampler_s_per_logit=measured.sampler_s_per_logit.value,
-        link_bytes_per_s=one_way_link(profile),  # one machine alone measures no link: as published
+        cache_bytes=measured.cache_bytes.value or None,
         share_claimable=claimable,
         share_reason=reason,
     )  # fmt: skip
+    return joined(found, profile, PAIR)  # one machine alone measures no link: as published
 
 
 def _calibrated(
@@ -262,44 +277,12 @@ def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
     return ceilings_from_profile(profile, dtype)
 
 
-def one_way_link(profile: HardwareProfile) -> float | None:
-    """Bytes per second in one direction: the published figure is for both together."""
-    both = profile.link_bytes_per_s.value
-    return None if both is None else both / 2
-
-
-@dataclass(frozen=True, slots=True)
-class OverlapFit:
-    """Overlap in [0, 1], stall >= 1 (1 unless the overlap is 0), and the largest relative error they leave."""
-
-    overlap: float
-    stall: float
-    error: float
-
-
-def fit_overlap(streaming: Points, resident: Points, bandwidth_bytes_per_s: float, bytes_per_element: int) -> OverlapFit:
-    """The overlap o with the least squared relative error of max + (1 - o) * min against measured streaming times.
-
-    Where o = 0 is still too fast, the sum is multiplied by the stall factor that fits best.
-
-    Args:
-        streaming: (m, seconds per weight byte) of a linear layer read from memory.
-        resident: (m, FLOP/s) of such a layer with its weight in the cache.
-        bandwidth_bytes_per_s: read rate; memory time is 1 / bandwidth per weight byte.
-        bytes_per_element: a weight byte carries 2 * m / bytes_per_element flops.
-    """
-    parts = []
-    for tokens, measured_s in streaming:
-        memory_s = 1 / bandwidth_bytes_per_s
-        compute_s = 2 * tokens / bytes_per_element / interpolate(resident, tokens)
-        parts.append((max(memory_s, compute_s) / measured_s, min(memory_s, compute_s) / measured_s))
-    best = sum(shorter * (longer + shorter - 1) for longer, shorter in parts) / sum(shorter**2 for _, shorter in parts)
-    overlap, stall = min(1.0, max(0.0, best)), 1.0
-    if overlap == 0.0:
-        sums = [longer + shorter for longer, shorter in parts]
-        stall = max(1.0, sum(sums) / sum(both**2 for both in sums))
-    error = max(abs(stall * (longer + (1 - overlap) * shorter) - 1) for longer, shorter in parts)
-    return OverlapFit(overlap, stall, error)
+def joined(ceilings: Ceilings, profile: HardwareProfile, devices: int, link: Link | None = None) -> Ceilings:
+    """The ceilings of each of ``devices`` devices that ``link`` joins; None: what the profile says of it (hardware.links)."""
+    found = link_of(profile, devices) if link is None else link
+    if found is None:
+        return replace(ceilings, link_bytes_per_s=None)
+    return replace(ceilings, link_bytes_per_s=found.rate(devices), link_latency_s=found.latency_s)
 
 
 def why_unusable(calibration: Calibration, dtype: str) -> str | None:

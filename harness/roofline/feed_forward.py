@@ -26,11 +26,12 @@ def expected_experts(experts: int, per_token: int, tokens: float) -> float:
 
 
 def feed_forward_operations(
-    shape: ModelShape, deployment: Deployment, lines: int, visited_experts: float | None
+    shape: ModelShape, deployment: Deployment, lines: int, own_lines: int, visited_experts: float | None
 ) -> list[Operation]:
     """The dense network, router, experts and shared experts, as far as the model has them; ``shape`` is this device's part.
 
     Args:
+        own_lines: the lines that this device routes: all, or with DP attention those of its rows.
         visited_experts: distinct experts that a recorded routing visited, summed over the layers; None: the expectation.
     """
     moe, operations = shape.moe, []
@@ -38,7 +39,7 @@ def feed_forward_operations(
         biases = shape.ffn_params - shape.ffn_weights(shape.intermediate)
         operations.append(_dense("ffn", shape, deployment, lines, shape.dense_layers, shape.intermediate, biases))
     if moe is not None:
-        operations += [_router(shape, moe, deployment, lines), _experts(shape, moe, deployment, lines, visited_experts)]
+        operations += [_router(shape, moe, deployment, own_lines), _experts(shape, moe, deployment, lines, visited_experts)]
         if moe.shared_intermediate:
             operations.append(_dense("shared_experts", shape, deployment, lines, moe.layers, moe.shared_intermediate, 0))
     return operations
@@ -69,10 +70,11 @@ def _router(shape: ModelShape, moe: MixtureOfExperts, deployment: Deployment, li
 def _experts(
     shape: ModelShape, moe: MixtureOfExperts, deployment: Deployment, lines: int, visited_experts: float | None
 ) -> Operation:
-    visits, weights = lines * moe.experts_per_token, shape.ffn_weights(moe.intermediate)
+    # Of experts that are shared out, a device has its share of the visits and of the visited ones.
+    devices = deployment.tensor_parallel if deployment.expert_parallel else 1
+    visits, weights = lines * moe.experts_per_token / devices, shape.ffn_weights(moe.intermediate)
     visited = moe.layers * expected_experts(moe.experts, moe.experts_per_token, lines)
-    if visited_experts is not None:
-        visited = visited_experts
+    visited = (visited if visited_experts is None else visited_experts) / devices
     return Operation(
         name="experts",
         kind="linear",
@@ -80,6 +82,7 @@ def _experts(
         flops=2 * moe.layers * visits * weights,
         weight_bytes=visited * weights * deployment.weight_bytes,
         activation_bytes=moe.layers * visits * _moved(shape, moe.intermediate) * deployment.element_bytes,
+        pieces=moe.layers,
     )
 
 

@@ -24,7 +24,8 @@ class PassCounts:
     """The counts of a forward pass that decide what it costs; passes that agree in them cost the same.
 
     ``query``, ``context`` and ``logits`` are those of the longest row, to which the others are padded; ``kept`` is the sum
-    over the rows of tokens whose KV stays. For a grid every field may be a numpy array of one shape.
+    over the rows of tokens whose KV stays. ``causal``: a query meets the pass's own tokens up to itself (a prefill), not all of
+    them (a block). For a grid every other field may be a numpy array of one shape, and rows an expected number.
     """
 
     rows: int
@@ -32,6 +33,7 @@ class PassCounts:
     context: int
     logits: int
     kept: int
+    causal: bool = False
 
     @classmethod
     def of(cls, forward_pass: ForwardPass) -> PassCounts:
@@ -42,6 +44,7 @@ class PassCounts:
             context=forward_pass.padded_context,
             logits=max(forward_pass.logit_tokens, default=0),
             kept=sum(forward_pass.kept_tokens),
+            causal=forward_pass.role == "prefill",
         )
 
     @property
@@ -60,8 +63,9 @@ class Operation:
     """One operation of one pass on one device, summed over the layers.
 
     ``tokens`` are the lines m of its matrix product (per row for attention, per expert for a mixture): they decide its matrix
-    rate. ``link_bytes`` cross the link to the other devices. ``logits`` are set for the sampler only; ``sharing``, the query
-    heads that share a KV head, for attention only.
+    rate. ``link_bytes`` cross the link to the other devices, in ``link_hops`` transfers that wait for one another. ``logits``
+    are set for the sampler only; ``sharing``, the query heads that share a KV head, for attention only. ``pieces``: equal parts
+    of the activations that follow one another (layers, sweeps), each written and read again before the next one begins.
     """
 
     name: str
@@ -73,12 +77,23 @@ class Operation:
     kv_bytes: float = 0
     activation_bytes: float = 0
     link_bytes: float = 0
+    link_hops: float = 0
     logits: int = 0
+    pieces: int = 1
 
     @property
     def bytes_(self) -> float:
-        """All bytes this operation reads from or writes to the device's own memory."""
+        """All bytes this operation reads and writes, wherever they are kept."""
         return self.weight_bytes + self.kv_bytes + self.activation_bytes
+
+    def memory_bytes(self, cache_bytes: float | None) -> Any:
+        """The bytes that cross to the device's own memory.
+
+        A piece of activations stays on the chip as far as a cache of ``cache_bytes`` holds it; None: all of it is moved.
+        """
+        if cache_bytes is None:
+            return self.bytes_
+        return self.weight_bytes + self.kv_bytes + larger(self.activation_bytes - self.pieces * cache_bytes, 0)
 
 
 def linear(name: str, layers: int, lines: int, weights: int, weight_bytes: float, moved_bytes: float) -> Operation:
@@ -93,6 +108,7 @@ def linear(name: str, layers: int, lines: int, weights: int, weight_bytes: float
         flops=2 * layers * lines * weights,
         weight_bytes=layers * weight_bytes,
         activation_bytes=layers * lines * moved_bytes,
+        pieces=layers,
     )
 
 

@@ -1,41 +1,54 @@
 """What one forward pass computes and moves, operation by operation, in exact counts; no hardware and no time.
 
-Every weight is read once per pass; in a mixture only those of the visited experts. Rows are padded to equal length, as in
-dense kernels: matrices have rows * padded_query lines. Every query meets all cached keys and the pass's own.
-The counts hold the bytes that a pass cannot avoid (weights, KV cache), and the activations each operation reads and writes.
-What an implementation moves on top (a repeated K/V, a copied cache) is not counted. The number of kernel launches is not
-known here: their cost is the fixed cost of the ceilings.
+A pass is one group of rows alike, or several groups that an engine packs into one step (rows of a prompt's chunk beside rows
+that decode): their lines are multiplied together, each group attends for itself. Every weight is read once per pass; in a
+mixture only those of the visited experts. Rows of a group are padded to equal length, as in dense kernels.
+
+A query meets the cached keys that its layer's window leaves it, and of the pass's own those up to itself (causal, a prefill) or
+all of them (a block). The counts hold the bytes that a pass cannot avoid (weights, KV cache), and the activations that an
+operation hands to the next. How much of those stays on the chip, the ceilings say. What an implementation moves on top (a
+repeated K/V, a copied cache) is not counted. The number of kernel launches is not known here: their cost is the fixed cost of
+the ceilings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, as_deployment
 from harness.record.trace import ForwardPass
+from harness.roofline.collectives import collectives
 from harness.roofline.feed_forward import activated_width, feed_forward_operations
-from harness.roofline.operation import Operation, PassCounts, choose, linear, smaller, some
-from harness.roofline.storage import shard
+from harness.roofline.operation import Operation, PassCounts, choose, larger, linear, smaller, some
+from harness.roofline.storage import part_of
+
+Groups = PassCounts | Sequence[PassCounts]
+"""A pass: one group of rows alike, or several."""
 
 
-def attention_operations(shape: ModelShape, deployment: Deployment, counts: PassCounts) -> list[Operation]:
-    """Projection to Q, K and V, attention, cache write, output projection; ``shape`` is what this device holds."""
-    size, cached = deployment.element_bytes, _cached_tokens(shape, counts.context)
+def groups_of(counts: Groups) -> tuple[PassCounts, ...]:
+    """The groups of a pass."""
+    return (counts,) if isinstance(counts, PassCounts) else tuple(counts)
+
+
+def _attention(shape: ModelShape, deployment: Deployment, counts: PassCounts) -> list[Operation]:
+    """Attention of one group, and the cache it writes; ``shape`` is what this device holds."""
+    size = deployment.element_bytes
     query_width = shape.heads * shape.head_dim
     kv_width = shape.kv_width // 2 if shape.mla is None else shape.kv_width
-    # Two flops per query, key and head element, for the scores and again for the weighted sum.
-    pairs = counts.rows * counts.query * _head_elements(shape, counts)
     return [
-        _qkv(shape, deployment, counts.lines),
         Operation(
             name="attention",
             kind="attention",
             tokens=counts.query,
             sharing=_sharing(shape, counts),
-            flops=2 * pairs * cached + 2 * pairs * shape.layers * counts.query,
-            kv_bytes=counts.rows * cached * shape.kv_width * deployment.kv_element_bytes,
+            flops=counts.rows * _row_flops(shape, counts),
+            kv_bytes=counts.rows * _cached_tokens(shape, counts.context) * shape.kv_width * deployment.kv_element_bytes,
             activation_bytes=2 * shape.layers * counts.rows * counts.query * (query_width + kv_width) * size,
+            pieces=shape.layers,
         ),
         Operation(
             name="kv_write",
@@ -43,7 +56,6 @@ def attention_operations(shape: ModelShape, deployment: Deployment, counts: Pass
             tokens=counts.kept,
             kv_bytes=shape.layers * counts.kept * shape.kv_width * deployment.kv_element_bytes,
         ),
-        _output_projection(shape, deployment, counts.lines),
     ]
 
 
@@ -74,26 +86,51 @@ def _cached_tokens(shape: ModelShape, context: int) -> int:
     return held
 
 
-def _head_elements(shape: ModelShape, counts: PassCounts) -> Any:
-    """Elements that a query and a key have in common over all heads, for the scores and the weighted sum together.
+def _row_flops(shape: ModelShape, counts: PassCounts) -> Any:
+    """Of a row's attention over all layers: two flops per query, key and head element, in the scores and the weighted sum.
 
     Attention to a latent cache runs in the latent space, where all heads share one key and one value. A pass without context
-    (a prefill) uses K and V themselves, which is cheaper.
+    uses K and V themselves, which is cheaper. A later chunk of a prompt takes the cheaper way: its context's K and V made again
+    from their latents, or the latent space.
     """
+    pairs = _pairs(shape, counts)
     if shape.mla is None:
-        return 2 * shape.heads * shape.head_dim
-    absorbed = 2 * shape.mla.kv_lora_rank + shape.mla.qk_rope_head_dim
-    return shape.heads * choose(counts.context > 0, absorbed, shape.head_dim + shape.mla.v_head_dim)
+        return 2 * pairs * 2 * shape.heads * shape.head_dim
+    latent = shape.mla
+    absorbed = 2 * pairs * shape.heads * (2 * latent.kv_lora_rank + latent.qk_rope_head_dim)
+    plain = 2 * pairs * shape.heads * (shape.head_dim + latent.v_head_dim)
+    if not counts.causal:
+        return choose(counts.context > 0, absorbed, plain)
+    up = latent.kv_lora_rank * shape.heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    return smaller(absorbed, plain + 2 * shape.layers * counts.context * up)
+
+
+def _pairs(shape: ModelShape, counts: PassCounts) -> Any:
+    """Pairs of a query and a key that it sees, in a row, over all layers."""
+    query, context, window = counts.query, counts.context, shape.sliding_window
+    own = query * (query + 1) / 2 if counts.causal else query * query
+    whole = shape.full_layers * (query * context + own)
+    if window is None:
+        return whole
+    if not counts.causal:
+        return whole + shape.sliding_layers * query * (smaller(context, window - 1) + query)
+    # Query i of the pass sees min(context + i, window) keys: the first ``filling`` queries all that came before.
+    filling = smaller(larger(window - context, 0), query)
+    return whole + shape.sliding_layers * (filling * context + filling * (filling + 1) / 2 + (query - filling) * window)
 
 
 def _sharing(shape: ModelShape, counts: PassCounts) -> Any:
     """Query heads that meet the same key."""
-    return shape.heads / shape.kv_heads if shape.mla is None else choose(counts.context > 0, shape.heads, 1)
+    if shape.mla is None:
+        return shape.heads / shape.kv_heads
+    return 1 if counts.causal else choose(counts.context > 0, shape.heads, 1)
 
 
 LOGIT_BYTES = 4  # the sampler works in float32 whatever the model's dtype
 # Sweeps over the logits: write as float32, softmax (read, write), entropy (read), argmax (read). A fused sampler needs fewer.
 SAMPLER_SWEEPS = 5
+ELEMENTWISE_STEPS = 6
+"""Of a layer: two norms, two residual additions, rotation, activation; each hands its result to the next operation."""
 
 
 def forward_operations(
@@ -104,42 +141,65 @@ def forward_operations(
 
 
 def count_operations(
-    shape: ModelShape, deployment: Deployment | str, counts: PassCounts, *, visited_experts: float | None = None
+    shape: ModelShape, deployment: Deployment | str, counts: Groups, *, visited_experts: float | None = None
 ) -> tuple[Operation, ...]:
     """The operations of one forward pass on one device, in the order they run. The sampler is not part of a forward pass.
 
     A dtype for ``deployment`` means everything in it, on one device. The weight bytes of a dense model add up to
-    ``shape.streamed_params``. In every row the LM head runs for as many positions as in the row with most; without logits it
-    is left out.
+    ``shape.streamed_params``. In every row of a group the LM head runs for as many positions as in the row with most; without
+    logits it is left out. With stages the pass is one of as many batches in flight, each with its share of the rows, through
+    all stages: in that time every row of the whole batch makes one pass.
 
     Args:
         visited_experts: distinct experts that a recorded routing visited, summed over the layers; None: the expectation.
 
     Raises:
-        UserError: unknown dtype, or heads that cannot be split over the devices.
+        UserError: unknown dtype, heads or experts that cannot be split over the devices.
     """
     deployed = as_deployment(deployment)
-    part = shard(shape, deployed.tensor_parallel, split_vocab=deployed.split_vocab)
+    part = part_of(shape, deployed)
+    groups = [_shared_out(group, deployed.pipeline_parallel) for group in groups_of(counts)]
+    own = [_shared_out(group, deployed.tensor_parallel // deployed.attention_split) for group in groups]
+    lines, own_lines, logit_lines = (
+        sum(values) for values in ([g.lines for g in groups], [g.lines for g in own], [g.logit_lines for g in groups])
+    )
     operations = [
-        *attention_operations(part, deployed, counts),
-        *feed_forward_operations(part, deployed, counts.lines, visited_experts),
-        _elementwise(part, deployed.element_bytes, counts.lines),
+        _qkv(part, deployed, own_lines),
+        *(operation for group in own for operation in _attention(part, deployed, group)),
+        _output_projection(part, deployed, own_lines),
+        *feed_forward_operations(part, deployed, lines, own_lines, visited_experts),
+        _elementwise(part, deployed.element_bytes, own_lines),
     ]
-    if some(counts.logit_lines):
-        operations.append(_lm_head(part, deployed, counts.logit_lines))
-    if deployed.tensor_parallel > 1:
-        operations.append(_collectives(shape, part, deployed, counts))
-    return tuple(operations)
+    if some(logit_lines):
+        operations.append(_lm_head(part, deployed, logit_lines))
+    sent = collectives(shape, deployed, lines, logit_lines)
+    return (*operations, sent) if sent is not None else tuple(operations)
 
 
-def sampler_operation(shape: ModelShape, forward_pass: ForwardPass | PassCounts) -> Operation | None:
+def batch_lines(counts: Groups, deployment: Deployment) -> Any:
+    """Lines that the layers multiply at once: with stages, those of one of the batches in flight."""
+    return sum(_shared_out(group, deployment.pipeline_parallel).lines for group in groups_of(counts))
+
+
+def _shared_out(counts: PassCounts, parts: int) -> PassCounts:
+    """The rows of the part that has most, where they are shared out evenly; a row is not divided."""
+    if parts == 1:
+        return counts
+    rows = larger(counts.rows / parts, smaller(counts.rows, 1))
+    return replace(counts, rows=rows, kept=counts.kept * rows / larger(counts.rows, 1))
+
+
+def sampler_operation(shape: ModelShape, counts: ForwardPass | Groups, stages: int = 1) -> Operation | None:
     """Softmax, entropy and argmax over the logits of a pass; None where the pass wants no logits."""
-    counts = forward_pass if isinstance(forward_pass, PassCounts) else PassCounts.of(forward_pass)
-    logits = counts.logit_lines * shape.vocab
+    groups = groups_of(PassCounts.of(counts) if isinstance(counts, ForwardPass) else counts)
+    lines = sum(_shared_out(group, stages).logit_lines for group in groups)
+    logits = lines * shape.vocab
     if not some(logits):
         return None
     moved = SAMPLER_SWEEPS * LOGIT_BYTES * logits
-    return Operation(name="sampler", kind="sampler", tokens=counts.logit_lines, activation_bytes=moved, logits=logits)
+    return Operation(
+        name="sampler", kind="sampler", tokens=lines, activation_bytes=moved, logits=logits, pieces=SAMPLER_SWEEPS
+    )
 
 
 def _elementwise(shape: ModelShape, size: int, lines: int) -> Operation:
@@ -154,25 +214,12 @@ def _elementwise(shape: ModelShape, size: int, lines: int) -> Operation:
     norm_weights = shape.layers * (shape.norms_per_layer * shape.hidden + shape.head_norms) + shape.hidden
     moved = lines * (shape.layers * per_layer + activated + (2 + 2) * shape.hidden)
     return Operation(
-        name="elementwise", kind="memory", tokens=lines, weight_bytes=norm_weights * size, activation_bytes=moved * size
-    )
+        name="elementwise", kind="memory", tokens=lines, weight_bytes=norm_weights * size, activation_bytes=moved * size,
+        pieces=ELEMENTWISE_STEPS * shape.layers,
+    )  # fmt: skip
 
 
 def _lm_head(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:
     weight_bytes = shape.embedding_params * (lines > 0) * deployment.lm_head_bytes
     moved = (shape.hidden + shape.vocab) * deployment.element_bytes
     return linear("lm_head", 1, lines, shape.hidden * shape.vocab, weight_bytes, moved)
-
-
-def _collectives(shape: ModelShape, part: ModelShape, deployment: Deployment, counts: PassCounts) -> Operation:
-    """Bytes one device sends: after attention and the feed-forward network of every layer, and for embedding and logits.
-
-    Over t devices a ring all-reduce of S bytes sends 2 (t - 1) / t * S from each device. An all-gather of S bytes in total
-    sends (t - 1) / t * S (Patarasuk & Yuan 2009, doi 10.1016/j.jpdc.2008.09.002). The partial sums of a layer and of a split
-    embedding are reduced, split logits are gathered. The latency of a collective is not counted.
-    """
-    devices, size = deployment.tensor_parallel, deployment.element_bytes
-    share = (devices - 1) / devices
-    reduced = (2 * shape.layers + deployment.split_vocab) * counts.lines * shape.hidden * size
-    gathered = counts.logit_lines * part.vocab * devices * size * deployment.split_vocab
-    return Operation(name="collectives", kind="link", tokens=counts.lines, link_bytes=share * (2 * reduced + gathered))

@@ -19,6 +19,7 @@ from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operations import SAMPLER_SWEEPS
 from harness.roofline.paper import published_slowdowns, published_speedups
+from harness.roofline.pricing import UNMEASURED_OVERLAP
 from harness.roofline.speedup import SpeedupPrediction, predict_speedup
 
 StepKind = Literal["fault", "omission", "choice"]
@@ -44,7 +45,7 @@ class Correction:
 
 def corrections(ceilings: Ceilings) -> tuple[Correction, ...]:
     """All corrections in order; the last value of each field is that of the project's own pricing on ``ceilings``."""
-    return (*_faults(ceilings), *_what_is_priced(ceilings), *_what_is_left_out())
+    return (*_faults(ceilings), *_what_is_priced(ceilings), *_what_is_left_out(), *_what_is_shared(ceilings))
 
 
 def _faults(ceilings: Ceilings) -> tuple[Correction, ...]:
@@ -115,6 +116,23 @@ def _what_is_left_out() -> tuple[Correction, ...]:
         Correction(
             "sampler", "omission", {"sampler": True}, f"paper, algorithm 3; {OPS}",
             f"softmax, entropy and argmax go over the float32 logits of every position {SAMPLER_SWEEPS} times",
+        ),
+    )  # fmt: skip
+
+
+def _what_is_shared(ceilings: Ceilings) -> tuple[Correction, ...]:
+    cache = "of unknown size" if ceilings.cache_bytes is None else f"of {ceilings.cache_bytes / 1e6:g} MB"
+    return (
+        Correction(
+            "activations on the chip", "choice", {"cache_bytes": ceilings.cache_bytes},
+            f"{OPS}; hardware profile {ceilings.device_name}",
+            f"what one fused operation hands to the next stays in the last-level cache {cache} as far as it fits; the paper "
+            "moves all of it, which costs a block of k tokens k times what it costs one",
+        ),
+        Correction(
+            "overlap", "choice", {"overlap": UNMEASURED_OVERLAP}, "harness/roofline/pricing.py",
+            "how far memory and arithmetic overlap was not measured, so the middle of the two ends is expected; the paper "
+            "takes the optimistic end",
         ),
         Correction(
             "slowest row", "omission", {"lockstep": True}, "harness/runner/estimates.py",
@@ -203,7 +221,7 @@ def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> 
 def _priced(cell: PaperCell, passes_per_block: float, ceilings: Ceilings) -> SpeedupPrediction:
     return predict_speedup(
         MODEL, ceilings.dtype, ceilings, block_size=cell.block_size, passes_per_block=passes_per_block,
-        batch=cell.batch_size, context_tokens=cell.kv_length,
+        batch=cell.batch_size, context_tokens=cell.kv_length, batching="lockstep",
     )  # fmt: skip
 
 

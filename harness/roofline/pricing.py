@@ -2,7 +2,8 @@
 
 Each operation needs a memory time (bytes / bandwidth) and a compute time (flops / matrix rate). Overlapped it takes the
 longer of the two, in sequence their sum. The expected time is max + (1 - overlap) * min, times the stall factor where the
-two hinder each other. Traffic between devices comes on top, in sequence.
+two hinder each other. Where no overlap was measured the expected time is the middle of the two ends. Traffic between devices
+comes on top, in sequence: bytes / link rate, and a latency for every transfer that waits for another one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from harness.models.deployment import Deployment, as_deployment
 from harness.record.trace import ForwardPass
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import Operation, PassCounts, choose, interpolate, larger, smaller
-from harness.roofline.operations import count_operations, sampler_operation
+from harness.roofline.operations import Groups, batch_lines, count_operations, groups_of, sampler_operation
 from harness.roofline.pass_factors import PassFactors
 
+UNMEASURED_OVERLAP = 0.5
+"""Nobody measured it: half way between memory and arithmetic side by side and one after the other."""
 Sides = tuple[float, float, float]
 """Seconds: memory and arithmetic fully overlapped, as expected, not overlapped."""
 ATTENTION = "attention"
@@ -47,7 +50,8 @@ class PassPrice:
                   overlapped; on the top rung the range of these around measured passes
     ``after``     the same of what follows it: the sampler, on the top rung the loop too
     ``fixed_s``   cost that is neither bytes nor flops; 0 where the ceilings know none
-    ``bytes_``, ``flops``, ``operations`` describe the forward; ``sampler`` stands apart (None: no logits were wanted).
+    ``bytes_`` cross to the device's memory; they, ``flops`` and ``operations`` describe the forward; ``sampler`` stands apart
+    (None: no logits were wanted).
 
     Of a mixture of experts bytes are expectations, so they need not be whole numbers.
     """
@@ -91,18 +95,20 @@ def price_pass(shape: ModelShape, deployment: Deployment | str, forward_pass: Fo
     return price_counts(shape, deployment, PassCounts.of(forward_pass), ceilings)
 
 
-def price_counts(shape: ModelShape, deployment: Deployment | str, counts: PassCounts, ceilings: Ceilings) -> PassPrice:
+def price_counts(shape: ModelShape, deployment: Deployment | str, counts: Groups, ceilings: Ceilings) -> PassPrice:
     """Price one pass on each of the devices that share it. A dtype for ``deployment``: everything in it, on one device.
+
+    Several groups of rows make one pass (harness.roofline.operations).
 
     Raises:
         UserError: unknown dtype, or heads that cannot be split over the devices.
         UnknownHardwareError: a split over devices whose link rate is not known.
     """
     deployed = as_deployment(deployment)
-    ceilings = ceilings.for_weights(deployed)
-    counted = count_operations(shape, deployed, counts, visited_experts=ceilings.visited_experts(shape, counts.lines))
+    ceilings, lines = ceilings.for_weights(deployed), batch_lines(counts, deployed)
+    counted = count_operations(shape, deployed, counts, visited_experts=ceilings.visited_experts(shape, lines))
     operations = tuple(_cost(operation, ceilings) for operation in counted)
-    sampler = sampler_operation(shape, counts)
+    sampler = sampler_operation(shape, counts, deployed.pipeline_parallel)
     sampler_cost = None if sampler is None else _cost(sampler, ceilings)
     fixed_s = ceilings.fixed_s(shape, deployed)
     low_s, expected_s, high_s = _sides(operations)
@@ -112,7 +118,7 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: PassCo
         forward = (fixed_s + low_s, fixed_s + expected_s, fixed_s + high_s)
     after = _sides(() if sampler_cost is None else (sampler_cost,))
     if ceilings.factors is not None:
-        forward, after = _by_factors(forward, operations, counts, ceilings.factors)
+        forward, after = _by_factors(forward, operations, _joined(counts), ceilings.factors)
     return PassPrice(
         forward=forward,
         after=after,
@@ -177,20 +183,21 @@ def sum_prices(prices: Iterable[tuple[float, PassPrice]]) -> SummedPrice:
 
 
 def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
-    memory_s = operation.bytes_ / ceilings.bandwidth_bytes_per_s
+    moved = operation.memory_bytes(ceilings.cache_bytes)
+    memory_s = moved / ceilings.bandwidth_bytes_per_s
     if operation.kind == "attention" and ceilings.attention_bytes_per_s is not None:
-        memory_s = operation.bytes_ / ceilings.attention_bytes_per_s
+        memory_s = moved / ceilings.attention_bytes_per_s
     if operation.kind == "sampler" and ceilings.sampler_s_per_logit is not None:
         memory_s = operation.logits * ceilings.sampler_s_per_logit  # measured as a whole, so it is not split further
     compute_s = operation.flops / _flops_per_s(operation, ceilings)
     longer, shorter = larger(memory_s, compute_s), smaller(memory_s, compute_s)
-    overlap = 1.0 if ceilings.overlap is None else ceilings.overlap
+    overlap = UNMEASURED_OVERLAP if ceilings.overlap is None else ceilings.overlap
     # Only an operation with arithmetic can stall: memory and arithmetic hinder each other.
     stall = choose(operation.flops > 0, ceilings.stall, 1.0)
     link_s = _link_s(operation, ceilings)
     return OperationCost(
         name=operation.name,
-        bytes_=operation.bytes_,
+        bytes_=moved,
         flops=operation.flops,
         memory_s=memory_s,
         compute_s=compute_s,
@@ -213,9 +220,11 @@ def _link_s(operation: Operation, ceilings: Ceilings) -> float:
     if ceilings.link_bytes_per_s is None:
         raise UnknownHardwareError(
             f"the ceilings of {ceilings.device_name!r} have no link rate, so a model split over devices cannot be priced on "
-            "it; choose one device, or a profile with link_bytes_per_s"
+            "it; name the link (--link pcie5, or GB/s in one direction), or choose one device"
         )
-    return operation.link_bytes / ceilings.link_bytes_per_s
+    # A fitted latency of all-reduces is part of the fixed cost.
+    latency_s = ceilings.link_latency_s if ceilings.all_reduce_s is None else 0.0
+    return operation.link_bytes / ceilings.link_bytes_per_s + operation.link_hops * latency_s
 
 
 def _by_factors(
@@ -238,6 +247,16 @@ def _by_factors(
         expected_s,
         longest * larger(expected_s, larger(low_s, high_s)),
     ), (after_s, after_s, after_s)
+
+
+def _joined(counts: Groups) -> PassCounts:
+    """Several groups as one with the same lines, for corrections that know only lines and logits."""
+    first, *others = groups_of(counts)
+    if not others:
+        return first
+    groups = (first, *others)
+    rows, lines, logits = sum(g.rows for g in groups), sum(g.lines for g in groups), sum(g.logit_lines for g in groups)
+    return PassCounts(rows=rows, query=lines / rows, context=first.context, logits=logits / rows, kept=0)
 
 
 def _sides(costs: tuple[OperationCost, ...]) -> Sides:

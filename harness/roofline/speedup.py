@@ -1,8 +1,8 @@
-"""Expected wall speedup of SBD over NTP before anything runs: equation 16 with this project's pricing.
+"""Expected wall speedup of SBD over NTP before anything runs, from the one model of a batch (harness.roofline.step).
 
-The formula is the paper's, k * t(1) / (t(2k) + (l - 1) * t(k)). Every pass is priced in full: all layers, LM head, KV
-traffic, sampler and known fixed costs. All rows share the number of passes per block (lockstep): at batch > 1 the caller
-gives that of the slowest row.
+With l passes a block of k tokens, a row writes k / l tokens a step: the speedup is k * t(NTP step) / (l * t(SBD step)). At one
+row, and in lockstep, this is equation 16 of arXiv 2509.04185, k * t(1) / (t(2k) + (l - 1) * t(k)). Every pass is priced in
+full: all layers, LM head, KV traffic, sampler and known fixed costs. In lockstep the caller gives the slowest row's passes.
 
 A grid evaluates the same formulas on arrays, one entry per cell. A cell is one batch size, block size, number of passes per
 block and context. A whole grid has one model, one deployment and one device's ceilings.
@@ -21,8 +21,9 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass, Role
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.operation import PassCounts, smaller
-from harness.roofline.pricing import PassPrice, price_counts
+from harness.roofline.pricing import PassPrice
+from harness.roofline.step import NTP, DecodeArm, price_kinds
+from harness.scenario.arms import Batching
 
 
 class WallSpeedups:
@@ -51,15 +52,23 @@ class WallSpeedups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedupPrediction(WallSpeedups):
-    """Prices of the three kinds of pass, and the figures from them. ``passes_per_block`` includes the committing one."""
+    """Prices of a step of NTP and of the two kinds of step of SBD, and the figures from them.
+
+    ``passes_per_block``  the committing one included
+    ``first``, ``later``  in lockstep, and at one row: the first pass of a block and a later one. Ragged: the two steps, with
+                          more and with fewer rows that open a block, that stand for all (harness.roofline.step)
+    ``first_passes``      of the passes of a block, how many are ``first``; in lockstep one
+    """
 
     block_size: int
     passes_per_block: float
     batch: int
     context_tokens: int
+    batching: Batching
     ntp: PassPrice
     first: PassPrice
     later: PassPrice
+    first_passes: float
 
     @property
     def nfe_speedup(self) -> float:
@@ -76,9 +85,17 @@ class SpeedupPrediction(WallSpeedups):
         """Expected tokens per second of the whole batch, SBD."""
         return self.ntp_tokens_per_s * self.wall_speedup
 
+    def sbd_step_s(self, side: str = "expected_s") -> float:
+        """Mean seconds of a step of SBD; ``side`` is a field of PassPrice."""
+        return self._block_s(side) / self.passes_per_block
+
+    def _block_s(self, side: str) -> float:
+        first_s, later_s = (getattr(price, side) for price in (self.first, self.later))
+        found: float = self.first_passes * first_s + (self.passes_per_block - self.first_passes) * later_s
+        return found
+
     def _speedup(self, side: str) -> float:
-        ntp_s, first_s, later_s = (getattr(price, side) for price in (self.ntp, self.first, self.later))
-        speedup: float = self.block_size * ntp_s / (first_s + (self.passes_per_block - 1) * later_s)
+        speedup: float = self.block_size * getattr(self.ntp, side) / self._block_s(side)
         return speedup
 
 
@@ -91,11 +108,13 @@ def predict_speedup(
     passes_per_block: float,
     batch: int,
     context_tokens: int,
+    batching: Batching = "ragged",
 ) -> SpeedupPrediction:
     """Price NTP and SBD at ``context_tokens`` known tokens per row before the block.
 
     The first pass of a block feeds 2k tokens (the previous block, whose KV it keeps, and k masks); later passes feed k.
     At the start the previous block is not in the cache yet, so the first pass reads k tokens less of it.
+    ``passes_per_block`` is the mean of a row; in lockstep, that of the slowest row.
 
     Raises:
         UserError: a size below 1, a context below 0, fewer than one pass per block or more than k, unknown dtype.
@@ -106,33 +125,27 @@ def predict_speedup(
             f"given were block_size {block_size}, passes_per_block {passes_per_block}, batch {batch}, context_tokens "
             f"{context_tokens}; sizes must be at least 1, the context at least 0, and 1 <= passes_per_block <= block_size"
         )
-    return price_three_passes(shape, deployment, ceilings, block_size, passes_per_block, batch, context_tokens)
+    return price_three_steps(shape, deployment, ceilings, block_size, passes_per_block, batch, context_tokens, batching)
 
 
-def price_three_passes(
-    shape: ModelShape,
-    deployment: Deployment | str,
-    ceilings: Ceilings,
-    block_size: int,
-    passes_per_block: float,
-    batch: int,
-    context_tokens: int,
-) -> SpeedupPrediction:
+def price_three_steps(
+    shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, block_size: int, passes_per_block: float, batch: int,
+    context_tokens: int, batching: Batching = "ragged",
+) -> SpeedupPrediction:  # fmt: skip
     """As predict_speedup, unchecked; with numpy arrays as counts the prices are arrays too (harness.roofline.operation)."""
-    previous = smaller(block_size, context_tokens)
-    ntp = PassCounts(rows=batch, query=1, context=context_tokens, logits=1, kept=batch)
-    first = PassCounts(
-        rows=batch, query=previous + block_size, context=context_tokens - previous, logits=block_size, kept=batch * previous
-    )
-    later = PassCounts(rows=batch, query=block_size, context=context_tokens, logits=block_size, kept=0)
+    arm = DecodeArm(block_size=block_size, passes_per_block=passes_per_block, batching=batching)
+    ((_, ntp),) = price_kinds(shape, deployment, ceilings, NTP, batch, context_tokens)
+    (share, first), (_, later) = price_kinds(shape, deployment, ceilings, arm, batch, context_tokens)
     return SpeedupPrediction(
         block_size=block_size,
         passes_per_block=passes_per_block,
         batch=batch,
         context_tokens=context_tokens,
-        ntp=price_counts(shape, deployment, ntp, ceilings),
-        first=price_counts(shape, deployment, first, ceilings),
-        later=price_counts(shape, deployment, later, ceilings),
+        batching=batching,
+        ntp=ntp,
+        first=first,
+        later=later,
+        first_passes=1.0 if batching == "lockstep" else share * passes_per_block,
     )
 
 
@@ -162,7 +175,7 @@ CELLS_AT_ONCE = 8192
 class SpeedupGrid:
     """The figures of SpeedupPrediction for every cell of a grid, in the shape the axes broadcast to.
 
-    ``ntp_pass_s``, ``first_pass_s`` and ``later_pass_s`` are the expected seconds of the three kinds of pass.
+    ``ntp_pass_s``, ``first_pass_s`` and ``later_pass_s`` are the expected seconds of the three kinds of step.
     """
 
     wall_speedup: Cells
@@ -184,6 +197,7 @@ def predict_grid(
     passes_per_block: ArrayLike,
     batch: ArrayLike,
     context_tokens: ArrayLike,
+    batching: Batching = "ragged",
 ) -> SpeedupGrid:
     """As predict_speedup for every cell. The four axes broadcast against each other as numpy arrays do.
 
@@ -199,7 +213,7 @@ def predict_grid(
     for start in range(0, cells.shape[1], CELLS_AT_ONCE):
         some = slice(start, start + CELLS_AT_ONCE)
         counts: Any = cells[:, some]  # one array per axis, where the formulas say int or float
-        found[:, some] = _figures(price_three_passes(shape, deployment, ceilings, *counts))
+        found[:, some] = _figures(price_three_steps(shape, deployment, ceilings, *counts, batching))
     return SpeedupGrid(**dict(zip(SpeedupGrid.__dataclass_fields__, found.reshape(-1, *given[0].shape), strict=True)))
 
 

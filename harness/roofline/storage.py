@@ -43,10 +43,49 @@ def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> Model
     )
 
 
+def part_of(shape: ModelShape, deployment: Deployment) -> ModelShape:
+    """What one device of a stage computes with, itself a ModelShape: ``shard`` with DP attention and EP.
+
+    With DP attention the heads stay whole. With EP an expert stays whole; how many of them a device has is not in the shape.
+
+    Raises:
+        UserError: the heads do not divide evenly, or EP of a model without experts.
+    """
+    moe, devices = shape.moe, deployment.tensor_parallel
+    if deployment.expert_parallel and moe is None:
+        raise UserError(f"{shape.name} has no experts to share out; leave out --expert-parallel")
+    if devices > 1 and moe is not None and deployment.expert_parallel and moe.experts % devices:
+        raise UserError(
+            f"{shape.name} has {moe.experts} experts, which cannot be shared out evenly over {devices} devices; "
+            f"choose a divisor of {moe.experts}"
+        )
+    # Heads that stay whole are no reason to refuse a split.
+    whole = shape.model_copy(update={"heads": devices, "kv_heads": devices}) if deployment.attention_data_parallel else shape
+    part = shard(whole, devices, split_vocab=deployment.split_vocab)
+    if deployment.attention_data_parallel:
+        part = part.model_copy(update={"heads": shape.heads, "kv_heads": shape.kv_heads})
+    if moe is not None and part.moe is not None and deployment.expert_parallel:
+        part = part.model_copy(update={"moe": part.moe.model_copy(update={"intermediate": moe.intermediate})})
+    return part
+
+
 def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> float:
-    """Bytes of all weights that one device of a deployment holds, whether a pass reads them or not."""
+    """Bytes of all weights that one device of a deployment holds, whether a pass reads them or not.
+
+    The stages of a pipeline are taken as balanced.
+    """
     deployed = as_deployment(deployment)
-    part = shard(shape, deployed.tensor_parallel, split_vocab=deployed.split_vocab)
+    part = part_of(shape, deployed)
+    if part.moe and deployed.expert_parallel:
+        held = part.moe.experts // deployed.tensor_parallel
+        routed = part.moe.experts - held  # those of the other devices, router and shared experts apart
+        elsewhere = part.moe.layers * routed * part.ffn_weights(part.moe.intermediate) * deployed.weight_bytes
+    else:
+        elsewhere = 0
+    return (_whole_weight_bytes(part, deployed) - elsewhere) / deployed.pipeline_parallel
+
+
+def _whole_weight_bytes(part: ModelShape, deployed: Deployment) -> float:
     attention = part.layers * (part.qkv_weights + part.o_width * part.hidden)
     linear = part.dense_layers * part.ffn_weights(part.intermediate)
     if part.moe:
@@ -62,11 +101,16 @@ def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> floa
 
 
 def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int) -> int:
-    """Bytes that one device holds for a row of ``tokens`` cached tokens; a sliding layer keeps its window less one."""
+    """Bytes that one device holds for a row of ``tokens`` cached tokens; a sliding layer keeps its window less one.
+
+    With DP attention a row is on one device, with stages in the layers of all: then it is the mean over the devices.
+    """
     deployed = as_deployment(deployment)
-    part = shard(shape, deployed.tensor_parallel)
+    part = part_of(shape, deployed)
     kept = tokens if part.sliding_window is None else min(tokens, part.sliding_window - 1)
-    return (part.full_layers * tokens + part.sliding_layers * kept) * part.kv_width * deployed.kv_element_bytes
+    held = (part.full_layers * tokens + part.sliding_layers * kept) * part.kv_width * deployed.kv_element_bytes
+    sharing = deployed.pipeline_parallel * (deployed.tensor_parallel // deployed.attention_split)
+    return -(-held // sharing)
 
 
 def activation_bytes(part: ModelShape, element_bytes: int) -> int:

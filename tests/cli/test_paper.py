@@ -56,7 +56,7 @@ def test_the_cell_is_the_one_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert found["table3"]["published"] == published_slowdowns()[8, 4096, 16]
     assert found["table4"]["published"] == published_speedups()[8, 4096, 16, 2]
     what = ("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--rung", "datasheet", "--json")
-    assert sbd(monkeypatch, *what, *cell) == 0
+    assert sbd(monkeypatch, *what, *cell, "--batching", "lockstep") == 0
     what_if = json.loads(capsys.readouterr().out)
     assert found["table4"]["ours"] == what_if["wall_speedup"]
     assert found["table4"]["passes_per_block"] == what_if["passes_per_block"]

@@ -180,8 +180,8 @@ def test_mean_of_a_token_after_the_first() -> None:
     low_s, expected_s, _ = (side / 9 for side in seconds(one.anchor, shape, TABLE.deployment_of(one.anchor), ceilings))
     passes = [describe_pass("decide", 1, 1, 512 + n, logits=1, kept=1) for n in range(9)]
     priced = price_trace(shape, "float16", passes, ceilings_from_profile(load_profile("a100-40-sxm"), "float16"))
-    assert low_s == expected_s == pytest.approx(priced.expected_s / 9)
-    assert expected_s == pytest.approx(0.01707, rel=0.03)
+    assert low_s < expected_s == pytest.approx(priced.expected_s / 9)
+    assert low_s == pytest.approx(0.01707, rel=0.03)  # fully overlapped, as the other tool has it
 
 
 OWN = [one for one in REPORT.comparisons if one.anchor.own_gb_per_s]
@@ -332,5 +332,5 @@ def test_the_command_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert found["version"] == 2 and found["constants"]["layer_us"] > 0
     assert [one["name"] for one in found["anchors"]] == list(BY_NAME)
     anchors = {one["name"]: one for one in found["anchors"]}
-    assert anchors["trt-llm-llama-7b-prefill-2048"]["predictions"]["published"]["value"] == pytest.approx(0.1138, abs=1e-4)
+    assert anchors["trt-llm-llama-7b-prefill-2048"]["predictions"]["published"]["value"] == pytest.approx(0.1107, abs=1e-4)
     assert list(anchors["gpt-fast-user-llama-2-7b"]["predictions"]) == ["datasheet", "anchored"]

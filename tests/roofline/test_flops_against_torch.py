@@ -124,7 +124,7 @@ def test_latent_attention_without_context(query: int) -> None:
     flops, witness = observe(model, 2, query, 0, 1)
     shape = shape_from_config("tiny", model.config.to_dict())
     stacks = [parameter for name, parameter in model.named_parameters() if name.endswith("experts.down_proj")]
-    described = describe_pass("prefill", 2, query, 0, logits=1, kept=query)
+    described = describe_pass("decide", 2, query, 0, logits=1, kept=query)  # the eager module computes all pairs
     operations = forward_operations(shape, "float32", described, visited_experts=witness.experts(stacks))
     assert sum(operation.flops for operation in operations) == flops
     routing_biases = 4 * 2 * LATENT["n_routed_experts"]  # a buffer, which the witness does not know

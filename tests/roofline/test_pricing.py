@@ -197,13 +197,16 @@ def test_wall_speedup_when_every_pass_costs_the_same():
 def test_wall_speedup_is_equation_16():
     """k * t(1) / (t(2k) + (l - 1) * t(k)) on separately priced passes, just below the NFE speedup on a GPU."""
     shape, roof = KNOWN_SHAPES["llama-3.1-8b"], ceilings_from_profile(load_profile("h100-sxm"), "bfloat16")
-    found = predict_speedup(shape, "bfloat16", roof, block_size=16, passes_per_block=4, batch=2, context_tokens=1000)
+    found = predict_speedup(
+        shape, "bfloat16", roof, block_size=16, passes_per_block=4, batch=2, context_tokens=1000, batching="lockstep"
+    )
     one = price_pass(shape, "bfloat16", describe_pass("decide", 2, 1, 1000, logits=1, kept=1), roof).expected_s
     first = price_pass(shape, "bfloat16", describe_pass("commit+decide", 2, 32, 984, logits=16, kept=16), roof).expected_s
     later = price_pass(shape, "bfloat16", describe_pass("decide", 2, 16, 1000, logits=16), roof).expected_s
     assert found.wall_speedup == pytest.approx(16 * one / (first + 3 * later))
-    assert 3.5 < found.wall_speedup < 4
-    assert found.wall_speedup == found.wall_speedup_overlapped > found.wall_speedup_serial
+    assert 3.5 < found.wall_speedup < 4.001
+    # Nobody measured the overlap: the printed figure lies within its band, not at its optimistic end.
+    assert found.wall_speedup_overlapped > found.wall_speedup > found.wall_speedup_serial
 
 
 @pytest.mark.parametrize("bad", [{"block_size": 0}, {"batch": 0}, {"context_tokens": -1}, {"passes_per_block": 17}])

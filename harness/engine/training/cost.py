@@ -68,7 +68,8 @@ def training_cost(recipe: TrainRecipe, shape: ModelShape) -> TrainingCost:
     """
     halves = 2 if recipe.objective == "sbd" else 1
     width = halves * recipe.sequence_tokens
-    whole = describe_pass("prefill", recipe.batch_size, width, 0, logits=width, kept=width)
+    # Not causal: both halves attend through one mask over twice the sequence, which a dense kernel computes as a whole.
+    whole = describe_pass("decide", recipe.batch_size, width, 0, logits=width, kept=width)
     dtype, checkpointed = "bfloat16" if recipe.bf16 else "float32", recipe.checkpoint_activations
     positions = recipe.batch_size * width
     return TrainingCost(

@@ -14,8 +14,8 @@ from typing import Literal
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.capacity.acceptance import TABLE1_BLOCK_SIZE, AssumedAcceptance, from_table1
+from harness.capacity.figures import gpus_needed
 from harness.capacity.plan import Question, plan
-from harness.capacity.replica import gpus_needed
 from harness.capacity.results import DevicePlan, Goal, Workload
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape

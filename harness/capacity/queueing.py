@@ -1,0 +1,243 @@
+"""Requests at one replica in time: when each has its first token and its last, with chunked prefill and continuous batching.
+
+A step of an engine decodes every row that is open and reads at most one chunk of a waiting prompt. Rows are admitted in the
+order of arrival while the batch has room. Between two events (a request arrives, a prompt is read, a row ends) all steps
+are alike but for the growing context, so they are taken at once.
+
+Source of the model: the scheduler of vLLM and SGLang with chunked prefill (decodes first, the rest of the step's budget for a
+prompt). Left out: preemption (the batch is limited to what fits) and the host's own time between steps.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.errors import UserError
+
+Floats = NDArray[np.float64]
+StepSeconds = Callable[[int, float, int, float], float]
+"""Seconds of a step: (prompt tokens read in it, context of these, rows decoded, their mean context)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One replica with one way of decoding.
+
+    ``step_s``           seconds of a step
+    ``largest_batch``    rows that its memory holds
+    ``chunk_tokens``     most prompt tokens in a step
+    ``tokens_per_pass``  mean tokens that a decode pass makes final per row
+    """
+
+    step_s: StepSeconds
+    largest_batch: int
+    chunk_tokens: int
+    tokens_per_pass: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.largest_batch < 1 or self.chunk_tokens < 1 or not 1 <= self.tokens_per_pass < inf:
+            raise UserError(
+                f"got a batch of {self.largest_batch}, chunks of {self.chunk_tokens} and {self.tokens_per_pass:g} tokens per "
+                "pass; each is at least 1"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """Requests in the order of arrival. ``after_s``: think times of closed users; then ``at_s`` are their first requests alone,
+    and request i follows the last answer of its user by ``after_s[i]``.
+    """
+
+    at_s: Sequence[float]
+    prompt_tokens: Sequence[int]
+    output_tokens: Sequence[int]
+    after_s: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What requests waited for, by request, in seconds. ``busy_s``: time in which the engine made steps; ``rows_s``: rows times
+    the time that they were open.
+    """
+
+    arrived_s: Floats
+    first_token_s: Floats
+    finished_s: Floats
+    output_tokens: NDArray[np.int_]
+    busy_s: float
+    rows_s: float
+
+    @property
+    def waited_s(self) -> Floats:
+        """Time to first token."""
+        return self.first_token_s - self.arrived_s
+
+    @property
+    def time_per_token_s(self) -> Floats:
+        """Mean time per output token behind the first; NaN where an answer has one token."""
+        behind = self.output_tokens - 1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(behind > 0, (self.finished_s - self.first_token_s) / behind, np.nan)
+
+    def steady(self, warm_share: float = 0.2, last_share: float = 0.0) -> Served:
+        """Without the first requests, a share of all: the queue of an empty engine is none. The last ones see it drain."""
+        requests = len(self.arrived_s)
+        keep = slice(int(requests * warm_share), requests - int(requests * last_share))
+        order = np.argsort(self.arrived_s, kind="stable")[keep]
+        return Served(
+            arrived_s=self.arrived_s[order], first_token_s=self.first_token_s[order], finished_s=self.finished_s[order],
+            output_tokens=self.output_tokens[order], busy_s=self.busy_s, rows_s=self.rows_s,
+        )  # fmt: skip
+
+
+def poisson(rate_per_s: float, prompt_tokens: Sequence[int], output_tokens: Sequence[int], seed: int) -> Arrivals:
+    """One request per entry, at the times of a Poisson process."""
+    gaps = np.random.default_rng(seed).exponential(1 / rate_per_s, len(prompt_tokens))
+    return Arrivals(at_s=np.cumsum(gaps).tolist(), prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+
+
+def closed_loop(
+    users: int, think_s: float, prompt_tokens: Sequence[int], output_tokens: Sequence[int], over_s: float,
+    seed: int | None = None,
+) -> Arrivals:  # fmt: skip
+    """``users`` that always have a request in flight or think; their first ones come evenly over ``over_s``.
+
+    With a ``seed`` they think for exponential times of the mean ``think_s`` and begin at random; users of equal think times
+    would march in step.
+    """
+    at_s, thinks = np.arange(users) * over_s / users, np.full(len(prompt_tokens), think_s)
+    if seed is not None:
+        drawn = np.random.default_rng(seed)
+        at_s, thinks = np.sort(drawn.uniform(0, over_s, users)), drawn.exponential(think_s, len(prompt_tokens))
+    return Arrivals(at_s=at_s.tolist(), prompt_tokens=prompt_tokens, output_tokens=output_tokens, after_s=thinks.tolist())
+
+
+def simulate(engine: Engine, arrivals: Arrivals) -> Served:
+    """Serve all requests.
+
+    Complexity: a few numpy operations over the open rows per request, and a price per chunk of its prompt.
+    """
+    return _Replica(engine, arrivals).served()
+
+
+class _Replica:
+    """The state between two events."""
+
+    def __init__(self, engine: Engine, arrivals: Arrivals) -> None:
+        self._engine, self._arrivals = engine, arrivals
+        self._total = len(arrivals.prompt_tokens)
+        self._coming: list[tuple[float, int]] = [(at_s, number) for number, at_s in enumerate(arrivals.at_s[: self._total])]
+        heapq.heapify(self._coming)
+        self._sent = len(self._coming)
+        self._waiting: deque[int] = deque()
+        self._reading: list[int] = []  # (request,) whose prompt is being read
+        self._read = 0  # its tokens read so far
+        self._open = np.empty(0, dtype=np.int_)  # requests that decode
+        self._left = np.empty(0)  # passes that each of them still needs
+        self._context = 0.0  # Σ context of these
+        self._now_s = self._busy_s = self._rows_s = 0.0
+        self._arrived, self._first, self._finished = np.zeros(self._total), np.zeros(self._total), np.zeros(self._total)
+
+    def served(self) -> Served:
+        done = 0
+        while done < self._total:
+            self._admit()
+            if self._reading:
+                done += self._chunk()
+            elif len(self._open):
+                done += self._decode()
+            else:
+                self._now_s = max(self._now_s, self._coming[0][0])
+        return Served(
+            arrived_s=self._arrived, first_token_s=self._first, finished_s=self._finished,
+            output_tokens=np.asarray(self._arrivals.output_tokens), busy_s=self._busy_s, rows_s=self._rows_s,
+        )  # fmt: skip
+
+    def _admit(self) -> None:
+        """Note who has come; begin to read the first prompt that waits if a row is free."""
+        while self._coming and self._coming[0][0] <= self._now_s:
+            at_s, request = heapq.heappop(self._coming)
+            self._arrived[request] = at_s
+            self._waiting.append(request)
+        if self._waiting and not self._reading and len(self._open) < self._engine.largest_batch:
+            self._reading, self._read = [self._waiting.popleft()], 0
+
+    def _chunk(self) -> int:
+        """The steps that read a prompt to its end, or until a row ends; returns the requests that ended."""
+        [request] = self._reading
+        prompt, rows = self._arrivals.prompt_tokens[request], len(self._open)
+        most = int(self._left.min()) if rows else prompt + 1
+        seconds, steps, context = 0.0, 0, self._context / rows if rows else 0.0
+        while steps == 0 or (self._read < prompt and steps < most):
+            tokens = min(self._engine.chunk_tokens, prompt - self._read)
+            seconds += self._engine.step_s(tokens, float(self._read), rows, context)
+            self._read += tokens
+            steps += 1
+            context += self._engine.tokens_per_pass
+        self._spend(seconds)
+        ended = self._progress(steps, most) if rows else 0
+        if self._read >= prompt:
+            self._reading = []
+            self._first[request] = self._now_s
+            behind = self._arrivals.output_tokens[request] - 1
+            if behind <= 0:
+                return ended + self._end(request)
+            self._open = np.append(self._open, request)
+            self._left = np.append(self._left, max(1, round(behind / self._engine.tokens_per_pass)))
+            self._context += prompt
+        return ended
+
+    def _decode(self) -> int:
+        """All steps up to the next event; returns the requests that ended."""
+        most = steps = int(self._left.min())
+        seconds = self._steps_s(steps)
+        if self._coming and len(self._open) < self._engine.largest_batch:
+            gap_s = self._coming[0][0] - self._now_s
+            if seconds > gap_s:  # the fewest steps that reach the arrival
+                steps = bisect_left(range(1, steps), gap_s, key=self._steps_s) + 1
+                seconds = self._steps_s(steps)
+        self._spend(seconds)
+        return self._progress(steps, most)
+
+    def _steps_s(self, steps: int) -> float:
+        """Of so many decode steps; their price is taken at the middle of the context that they see."""
+        rows = len(self._open)
+        context = self._context / rows + self._engine.tokens_per_pass * (steps - 1) / 2
+        return steps * self._engine.step_s(0, 0.0, rows, context)
+
+    def _spend(self, seconds: float) -> None:
+        self._now_s += seconds
+        self._busy_s += seconds
+        self._rows_s += seconds * len(self._open)
+
+    def _progress(self, steps: int, most: int) -> int:
+        """Every open row has made ``steps`` passes; those that need no more end, after ``most`` the first of them."""
+        self._left -= steps
+        self._context += steps * self._engine.tokens_per_pass * len(self._open)
+        if steps < most:
+            return 0
+        ends = self._left <= 0
+        ended = [self._end(int(request)) for request in self._open[ends]]
+        self._context -= sum(self._held(int(request)) for request in self._open[ends])
+        self._open, self._left = self._open[~ends], self._left[~ends]
+        return len(ended)
+
+    def _held(self, request: int) -> float:
+        """Context of a row that has ended."""
+        passes = max(1, round((self._arrivals.output_tokens[request] - 1) / self._engine.tokens_per_pass))
+        return self._arrivals.prompt_tokens[request] + passes * self._engine.tokens_per_pass
+
+    def _end(self, request: int) -> int:
+        self._finished[request] = self._now_s
+        if self._arrivals.after_s is not None and self._sent < self._total:
+            heapq.heappush(self._coming, (self._now_s + self._arrivals.after_s[self._sent], self._sent))
+            self._sent += 1
+        return 1

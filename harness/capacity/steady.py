@@ -1,0 +1,140 @@
+"""A replica under a steady load, in closed form: time per request, speed of a user and the largest load within a goal.
+
+A request reads C chunks and decodes D passes. With n rows open a replica makes D / n steps per request, and C of them read a
+chunk too. So a request takes E(n) = D t(n) / n + sum over its chunks of (mixed(n) - t(n)) seconds of the replica. Its row is
+open for n E(n) seconds, and more than D / C rows are never open: one chunk is read at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.capacity.goals import ServiceGoal
+from harness.capacity.steps import Reading, StepPrices, Way
+
+Floats = NDArray[np.float64]
+IDLE = np.geomspace(0.01, 0.9, 24)  # mean rows of a replica that mostly waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeanRequest:
+    """The mean over a goal's requests for one way of decoding.
+
+    ``chunks``         how often a request has a chunk of so many tokens (as priced) at such an offset
+    ``passes``         decode passes D
+    ``context``        mean context of a row over its passes
+    ``output_tokens``  of an answer
+    """
+
+    chunks: dict[tuple[int, int], float]
+    passes: float
+    context: float
+    output_tokens: float
+
+    @property
+    def steps_that_read(self) -> float:
+        """Chunks C."""
+        return sum(self.chunks.values())
+
+
+def mean_request(goal: ServiceGoal, way: Way, reading: Reading) -> MeanRequest:
+    """Of the goal's one kind of request, or of its trace."""
+    chunks: Counter[tuple[int, int]] = Counter()
+    for prompt, times in Counter(goal.prompts).items():
+        for chunk in reading.chunks(prompt):
+            chunks[chunk] += times
+    prompts, outputs = np.array(goal.prompts, dtype=float), np.array(goal.outputs, dtype=float)
+    passes = np.array([way.passes_for(output) for output in goal.outputs], dtype=float)
+    return MeanRequest(
+        chunks={chunk: times / len(prompts) for chunk, times in chunks.items()},
+        passes=float(passes.mean()),
+        context=float((passes * (prompts + outputs / 2)).sum() / passes.sum()),
+        output_tokens=float(outputs.mean()),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steady:
+    """By mean rows that are open (below 1: the replica waits most of the time), rising.
+
+    ``request_s``     E: seconds of the replica per request
+    ``read_s``        time to first token without a queue
+    ``open_s``        of a row, from its first token to its last
+    ``tokens_per_s``  of a user behind the first token; infinite for answers of one token
+    """
+
+    rows: Floats
+    request_s: Floats
+    read_s: Floats
+    open_s: Floats
+    tokens_per_s: Floats
+
+    def at(self, values: Floats, rows: Floats) -> Floats:
+        """One of the columns at other numbers of rows."""
+        return np.interp(rows, self.rows, values)
+
+    def users(self, think_s: float) -> Floats:
+        """Users that keep so many rows open (Little's law)."""
+        return (think_s + self.read_s + self.open_s) / self.request_s
+
+
+def steady(prices: StepPrices, request: MeanRequest) -> Steady:
+    """The columns up to the rows that are priced, or that can be open."""
+    chunks, passes = request.steps_that_read, request.passes
+    most = max(1.0, min(float(prices.rows[-1]), passes / chunks))
+    known = prices.rows[prices.rows < most].astype(float)
+    rows = np.concatenate((IDLE, known, [most]))
+    decode = np.interp(rows, prices.rows, prices.decode_at(request.context))
+    read = np.interp(rows, [0, *prices.rows], _read_s(prices, request))
+    request_s = np.maximum(passes * decode / rows + read - chunks * decode, read)
+    open_s = passes * np.minimum(request_s * rows / passes, read / chunks)
+    # A row of its own waits for nobody: below one row its time is that of one row.
+    behind = request.output_tokens - 1
+    speed = behind / open_s if behind > 0 else np.full(len(rows), np.inf)
+    return Steady(rows=rows, request_s=request_s, read_s=read, open_s=open_s, tokens_per_s=speed)
+
+
+def _read_s(prices: StepPrices, request: MeanRequest) -> Floats:
+    """(n + 1,) seconds of the steps that read a prompt, by rows beside it from 0."""
+    deeper = prices.decode_at(request.context) - prices.decode_s[0]
+    total = np.zeros(len(prices.rows) + 1)
+    for (chunk, offset), times in request.chunks.items():
+        later = np.interp(offset, prices.offsets, prices.later_s[chunk])
+        total += times * (prices.mixed_s[chunk] + later + np.concatenate(([0.0], deeper)))
+    return total
+
+
+def largest_load(goal: ServiceGoal, found: Steady) -> float:
+    """The largest load of one replica within the goal, in the goal's unit; 0 where even a lone request fails.
+
+    Rows in the goal's percentile: the mean and as many deviations of a Poisson number, but for users who never think. The queue
+    in front of the prompts is M/D/1, with an exponential tail (Pollaczek and Khinchine). A simulation decides in the end.
+    """
+    share = goal.percentile / 100
+    spread = 0.0 if goal.users is not None and not goal.think_s else NormalDist().inv_cdf(share)
+    crowded = found.rows + spread * np.sqrt(found.rows)
+    fast = found.at(found.tokens_per_s, crowded) >= (goal.tokens_per_s or 0.0)
+    read_s, promised_s = found.at(found.read_s, crowded), goal.ttft_s
+    if goal.users is not None and not goal.think_s:
+        good = _leading(fast & (read_s <= promised_s))
+        if not good:
+            return 0.0
+        queue = (promised_s - read_s[-1]) / found.request_s[-1] if good == len(fast) else 0.0
+        return max(1.0, float(found.users(0.0)[good - 1] + queue))
+    busy = np.minimum(found.read_s / found.request_s, 1 - 1e-9)
+    mean_wait_s = busy * found.read_s / (2 * (1 - busy))
+    tail = np.maximum(np.log(busy / (1 - share)), 0.0) / busy
+    good = _leading(fast & (read_s + mean_wait_s * tail <= promised_s))
+    if not good:
+        return 0.0
+    return float((found.users(goal.think_s) if goal.users is not None else 1 / found.request_s)[good - 1])
+
+
+def _leading(holds: NDArray[np.bool_]) -> int:
+    """How many entries hold before the first that does not."""
+    return len(holds) if holds.all() else int(np.argmin(holds))

@@ -1,0 +1,153 @@
+"""Seconds of the steps of one replica as a table: steps that decode, and steps that also read a chunk of a prompt.
+
+A table has the batches up to the largest, thinned out where there are many, at two contexts. Between entries prices are linear:
+rows add bytes and arithmetic, context adds cache. ``harness.roofline.step`` prices every entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.capacity.queueing import StepSeconds
+from harness.capacity.replica import Replica
+from harness.capacity.results import Method
+from harness.roofline.step import DecodeArm, price_step
+
+Floats = NDArray[np.float64]
+ROWS_PRICED = 96
+CHUNK_STEP = 16  # a prompt's last chunk is priced as a multiple of it: matrix units work on tiles of at least 16 lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way of decoding, with rows that do not wait for one another."""
+
+    method: Method
+    arm: DecodeArm
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Mean tokens that a row writes in a step."""
+        return float(self.arm.tokens_per_step)
+
+    def passes_for(self, output_tokens: int) -> int:
+        """Decode passes of an answer, whose first token comes from the prompt's pass."""
+        return max(1, round((output_tokens - 1) / self.tokens_per_pass))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How prompts are read: the chunks of one of them, in order, as (tokens as priced, tokens in the cache before them)."""
+
+    chunk_tokens: int
+
+    def priced(self, tokens: int) -> int:
+        """Tokens of a chunk as priced."""
+        return min(self.chunk_tokens, -(-tokens // CHUNK_STEP) * CHUNK_STEP)
+
+    def chunks(self, prompt_tokens: int) -> list[tuple[int, int]]:
+        """Of one prompt."""
+        starts = range(0, prompt_tokens, self.chunk_tokens)
+        return [(self.priced(min(self.chunk_tokens, prompt_tokens - start)), start) for start in starts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepPrices:
+    """Expected seconds of a replica's steps.
+
+    ``rows``      (n,) batches that are priced, rising from 1
+    ``contexts``  two mean contexts of a row
+    ``decode_s``  (2, n) at these contexts
+    ``mixed_s``   by tokens of a chunk as priced: (n + 1,) with so many rows at the first context, entry 0 without rows; the
+                  chunk begins its prompt
+    ``later_s``   by tokens of a chunk: what it costs more at the offsets ``offsets``
+    """
+
+    rows: NDArray[np.int_]
+    contexts: tuple[float, float]
+    decode_s: Floats
+    mixed_s: dict[int, Floats]
+    offsets: Floats
+    later_s: dict[int, Floats]
+
+    def decode_at(self, context: float) -> Floats:
+        """(n,) seconds of a decode pass at a mean context of a row."""
+        (low, high), (first, second) = self.contexts, self.decode_s
+        return np.asarray(first + (second - first) * (context - low) / (high - low))
+
+    def mixed_at(self, chunk: int, offset: float, context: float) -> Floats:
+        """(n,) seconds of a pass that reads a chunk too."""
+        more = np.interp(offset, self.offsets, self.later_s[chunk])
+        return np.asarray(self.mixed_s[chunk][1:] + more + self.decode_at(context) - self.decode_s[0])
+
+    def as_function(self, reading: Reading) -> StepSeconds:
+        """The same for any whole number of rows up to the largest, for a simulation."""
+        low, high = self.contexts
+        every = np.arange(self.rows[-1] + 1)
+        first, second = (np.interp(every, [0, *self.rows], [0.0, *line]) for line in self.decode_s)
+        slope = ((second - first) / (high - low)).tolist()
+        base = (first - np.array(slope) * low).tolist()
+        mixed = {chunk: (np.interp(every, [0, *self.rows], line) - first).tolist() for chunk, line in self.mixed_s.items()}
+        more: dict[tuple[int, float], float] = {}
+
+        def step_s(tokens: int, offset: float, rows: int, context: float) -> float:
+            decode: float = base[rows] + slope[rows] * context
+            if not tokens:
+                return decode
+            chunk = reading.priced(tokens)
+            if (chunk, offset) not in more:
+                more[chunk, offset] = float(np.interp(offset, self.offsets, self.later_s[chunk]))
+            both: float = decode + mixed[chunk][rows] + more[chunk, offset]
+            return both
+
+        return step_s
+
+
+def price_steps(
+    replica: Replica, way: Way, *, largest_batch: int, contexts: tuple[float, float], reading: Reading, prompts: Sequence[int]
+) -> StepPrices:
+    """The table for prompts of these lengths.
+
+    Raises:
+        UnknownHardwareError: a split over devices whose link rate is not known.
+    """
+    rows = np.unique(np.geomspace(1, largest_batch, ROWS_PRICED).round().astype(int))
+    kinds = sorted({chunk for prompt in set(prompts) for chunk, _ in reading.chunks(prompt)})
+    last = max(reading.chunks(prompt)[-1][1] for prompt in prompts)
+    offsets = np.unique(np.array([0.0, min(reading.chunk_tokens, last), last]))
+    # Columns are batches, lines the contexts or the kinds of chunk.
+    batches, chunks = rows[None, :].astype(float), np.array(kinds, dtype=float)[:, None]
+    decode_s, alone, mixed_s = _seconds(
+        replica, way,
+        (batches, np.array(contexts)[:, None], 0.0, 0.0), (0.0, contexts[0], chunks, offsets[None, :]),
+        (batches, contexts[0], chunks, 0.0),
+    )  # fmt: skip
+    return StepPrices(
+        rows=rows, contexts=contexts, decode_s=decode_s, offsets=offsets,
+        mixed_s={kind: np.concatenate(([alone[i, 0]], mixed_s[i])) for i, kind in enumerate(kinds)},
+        later_s={kind: alone[i] - alone[i, 0] for i, kind in enumerate(kinds)},
+    )  # fmt: skip
+
+
+def _seconds(replica: Replica, way: Way, *tables: tuple[Any, Any, Any, Any]) -> list[Floats]:
+    """Expected seconds of tables of (rows, context, prompt tokens, their offset), each in its own shape, priced in one call.
+
+    A chunk's last position has logits, as engines compute them for every chunk.
+    """
+    shapes = [np.broadcast_shapes(*map(np.shape, table)) for table in tables]
+    columns = [
+        np.concatenate([np.broadcast_to(column, shape).ravel() for column, shape in zip(cells, shapes, strict=True)])
+        for cells in zip(*tables, strict=True)
+    ]
+    rows, context, tokens, offset = columns
+    found = price_step(
+        replica.shape, replica.deployment, replica.ceilings, way.arm, rows=rows, context_tokens=context, prefill_tokens=tokens,
+        prefill_context=offset, prefill_logits=np.minimum(tokens, 1.0),
+    ).expected_s  # fmt: skip
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(found, ends), shapes, strict=True)]

@@ -1,0 +1,164 @@
+"""What one step of a serving engine takes: rows of an arm that decode, and beside them a chunk of a prompt.
+
+**One model of a batch**, for every what-if and plan. Rows are *ragged*, as engines run them: a row opens its next block as soon
+as it can. In a step some rows feed 2k tokens (they commit a block and open the next one), the others k, without padding. Of B
+independent rows with l passes a block the number of opening rows is binomial, Binomial(B, 1/l). The mean of a step's price
+over it is taken by Gauss's rule of two points, which is exact for a price that is a cubic of that number. At B = 1 it gives
+equation 16 of arXiv 2509.04185. In *lockstep* all rows open their blocks together and wait for the slowest one; then l is that
+of the slowest row.
+
+A chunk of a prompt attends causally to itself and to what of the prompt is in the cache. Its lines are multiplied together with
+those of the rows, so the weights are read once for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.errors import UserError
+from harness.models import ModelShape
+from harness.models.deployment import Deployment
+from harness.roofline.ceilings import Ceilings
+from harness.roofline.operation import PassCounts, larger, smaller, some
+from harness.roofline.operations import Groups
+from harness.roofline.pricing import PassPrice, price_counts
+from harness.scenario.arms import Batching
+
+BATCH_WORDS: dict[Batching, str] = {
+    "ragged": "ragged batch, phases mixed",
+    "lockstep": "lockstep batch, rows wait for the slowest",
+}
+"""The model of a batch as the header of an answer names it."""
+Weighted = tuple[tuple[Any, Groups], ...]
+"""(how often on average, groups of rows) of every kind of step; the weights add up to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeArm:
+    """How rows decode. ``block_size`` None: next-token prediction, one token a step. Numbers may be numpy arrays.
+
+    ``passes_per_block``  the committing one included: mean of a row, or in lockstep that of the slowest row
+    """
+
+    block_size: Any = None
+    passes_per_block: Any = 1.0
+    batching: Batching = "ragged"
+
+    @property
+    def tokens_per_step(self) -> Any:
+        """Mean tokens that a row writes in a step."""
+        return 1.0 if self.block_size is None else self.block_size / self.passes_per_block
+
+
+NTP = DecodeArm()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPrice:
+    """Seconds of a step: memory and arithmetic fully overlapped, as the ceilings expect, not overlapped. Numbers or arrays."""
+
+    low_s: Any
+    expected_s: Any
+    high_s: Any
+
+
+def price_step(
+    shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, arm: DecodeArm, *, rows: Any, context_tokens: Any,
+    prefill_tokens: Any = 0, prefill_context: Any = 0, prefill_logits: Any = 0, prefill_rows: Any = 1,
+) -> StepPrice:  # fmt: skip
+    """Mean seconds of one engine step, on each of the devices of a replica (they work side by side).
+
+    All counts broadcast against each other as numpy arrays do; the result has their shape. With stages (PP) it is the time in
+    which every row makes one step.
+
+    Args:
+        deployment: how the model is stored and split; a dtype means everything in it, on one device.
+        ceilings: of one device; ``harness.roofline.ceilings.joined`` gives them the link of several.
+        rows: rows that decode, 0 for a step that only reads a prompt.
+        context_tokens: tokens in the cache of each of them.
+        prefill_tokens: tokens of a prompt that the step reads, 0 for none.
+        prefill_context: tokens of that prompt in the cache already: earlier chunks, or a shared prefix.
+        prefill_logits: 1 where the chunk is the prompt's last one, whose logits give the first token.
+        prefill_rows: prompts alike that are read at once; with DP attention one a device costs little more than one alone.
+
+    Raises:
+        UserError: a step with neither rows nor a prompt, a count below 0, a dtype or split that cannot be.
+        UnknownHardwareError: a split over devices whose link rate is not known.
+    """
+    counts = (rows, context_tokens, prefill_tokens, prefill_context)
+    if any(some(one < 0) for one in counts) or some(rows + prefill_tokens <= 0):
+        raise UserError(
+            f"got a step of {rows} rows at {context_tokens} tokens with {prefill_tokens} tokens of a prompt; counts are at "
+            "least 0, and there are rows or a prompt"
+        )
+    chunk = prefill_group(prefill_tokens, prefill_context, prefill_logits, prefill_rows)
+    prices = [
+        (weight, price_counts(shape, deployment, [*_listed(groups), *chunk], ceilings))
+        for weight, groups in decode_groups(arm, rows, context_tokens)
+    ]
+    low_s, expected_s, high_s = (sum(weight * getattr(price, side) for weight, price in prices) for side in _SIDES)
+    return StepPrice(low_s=low_s, expected_s=expected_s, high_s=high_s)
+
+
+_SIDES = ("low_s", "expected_s", "high_s")
+
+
+def prefill_group(tokens: Any, context: Any, logits: Any, prompts: Any) -> tuple[PassCounts, ...]:
+    """Chunks of prompts as a group of rows; none where they are known to be empty."""
+    if not some(tokens > 0):
+        return ()
+    rows = prompts * smaller(tokens, 1)
+    return (PassCounts(rows=rows, query=tokens, context=context, logits=logits, kept=rows * tokens, causal=True),)
+
+
+def decode_groups(arm: DecodeArm, rows: Any, context_tokens: Any) -> Weighted:
+    """The kinds of step of ``rows`` rows that decode, the widest first, each as often as it happens on average."""
+    if arm.block_size is None:
+        return ((1.0, PassCounts(rows=rows, query=1, context=context_tokens, logits=1, kept=rows)),)
+    k, passes = arm.block_size, arm.passes_per_block
+    before = smaller(k, context_tokens)
+
+    def opening(some_rows: Any) -> PassCounts:
+        """Rows that feed the block before again, whose KV is kept, and k masks."""
+        return PassCounts(
+            rows=some_rows, query=before + k, context=context_tokens - before, logits=k, kept=some_rows * before
+        )
+
+    def later(some_rows: Any) -> PassCounts:
+        return PassCounts(rows=some_rows, query=k, context=context_tokens, logits=k, kept=0)
+
+    if arm.batching == "lockstep":
+        return ((1 / passes, opening(rows)), (1 - 1 / passes, later(rows)))
+    return tuple((weight, (opening(opened), later(rows - opened))) for weight, opened in opening_rows(rows, passes))
+
+
+def opening_rows(rows: Any, passes_per_block: Any) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """(weight, rows) of the two points that stand for Binomial(rows, 1 / passes), the larger first.
+
+    Gauss's rule from mean, variance and skewness: with d = (1 - 2p) / 2 and s = sqrt(rows p (1 - p) + d^2) the points are
+    rows p + d +- s and the upper one weighs (1 - d / s) / 2. At one row they are 1 and 0, with weights p and 1 - p.
+    """
+    chance = 1 / passes_per_block
+    skew = (1 - 2 * chance) / 2
+    spread = larger(rows * chance * (1 - chance) + skew * skew, _TINY) ** 0.5
+    centre = rows * chance + skew
+    high, low = smaller(centre + spread, rows), larger(centre - spread, 0)
+    upper = (1 - skew / spread) / 2
+    return (upper, high), (1 - upper, low)
+
+
+_TINY = 1e-300
+
+
+def _listed(groups: Groups) -> Sequence[PassCounts]:
+    return (groups,) if isinstance(groups, PassCounts) else groups
+
+
+def price_kinds(
+    shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, arm: DecodeArm, rows: Any, context_tokens: Any
+) -> tuple[tuple[Any, PassPrice], ...]:
+    """(weight, price) of each kind of step of rows that decode."""
+    kinds = decode_groups(arm, rows, context_tokens)
+    return tuple((weight, price_counts(shape, deployment, groups, ceilings)) for weight, groups in kinds)

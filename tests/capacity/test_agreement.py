@@ -1,0 +1,129 @@
+"""`sbd roofline` and `sbd capacity` give one answer, to the last digit, where they ask the same."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from harness.capacity.acceptance import from_speedup
+from harness.capacity.plan import Question, plan
+from harness.capacity.results import Goal, Workload
+from harness.capacity.what_if import describe_prediction
+from harness.cli.deployed import deployment
+from harness.errors import SbdError
+from harness.hardware.links import link_called
+from harness.hardware.profile import known_profiles, load_profile
+from harness.models import KNOWN_SHAPES
+from tests.helpers.command import sbd
+
+QUESTIONS = 200
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    """A question: any model, device, format, split, batch, acceptance and context, of either batching."""
+    chosen = random.Random(seed)
+    shape = KNOWN_SHAPES[chosen.choice(sorted(KNOWN_SHAPES))]
+    size = chosen.choice([1, 2, 4, 8, 16, 32, 64])
+    degrees = [n for n in (1, 2, 4, 8) if shape.heads % n == 0]
+    experts = shape.moe is not None
+    return {
+        "shape": shape,
+        "hardware": chosen.choice(sorted(known_profiles())),
+        "dtype": chosen.choice(["bfloat16", "fp8", "BF16"]),
+        "weights": chosen.choice([None, None, "int4-g128", "fp8"]),
+        "kv_dtype": chosen.choice([None, "fp8"]),
+        "degree": chosen.choice(degrees),
+        "stages": chosen.choice([1, 1, 2]),
+        "dp": chosen.choice([False, False, True]),
+        "ep": experts and chosen.choice([False, True]),
+        "link": chosen.choice([None, None, "pcie4", "25"]),
+        "rung": chosen.choice([None, "datasheet", "anchored"]),
+        "batching": chosen.choice(["ragged", "lockstep"]),
+        "block_size": size,
+        "nfe_speedup": chosen.uniform(1, size),
+        "batch": chosen.choice([1, 2, 3, 7, 8, 32, 100, 256]),
+        "context": chosen.choice([0, 1, 100, 4096, 10_000, 33_333, 131_072]),
+    }
+
+
+def both(asked: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """What each of the two answers; a refusal in words stands for an answer."""
+    how = deployment(
+        asked["dtype"], asked["weights"], asked["kv_dtype"], tensor_parallel=asked["degree"], expert_parallel=asked["ep"],
+        dp_attention=asked["dp"], pipeline_parallel=asked["stages"],
+    )  # fmt: skip
+    acceptance = from_speedup(asked["block_size"], asked["nfe_speedup"])
+    if asked["batching"] == "lockstep":
+        acceptance = acceptance.in_lockstep()
+    question = Question(
+        shape=asked["shape"], deployment=how, acceptance=acceptance, goal=Goal(batch=asked["batch"]),
+        degrees=(asked["degree"],),
+        workload=Workload(context_tokens=asked["context"], longest_tokens=asked["context"]), rung=asked["rung"],
+        link=None if asked["link"] is None else link_called(asked["link"]),
+    )  # fmt: skip
+    (planned,) = plan(question, [load_profile(asked["hardware"])]).devices
+    try:
+        what_if = describe_prediction(
+            asked["shape"], asked["hardware"], how, asked["block_size"], asked["nfe_speedup"], asked["batch"], asked["context"],
+            asked["rung"], batching=asked["batching"], link=asked["link"],
+        )  # fmt: skip
+    except SbdError as error:
+        return {"refused": str(error)}, planned
+    return what_if, planned
+
+
+def test_200_random_questions_have_one_answer() -> None:
+    """Speedups with their bands, tokens per second of both arms, the prompt's time, and whether it fits at all."""
+    answered = unfit = refused = 0
+    for seed in range(QUESTIONS):
+        asked = drawn(seed)
+        what_if, planned = both(asked)
+        if "refused" in what_if:
+            refused += 1
+            assert planned.reason or (planned.sbd and planned.sbd.reason), asked
+            continue
+        sbd_arm, ntp_arm = planned.sbd, planned.ntp
+        if planned.reason is not None:  # a device whose memory is not known
+            assert load_profile(asked["hardware"]).memory_bytes.value is None, asked
+            continue
+        if sbd_arm.batch is None:
+            unfit += 1
+            assert f"batch {asked['batch']:,} needs" in str(what_if["does_not_fit"]), asked
+            continue
+        answered += 1
+        assert "needs" not in str(what_if["does_not_fit"]), asked
+        speedup = planned.wall_speedup
+        assert what_if["wall_speedup"] == speedup.expected, asked
+        ends = (what_if["wall_speedup_overlapped"], what_if["wall_speedup_serial"])
+        assert {speedup.low, speedup.high} == {min(*ends, speedup.expected), max(*ends, speedup.expected)}, asked
+        assert what_if["passes_per_block"] == sbd_arm.passes_per_block, asked
+        for name, arm in (("ntp", ntp_arm), ("sbd", sbd_arm)):
+            rate = what_if[f"{name}_tokens_per_s"]
+            assert arm.devices == what_if["devices"], asked
+            assert arm.tokens_per_s_per_gpu.expected == rate * (1 / arm.devices), asked
+            assert arm.decode_tokens_per_s_per_user.expected == rate * (1 / asked["batch"]), asked
+        assert planned.rung == what_if["rung"], asked
+    assert answered >= QUESTIONS / 4 and unfit and refused
+
+
+@pytest.mark.parametrize("batching", ["ragged", "lockstep"])
+@pytest.mark.parametrize("batch", [1, 32])
+def test_the_commands_agree_and_name_the_batch(
+    batching: str, batch: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 32 rows `sbd roofline` said 1.12x, in lockstep without saying so, where `sbd capacity` said 1.84x, ragged."""
+    shared = ("--model", "meta-llama/Llama-3.1-8B", "--hardware", "H100-SXM", "--batch", str(batch), "--context", "4096",
+              "--dtype", "BF16", "--kv-dtype", "fp8", "--nfe-speedup", "3", "--batching", batching)  # fmt: skip
+    found = {}
+    for command in ("roofline", "capacity"):
+        assert sbd(monkeypatch, command, *shared, "--json") == 0
+        found[command] = json.loads(capsys.readouterr().out)
+        assert sbd(monkeypatch, command, *shared) == 0
+        assert f"{batching} batch" in " ".join(capsys.readouterr().out.split()[:60])
+    device = found["capacity"]["devices"][0]
+    assert found["roofline"]["wall_speedup"] == device["wall_speedup"]["expected"]
+    assert found["roofline"]["ntp_tokens_per_s"] == device["ntp"]["tokens_per_s_per_gpu"]["expected"]
+    assert device["wall_speedup"]["low"] < device["wall_speedup"]["expected"] < device["wall_speedup"]["high"]

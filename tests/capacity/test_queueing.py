@@ -1,0 +1,169 @@
+"""Requests at a replica against queueing theory, against a hand-worked day, and against steps taken one by one."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.capacity.queueing import Arrivals, Engine, closed_loop, poisson, simulate
+from harness.errors import UserError
+
+STEP_S = 0.001
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """Probability that a request waits at M/M/c (Erlang, 1917)."""
+    terms = [load**k / math.factorial(k) for k in range(servers)]
+    last = load**servers / math.factorial(servers) * servers / (servers - load)
+    return last / (sum(terms) + last)
+
+
+def constant(chunk: int, chunk_context: float, rows: int, context: float) -> float:
+    """Steps of the same length; a prompt costs nothing."""
+    return STEP_S if rows else 0.0
+
+
+def by_rows(chunk: int, chunk_context: float, rows: int, context: float) -> float:
+    """Steps as long as they have rows: one processor that all rows share."""
+    return STEP_S * rows
+
+
+def exponential(n: int, passes: int, rate: float, servers: int) -> tuple[Arrivals, Engine]:
+    """Geometric lengths of that mean, so that ends are as memoryless as arrivals."""
+    lengths = np.random.default_rng(5).geometric(1 / passes, n) + 1
+    return poisson(rate, [1] * n, lengths.tolist(), seed=6), Engine(step_s=constant, largest_batch=servers, chunk_tokens=1)
+
+
+@pytest.mark.parametrize("servers", [1, 4])
+def test_waits_are_those_of_the_recursion(servers: int) -> None:
+    """Kiefer and Wolfowitz: a request begins when it has come and the first of the servers is free; to a few steps."""
+    arrivals, engine = exponential(20_000, 4000, 0.8 * servers / (4000 * STEP_S), servers)
+    free, waits = [0.0] * servers, []
+    for at_s, tokens in zip(arrivals.at_s, arrivals.output_tokens, strict=True):
+        begin = max(at_s, heapq.heappop(free))
+        waits.append(begin - at_s)
+        heapq.heappush(free, begin + (tokens - 1) * STEP_S)
+    assert simulate(engine, arrivals).waited_s.mean() == pytest.approx(np.mean(waits), rel=0.02)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("servers", [1, 4])
+def test_exponential_lengths_wait_as_at_m_m_c(servers: int) -> None:
+    """Mean wait before the first token of 500,000 requests, within 2 %."""
+    passes, utilisation = 4000, 0.5
+    arrivals, engine = exponential(500_000, passes, utilisation * servers / (passes * STEP_S), servers)
+    expected = erlang_c(servers, utilisation * servers) * passes * STEP_S / (servers * (1 - utilisation))
+    assert simulate(engine, arrivals).waited_s.mean() == pytest.approx(expected, rel=0.02)
+
+
+def test_equal_lengths_wait_as_at_m_d_1() -> None:
+    """Pollaczek and Khinchine: half of what exponential ones wait."""
+    passes, utilisation, n = 4000, 0.6, 40_000
+    engine = Engine(step_s=constant, largest_batch=1, chunk_tokens=1)
+    served = simulate(engine, poisson(utilisation / (passes * STEP_S), [1] * n, [passes + 1] * n, seed=7)).steady(0.05)
+    expected = utilisation * passes * STEP_S / (2 * (1 - utilisation))
+    assert served.waited_s.mean() == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("lengths", ["equal", "exponential"])
+def test_a_shared_processor_is_insensitive_to_the_spread_of_lengths(lengths: str) -> None:
+    """M/G/1-PS: the mean time in the system is service / (1 - utilisation), whatever the lengths' distribution."""
+    passes, utilisation, n = 4000, 0.5, 40_000
+    drawn = np.random.default_rng(8).geometric(1 / passes, n) if lengths == "exponential" else np.full(n, passes)
+    engine = Engine(step_s=by_rows, largest_batch=10_000, chunk_tokens=1)
+    served = simulate(engine, poisson(utilisation / (passes * STEP_S), [1] * n, (drawn + 1).tolist(), seed=9)).steady(0.05)
+    stayed = (served.finished_s - served.arrived_s).mean()
+    assert stayed == pytest.approx(passes * STEP_S / (1 - utilisation), rel=0.02)
+
+
+def test_two_requests_by_hand() -> None:
+    """Prompts of 300 in chunks of 256: 2 steps of 10 ms each. Decode steps of 1 ms; the second prompt slows the first row."""
+
+    def step_s(chunk: int, chunk_context: float, rows: int, context: float) -> float:
+        return 0.010 if chunk else 0.001
+
+    engine = Engine(step_s=step_s, largest_batch=2, chunk_tokens=256)
+    served = simulate(engine, Arrivals(at_s=[0.0, 0.0225], prompt_tokens=[300, 300], output_tokens=[7, 3]))
+    # 0-20 ms: prompt of the first. 20-23: three passes. 23-43: the second prompt, two passes of the first. 44: the last of it.
+    assert served.first_token_s.tolist() == pytest.approx([0.020, 0.043])
+    assert served.finished_s.tolist() == pytest.approx([0.044, 0.045])
+    assert served.time_per_token_s.tolist() == pytest.approx([0.024 / 6, 0.001])
+    assert served.busy_s == pytest.approx(0.045)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 0.2), st.integers(0, 60), st.integers(1, 30)), min_size=1, max_size=12),
+    st.integers(1, 4), st.integers(1, 32), st.sampled_from([1.0, 2.0, 3.0]),
+)  # fmt: skip
+def test_steps_taken_at_once_are_steps_one_by_one(
+    requests: list[tuple[float, int, int]], batch: int, chunk: int, per_pass: float
+) -> None:
+    """Every step by itself, in a loop that knows nothing of events; the price is linear in the context."""
+
+    def step_s(tokens: int, chunk_context: float, rows: int, context: float) -> float:
+        return 0.001 + 1e-5 * tokens * (1 + chunk_context) + rows * (1e-4 + 1e-6 * context)
+
+    at_s = np.cumsum([gap for gap, _, _ in requests]).tolist()
+    arrivals = Arrivals(at_s=at_s, prompt_tokens=[one for _, one, _ in requests], output_tokens=[one for _, _, one in requests])
+    engine = Engine(step_s=step_s, largest_batch=batch, chunk_tokens=chunk, tokens_per_pass=per_pass)
+    served = simulate(engine, arrivals)
+    first, finished = one_by_one(arrivals, batch, chunk, per_pass, step_s)
+    assert served.first_token_s == pytest.approx(first) and served.finished_s == pytest.approx(finished)
+
+
+def one_by_one(
+    arrivals: Arrivals, batch: int, chunk: int, per_pass: float, step_s: Callable[[int, float, int, float], float]
+) -> tuple[list[float], list[float]]:
+    """The brute force."""
+    n, now = len(arrivals.at_s), 0.0
+    first, finished = [0.0] * n, [0.0] * n
+    queue = list(range(n))
+    reading: list[int] = []
+    rows: dict[int, list[float]] = {}
+    while queue or reading or rows:
+        if not reading and queue and len(rows) < batch and arrivals.at_s[queue[0]] <= now:
+            reading = [queue.pop(0), 0]
+        if not reading and not rows:
+            now = arrivals.at_s[queue[0]]
+            continue
+        tokens = min(chunk, arrivals.prompt_tokens[reading[0]] - reading[1]) if reading else 0
+        context = sum(held for _, held in rows.values()) / len(rows) if rows else 0.0
+        now += step_s(tokens, float(reading[1]) if reading else 0.0, len(rows), context)
+        for request in list(rows):
+            rows[request] = [rows[request][0] - 1, rows[request][1] + per_pass]
+            if rows[request][0] <= 0:
+                finished[request] = now
+                del rows[request]
+        if reading:
+            reading[1] += tokens
+            if reading[1] >= arrivals.prompt_tokens[reading[0]]:
+                request, reading = reading[0], []
+                first[request] = finished[request] = now
+                if arrivals.output_tokens[request] > 1:
+                    passes = max(1, round((arrivals.output_tokens[request] - 1) / per_pass))
+                    rows[request] = [passes, float(arrivals.prompt_tokens[request])]
+    return first, finished
+
+
+def test_closed_users_never_have_two_requests() -> None:
+    """Little's law: users = throughput x (time in the system + think time), and each request follows an answer."""
+    users, think_s, n = 8, 0.05, 4_000
+    engine = Engine(step_s=constant, largest_batch=4, chunk_tokens=1)
+    served = simulate(engine, closed_loop(users, think_s, [1] * n, [51] * n, over_s=0.05))
+    order = np.sort(served.finished_s)
+    throughput = (n // 2) / (order[-users] - order[-users - n // 2])
+    stayed = (served.finished_s - served.arrived_s)[n // 4 :].mean()
+    assert throughput * (stayed + think_s) == pytest.approx(users, rel=0.01)
+
+
+def test_impossible_engines_are_refused() -> None:
+    """With what was given."""
+    with pytest.raises(UserError, match="at least 1"):
+        Engine(step_s=constant, largest_batch=0, chunk_tokens=1)

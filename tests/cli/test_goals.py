@@ -1,0 +1,90 @@
+"""`sbd capacity` for a service: one answer in three forms and at 80 columns, and mistakes that say what is allowed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.formatting import rate
+from tests.helpers.command import sbd
+
+SERVICE = ("capacity", "--model", "llama-3.1-8b", "--tokens-per-s", "30", "--ttft", "1", "--hardware", "h100-sxm")
+LENGTHS = ("--prompt-tokens", "2000", "--output-tokens", "300")
+USERS = (*SERVICE, *LENGTHS, "--users", "500")
+
+
+def output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    """What the command prints; nothing on stderr."""
+    assert sbd(monkeypatch, *arguments) == code
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON's figures stand in the CSV unrounded and in the table rounded; the assumed acceptance is said."""
+    monkeypatch.setenv("COLUMNS", "80")
+    arguments = (*USERS, "--hardware", "l40s", "--chunk", "1024")
+    found = json.loads(output(monkeypatch, capsys, *arguments, "--json"))
+    assert found["version"] == 1 and "the lower end of the claim" in found["acceptance"]["source"]
+    assert any("the lower end of the claim" in note for note in found["notes"])
+    lines = list(csv.DictReader(io.StringIO(output(monkeypatch, capsys, *arguments, "--csv"))))
+    table = output(monkeypatch, capsys, *arguments)
+    assert max(map(len, table.splitlines())) <= 80
+    deployments = [line for line in lines if line["line"] == "deployment"]
+    assert len(deployments) == len(found["ntp"]) + len(found["sbd"]) == 4 and {line["version"] for line in lines} == {"1"}
+    for line, one in zip(deployments, (*found["ntp"], *found["sbd"]), strict=True):
+        assert (line["hardware"], int(line["gpus"]), line["method"]) == (one["hardware"], one["gpus"], one["method"])
+        assert float(line["usd_per_million_tokens"]) == one["usd_per_million_tokens"]
+        assert rate(one["usd_per_million_tokens"]) in table and one["chunk_tokens"] == 1024
+    assert len(lines) - 4 == len(found["pareto"]) > 0 and "Pareto front of steady batches" in table
+    assert table.index("NTP, predicted") < table.index("SBD, predicted")
+
+
+def test_a_rate_and_a_trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Poisson arrivals, and the lengths of a file in Mooncake's form."""
+    found = json.loads(output(monkeypatch, capsys, *SERVICE, *LENGTHS, "--requests-per-s", "5", "--json"))
+    assert found["goal"]["requests_per_s"] == 5 and found["ntp"][0]["gpus"] >= 1
+    trace = tmp_path / "trace.jsonl"
+    lines = [{"timestamp": 200 * i, "input_length": 500 + 37 * (i % 40), "output_length": 1 + i % 200} for i in range(300)]
+    trace.write_text("\n".join(map(json.dumps, lines)))
+    traced = json.loads(output(monkeypatch, capsys, *SERVICE, "--trace", str(trace), "--json"))
+    assert traced["goal"]["trace"] == {"requests": 300, "requests_per_s": pytest.approx(5.0)}
+    assert traced["sbd"][0]["simulated"] is True
+
+
+def test_a_goal_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 3, with what comes closest and by how much it fails."""
+    arguments = tuple("1e7" if word == "30" else word for word in USERS)
+    out = " ".join(output(monkeypatch, capsys, *arguments, code=3).split())
+    assert "no deployment keeps this; SBD on h100-sxm comes closest" in out and "a lone request has at most" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--users", "5"), "no time to first token was given"),
+        (("--users", "5", "--ttft", "1"), "needs --prompt-tokens and --output-tokens"),
+        (("--users", "5", "--requests-per-s", "2", "--ttft", "1", *LENGTHS), "--users and --requests-per-s; give one of"),
+        (("--ttft", "1", *LENGTHS), "the load is given by nothing"),
+        (("--think-s", "5", "--nfe-speedup", "3"), "--think-s goes with --users, --trace, --ttft"),
+        (("--users", "5", "--ttft", "1", *LENGTHS, "--batch", "8"), "leave out --batch"),
+        (("--users", "5", "--ttft", "1", *LENGTHS, "--shared-prefix", "8"), "leave out --shared-prefix"),
+        (("--users", "5", "--ttft", "1", *LENGTHS, "--chunk", "0"), "a chunk has at least 1"),
+        (("--users", "5", "--ttft", "1", *LENGTHS, "--percentile", "100"), "allowed are 50 to below 100"),
+        (("--trace", "none.jsonl", "--ttft", "1", *LENGTHS), "a trace has its own lengths"),
+        (("--trace", "none.jsonl", "--ttft", "1"), "cannot read the trace"),
+        (("--trace", "none.txt", "--ttft", "1"), "a trace ends in"),
+    ],
+)
+def test_mistakes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    """A message on stderr that says what is allowed, exit code 2."""
+    assert sbd(monkeypatch, "capacity", "--model", "llama-3.1-8b", *arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and words in " ".join(err.split()) and "Traceback" not in err
