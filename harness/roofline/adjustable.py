@@ -74,7 +74,7 @@ class AdjustableModel:
 
     def _time_s(self, operation: Operation) -> float:
         peak = self.attention_flops_per_s if operation.kind == "attention" else self.linear_flops_per_s
-        memory_s = operation.memory_bytes(self.cache_bytes) / self.bandwidth_bytes_per_s
+        memory_s: float = operation.memory_bytes(self.cache_bytes) / self.bandwidth_bytes_per_s
         compute_s = operation.flops / peak
         return max(memory_s, compute_s) + (1 - self.overlap) * min(memory_s, compute_s)
 

@@ -33,7 +33,7 @@ def collectives(shape: ModelShape, deployment: Deployment, lines: int, logit_lin
     line_bytes = lines * shape.hidden * size
     networks, moved = shape.layers, float(shape.layers)
     if deployment.attention_data_parallel:
-        reduced = deployment.split_vocab
+        reduced = int(deployment.split_vocab)
         if deployment.expert_parallel and shape.moe is not None:
             visited = 1 - (1 - 1 / devices) ** shape.moe.experts_per_token
             moved = shape.dense_layers + shape.moe.layers * visited

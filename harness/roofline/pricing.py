@@ -255,7 +255,8 @@ def _joined(counts: Groups) -> PassCounts:
     if not others:
         return first
     groups = (first, *others)
-    rows, lines, logits = sum(g.rows for g in groups), sum(g.lines for g in groups), sum(g.logit_lines for g in groups)
+    rows: Any = sum(group.rows for group in groups)  # a mean row has a broken number of lines, as a grid may have of rows
+    lines, logits = sum(group.lines for group in groups), sum(group.logit_lines for group in groups)
     return PassCounts(rows=rows, query=lines / rows, context=first.context, logits=logits / rows, kept=0)
 
 

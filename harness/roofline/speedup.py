@@ -212,9 +212,14 @@ def predict_grid(
     found = np.empty((len(SpeedupGrid.__dataclass_fields__), cells.shape[1]))
     for start in range(0, cells.shape[1], CELLS_AT_ONCE):
         some = slice(start, start + CELLS_AT_ONCE)
-        counts: Any = cells[:, some]  # one array per axis, where the formulas say int or float
-        found[:, some] = _figures(price_three_steps(shape, deployment, ceilings, *counts, batching))
+        block, passes, rows, context = (_entries(axis[some]) for axis in cells)
+        found[:, some] = _figures(price_three_steps(shape, deployment, ceilings, block, passes, rows, context, batching))
     return SpeedupGrid(**dict(zip(SpeedupGrid.__dataclass_fields__, found.reshape(-1, *given[0].shape), strict=True)))
+
+
+def _entries(axis: Cells) -> Any:
+    """One axis of the grid, where the formulas say int or float."""
+    return axis
 
 
 def _figures(prediction: SpeedupPrediction) -> Any:

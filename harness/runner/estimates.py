@@ -265,7 +265,7 @@ def _passes(case: Case, slots: int) -> float:
     """Passes of a block with ``slots`` tokens to decide; real acceptance takes at most one pass per token."""
     if case.replay is None or case.replay.mean_passes_per_block is None:
         return slots
-    passes = slowest_row_passes(case.arm["block_size"], case.replay.mean_passes_per_block, case.batch_size)
+    passes: float = slowest_row_passes(case.arm["block_size"], case.replay.mean_passes_per_block, case.batch_size)
     return min(passes, slots)
 
 
