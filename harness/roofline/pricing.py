@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from harness.errors import UnknownHardwareError
 from harness.models import ModelShape
