@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ Pair = tuple[Tally, Tally]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
-    """Factors of the wall speedup over the paired samples; ``product`` equals the ratio of totals exactly.
+    """Factors of the wall speedup over the paired samples, each a geometric mean over prompts; ``product`` is the speedup.
 
     ``passes``          NFE speedup: decode tokens per active row-pass, arm ÷ NTP (NTP is 1)
     ``rows_per_pass``   active rows per forward pass, arm ÷ NTP: rows that wait for the slowest (exactly 1 at batch 1)
@@ -173,19 +174,25 @@ def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
 
 
 def factors(pairs: Sequence[Pair]) -> Factors | None:
-    """The wall speedup (ratio of totals) as a product; None where the forwards were not timed one by one."""
-    if not pairs or any(tally.forward_s is None or not tally.passes for pair in pairs for tally in pair):
+    """The wall speedup as a product; None where the forwards were not timed one by one.
+
+    A decode's seconds per token are (row-passes per token) × (passes per row-pass) × (seconds of a forward) × (decode ÷
+    forwards). The logarithms of the four add up in every pair of decodes, so they do in the mean over prompts.
+    """
+    chain = ("decode_tokens", "row_passes", "passes", "forward_s", "decode_s")
+    if not pairs or any((getattr(tally, name) or 0) <= 0 for pair in pairs for tally in pair for name in chain):
         return None
-    names = ("forward_s", "passes", "row_passes", "decode_tokens", "decode_s")
-    ntp, arm = ({name: _sum(side, attrgetter(name)) for name in names} for side in zip(*pairs, strict=True))
-    if min(side[name] for side in (ntp, arm) for name in ("forward_s", "row_passes")) <= 0:
+    prompts, processes = [arm.key[:2] for _, arm in pairs], [arm.key[3] for _, arm in pairs]
+
+    def mean(over: str, under: str) -> float | None:
+        """Of the arm's ``over`` ÷ ``under``, over NTP's."""
+        rates = [tuple(getattr(one, over) / getattr(one, under) for one in (arm, ntp)) for ntp, arm in pairs]
+        return geometric_mean_alone([(of_arm, of_ntp) for of_arm, of_ntp in rates], prompts, processes).value
+
+    passes, rows, cost, around = (mean(over, under) for over, under in pairwise(chain))
+    if passes is None or rows is None or cost is None or around is None:
         return None
-    return Factors(
-        passes=(arm["decode_tokens"] / arm["row_passes"]) / (ntp["decode_tokens"] / ntp["row_passes"]),
-        rows_per_pass=(arm["row_passes"] / arm["passes"]) / (ntp["row_passes"] / ntp["passes"]),
-        pass_cost=(ntp["forward_s"] / ntp["passes"]) / (arm["forward_s"] / arm["passes"]),
-        overhead=(ntp["decode_s"] / ntp["forward_s"]) / (arm["decode_s"] / arm["forward_s"]),
-    )
+    return Factors(passes=passes, rows_per_pass=rows, pass_cost=cost, overhead=around)
 
 
 def pass_parts(tallies: Sequence[Tally], why_none: str) -> PassParts:

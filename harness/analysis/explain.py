@@ -48,9 +48,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waterfall:
-    """From 1x, the speed of NTP, to the measured wall speedup (ratio of totals), factor by factor.
+    """From 1x, the speed of NTP, to the measured wall speedup, factor by factor, each a geometric mean over prompts.
 
-    The last step ends exactly at ArmResult.factors.product; ``measured`` is the same ratio with its interval.
+    The last step ends exactly at ArmResult.factors.product; ``measured`` is the same speedup with its interval.
     """
 
     arm: ArmResult
@@ -104,7 +104,7 @@ def waterfall(cell: Cell, arm: ArmResult, claimed: Claimed | None = None) -> Wat
         Step(name=name, factor=factor, before=before, after=after)
         for name, factor, before, after in zip(STEPS, factors, levels, levels[1:], strict=False)
     )
-    return Waterfall(arm=arm, batch_size=cell.batch_size, claimed=claimed, steps=steps, measured=arm.wall_speedup_totals)
+    return Waterfall(arm=arm, batch_size=cell.batch_size, claimed=claimed, steps=steps, measured=arm.wall_speedup)
 
 
 def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmResult) -> Claimed | None:

@@ -108,7 +108,7 @@ def _no_factors(shown: Shown, cells: list[Cell]) -> str:
         return UNTIMED
     if not shown:
         return "no arm besides NTP answers the question here"
-    return shown[0][1].pass_parts.forward_s.reason or shown[0][1].wall_speedup_totals.reason or "the factors are not known"
+    return shown[0][1].pass_parts.forward_s.reason or shown[0][1].wall_speedup.reason or "the factors are not known"
 
 
 def _no_prediction(cells: list[Cell]) -> str:

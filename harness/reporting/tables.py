@@ -148,11 +148,11 @@ def _prompts_needed(arm: ArmResult, notes: Notes) -> Entry:
 
 
 def factors_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """The wall speedup (ratio of totals) as the product of its factors."""
+    """The wall speedup as the product of its factors, all of them geometric means over prompts."""
     notes = Notes(pointers)
     sections = [
         (section_name(cell), [_factor_row(arm, notes) for arm in cell.arms
-                              if not arm.is_ntp and arm.wall_speedup_totals.value is not None])
+                              if not arm.is_ntp and arm.wall_speedup.value is not None])
         for cell in cells
     ]  # fmt: skip
     marks = dict.fromkeys(FACTORS, MEASURED) | {"= NFE speedup": COUNTED, "× rows per pass": COUNTED}
@@ -160,7 +160,7 @@ def factors_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Ta
 
 
 FACTORS = {
-    "Wall speedup (totals)": "product", "= NFE speedup": "passes", "× rows per pass": "rows_per_pass",
+    "Wall speedup": "product", "= NFE speedup": "passes", "× rows per pass": "rows_per_pass",
     "× time per pass": "pass_cost", "× work around passes": "overhead",
 }  # fmt: skip
 
@@ -170,9 +170,7 @@ def _factor_row(arm: ArmResult, notes: Notes) -> Row:
     if arm.factors is not None:
         return row | {head: notes.plain(arm.factors, name, lambda value: f"{value:.3f}") for head, name in FACTORS.items()}
     none = Entry(text="none", note=notes.number("the forward passes were not timed one by one"))
-    return (
-        row | dict.fromkeys(FACTORS, none) | {"Wall speedup (totals)": notes.entry(arm.wall_speedup_totals, formatting.ratio)}
-    )
+    return row | dict.fromkeys(FACTORS, none) | {"Wall speedup": notes.entry(arm.wall_speedup, formatting.ratio)}
 
 
 def baseline_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:

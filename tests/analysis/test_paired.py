@@ -100,7 +100,7 @@ def test_processes_are_crossed_with_prompts() -> None:
         assert wide.high and wide.low and same.high and same.low and wide.high / wide.low > same.high / same.low
     process = np.log([1, 1.1, 1]).std(ddof=1)
     assert unlike.wall_speedup.spread and unlike.wall_speedup.spread.process == pytest.approx(process, rel=1e-6)
-    assert unlike.factors and unlike.factors.product == pytest.approx(unlike.wall_speedup_totals.value, rel=1e-12)
+    assert unlike.factors and unlike.factors.product == pytest.approx(unlike.wall_speedup.value, rel=1e-12)
 
 
 def test_two_processes_are_averaged_per_prompt() -> None:
