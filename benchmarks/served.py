@@ -3,7 +3,7 @@
     python -m benchmarks.served RUN AA [DELAYED]
 
 RUN: of scenarios/served_vllm.yaml. AA: of benchmarks/served_aa.yaml, two equal servers, ten starts each.
-DELAYED: the same, one of the two behind a proxy that adds 10 % of the time between two chunks (benchmarks/delaying_proxy.py).
+DELAYED: four starts, one of the two behind a proxy that makes its answers 10 % later (benchmarks/served_delayed.yaml).
 
 counts_agree_pct  of the requests that were sent alone, those for which two ways or more counted the same passes
 aa_false          of 20 gates between disjoint halves of the starts of AA, those that found a change; plus a claimed speedup

