@@ -1,14 +1,17 @@
-"""The ready CI files under docs/ci: every sbd line is one that the program knows, and those without a model are run."""
+"""The ready CI files under docs/ci: every sbd line is one that the program knows, and those without a model are run.
+
+tests/integration/test_ci_gate.py runs the action and the component.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -16,15 +19,18 @@ import yaml
 from harness.record.schema import Run
 from harness.record.store import RunStore
 from tests.helpers import ROOT
+from tests.helpers.ci_steps import component_job
 from tests.helpers.command import sbd
 from tests.helpers.command_lines import commands, refusal
 from tests.helpers.synthetic_run import Part, build
 
 CI = ROOT / "docs" / "ci"
-FILES = {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(CI.glob("*.yml"))}
+FILES = {name: yaml.safe_load((CI / name).read_text(encoding="utf-8")) for name in ("github-actions.yml", "gitlab-ci.yml")}
+ACTION = yaml.safe_load((CI / "action.yml").read_text(encoding="utf-8"))
 VARIABLES = {
     "GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_SHA": "0123456789abcdef0123456789abcdef01234567", "GITHUB_REF_NAME": "main",
-    "CI_COMMIT_SHA": "0123456789abcdef0123456789abcdef01234567", "CI_COMMIT_BRANCH": "main",
+    "CI_COMMIT_SHA": "0123456789abcdef0123456789abcdef01234567", "CI_COMMIT_BRANCH": "main", "PUBLISHED": "published",
+    "GITHUB_RUN_ID": "42", "CI_PIPELINE_ID": "42",
 }  # fmt: skip
 STEPS = ("script", "before_script", "after_script")
 
@@ -41,11 +47,19 @@ class Line(NamedTuple):
 
 
 def scripts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(job, shell script) of a GitHub or a GitLab file."""
+    """(job, shell script) of a GitHub or a GitLab file, and the commands that it gives the gate."""
     for job, body in (data.get("jobs") or data).items():
         if isinstance(body, dict):
             yield from ((job, step["run"]) for step in body.get("steps", ()) if "run" in step)
             yield from ((job, "\n".join(body[name])) for name in STEPS if name in body)
+    for inputs in gates(data):
+        yield inputs["name"], f"{inputs['base-cmd']}\n{inputs['new-cmd']}"
+
+
+def gates(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The inputs of every use of the action or the component."""
+    steps = [step for job in data.get("jobs", {}).values() for step in job["steps"] if step.get("uses") == "./docs/ci"]
+    return [*(step["with"] for step in steps), *(one["inputs"] for one in data.get("include", ()))]
 
 
 def lines() -> list[Line]:
@@ -62,14 +76,66 @@ def lines() -> list[Line]:
     ]
 
 
-def test_the_files_are_found() -> None:
-    """Both files, and in each the commands that the jobs are about, those inside --base-cmd and --new-cmd too."""
-    assert set(FILES) == {"github-actions.yml", "gitlab-ci.yml"}
-    for file in FILES:
-        found = [line.words for line in lines() if line.file == file]
-        assert {words[0] for words in found} == {"run", "gate", "verify", "history"}
-        assert [words for words in found if words[:2] == ("run", "scenarios/gate.yaml") and words[-1] == "{out}"]
-        assert [words for words in found if "--deterministic-only" in words]
+@pytest.mark.parametrize("file", FILES)
+def test_the_files_are_found(file: str) -> None:
+    """In each the commands that the jobs are about, and two gates: of counts on any machine, of times on one's own."""
+    found = [line.words for line in lines() if line.file == file]
+    assert {words[0] for words in found} == {"run", "verify", "history", "publish", "gallery"}
+    assert [words for words in found if words[:2] == ("run", "scenarios/gate.yaml") and words[-1] == "{out}"]
+    counts, times = gates(FILES[file])
+    assert "deterministic-only" not in counts and str(times["deterministic-only"]).lower() == "false"
+    assert counts["name"] != times["name"], "each has a comment of its own"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_gates_are_given_what_they_take(file: str) -> None:
+    """The names of inputs; the words that are passed on are words of `sbd gate`."""
+    [component, _] = yaml.safe_load_all((CI / "gitlab-component.yml").read_text(encoding="utf-8"))
+    known = set(ACTION["inputs"]), set(component["spec"]["inputs"])
+    assert known[0] - known[1] == {"token"}, "one interface on both platforms; GitLab's token is a variable"
+    for inputs in gates(FILES[file]):
+        assert set(inputs) <= known["include" in FILES[file]]
+        assert refusal(("gate", *inputs["options"].split())) is None
+
+
+SCHEMAS = {
+    "action.yml": "github-actions", "github-actions.yml": "github-workflows", "gitlab-ci.yml": "gitlab-ci",
+    "gitlab-component.yml": "gitlab-ci",
+}  # fmt: skip
+
+
+def refused(file: str, text: str) -> list[str]:
+    """What SchemaStore's schema of the platform's files finds wrong; check-jsonschema ships these schemas."""
+    vendored = pytest.importorskip("check_jsonschema", reason="the extra [dev] brings check-jsonschema").__path__[0]
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(vendored) / "builtin_schemas" / "vendor" / f"{SCHEMAS[file]}.json").read_text(encoding="utf-8"))
+    checker = jsonschema.validators.validator_for(schema)(schema)
+    found = []
+    for document in yaml.load_all(text, Loader=WordsStayWords):
+        if file == "gitlab-component.yml" and "spec" not in document:
+            _, body = component_job(CI / file, {"prepare": ["true"]})
+            document = {"sbd-gate": body}
+        found += [error.message for error in checker.iter_errors(document)]
+    return found
+
+
+class WordsStayWords(yaml.SafeLoader):
+    """YAML 1.2 as both platforms read it: ``on`` is a word."""
+
+
+WordsStayWords.yaml_implicit_resolvers = {
+    key: found for key, found in yaml.SafeLoader.yaml_implicit_resolvers.items() if key not in tuple("oOyYnN")
+}
+
+
+@pytest.mark.parametrize("file", SCHEMAS)
+def test_the_files_are_what_the_platforms_read(file: str) -> None:
+    """Every file, and the same with a misspelt key is refused."""
+    text = (CI / file).read_text(encoding="utf-8")
+    assert refused(file, text) == []
+    wrong = {"action.yml": "  using: composite", "github-actions.yml": "    runs-on: ubuntu", "gitlab-ci.yml": "  script:"}
+    if file in wrong:
+        assert refused(file, text.replace(wrong[file], wrong[file].replace(":", "x:")))
 
 
 @pytest.mark.parametrize("line", lines(), ids=str)
@@ -97,15 +163,11 @@ def keep(run: Run, folder: Path) -> None:
             store.append(sample)
 
 
-def with_passes(times: float) -> Run:
-    """A run whose SBD blocks take so many times the passes."""
-    arms = tuple(replace(arm, passes_per_block=int(times * arm.passes_per_block)) if arm.gamma else arm for arm in Part().arms)
-    return build(Part(arms=arms, jitter=0.05))
-
-
 def varied() -> Run:
     """A run in which every second prompt takes half the passes, so that there is a spread to make an interval of."""
-    usual, fast = with_passes(1), with_passes(0.5)
+    usual = build(Part(jitter=0.05))
+    quick_arms = tuple(replace(arm, passes_per_block=arm.passes_per_block // 2) if arm.gamma else arm for arm in Part().arms)
+    fast = build(Part(arms=quick_arms, jitter=0.05))
     samples = [(one, quick)[one.group % 2] for one, quick in zip(usual.samples, fast.samples, strict=True)]
     return usual.model_copy(update={"samples": samples})
 
@@ -118,45 +180,41 @@ def test_the_lines_that_need_no_model_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SBD_HISTORY", str(tmp_path / "history.sqlite"))
     run = varied()
-    for name in ("base", "new", "nightly"):
-        keep(run, tmp_path / "runs" / name)
-    ran = [line for line in lines() if line.file == file and line.words[0] != "run" and "--base-cmd" not in line.words]
+    keep(run, tmp_path / "runs" / "nightly")
+    ran = [line for line in lines() if line.file == file and line.words[0] != "run"]
     assert [line.words[0] for line in ran].count("history") == 2
     for line in ran:
         code = sbd(monkeypatch, *line.words)
         assert code == 0, (str(line), code, *capsys.readouterr())
     named = [word.rpartition("=")[2] for line in ran for option, word in pairwise(line.words) if option in ("--to", "--html")]
-    assert len(named) > 4 and [name for name in named if name != "-" and not (tmp_path / name).stat().st_size] == []
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_the_deterministic_job_turns_red(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """More passes per block end the job with 1, and the JUnit file that CI shows names the metric."""
-    monkeypatch.chdir(tmp_path)
-    keep(with_passes(1), tmp_path / "runs" / "base")
-    keep(with_passes(2), tmp_path / "runs" / "new")
-    (line,) = [line for line in lines() if line.file == file and "--deterministic-only" in line.words]
-    assert sbd(monkeypatch, *line.words) == 1, capsys.readouterr()
-    failed = ElementTree.parse(tmp_path / "deterministic.xml").findall(".//testcase[failure]")
-    assert any((case.get("name") or "").startswith("passes: ") for case in failed)
+    assert len(named) > 3 and [name for name in named if name != "-" and not (tmp_path / name).stat().st_size] == []
+    assert (tmp_path / "published" / "index.html").is_file() and (tmp_path / "published" / "42" / "run.json").is_file()
 
 
 # ---- what a careful reviewer asks of a workflow
 
 
 def test_the_workflow_has_no_more_rights_than_it_needs() -> None:
-    """Read only; no trigger that gives a fork's code the rights of the repository; nothing of others unpinned."""
+    """Reading, and one right more where a job needs it; no trigger that gives a fork's code the rights of the repository."""
     data = FILES["github-actions.yml"]
     assert data["permissions"] == {"contents": "read"}
     assert set(data[True]) == {"pull_request", "push", "schedule", "workflow_dispatch"}  # YAML 1.1 reads on: as true
     for name, job in data["jobs"].items():
-        assert "permissions" not in job and job["timeout-minutes"] <= 120, name
-        for step in job["steps"]:
-            if "uses" in step:
-                assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]), step["uses"]
-            assert "${{" not in step.get("run", ""), "an expression in a script is a place to inject commands"
+        comments = any(step.get("uses") == "./docs/ci" for step in job["steps"])
+        rights = {"contents": "read", "pull-requests": "write"} if comments else None
+        assert job.get("permissions") == ({"pages": "write", "id-token": "write"} if name == "pages" else rights), name
+        assert job["timeout-minutes"] <= 120, name
+
+
+def test_nothing_of_others_is_unpinned_and_no_expression_is_in_a_script() -> None:
+    """Actions of GitHub alone, by commit; `${{ }}` in a script is a place to inject commands."""
+    steps = [step for job in FILES["github-actions.yml"]["jobs"].values() for step in job["steps"]]
+    for step in [*steps, *ACTION["runs"]["steps"]]:
+        if step.get("uses", "./docs/ci") != "./docs/ci":
+            assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]), step["uses"]
+        assert "${{" not in step.get("run", "")
+    [job] = [one for one in yaml.safe_load_all((CI / "gitlab-component.yml").read_text(encoding="utf-8")) if "spec" not in one]
+    assert "$[[" not in "".join(line for body in job.values() for name in ("script", "after_script") for line in body[name])
 
 
 def test_a_fork_never_reaches_the_bench_machine() -> None:
@@ -166,10 +224,13 @@ def test_a_fork_never_reaches_the_bench_machine() -> None:
     assert len(own) == 2
     for condition in own:
         assert "pull_request" not in condition or "head.repo.full_name == github.repository" in condition
-    for job in FILES["gitlab-ci.yml"].values():
-        if isinstance(job, dict) and "tags" in job:
-            for rule in job["rules"]:
-                assert "merge_request" not in rule["if"] or "SOURCE_PROJECT_ID == $CI_PROJECT_ID" in rule["if"]
+    [component, _] = yaml.safe_load_all((CI / "gitlab-component.yml").read_text(encoding="utf-8"))
+    usual, data = component["spec"]["inputs"]["if"]["default"], FILES["gitlab-ci.yml"]
+    rules = [inputs.get("if", usual) for inputs in gates(data) if "tags" in inputs]
+    rules += [rule["if"] for job in data.values() if isinstance(job, dict) and "tags" in job for rule in job["rules"]]
+    assert len(rules) == 2
+    for rule in rules:
+        assert "merge_request" not in rule or "SOURCE_PROJECT_ID == $CI_PROJECT_ID" in rule
 
 
 def test_the_readme_tells_formats_that_there_are_and_every_exit_code() -> None:

@@ -1,7 +1,11 @@
-"""`sbd report`, `sbd gallery` and `sbd publish`: pages for people, the same as JSON, and a summary for a pull request."""
+"""`sbd report`, `sbd gallery` and `sbd publish`: pages for people, the same as JSON, and a summary for a pull request.
+
+`sbd comment` posts such a summary.
+"""
 
 from __future__ import annotations
 
+import os
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,6 +88,21 @@ def publish_command(
     TARGET.
     """
     show(one_line(str(publish(run, target, sign))))
+
+
+def comment_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="what --to markdown=FILE of gate or verify wrote")],
+    name: Annotated[
+        str | None, typer.Option(help="what the comment is found by the next time; default: the title in FILE")
+    ] = None,
+) -> None:
+    """Post FILE on the pull request or merge request of this CI job, or rewrite the comment that was posted before.
+
+    On GitHub the token is in GITHUB_TOKEN, on GitLab in SBD_COMMENT_TOKEN. Everything else CI sets itself.
+    """
+    from harness.reporting.exports.comment import post_comment
+
+    show(one_line(post_comment(file, name, os.environ)))
 
 
 def write_page(run: Path, out: Path | None) -> Path:

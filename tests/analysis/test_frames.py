@@ -202,9 +202,13 @@ KEPT = sorted({file.parent for folder in ("reports", "tests/data/records") for f
 
 
 LARGE = ("reference_accuracy", "every_arm", "every_arm_accuracy")
+SLOW = ("real_model_arms", "gamma_selection")
 
 
-@pytest.mark.parametrize("folder", [run for run in KEPT if run.name not in LARGE], ids=lambda run: run.name)
+@pytest.mark.parametrize(
+    "folder",
+    [pytest.param(run, marks=[pytest.mark.full] * (run.name in SLOW), id=run.name) for run in KEPT if run.name not in LARGE],
+)
 def test_every_kept_record_loads(folder: Path) -> None:
     """Whatever version wrote it; those with ten thousand samples and more are left to the reports' own tests."""
     run = harness.load_run(folder)

@@ -107,7 +107,8 @@ def test_every_logit_equals_the_uncached_forward(architecture, kind, batch, meth
 
 
 @pytest.mark.skipif(not can_compile(), reason="torch.compile does not work here")
-@pytest.mark.parametrize("architecture", ["llama", pytest.param("qwen3", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
 def test_compiled_forwards_are_the_same_ones(architecture):
     """One session decodes everything, one row, several, one again: its graphs must serve other batches, lengths and buffers
     than they were made with, and what was compiled once is not compiled again.

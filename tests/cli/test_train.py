@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,12 +12,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 from harness.engine.training.reference_model import train_tokenizer
-from tests.helpers.command import sbd
-
-
-def sbd_train(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user would."""
-    return subprocess.run([sys.executable, "-m", "harness", "train", *arguments], capture_output=True, text=True, check=False)
+from tests.helpers.command import sbd, sbd_process
 
 
 @pytest.mark.parametrize(
@@ -30,12 +25,14 @@ def sbd_train(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--model", "x", "--data", "nothing.jsonl"], "cannot read the training data"),
     ],
 )
-def test_mistakes_are_explained(arguments, words, tmp_path):
+def test_mistakes_are_explained(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Exit code 2 and a message with what to do; no traceback."""
-    done = sbd_train("--out", str(tmp_path), *arguments)
-    assert done.returncode == 2
-    assert words in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+    assert sbd(monkeypatch, "train", "--out", str(tmp_path), *arguments) == 2
+    said = capsys.readouterr().err
+    assert words in " ".join(said.split())
+    assert "Traceback" not in said
 
 
 def test_a_causal_lm_becomes_an_sbd_model(tmp_path):
@@ -49,7 +46,9 @@ def test_a_causal_lm_becomes_an_sbd_model(tmp_path):
     transformers.LlamaForCausalLM(config).save_pretrained(source)
     tokenizer.save_pretrained(source)
     data.write_text("".join(json.dumps({"prompt": f"{n} and 1 is ", "solution": str(n + 1)}) + "\n" for n in range(40)))
-    done = sbd_train("--out", str(out), "--model", str(source), "--data", str(data), "--steps", "3", "--cpu", "--no-bf16")
+    done = sbd_process(
+        "train", "--out", str(out), "--model", str(source), "--data", str(data), "--steps", "3", "--cpu", "--no-bf16"
+    )
     assert done.returncode == 0, done.stderr
     assert (out / "model.safetensors").is_file()
     assert transformers.AutoTokenizer.from_pretrained(out).mask_token_id is not None

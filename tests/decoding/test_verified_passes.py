@@ -152,7 +152,7 @@ def check_passes(seed, method, block_size, prompts=3):
 @pytest.mark.parametrize("block_size", [2, 4])
 def test_every_pass_is_the_one_a_simulation_makes(method, block_size):
     """Role, query tokens, context, kept and final tokens; catches a wasted pass, a missing one, and one not counted."""
-    for seed in (1, 4, 12):
+    for seed in (1, 12):
         check_passes(seed, method, block_size)
 
 

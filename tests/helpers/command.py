@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,4 +36,5 @@ def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) 
 def sbd_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, as a user would."""
     command = [sys.executable, "-m", "harness", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    # Python's variables alone: readline, where something imports it, sets COLUMNS behind os.environ.
+    return subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False, cwd=ROOT)

@@ -52,7 +52,7 @@ def test_plan_run_report_and_verify_know_it(installed: Path, tmp_path: Path) -> 
     """The toy writes what NTP writes, in no more passes; the solver's blocks of 4 take two passes, two tokens each."""
     file, run = tmp_path / "scenario.yaml", tmp_path / "run"
     file.write_text(SCENARIO, encoding="utf-8")
-    plan = sbd(installed, "plan", str(file))
+    plan = sbd(installed, "plan", "--all", str(file))
     assert plan.returncode == 0 and "part/word_problems/b1/repetition-n3" in plan.stdout, plan.stderr
     done = sbd(installed, "run", str(file), "--out", str(run))
     assert done.returncode == 0, done.stderr

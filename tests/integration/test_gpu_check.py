@@ -177,6 +177,7 @@ def test_in_a_dry_run_scenarios_are_made_small_and_the_device_is_the_cpu(machine
         assert all(Path(name).parent == machine.folder / "gathered" for name in runs)
 
 
+@pytest.mark.full
 def test_a_dry_run_of_one_command_from_end_to_end(machine: Machine) -> None:
     """D for real, with no time for a run: exactness is checked, the rest is listed as not reached, all of it is packed."""
     pytest.importorskip("transformers")

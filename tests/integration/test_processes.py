@@ -594,6 +594,7 @@ def keys_of(held: Run) -> list[object]:
     return [sample.key for sample in held.samples if not sample.warmup]
 
 
+@pytest.mark.full
 def test_killed_orphaned_and_finished(tmp_path, calibrated):
     """kill -9 of the first child, after which the run goes on by itself; kill -9 of the starter during the second, then to the
     end: nothing is lost or taken twice, nothing keeps running, and every process wrote the same tokens.

@@ -141,6 +141,7 @@ def test_each_process_keeps_its_share_alone(name: str, told: Path) -> None:
     assert sum(rank["stored_bytes"] for rank in ranks) == whole + small
 
 
+@pytest.mark.full
 def test_torchrun_leaves_the_record_of_one_process(tmp_path: Path, alone: Any) -> None:
     """NTP, SBD, verified and self-speculating arms, greedy and sampled, lockstep and ragged: every token and every pass; and
     generate() writes what NTP does. Rank 0 alone speaks, and says each thing once.

@@ -32,7 +32,7 @@ COMMANDS = {
     "hardware": (["hardware"], 0),
 }  # fmt: skip
 """Arguments and exit code."""
-WIDTHS = (60, 80, 120)
+WIDTHS = (60, *(pytest.param(width, marks=pytest.mark.full) for width in (80, 120)))
 SCENARIO = """\
 version: 1
 name: small

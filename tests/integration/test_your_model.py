@@ -70,6 +70,7 @@ def follow(page: Path, folder: Path) -> list[str]:
     return [*files, *commands]
 
 
+@pytest.mark.full
 def test_the_page_about_an_adapter_is_followed(tmp_path: Path) -> None:
     """From the model to an adapter and a verdict; every answer is the model's own."""
     assert len(follow(DOCS / "your_model.md", tmp_path)) == 7

@@ -25,7 +25,7 @@ def published(folder: Path) -> list[Path]:
     return [path.parent for path in folder.glob("*/samples.jsonl.gz")]
 
 
-LARGE_BYTES = 5_000_000
+LARGE_BYTES = 1_000_000
 """Packed samples of a run whose verdict takes a minute."""
 
 

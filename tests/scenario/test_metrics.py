@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import pytest
 
 from harness.analysis.arm_figures import TOTALS
@@ -12,6 +15,13 @@ from tests.helpers import ROOT
 from tests.helpers.judged_runs import judged
 from tests.helpers.pages import FULL
 from tests.helpers.simulated_server import load_run
+
+
+@cache
+def sbd_arm(served: bool) -> Any:
+    """The SBD arm of a full run, or of one whose requests were counted."""
+    run = load_run([{"requests_per_s": 20.0, "first_token_s": 1.0}]) if served else FULL
+    return next(arm for cell in compare(run).cells for arm in cell.arms if not arm.is_ntp)
 
 
 def test_every_use_finds_its_words() -> None:
@@ -30,7 +40,7 @@ def test_what_can_be_claimed_is_derived_and_judged(name: str) -> None:
     bound = "<= 100" if metric.better == "lower" else ">= 0.01"
     (found, *_) = judged(FULL, f"{name} {bound}").judgements
     assert found.metric == name and found.unit == metric.unit and found.reason
-    arm = next(arm for cell in compare(FULL).cells for arm in cell.arms if not arm.is_ntp)
+    arm = sbd_arm(served=False)
     own = {"wall_speedup", "identical_to_ntp"}
     assert name in arm.figures or name in own
     assert (name + TOTALS in arm.figures) == metric.averaged or name in own
@@ -39,8 +49,7 @@ def test_what_can_be_claimed_is_derived_and_judged(name: str) -> None:
 @pytest.mark.parametrize("name", names_of(lambda metric: metric.of_requests))
 def test_figures_over_requests_are_derived_where_a_server_answered(name: str) -> None:
     """And a claim about them in another run says why there are none."""
-    run = load_run([{"requests_per_s": 20.0, "first_token_s": 1.0}])
-    arm = next(arm for cell in compare(run).cells for arm in cell.arms if not arm.is_ntp)
+    arm = sbd_arm(served=True)
     assert name in arm.figures and arm.figures[name].reason != NO_REQUESTS.reason
     (found, *_) = judged(FULL, f"{name} >= 0.01").judgements
     assert found.word == "void" and NO_REQUESTS.reason is not None and NO_REQUESTS.reason in found.reason

@@ -134,6 +134,10 @@ def test_memory_is_that_of_one_gpu_or_of_all_processes_on_a_host() -> None:
     assert host.total_bytes == 2 * gpu.total_bytes
 
 
+UNHEARD_OF = load_profile("l4").model_copy(update={"name": "unheard-of"})
+"""A device whose link the table of links does not have."""
+
+
 def test_a_split_case_is_planned_with_what_its_devices_send() -> None:
     """Two H100 take longer than half of what one takes, by the link; without a link rate there is no time, and the reason."""
     profile = load_profile("h100-sxm")
@@ -141,7 +145,7 @@ def test_a_split_case_is_planned_with_what_its_devices_send() -> None:
     one, _ = estimate_time(case_of("ntp", device="cuda", tensor_parallel=1), linked)
     two, _ = estimate_time(case_of("ntp", device="cuda"), linked)
     assert one is not None and two is not None and one.total_s / 2 < two.total_s < one.total_s
-    none, why = estimate_time(case_of("ntp", device="cuda"), ceilings_from_profile(load_profile("l4"), "bfloat16"))
+    none, why = estimate_time(case_of("ntp", device="cuda"), ceilings_from_profile(UNHEARD_OF, "bfloat16"))
     assert none is None and why is not None and "no link rate" in why
 
 
@@ -170,11 +174,11 @@ def test_recorded_passes_are_priced_for_one_of_the_devices() -> None:
 
 @pytest.mark.parametrize(("device", "words"), [
     ("cpu", "2 processes shared this CPU, whose rates one process alone does not show"),
-    ("cuda", "what l4 can send to another device is not known, and the model was split over several"),
+    ("cuda", "what unheard-of can send to another device is not known, and the model was split over several"),
 ])  # fmt: skip
 def test_what_cannot_be_priced_says_why(device: str, words: str) -> None:
     """No calibration holds for processes that share a CPU, and nothing for devices whose link is unknown."""
-    hardware = load_profile("l4").model_dump(mode="json") if device == "cuda" else None
+    hardware = UNHEARD_OF.model_dump(mode="json") if device == "cuda" else None
     found = ladder(run := split_run(2, device, hardware=hardware, calibration=None), run.header.cases[0])
     assert not found.ceilings and words in found.reasons.values()
 

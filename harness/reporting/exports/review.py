@@ -50,7 +50,7 @@ _CALLS = re.compile(r"(?<=@)(?=\S)|(?<=#)(?=\d)|(?<=:)(?=[\w/+-])|(?<=www)(?=\.)
 def markdown_text(judgements: Judgements) -> str:
     """Marker, verdict line, table (gravest first), remedies. Rows that do not fit a comment are only counted."""
     ordered = gravest_first(judgements)
-    head = f"{_marker(judgements.title)}\n\n**{escaped(verdict_words(judgements))}**: {escaped(judgements.title)}: "
+    head = f"{marker(judgements.title)}\n\n**{escaped(verdict_words(judgements))}**: {escaped(judgements.title)}: "
     head += f"{escaped(tally(judgements))}\n"
     foot = "\nRuns:\n\n" + "".join(f"- run: {escaped(run)}\n" for run in judgements.runs) if judgements.runs else ""
     rows, remedies, room = [], [], LONGEST - len(head) - len(foot)
@@ -76,8 +76,8 @@ def escaped(text: str) -> str:
     return _CALLS.sub("\u200b", one_line(text, LONGEST_TEXT).strip()).translate(_SPECIAL)
 
 
-def _marker(title: str) -> str:
-    """An HTML comment that no title can end (HTML standard, 13.1.6: no ``-->``, ``--!>`` or leading ``>``)."""
+def marker(title: str) -> str:
+    """The first line: an HTML comment that no title can end (HTML standard, 13.1.6: no ``-->``, ``--!>`` or leading ``>``)."""
     return f"<!-- {MARKER}: {re.sub('[<>-]+', '-', one_line(title, LONGEST_TEXT))} -->"
 
 
