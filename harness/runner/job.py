@@ -17,11 +17,11 @@ from harness.models.choice import RemoteCode, refuse_missing, refuse_remote_code
 from harness.paths import data_dir
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
-from harness.record.store import RunStore, finished_keys, read_run
+from harness.record.store import RunStore, read_run
 from harness.runner.protocols import Machine
-from harness.runner.stopping_rule import StoppingRule
+from harness.runner.stopping_rule import StoppingRule, missing_slots
 from harness.scenario.loading import load_scenario, scenario_digest
-from harness.scenario.plan import Plan, Slot, make_plan
+from harness.scenario.plan import Plan, make_plan
 from harness.scenario.scenario import Part, Scenario
 from harness.scenario.speculative_arms import draft_models
 
@@ -110,14 +110,6 @@ def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable
                 f"part {part.name}: the forwards of this run were {before}, here they would be {now}; "
                 "go on where it was begun, or start a new run with --out"
             )
-
-
-def missing_slots(plan: Plan, held: Run, pace: StoppingRule) -> list[Slot]:
-    """The samples still to be taken; a case that continues in a new process is warmed up again."""
-    done = finished_keys(held)
-    counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
-    cold = {(case_id, process) for case_id, *_, process in counting}
-    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and (slot.key[0], slot.process) in cold)]
 
 
 def default_directory(name: str, digest: str, plan: Plan) -> Path:

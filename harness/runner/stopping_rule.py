@@ -1,4 +1,4 @@
-"""Decides which planned samples a run need not take.
+"""Decides which planned samples a run need not take, and which are still missing.
 
 A case is warm when two decodes in a row agree. A cell is repeated enough when timing noise no longer moves its ratios.
 """
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from harness.record.schema import FIRST_TOKENS, Run, Sample
+from harness.record.store import finished_keys
 from harness.scenario.plan import Case, Plan, Slot
 
 SETTLED = 0.05
@@ -138,3 +139,11 @@ def timing_error(ntp: Times, arm: Times) -> float | None:
     if not logs or any(len(of_prompt) < 2 for of_prompt in logs.values()):
         return None
     return math.sqrt(sum(statistics.variance(values) / len(values) for values in logs.values())) / len(logs)
+
+
+def missing_slots(plan: Plan, held: Run, pace: StoppingRule) -> list[Slot]:
+    """The samples still to be taken; a case that continues in a new process is warmed up again."""
+    done = finished_keys(held)
+    counting = {slot.key for slot in plan.slots() if not slot.warmup and slot.key not in done and pace.needs(slot)}
+    cold = {(case_id, process) for case_id, *_, process in counting}
+    return [slot for slot in plan.slots() if slot.key in counting or (slot.warmup and (slot.key[0], slot.process) in cold)]

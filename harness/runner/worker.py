@@ -22,10 +22,9 @@ from harness.record.schema import PassColumns, RowResult, RowTimes, Run, Sample
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
-from harness.runner.job import missing_slots
 from harness.runner.protocols import Decoded, Engine, Machine
 from harness.runner.recorder import Begun, Entry, Failure, Skipped
-from harness.runner.stopping_rule import StoppingRule
+from harness.runner.stopping_rule import StoppingRule, missing_slots
 from harness.scenario.plan import Case, Plan, Share, Slot
 from harness.scenario.scenario import Part
 from harness.workloads.loader import PromptItem, Tokenizer, prompt_items, refuse_too_long

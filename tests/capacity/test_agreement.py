@@ -109,6 +109,52 @@ def test_200_random_questions_have_one_answer() -> None:
     assert answered >= QUESTIONS / 4 and unfit and refused
 
 
+def as_typed(asked: dict[str, Any]) -> list[str]:
+    """The question as one types it behind either command."""
+    named = {
+        "model": asked["shape"].name, "hardware": asked["hardware"], "dtype": asked["dtype"], "weights": asked["weights"],
+        "kv-dtype": asked["kv_dtype"], "tensor-parallel": asked["degree"], "pipeline-parallel": asked["stages"],
+        "link": asked["link"], "rung": asked["rung"], "batching": asked["batching"], "block-size": asked["block_size"],
+        "nfe-speedup": asked["nfe_speedup"], "batch": asked["batch"], "context": asked["context"],
+    }  # fmt: skip
+    flags = [flag for flag, set_ in (("--dp-attention", asked["dp"]), ("--expert-parallel", asked["ep"])) if set_]
+    return [part for name, value in named.items() if value is not None for part in (f"--{name}", str(value))] + flags
+
+
+@pytest.mark.parametrize("questions", [25, pytest.param(QUESTIONS, marks=pytest.mark.full)])
+def test_the_two_commands_have_one_answer(
+    questions: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same questions, typed behind `sbd roofline` and `sbd capacity`: each number of their JSON that both print."""
+    answered = 0
+    for seed in range(questions):
+        asked = drawn(seed)
+        typed = as_typed(asked)
+        code = sbd(monkeypatch, "roofline", *typed, "--json")
+        what_if = json.loads(capsys.readouterr().out) if code == 0 else None
+        planned = sbd(monkeypatch, "capacity", *typed, "--json")
+        device = json.loads(capsys.readouterr().out)["devices"][0] if planned in (0, 3) else None
+        if what_if is None:
+            assert code == 2 and planned != 0, typed
+            continue
+        assert device is not None, typed
+        if planned == 3:  # capacity answers only what fits; roofline says so beside its prices
+            unknown = load_profile(asked["hardware"]).memory_bytes.value is None
+            assert unknown or "needs" in str(what_if["does_not_fit"]), typed
+            continue
+        answered += 1
+        speedup = device["wall_speedup"]
+        ends = (what_if["wall_speedup_overlapped"], what_if["wall_speedup_serial"], what_if["wall_speedup"])
+        assert (speedup["expected"], speedup["low"], speedup["high"]) == (what_if["wall_speedup"], min(ends), max(ends)), typed
+        for arm in ("ntp", "sbd"):
+            per_gpu = what_if[f"{arm}_tokens_per_s"] * (1 / what_if["devices"])
+            assert device[arm]["tokens_per_s_per_gpu"]["expected"] == per_gpu, typed
+            assert device[arm]["devices"] == what_if["devices"] and device[arm]["batch"] == asked["batch"], typed
+        assert device["sbd"]["passes_per_block"] == what_if["passes_per_block"], typed
+        assert device["rung"] == what_if["rung"], typed
+    assert answered >= questions / 4
+
+
 @pytest.mark.parametrize("batching", ["ragged", "lockstep"])
 @pytest.mark.parametrize("batch", [1, 32])
 def test_the_commands_agree_and_name_the_batch(

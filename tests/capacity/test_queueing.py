@@ -34,10 +34,11 @@ def by_rows(chunk: int, chunk_context: float, rows: int, context: float) -> floa
     return STEP_S * rows
 
 
-def exponential(n: int, passes: int, rate: float, servers: int) -> tuple[Arrivals, Engine]:
+def exponential(n: int, passes: int, rate: float, servers: int, run: int = 0) -> tuple[Arrivals, Engine]:
     """Geometric lengths of that mean, so that ends are as memoryless as arrivals."""
-    lengths = np.random.default_rng(5).geometric(1 / passes, n) + 1
-    return poisson(rate, [1] * n, lengths.tolist(), seed=6), Engine(step_s=constant, largest_batch=servers, chunk_tokens=1)
+    lengths = np.random.default_rng([5, run]).geometric(1 / passes, n) + 1
+    seed = int(np.random.default_rng([6, run]).integers(2**31))
+    return poisson(rate, [1] * n, lengths.tolist(), seed=seed), Engine(step_s=constant, largest_batch=servers, chunk_tokens=1)
 
 
 @pytest.mark.parametrize("servers", [1, 4])
@@ -53,13 +54,21 @@ def test_waits_are_those_of_the_recursion(servers: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("servers", [1, 4])
-def test_exponential_lengths_wait_as_at_m_m_c(servers: int) -> None:
-    """Mean wait before the first token of 500,000 requests, within 2 %."""
+@pytest.mark.parametrize(("servers", "runs"), [(1, 2), (4, 8)])
+def test_exponential_lengths_wait_as_at_m_m_c(servers: int, runs: int) -> None:
+    """Mean wait before the first token, within 2 %, over runs of 500,000 requests.
+
+    Such a run has a standard deviation of 0.8 % at one server and 1.6 % at four, by 15 runs of the recursion above. Few of
+    its requests wait at four, and these in clusters. So 2 % are 3.5 standard deviations of the mean over the runs.
+    """
     passes, utilisation = 4000, 0.5
-    arrivals, engine = exponential(500_000, passes, utilisation * servers / (passes * STEP_S), servers)
+    rate = utilisation * servers / (passes * STEP_S)
     expected = erlang_c(servers, utilisation * servers) * passes * STEP_S / (servers * (1 - utilisation))
-    assert simulate(engine, arrivals).waited_s.mean() == pytest.approx(expected, rel=0.02)
+    means = []
+    for run in range(runs):
+        arrivals, engine = exponential(500_000, passes, rate, servers, run)
+        means.append(simulate(engine, arrivals).waited_s.mean())
+    assert np.mean(means) == pytest.approx(expected, rel=0.02)
 
 
 def test_equal_lengths_wait_as_at_m_d_1() -> None:

@@ -162,13 +162,17 @@ def test_paper_tables_as_text_have_both_modes_side_by_side(
 
 
 def test_what_if_is_labelled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A prediction stays below its pass reduction, and in a batch it says what it assumes."""
+    """A prediction stays below its pass reduction. A batch is named; in lockstep rows wait, and it says what it assumes."""
     arguments = ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "3"]
     assert sbd(monkeypatch, *arguments, "--json") == 0
     one = json.loads(capsys.readouterr().out)
     assert 1 < one["wall_speedup"] < 3 and one["assumed"] is None and one["rung"] == "anchored"
     assert sbd(monkeypatch, *arguments, "--batch", "8") == 0
-    assert "assumed" in capsys.readouterr().out
+    ragged = capsys.readouterr().out
+    assert "ragged batch, phases mixed" in ragged and "assumed" not in ragged
+    assert sbd(monkeypatch, *arguments, "--batch", "8", "--batching", "lockstep") == 0
+    lockstep = capsys.readouterr().out
+    assert "rows wait for the slowest" in lockstep and "passes per block of a row: 1 + binomial" in lockstep
 
 
 def test_schema_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from tests.helpers.command import sbd
 
 
 def test_the_table_has_every_system_with_its_mark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """NTP at 1.00x; a priced row says so, an unpriced one shows no number and its reason below; the rest with its source."""
+    """NTP at 1.00x; a priced row says so; one over an assumed range is marked, its figures and their reasons are below."""
     monkeypatch.setenv("COLUMNS", "400")
     assert sbd(monkeypatch, "roofline", "--methods", "--hardware", "a100-80-sxm", "--batch", "2", "--context", "300") == 0
     out = capsys.readouterr().out
@@ -23,8 +23,8 @@ def test_the_table_has_every_system_with_its_mark(monkeypatch: pytest.MonkeyPatc
         (line,) = [line for line in lines if line.startswith(f"{system.name}  ")]
         assert system.reference in line
         if system.missing:
-            assert line.endswith("not priced") and line.split(system.name)[1].split()[:4] == ["?"] * 4
-            assert all(any(reason.partition(": ")[2] in line for line in lines) for reason in system.missing)
+            assert line.endswith("not published") and "?" not in line and ".." in line
+            assert f"  {system.name}:" in lines and all(f"({one.why})" in out for one in system.assumed.values())
         else:
             assert line.endswith("priced, not run") and "?" not in line
         if system.speedup.value is not None:
@@ -40,7 +40,9 @@ def test_the_json_has_every_call_and_source(monkeypatch: pytest.MonkeyPatch, cap
     found = json.loads(capsys.readouterr().out)
     assert (found["version"], found["model"], found["hardware"], found["batch"]) == (METHODS_VERSION, "qwen3-8b", "h100-sxm", 1)
     methods = {method["name"]: method for method in found["methods"]}
-    assert {method["mark"] for method in methods.values()} == {"priced, not run"}
+    for name, method in methods.items():
+        assert method["mark"] == ("not published" if method["missing"] else "priced, not run"), name
+        assert (method["price"] is None) == (method["range"] is not None), name
     jakiro = methods["Jakiro"]
     assert jakiro["figures"]["tokens_per_pass"]["source"].startswith("haiduo/Jakiro")
     assert [call["model"] for call in jakiro["trace"]["calls"]] == ["target", "drafter"]
@@ -50,6 +52,42 @@ def test_the_json_has_every_call_and_source(monkeypatch: pytest.MonkeyPatch, cap
     )
     assert jakiro["price"]["wall_speedup_low"] <= jakiro["price"]["wall_speedup"] <= jakiro["price"]["wall_speedup_high"]
     assert methods["HSD"]["price"] is None and methods["HSD"]["trace"] is None and len(methods["HSD"]["missing"]) == 6
+
+
+def test_a_band_says_where_it_beats_sbd(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """At the figures where the band begins to pay the system costs what SBD costs; the ends of the row are its own prices."""
+    assert sbd(monkeypatch, "roofline", "--methods", "--context", "1000", "--json") == 0
+    methods = {method["name"]: method for method in json.loads(capsys.readouterr().out)["methods"]}
+    tree, to_beat = methods["Hidden Transfer"], methods["SBD, low gamma"]["price"]["expected_s_per_token"]
+    over = tree["range"]
+    (where,) = over["faster_where"]
+    # A pass costs the same whatever is accepted, so a token costs the pass divided by the tokens.
+    tokens = over["slowest"]["expected_s_per_token"] / to_beat
+    assert over["faster_than"] == "SBD, low gamma" and where["from"]["tokens_per_pass"] == pytest.approx(tokens, rel=1e-4)
+    assert where["to"]["tokens_per_pass"] == 4.34
+    assert over["slowest"]["expected_s_per_token"] == pytest.approx(4.34 * over["fastest"]["expected_s_per_token"])
+    assert methods["CALM (early exit)"]["range"]["faster_where"] == []
+    assert sbd(monkeypatch, "roofline", "--methods", "--context", "1000") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"faster than SBD, low gamma: from tokens_per_pass {tokens:.3g} on" in out
+    assert "faster than SBD, low gamma: nowhere in this range" in out and "in the whole range" in out
+
+
+def test_a_figure_without_a_range_leaves_the_row_unpriced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """No number is shown, and the reason stands below."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "systems:\n  - {name: mine, reference: me, lossless: yes it is, recipe: chunks, figures: {tokens_per_pass: "
+        "{value: null, source: nobody counted them}}, speedup: {value: null, over: NTP, source: not timed}}\n",
+        encoding="utf-8",
+    )
+    assert sbd(monkeypatch, "roofline", "--methods", "--systems", str(file)) == 0
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if line.startswith("mine  ")]
+    assert line.split()[1:5] == ["?"] * 4 and line.endswith("not priced")
+    assert "  mine: tokens_per_pass: nobody counted them" in out
 
 
 def test_a_list_of_ones_own_is_priced(

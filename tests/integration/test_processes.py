@@ -28,9 +28,8 @@ from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.roofline.recorded_acceptance import recorded_arms
 from harness.runner import subprocesses
-from harness.runner.job import missing_slots
 from harness.runner.runner import run, run_errand
-from harness.runner.stopping_rule import StoppingRule
+from harness.runner.stopping_rule import StoppingRule, missing_slots
 from harness.runner.subprocesses import PROGRAM, ChildTask, FreshInterpreter, expect_success
 from harness.scenario.loading import scenario_digest
 from harness.scenario.plan import Share, make_plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,9 @@ from harness.roofline.methods.diffusion import (
     whole_sequence,
     with_auxiliary,
 )
-from harness.roofline.methods.set_block import chunks, next_token, pruned, pruned_decoding, set_block
+from harness.roofline.methods.link import over_a_link
+from harness.roofline.methods.ranges import spans
+from harness.roofline.methods.set_block import chunks, next_block, next_token, pruned, pruned_decoding, set_block
 from harness.roofline.methods.speculative import (
     Drafter,
     caught_up,
@@ -363,3 +366,43 @@ def test_a_part_of_a_model_has_its_layers_of_each_kind_in_proportion():
     part = with_layers(deepseek, 30).moe
     assert part is not None and part.layers == 29 and with_layers(deepseek, 30).dense_layers == 1
     assert small_drafter(deepseek, layers=1, intermediate_of_hidden=4.0).moe is None
+
+
+def test_next_block_by_hand() -> None:
+    """Blocks of 64: one pass of 64 query tokens gives 64. At 16 tokens a pass three more refine; of one token it is NTP."""
+    assert rows(next_block(AT, block_size=64)) == [("target", 32, 64, 1000, 64, 1 / 64)]
+    refined = next_block(AT, block_size=64, tokens_per_pass=16)
+    assert rows(refined) == [("target", 32, 64, 1000, 64, 1 / 64), ("target", 32, 64, 1000, 64, 3 / 64)]
+    assert [call.forward_pass.kept_tokens[0] for call in refined.calls] == [64, 0]
+    assert seconds(next_block(AT, block_size=1)) == pytest.approx(seconds(next_token(AT)))
+    with pytest.raises(UserError, match="1 to the block size, 64"):
+        next_block(AT, block_size=64, tokens_per_pass=65)
+
+
+def test_a_link_by_hand() -> None:
+    """NTP: 4,096 states of 16 bits out and back at 10 Mbit/s are 13.1 ms, and 80 ms on the way.
+
+    At 16 tokens a block and 4 passes: 1 pass of 32 tokens and 3 of 16 are 80 tokens on the link, in 4 round trips.
+    """
+    token_s = 2 * 4096 * 16 / 10e6
+    ntp = over_a_link(AT, round_trip_ms=80, megabits_per_s=10)
+    assert ntp.link_s_per_token == pytest.approx(0.080 + token_s)
+    assert seconds(ntp) == pytest.approx(seconds(next_token(AT)) + 0.080 + token_s)
+    blocks = over_a_link(AT, round_trip_ms=80, megabits_per_s=10, block_size=16, nfe_speedup=4)
+    assert blocks.link_s_per_token == pytest.approx((4 * 0.080 + 80 * token_s) / 16)
+    with pytest.raises(UserError, match="allowed are figures above 0"):
+        over_a_link(AT, round_trip_ms=80, megabits_per_s=0)
+
+
+@given(st.lists(st.floats(0, 1), max_size=4))
+def test_spans_are_where_it_holds(turns: list[float]) -> None:
+    """A condition that changes at these places: every share of a fine grid lies in a span just where it holds.
+
+    Stretches shorter than a step of the scan may be missed, so the grid leaves out what is that close to a turn.
+    """
+    turns, shares = sorted(turns), [step / 24 for step in range(25)]
+    found = spans(lambda share: sum(turn <= share for turn in turns) % 2 == 1, shares)
+    for share in shares:
+        assert any(low <= share <= high for low, high in found) == (sum(turn <= share for turn in turns) % 2 == 1)
+    assert all(low <= high for low, high in found)
+    assert all(high <= low for (_, high), (low, _) in pairwise(found))

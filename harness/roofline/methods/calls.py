@@ -57,11 +57,15 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodTrace:
-    """All kinds of call of one method; ``notes`` say what the counts leave out."""
+    """All kinds of call of one method; ``notes`` say what the counts leave out.
+
+    ``link_s_per_token``: seconds on a network between two parts of the target, expected per token that a row emits.
+    """
 
     family: str
     calls: tuple[ModelCall, ...]
     notes: str = ""
+    link_s_per_token: float = 0.0
 
     @property
     def target_passes_per_token(self) -> float:
@@ -137,11 +141,13 @@ def at_least(name: str, value: float, lowest: float) -> float:
 
 
 def price_method(trace: MethodTrace, dtype: str, ceilings: Ceilings) -> SummedPrice:
-    """Price per token that a row emits: every call with its sampler. In a batch, every row emits one in that time.
+    """Price per token that a row emits: calls with their samplers, and the link. In a batch, every row emits one in that time.
 
     Raises:
         UserError: unknown dtype.
     """
-    return sum_prices(
+    calls = sum_prices(
         (call.count_per_token, price_pass(call.shape, dtype, call.forward_pass, ceilings)) for call in trace.calls
     )
+    link_s = trace.link_s_per_token
+    return replace(calls, low_s=calls.low_s + link_s, expected_s=calls.expected_s + link_s, high_s=calls.high_s + link_s)

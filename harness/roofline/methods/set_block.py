@@ -1,4 +1,4 @@
-"""Methods whose target emits tokens or blocks without a draft model: NTP, SBD, verified SBD, chunks, pruned decoding.
+"""Methods whose target emits tokens or blocks without a draft model: NTP, SBD and verified SBD, next block, chunks, pruning.
 
 Verified SBD is priced by how often the next-token head agrees with a draft. Agreement is taken as independent from slot to
 slot, as in speculative decoding (arXiv 2211.17192, section 3.1).
@@ -36,6 +36,24 @@ def set_block(at: Setting, *, block_size: int, passes_per_block: float) -> Metho
     )  # fmt: skip
     later = target_call(at, "decide", (passes_per_block - 1) / block_size, query=block_size, logits=block_size)
     return MethodTrace(family="set block", calls=(first, later))
+
+
+def next_block(at: Setting, *, block_size: int, tokens_per_pass: float | None = None) -> MethodTrace:
+    """Each token of a block predicts the one at its place in the next block (arXiv 2502.07737): rows or frames of a video.
+
+    A pass over a block keeps its KV and gives the whole next block. Where ``tokens_per_pass`` is below the block size, the new
+    block is refined by passes of its own, which keep nothing. A block of one token is NTP exactly.
+
+    Raises:
+        UserError: a block below 1, tokens per pass outside 1 to the block size.
+    """
+    at_least("block size", block_size, 1)
+    per_pass = block_size if tokens_per_pass is None else tokens_per_pass
+    if not 1 <= per_pass <= block_size:
+        raise UserError(f"tokens per pass: given were {per_pass:g}, allowed are 1 to the block size, {block_size}")
+    first = target_call(at, "commit+decide", 1 / block_size, query=block_size, logits=block_size, kept=block_size)
+    again = target_call(at, "decide", 1 / per_pass - 1 / block_size, query=block_size, logits=block_size)
+    return MethodTrace(family="next block", calls=(first, again) if again.count_per_token > 0 else (first,))
 
 
 def chunks(at: Setting, *, tokens_per_pass: int) -> MethodTrace:

@@ -1,7 +1,8 @@
 """The published systems of systems.yaml: the figures each reports, with their sources, and the trace they give.
 
 No system here was run: its published figures are put into a trace and priced. A figure that no source gives is absent with
-the reason, and then the system has no trace. A recipe names the figures that it needs and makes the model calls.
+the reason; then the system has no trace of its own, but may have one over a stated range of that figure. A recipe names the
+figures that it needs and makes the model calls.
 """
 
 from __future__ import annotations
@@ -27,7 +28,17 @@ from harness.roofline.methods.diffusion import (
     whole_sequence,
     with_auxiliary,
 )
-from harness.roofline.methods.set_block import chunks, next_token, pruned, pruned_decoding, set_block, verified_set_block
+from harness.roofline.methods.link import over_a_link
+from harness.roofline.methods.ranges import AssumedFigure, figures_at
+from harness.roofline.methods.set_block import (
+    chunks,
+    next_block,
+    next_token,
+    pruned,
+    pruned_decoding,
+    set_block,
+    verified_set_block,
+)
 from harness.roofline.methods.speculative import (
     Drafter,
     caught_up,
@@ -57,7 +68,7 @@ class Recipe:
 
     def trace(self, at: Setting, figures: Mapping[str, float], auxiliary: ModelShape | None) -> MethodTrace:
         """The model calls at these figures."""
-        given: dict[str, Any] = {name: int(value) if name in self._whole else value for name, value in figures.items()}
+        given: dict[str, Any] = {name: round(value) if name in self._whole else value for name, value in figures.items()}
         return self.build(at, **given, **({"auxiliary": auxiliary} if self.auxiliary else {}))
 
 
@@ -139,6 +150,8 @@ RECIPES = {
     "next_token": Recipe(next_token),
     "set_block": Recipe(_set_block),
     "verified_set_block": Recipe(verified_set_block),
+    "next_block": Recipe(next_block),
+    "over_a_link": Recipe(over_a_link),
     "tree": Recipe(_tree),
     "draft_model": Recipe(_draft_model),
     "hierarchy": Recipe(_hierarchy),
@@ -155,6 +168,8 @@ RECIPES = {
 }
 
 MARK = "priced, not run"
+NOT_PUBLISHED = "not published"
+"""The mark of what is priced over a range that was assumed."""
 _FILE = Path(__file__).with_name("systems.yaml")
 
 
@@ -169,7 +184,9 @@ class PublishedSpeedup(SourcedFigure):
 class System(StrictModel):
     """One published system. ``figures`` are what its recipe needs, ``auxiliary`` a second model with its source.
 
-    ``lossless``: the reference whose output is unchanged, or how the output differs.
+    ``lossless``: the reference whose output is unchanged, or how the output differs. ``assumed``: a range for each figure
+    that no source gives. ``against``: the listed system to which the range is held; where that one is assumed too, both are
+    taken at the same share of their ranges.
     """
 
     name: Text
@@ -177,6 +194,8 @@ class System(StrictModel):
     lossless: Text
     recipe: Text
     figures: dict[str, SourcedFigure] = Field(default_factory=dict)
+    assumed: dict[str, AssumedFigure] = Field(default_factory=dict)
+    against: Text = "SBD, low gamma"
     auxiliary: ModelShape | None = None
     auxiliary_source: Text | None = None
     speedup: PublishedSpeedup
@@ -193,6 +212,11 @@ class System(StrictModel):
             raise ValueError(
                 f"recipe {self.recipe!r}: missing are [{', '.join(absent)}], unknown are [{', '.join(extra)}]; it needs "
                 f"[{', '.join(recipe.needs)}], each with null and the reason where no source gives it"
+            )
+        unknown = [name for name, figure in self.figures.items() if figure.value is None]
+        if self.assumed and set(self.assumed) != set(unknown):
+            raise ValueError(
+                f"assumed are [{', '.join(self.assumed)}]; a range is for every figure without a value: [{', '.join(unknown)}]"
             )
         if recipe.auxiliary != (self.auxiliary is not None) or (self.auxiliary is None) != (self.auxiliary_source is None):
             wanted = "an auxiliary model with auxiliary_source" if recipe.auxiliary else "no auxiliary model"
@@ -217,10 +241,19 @@ class System(StrictModel):
         Raises:
             UserError: the figures make no sense on this model.
         """
-        if self.missing:
-            return None
+        return None if self.missing else self._trace(at, {})
+
+    def assumed_trace(self, at: Setting, share: float) -> MethodTrace:
+        """Its model calls with the figures that no source gives at a share of their assumed ranges.
+
+        Raises:
+            UserError: the figures make no sense on this model.
+        """
+        return self._trace(at, figures_at(self.assumed, share))
+
+    def _trace(self, at: Setting, assumed: Mapping[str, float]) -> MethodTrace:
         given = {name: figure.value for name, figure in self.figures.items() if figure.value is not None}
-        return RECIPES[self.recipe].trace(at, given, self.auxiliary)
+        return RECIPES[self.recipe].trace(at, {**given, **assumed}, self.auxiliary)
 
 
 class Systems(StrictModel):
