@@ -158,7 +158,7 @@ def _answer(
     fast = _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
     told = (*sentences.paragraphs(cell, arm, highlight), *((("Baseline", fast),) if fast else ()))
     card = partial(card, about=f"{wording.arm(arm)}; {where}", paragraphs=told)
-    speed = arm.wall_speedup if cell.timed else sentences.passes_saved(arm)
+    speed = arm.wall_speedup if cell.timed else arm.passes_saved
     read_by: Mark = "measured" if cell.timed else "counted"
     marks: Marks = (read_by, "replayed") if arm.replayed else (read_by,)
     if highlight.basis == "none":  # a speed that costs accuracy is not an answer: the large type is not that speed
@@ -167,7 +167,10 @@ def _answer(
         return card(figure=Entry(text="No wall-clock figure", marks=marks))
     figure = shown(speed, formatting.ratio, pointers.of(speed), marks=marks)
     unit = _unit(speed, cell, arm) + (", lossless" if arm.lossless and "NTP" in arm.lossless else "")
-    return card(figure=figure, unit=unit, interval=sentences.ground(speed, cell) if cell.timed else "")
+    ground = sentences.ground(speed, cell) if cell.timed else ""
+    if cell.timed and arm.request_speedup.value is not None:
+        ground += f"; whole request {formatting.ratio(arm.request_speedup.value)}"
+    return card(figure=figure, unit=unit, interval=ground)
 
 
 def _at_a_loss(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
@@ -187,7 +190,7 @@ def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
     if cell.baseline_check.state == "different_tokens":
         return "the speed of a baseline that wrote other tokens than generate()"
     given = ""
-    if arm.replayed and (passes := sentences.passes_saved(arm).value) is not None:
+    if arm.replayed and (passes := arm.passes_saved.value) is not None:
         given = f", made to need {formatting.ratio(passes)} fewer passes (replayed: given, not found)"
     if speed.low is not None and speed.high is not None and speed.low <= 1 <= speed.high:
         return f"the speed of NTP{given}: no clear difference"

@@ -14,6 +14,7 @@ from harness.analysis.accuracy import MARGIN
 from harness.analysis.best_settings import Way, name_of, telling_arms
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.stats.quantity import Quantity
+from harness.formatting import one_line
 from harness.reporting import svg
 from harness.reporting.cells import between
 from harness.reporting.svg import MOST_ARMS, Drawing
@@ -27,7 +28,7 @@ def speed_accuracy(cell: Cell, name: str, where: str = "") -> Drawing | None:
     """Accuracy against wall speedup (untimed parts: NFE speedup), a point per arm; ``where`` ends the heading."""
 
     def speed(arm: ArmResult) -> Quantity:
-        return arm.wall_speedup if cell.timed else arm.nfe_speedup
+        return arm.wall_speedup if cell.timed else arm.passes_saved
 
     few = telling_arms(cell, MOST_ARMS)
     arms = [arm for arm in few if arm.accuracy.value is not None and speed(arm).value is not None]
@@ -52,7 +53,8 @@ def speed_accuracy(cell: Cell, name: str, where: str = "") -> Drawing | None:
         axes.set_ylim(axes.get_ylim()[0], axes.get_ylim()[1] + 0.06 * (axes.get_ylim()[1] - axes.get_ylim()[0]))
         axes.grid(axis="y")
         first = [*ntp, sbd[-1], sbd[0]]  # the caption is about these
-        first += [arm for arm in sbd[1:-1] if arm not in first]
+        if len(arms) <= MOST_NAMED:
+            first += [arm for arm in sbd[1:-1] if arm not in first]
         named = {arm.label: (_value(speed(arm)), 100 * _value(arm.accuracy)) for arm in first}
         svg.name_points(axes, [svg.Named(text=label, at=at) for label, at in named.items()])
         caption = _caption(sbd, ntp, speed, cell.timed)
@@ -91,6 +93,8 @@ def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, t
     return f"{'; '.join(said)}.{reference}{lossless} Lines: 95 % intervals."
 
 
+MOST_NAMED = 7
+"""Arms that bear names in the drawing of accuracy; of more only NTP, the slowest and the fastest, the others tell theirs."""
 MOST_STRIPS = 5
 """Arms in the drawing of tokens per pass; it says how many more there are."""
 
@@ -124,7 +128,7 @@ def _strip(axes: Axes, arm: ArmResult, row: int) -> None:
             share = formatting.percent(count / sum(counts))
             svg.tell(bar, f"{arm.label}: {share} of the passes make {tokens} token{'s' if tokens != 1 else ''} final")
     axes.axhline(row, color=svg.MUTED, lw=0.6)
-    svg.name_above(axes, row + 0.62, f"{arm.label}, mean {_value(arm.nfe_speedup):.2f}", up=0.0)
+    svg.name_above(axes, row + 0.62, f"{_value(arm.nfe_speedup):.2f} on average: {arm.label}", up=0.0)
 
 
 def _tokens_caption(best: ArmResult, others: int) -> str:
@@ -142,7 +146,7 @@ def _value(quantity: Quantity) -> float:
     return quantity.value if quantity.value is not None else 0.0
 
 
-MOST_WAYS = 12
+MOST_WAYS, LONGEST_WAY = 12, 44
 ROOM_FOR_WORDS = 1.65
 """Width of the figure, in widths of the longest bar."""
 
@@ -182,7 +186,7 @@ def _bar(axes: Axes, way: Way, row: int) -> None:
 
 def _named(way: Way) -> str:
     """A way with what is known without a clock: that it is lossless."""
-    return f"{way.arm.label}{', lossless' if way.lossless else ''}"
+    return f"{one_line(way.arm.label, LONGEST_WAY)}{', lossless' if way.lossless else ''}"
 
 
 def _words(way: Way) -> str:

@@ -19,7 +19,7 @@ from harness.analysis.explain import Claimed, Residual, Step, Waterfall
 from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
-from harness.reporting.svg import MOST_ARMS, Drawing
+from harness.reporting.svg import Drawing
 
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30)
 BAR = 0.62
@@ -114,6 +114,8 @@ def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
     return f"{said}{f' ({lost})' if lost else ''}{claimed}, ratio of the times of all prompts."
 
 
+MOST_PREDICTED = 6
+"""Arms in the drawing of predictions: NTP, the highlighted ones, then in order; the table has all."""
 LINE, LINE_IN = 0.88, 0.19
 """Height of an arm's lines, as a share of the distance from one arm to the next, and of a line in inches."""
 SHORT = {EX_ANTE_SHAPE: "shape, ex-ante", DURING_RUN: "during the run"}
@@ -125,8 +127,9 @@ COLUMNS = (0.0, 0.72, 1.0)
 def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tuple[int, str]], name: str) -> Drawing | None:
     """``highlighted``: (batch size, label) of the arms to keep where all do not fit one drawing."""
     arms = [list(group) for _, group in groupby(residuals, key=lambda one: (one.batch_size, one.arm.label))]
-    if len(arms) > MOST_ARMS:
-        arms = [arm for arm in arms if arm[0].arm.is_ntp or (arm[0].batch_size, arm[0].arm.label) in highlighted][:MOST_ARMS]
+    if len(arms) > MOST_PREDICTED:
+        arms.sort(key=lambda arm: (not arm[0].arm.is_ntp, (arm[0].batch_size, arm[0].arm.label) not in highlighted))
+        arms = arms[:MOST_PREDICTED]
     if not any(not arm[0].arm.is_ntp for arm in arms):
         return None
     with_batch = len({arm[0].batch_size for arm in arms}) > 1

@@ -219,9 +219,10 @@ def pass_time_sentence(cell: Cell) -> str:
     named = telling(cell)
     costly = [width for width in named if width.method != "ntp" and width.cost.value is not None]
     for width in sorted(costly, key=lambda width: width.query_tokens)[-MOST_SAID:]:
-        best = next((cost.value for cost in width.predicted_cost.values() if cost.value), None)
+        best = next((price.value for price in width.predicted_cost.values() if price.value), None)
         beside = f" (predicted {formatting.ratio(best)})" if best else ""
-        said.append(f"{width.query_tokens} query tokens ({width.role}) take {formatting.ratio(width.cost.value or 0.0)}{beside}")
+        cost = formatting.ratio(width.cost.value or 0.0)
+        said.append(f"{width.query_tokens} query tokens ({width.role}) take {cost}{beside}")
     if not said:
         return "Time of a forward pass by its query tokens; there are no two kinds of pass to compare."
     others = len(clocked(cell)) - len(named)

@@ -43,10 +43,9 @@ def tally_of(held: Sequence[Held]) -> str:
 
 
 def _asked(held: Sequence[Held]) -> Held | None:
-    for metric in (ASKED, TIMELESS):
-        if found := next((one for one in held if one.judgement.metric == metric), None):
-            return found
-    return None
+    """The claim about the clock; that about passes where a clock was not there to judge it."""
+    found = [one for metric in (ASKED, TIMELESS) for one in held if one.judgement.metric == metric]
+    return next((one for one in found if one.judgement.value.value is not None), found[0] if found else None)
 
 
 def _headline(one: Held, comparison: Comparison) -> Headline:

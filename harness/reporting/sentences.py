@@ -37,18 +37,12 @@ def interval(speed: Quantity) -> str:
     return f"95\u00a0% interval {speed.low:.2f}–{speed.high:.2f}"
 
 
-def passes_saved(arm: ArmResult) -> Quantity:
-    """The NFE speedup as a mean over prompts, the estimator of every headline; the ratio of totals is in the tables."""
-    found = arm.figures.get("nfe_speedup", arm.nfe_speedup)
-    return arm.nfe_speedup if found.value is None else found
-
-
 def why(cell: Cell, arm: ArmResult) -> str:
     """Why the passes saved are not the time saved: the cost of a pass, and what else changes the speedup."""
     parts, size = arm.factors, arm.block_size or 0
     widths = {w.query_tokens: w for w in cell.pass_widths if w.method == arm.method and w.query_tokens in (size, 2 * size)}
     costs = [(tokens, widths[tokens].cost.value) for tokens in sorted(widths) if widths[tokens].cost.value is not None]
-    passes, clock = passes_saved(arm).value, arm.wall_speedup.value
+    passes, clock = arm.passes_saved.value, arm.wall_speedup.value
     if parts is None or not costs or passes is None or clock is None:
         return ""
     said = f"a {costs[0][0]}-token pass costs {costs[0][1]:.2f} one-token passes on this machine"
@@ -88,7 +82,7 @@ def _counted(cell: Cell, arm: ArmResult) -> str:
     if cell.timed:
         return ""
     needed = f"It has no NFE speedup ({arm.nfe_speedup.reason})"
-    if (passes := passes_saved(arm).value) is not None:
+    if (passes := arm.passes_saved.value) is not None:
         times, prompts = formatting.ratio(passes), formatting.count(arm.prompts)
         needed = f"It needed {times} fewer forward passes over {prompts} prompts"
     return f"{needed}. It was not timed: this says nothing about the clock."

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
+from urllib.parse import quote, unquote
 
 import matplotlib
 from markupsafe import Markup, escape
@@ -113,7 +114,7 @@ def log_ticks(axis: Axis, ticks: Sequence[float], suffix: str = "") -> None:
 
 def tell(artist: Artist, text: str) -> None:
     """Let a mark say ``text`` on hover, on focus and to a screen reader."""
-    artist.set_gid(TOLD + " ".join(text.split()))
+    artist.set_gid(TOLD + quote(" ".join(text.split())))
 
 
 def key(axes: Axes) -> None:
@@ -122,7 +123,8 @@ def key(axes: Axes) -> None:
                 borderaxespad=0.2, handlelength=1.4, labelspacing=0.3)  # fmt: skip
 
 
-TOLD = "told: "
+TOLD = "told-"
+"""Begins the id of such a mark in matplotlib's SVG; the text follows, percent-encoded."""
 Point = tuple[float, float]
 PLACES = (
     (7, 5, "left", "bottom"), (7, -5, "left", "top"), (-7, 5, "right", "bottom"), (-7, -5, "right", "top"),
@@ -223,7 +225,8 @@ def _telling(svg: str) -> str:
 
     def mark(found: re.Match[str]) -> str:
         stop = 0 if next(stops) == 0 else -1
-        return f'<g class="told" role="img" tabindex="{stop}" aria-label="{found[1]}"><title>{found[1]}</title>'
+        text = escape(unquote(found[1]))
+        return f'<g class="told" role="img" tabindex="{stop}" aria-label="{text}"><title>{text}</title>'
 
     return re.sub(rf'<g id="{TOLD}([^"]*)">', mark, svg)
 
