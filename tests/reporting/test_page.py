@@ -61,8 +61,8 @@ def test_a_speed_that_costs_the_answers_is_no_headline() -> None:
     """Where every arm lost more accuracy than the margin, the card says so in large type and gives the speed with its cost."""
     text = page(synthetic.build(synthetic.Part(arms=(synthetic.NTP, synthetic.ARMS[2]))))
     [large] = headlines(text)
-    assert re.fullmatch(r" No arm keeps NTP's accuracy the fastest is [\d.]+x by the clock and changes accuracy by -[\d.]+.points ",
-                        large)  # fmt: skip
+    said = r" No arm keeps NTP's accuracy the fastest is [\d.]+x by the clock and changes accuracy by -[\d.]+.points "
+    assert re.fullmatch(said, large)
     assert "No arm kept its observed accuracy within 1 point" in words(text)
 
 
