@@ -35,7 +35,7 @@ def ways(cell: Cell) -> list[Way]:
     """
     by_name: dict[str, list[Way]] = {}
     for arm in cell.arms:
-        speed = arm.wall_speedup if cell.timed else arm.nfe_speedup
+        speed = arm.wall_speedup if cell.timed else arm.passes_saved
         if not arm.is_ntp and speed.value is not None:
             lost = arm.accuracy_difference.value
             way = Way(name=name_of(arm.label), arm=arm, speed=speed, keeps=None if lost is None else lost >= -MARGIN)

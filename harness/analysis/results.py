@@ -111,6 +111,12 @@ class ArmResult:
         return self.figures.get("request_speedup", absent("NTP is what the other arms are compared with"))
 
     @property
+    def passes_saved(self) -> Quantity:
+        """The NFE speedup as a mean over prompts, the estimator of headlines; the ratio of totals where there is none."""
+        mean = self.figures.get("nfe_speedup", self.nfe_speedup)
+        return self.nfe_speedup if mean.value is None else mean
+
+    @property
     def query_tokens_per_token(self) -> float | None:
         """Tokens fed to the target for each final one, waiting rows included."""
         fed = self.query_tokens_per_pass.value

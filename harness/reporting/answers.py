@@ -126,7 +126,7 @@ class Answer:
     title: str
     about: str
     figure: Entry
-    unit: str
+    unit: str = ""
     interval: str = ""
     claims: list[ClaimShown]
     paragraphs: tuple[tuple[str, str], ...]
@@ -151,22 +151,35 @@ def _answer(
         weaknesses=weaknesses(cell, arm, comparison, header),
     )  # fmt: skip
     if (void := comparison.integrity.void) is not None:
-        return card(about=where, figure=Entry(text="void"), unit="no answer", paragraphs=(("No answer", _sentence(void)),))
+        return card(about=where, figure=Entry(text="Void"), unit="no answer", paragraphs=(("No answer", _sentence(void)),))
     if arm is None:
         nothing = ("No answer", f"Nothing can be said: {highlight.reason}.")
-        return card(about=where, figure=Entry(text="none"), unit="no answer", paragraphs=(nothing,))
+        return card(about=where, figure=Entry(text="No answer"), paragraphs=(nothing,))
     fast = _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
     told = (*sentences.paragraphs(cell, arm, highlight), *((("Baseline", fast),) if fast else ()))
     card = partial(card, about=f"{wording.arm(arm)}; {where}", paragraphs=told)
-    speed = arm.wall_speedup if cell.timed else arm.nfe_speedup
+    speed = arm.wall_speedup if cell.timed else arm.passes_saved
     read_by: Mark = "measured" if cell.timed else "counted"
     marks: Marks = (read_by, "replayed") if arm.replayed else (read_by,)
-    if highlight.basis == "none":  # a speed that costs accuracy is not an answer: say so in large type
-        return card(figure=Entry(text="none", marks=marks), unit="no arm keeps the accuracy of NTP")
+    if highlight.basis == "none":  # a speed that costs accuracy is not an answer: the large type is not that speed
+        return card(figure=Entry(text="No arm keeps NTP's accuracy", marks=marks), unit=_at_a_loss(speed, cell, arm))
     if speed.value is None:
-        return card(figure=Entry(text="none", marks=marks), unit="no wall-clock figure")
+        return card(figure=Entry(text="No wall-clock figure", marks=marks))
     figure = shown(speed, formatting.ratio, pointers.of(speed), marks=marks)
-    return card(figure=figure, unit=_unit(speed, cell, arm), interval=sentences.ground(speed, cell) if cell.timed else "")
+    unit = _unit(speed, cell, arm) + (", lossless" if arm.lossless and "NTP" in arm.lossless else "")
+    ground = sentences.ground(speed, cell) if cell.timed else ""
+    if cell.timed and arm.request_speedup.value is not None:
+        ground += f"; whole request {formatting.ratio(arm.request_speedup.value)}"
+    return card(figure=figure, unit=unit, interval=ground)
+
+
+def _at_a_loss(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
+    """The speed of an arm that costs accuracy, with its cost."""
+    if speed.value is None:
+        return ""
+    lost = arm.accuracy_difference.value
+    cost = "" if lost is None else f" and changes accuracy by {formatting.points(lost)}"
+    return f"the fastest is {formatting.ratio(speed.value)} {'by the clock' if cell.timed else 'fewer passes'}{cost}"
 
 
 def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
@@ -177,8 +190,8 @@ def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
     if cell.baseline_check.state == "different_tokens":
         return "the speed of a baseline that wrote other tokens than generate()"
     given = ""
-    if arm.replayed and arm.nfe_speedup.value is not None:
-        given = f", made to need {formatting.ratio(arm.nfe_speedup.value)} fewer passes (replayed: given, not found)"
+    if arm.replayed and (passes := arm.passes_saved.value) is not None:
+        given = f", made to need {formatting.ratio(passes)} fewer passes (replayed: given, not found)"
     if speed.low is not None and speed.high is not None and speed.low <= 1 <= speed.high:
         return f"the speed of NTP{given}: no clear difference"
     return f"faster by the clock{given}" if (speed.value or 0) > 1 else f"the speed of NTP{given}: slower by the clock"

@@ -21,7 +21,7 @@ from harness.reporting.exports.wording import tally, verdict_words
 
 STYLES = ("style.css", "explain.css", "more.css")
 """Style sheets, in order, in one element."""
-SCRIPTS = ("tables.js", "planner.js")
+SCRIPTS = ("tables.js", "planner.js", FIGURES := "figures.js")
 """Scripts of a run's page, in order, one element each; the page is complete without them."""
 _NONE = "'none'"
 GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", "void": "∅"}

@@ -1,14 +1,12 @@
-"""The drawings that explain one part's speedup; one line says what cannot be drawn.
+"""The drawings that explain one part's speedup, and why some cannot be drawn.
 
-They answer in order: why this speedup, does the hardware allow it, what do the passes decide, at what accuracy.
+They answer in order: how fast at what accuracy, why this speedup, does the hardware allow it, what do the passes decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-
-from markupsafe import Markup
 
 from harness.analysis.best_settings import telling_arms, ways
 from harness.analysis.blocks import BlockPasses, Timeline, block_passes, timeline
@@ -33,11 +31,11 @@ Found = Drawing | str | None
 """A drawing, or why it is missing; None for one that nobody misses."""
 
 
-def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> list[Drawing]:
-    """All drawings of ``part``; ``name`` begins their ids."""
+def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> tuple[list[Drawing], list[str]]:
+    """All drawings of ``part``, and a line for each that is missing, with its reason; ``name`` begins their ids."""
     cells = [cell for cell in comparison.cells if cell.part == part and cell.is_summary and cell.arms]
     if not cells:
-        return []
+        return [], []
     chosen = _chosen(cells)
     telling = [replace(cell, arms=telling_arms(cell, MOST_ARMS)) for cell in chosen]
     shown = _highlighted(comparison, chosen)
@@ -45,9 +43,9 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
     falls = [waterfall_of(cell, arm, claimed_of(comparison, run.header, cell, arm)) for cell, arm in shown]
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
     found: list[Found] = [
+        *(drawn for cell in chosen for drawn in _arms(cell, f"{name}-{cell.batch_size}", wheres[cell.batch_size])),
         figures_factors.waterfall([fall for fall in falls if fall is not None], f"{name}-waterfall")
         or f"From passes to the clock: {_no_factors(shown, chosen)}",
-        *_acceptance(run, shown, telling, name),
         figures_load.speed_by_load(speeds_by_load(cells), f"{name}-load"),
         figures_batch.straggler_loss(cells, f"{name}-rows") or _no_stragglers(cells),
         *(pass_time(cell, f"{name}-{cell.batch_size}-time", wheres[cell.batch_size]) for cell in chosen),
@@ -56,12 +54,11 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         figures_batch.bandwidth_bars(bandwidths(telling), f"{name}-bandwidth") or f"Bandwidth: {NO_TIME}",
         figures_factors.predicted_measured(residuals(chosen), highlighted, f"{name}-predicted")
         or f"Predicted against measured: {_no_prediction(chosen)}",
-        *(_arms(cell, f"{name}-{cell.batch_size}-accuracy", wheres[cell.batch_size]) for cell in chosen),
+        *_acceptance(run, shown, telling, name),
         figures_batch.energy_bars(telling, f"{name}-energy") or _no_energy(cells),
     ]
-    drawings = [one for one in found if isinstance(one, Drawing)]
-    missing = [one for one in found if isinstance(one, str)]
-    return [*drawings, _not_drawn(missing)] if missing else drawings
+    missing = [f"{one.rstrip('.')}." for one in found if isinstance(one, str)]
+    return [one for one in found if isinstance(one, Drawing)], missing
 
 
 def _chosen(cells: list[Cell]) -> list[Cell]:
@@ -96,11 +93,13 @@ def _acceptance(run: Run, shown: Shown, cells: list[Cell], name: str) -> Iterato
     yield figures_arms.tokens_per_pass(cells[0], f"{name}-tokens")
 
 
-def _arms(cell: Cell, name: str, where: str) -> Drawing | None:
-    """Point by point, while the points can be told apart."""
-    if len(cell.arms) <= MOST_ARMS:
-        return figures_arms.speed_accuracy(cell, name, where)
-    return figures_arms.ways_compared(ways(cell), cell.timed, name, where)
+def _arms(cell: Cell, name: str, where: str) -> Iterator[Drawing | None]:
+    """Speed against accuracy, and the ways where there are several or no accuracy is known."""
+    found = figures_arms.speed_accuracy(cell, f"{name}-accuracy", where)
+    yield found
+    several = ways(cell)
+    if len(several) > 1 and (found is None or len(cell.arms) > MOST_ARMS):
+        yield figures_arms.ways_compared(several, cell.timed, f"{name}-ways", where)
 
 
 def _no_factors(shown: Shown, cells: list[Cell]) -> str:
@@ -128,8 +127,3 @@ def _no_energy(cells: list[Cell]) -> str:
     reasons = (arm.figures[figures_batch.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
     return f"Energy: {next((reason for reason in reasons if reason), 'no arm was metered')}"
 
-
-def _not_drawn(missing: list[str]) -> Drawing:
-    """One line per missing drawing, with its reason."""
-    lines = Markup("").join(Markup("<li>{}</li>").format(text if text.endswith(".") else f"{text}.") for text in missing)
-    return Drawing(heading="Not drawn", image=Markup('<ul class="not-drawn">{}</ul>').format(lines), caption="", marks=())

@@ -29,17 +29,17 @@ def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
     if not lines or max(size for line in lines.values() for size, _ in line) == 1:
         return None
     shown = dict(sorted(lines.items(), key=lambda one: one[1][-1][1])[: len(svg.SERIES)])
-    with svg.new_axes(height_in=3.0) as (figure, axes):
+    with svg.new_axes() as (figure, axes):
         axes.axhline(1, color=svg.MUTED, lw=0.8)
-        places = svg.spread([line[-1][1] for line in shown.values()], 0.08)
-        for colour, (label, line), place in zip(svg.SERIES, shown.items(), places, strict=False):
-            axes.plot([size for size, _ in line], [share for _, share in line], "o-", color=colour, ms=5)
-            at = (line[-1][0], place)
-            axes.annotate(label, at, (8, 0), textcoords="offset points", va="center", color=colour, fontsize=9)
+        for colour, (label, line) in zip(svg.SERIES, shown.items(), strict=False):
+            axes.plot([size for size, _ in line], [share for _, share in line], "-", color=colour, label=label)
+            for size, share in line:
+                (mark,) = axes.plot(size, share, "o", color=colour, ms=5)
+                svg.tell(mark, f"{label}, batch {size}: ×{formatting.figure(share, 3)}")
         axes.set_xscale("log", base=2)
-        axes.set_xlim(axes.get_xlim()[0], axes.get_xlim()[1] * 2.2)
+        svg.key(axes)
         svg.log_ticks(axes.xaxis, sorted({size for line in lines.values() for size, _ in line}))
-        axes.set_ylim(0, max(*places, *(share for line in shown.values() for _, share in line)) * 1.08)
+        axes.set_ylim(0, max(1.0, *(share for line in shown.values() for _, share in line)) * 1.08)
         axes.set_xlabel("batch size (rows)")
         axes.set_ylabel("active rows per pass ÷ NTP's")
         label, line = next(iter(shown.items()))
@@ -57,19 +57,20 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
     if not found:
         return None
     both = any(one.measured.value is not None for one in found)
-    with svg.new_axes(height_in=1.0 + (0.5 if both else 0.3) * len(found)) as (figure, axes):
+    with svg.new_axes(height_in=0.9 + (0.55 if both else 0.38) * len(found)) as (figure, axes):
         for row, one in enumerate(found):
-            _bar(axes, one.modelled, row - 0.19 * both, svg.BLUE if one.arm.is_ntp else svg.VERMILION, "modelled")
+            colour = svg.BLUE if one.arm.is_ntp else svg.VERMILION
+            _bar(axes, one.arm.label, one.modelled, row + 0.2 - 0.14 * both, colour, "modelled")
             if one.measured.value is not None:
-                _bar(axes, one.measured, row + 0.19, svg.INK, "counted")
-        ceilings = {one.ceiling.value: one.ceiling.method for one in found if one.ceiling.value is not None}
-        for ceiling, method in ceilings.items():
-            axes.axvline(ceiling / 1e9, color=svg.PURPLE, lw=1.2)
-            text = f"{method}, {formatting.gigabytes(ceiling)} GB/s"
-            axes.annotate(text, (ceiling / 1e9, -0.62), (-4, 0), textcoords="offset points", ha="right", va="center",
-                          color=svg.PURPLE, fontsize=9)  # fmt: skip
-        axes.set_ylim(len(found) - 0.45, -0.85)
-        axes.set_xlim(0, axes.get_xlim()[1] * 1.22)
+                _bar(axes, one.arm.label, one.measured, row + 0.36, svg.INK, "counted")
+        ceilings = {f"{one.ceiling.method}, {formatting.gigabytes(one.ceiling.value)} GB/s": one.ceiling.value
+                    for one in found if one.ceiling.value is not None}  # fmt: skip
+        for text, ceiling in ceilings.items():
+            axes.axvline(ceiling / 1e9, color=svg.PURPLE, lw=1.2, label=text)
+        if ceilings:
+            svg.key(axes)
+        axes.set_ylim(len(found) - 0.4, -0.55)
+        axes.set_xlim(0, axes.get_xlim()[1] * 1.3)
         _name_arms(axes, [(one.arm, one.batch_size) for one in found])
         axes.set_xlabel("bytes moved by the forwards (GB/s)")
         return svg.drawing(
@@ -80,14 +81,18 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
 def _name_arms(axes: Axes, arms: Sequence[tuple[ArmResult, int]]) -> None:
     """A row per arm, with its batch size where these differ."""
     with_batch = len({size for _, size in arms}) > 1
-    svg.name_rows(axes, [f"{arm.label}{f', batch {size}' if with_batch else ''}" for arm, size in arms])
+    svg.name_rows(axes, ())
+    for row, (arm, size) in enumerate(arms):
+        svg.name_above(axes, row, f"{arm.label}{f', batch {size}' if with_batch else ''}", up=0.08)
 
 
-def _bar(axes: Axes, quantity: Quantity, place: float, colour: str, word: str) -> None:
+def _bar(axes: Axes, label: str, quantity: Quantity, place: float, colour: str, word: str) -> None:
     value = (quantity.value or 0.0) / 1e9
     filled = word == "counted"
-    axes.barh(place, value, 0.34, facecolor=colour if filled else "none", edgecolor=colour, lw=1.2, ls="-" if filled else ":")
+    face, dashes = colour if filled else "none", "-" if filled else ":"
+    (bar,) = axes.barh(place, value, 0.24, facecolor=face, edgecolor=colour, lw=1.2, ls=dashes)
     text = f"{formatting.gigabytes(quantity.value or 0.0)} {word}"
+    svg.tell(bar, f"{label}: {text.replace(' ', ' GB/s ', 1)}")
     axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
 
 
@@ -108,18 +113,19 @@ def energy_bars(cells: Sequence[Cell], name: str) -> Drawing | None:
     found = [one for one in found if one[2].value is not None][:MOST_ARMS]
     if not found:
         return None
-    with svg.new_axes(height_in=0.9 + 0.34 * len(found)) as (figure, axes):
+    with svg.new_axes(height_in=0.8 + 0.38 * len(found)) as (figure, axes):
         for row, (_, arm, joules) in enumerate(found):
-            value = joules.value or 0.0
-            axes.barh(row, value, 0.6, color=svg.BLUE if arm.is_ntp else svg.VERMILION)
+            value, place = joules.value or 0.0, row + 0.2
+            (bar,) = axes.barh(place, value, 0.24, color=svg.BLUE if arm.is_ntp else svg.VERMILION)
+            svg.tell(bar, f"{arm.label}: {formatting.rate(value)} J per output token")
             if joules.low is not None and joules.high is not None:
-                axes.plot([joules.low, joules.high], [row, row], color=svg.INK, lw=1.4)
-            at = (max(value, joules.high or 0), row)
+                axes.plot([joules.low, joules.high], [place, place], color=svg.INK, lw=1.4)
+            at = (max(value, joules.high or 0), place)
             axes.annotate(formatting.rate(value), at, (5, 0), textcoords="offset points", va="center", fontsize=9.5)
-        axes.set_ylim(len(found) - 0.5, -0.5)
+        axes.set_ylim(len(found) - 0.4, -0.55)
         axes.set_xlim(0, axes.get_xlim()[1] * 1.25)
         _name_arms(axes, [(arm, cell.batch_size) for cell, arm, _ in found])
         axes.set_xlabel("energy per output token, prefill and decode (J)")
         said = [f"{arm.label}: {formatting.rate(joules.value or 0.0)} J per output token" for _, arm, joules in found]
         aloud = f"{'; '.join(said)}."
-        return svg.drawing(figure, name, "Energy", f"{aloud} Whiskers are 95 % intervals.", ("measured",), aloud)
+        return svg.drawing(figure, name, "Energy", "Lines: 95 % intervals.", ("measured",), aloud)

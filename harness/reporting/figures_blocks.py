@@ -1,8 +1,8 @@
 """What the passes of a block decide: a heat map of positions by pass, counts by pass, and a timeline of decoded blocks.
 
 Counts replace the heat map where positions are not recorded. The timeline shows each token with the pass that decided it; it is
-an HTML table, so its text can be searched. Text from the record is escaped. It draws BlockPasses and a Timeline and computes
-no statistic.
+HTML, so its text can be searched and its lines break where the page ends. Text from the record is escaped. It draws BlockPasses
+and a Timeline and computes no statistic.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from harness.reporting.svg import Drawing
 
 NAMED_SHARE = 0.05
 """Shares below this are coloured but not written."""
+WRITTEN = 16
+"""Positions of a block; the squares of a longer one are too narrow for a number."""
 
 
 def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | None:
@@ -29,12 +31,12 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | 
     shares = blocks.shares
     if shares is None:
         return None
-    with svg.new_axes(height_in=1.2 + 0.3 * len(shares)) as (figure, axes):
+    with svg.new_axes(height_in=max(2.0, 0.8 + 0.26 * len(shares))) as (figure, axes):
         for number, line in enumerate(shares, start=1):
             _heat_line(axes, number, line)
         axes.set_xlim(0.45, len(shares[0]) + 0.55)
         axes.set_ylim(len(shares) + 0.55, 0.45)
-        axes.set_xticks(range(1, len(shares[0]) + 1))
+        axes.set_xticks(range(1, len(shares[0]) + 1, 1 + len(shares[0]) // WRITTEN))
         axes.set_yticks(range(1, len(shares) + 1))
         axes.tick_params(length=0)
         for spine in axes.spines.values():
@@ -44,8 +46,7 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | 
         first = shares[0]
         caption = (
             f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {len(first)} in "
-            f"{formatting.percent(first[-1], 0)} of the blocks where they are decided; {_reach(blocks)}. "
-            f"Numbers are per cent of {formatting.count(blocks.blocks)} blocks, each column adds up to 100."
+            f"{formatting.percent(first[-1], 0)}; {_reach(blocks)}. In per cent of {formatting.count(blocks.blocks)} blocks."
         )
         return svg.drawing(figure, name, "Which pass decides which position", caption, _marks(arm))
 
@@ -55,28 +56,30 @@ def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
         corner = (position - 0.47, number - 0.46)
         axes.add_patch(Rectangle(corner, 0.94, 0.92, facecolor="none", edgecolor=svg.FAINT, lw=0.5))
         if share > 0:
-            axes.add_patch(Rectangle(corner, 0.94, 0.92, facecolor=svg.BLUE, alpha=0.06 + 0.5 * share, lw=0))
-        if share >= NAMED_SHARE:
-            axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8.5)
+            filled = Rectangle(corner, 0.94, 0.92, facecolor=svg.BLUE, alpha=0.06 + 0.5 * share, lw=0)
+            svg.tell(axes.add_patch(filled), f"pass {number} decides position {position} in {formatting.percent(share)}")
+        if share >= NAMED_SHARE and len(line) <= WRITTEN:
+            axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
 
 
 def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
     """Positions that pass 1, 2, ... of a block decides, and the share of blocks that reach that pass."""
-    with svg.new_axes(height_in=2.8) as (figure, axes):
+    with svg.new_axes(height_in=2.5) as (figure, axes):
         numbers = range(1, len(blocks.reached) + 1)
-        axes.bar(numbers, blocks.mean_decided, 0.7, color=svg.VERMILION)
-        for number, mean, share in zip(numbers, blocks.mean_decided, blocks.reached_share, strict=True):
-            text = f"{mean:.1f}\n{100 * share:.0f} %"
-            axes.annotate(text, (number, mean), (0, 3), textcoords="offset points", ha="center", fontsize=8.5)
+        bars = axes.bar(numbers, blocks.mean_decided, 0.7, color=svg.VERMILION)
+        for bar, number, mean, share in zip(bars, numbers, blocks.mean_decided, blocks.reached_share, strict=True):
+            svg.tell(bar, f"pass {number}: decides {mean:.1f} positions (mean), {formatting.percent(share)} of blocks take it")
+            if len(numbers) <= WRITTEN // 2:
+                text = f"{mean:.1f}\n{100 * share:.0f} %"
+                axes.annotate(text, (number, mean), (0, 3), textcoords="offset points", ha="center", fontsize=9)
         axes.set_ylim(0, max(blocks.mean_decided) * 1.35)
         axes.set_xlim(0.4, max(len(blocks.reached), 4) + 0.6)
-        axes.set_xticks(list(numbers))
-        axes.set_xlabel("pass of the block (below the mean: share of blocks that take it)")
+        axes.set_xticks(range(1, len(numbers) + 1, 1 + len(numbers) // WRITTEN))
+        axes.set_xlabel("pass of the block (per cent: of blocks that take it)")
         axes.set_ylabel("positions decided (mean)")
         caption = (
             f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; "
-            f"{_reach(blocks)}. Means over {formatting.count(blocks.blocks)} blocks; "
-            "positions behind the end of an answer count."
+            f"{_reach(blocks)}. {formatting.count(blocks.blocks)} blocks, with positions behind the end of an answer."
         )
         return svg.drawing(figure, name, "What each pass of a block decides", caption, _marks(arm))
 
@@ -102,10 +105,7 @@ def timeline_drawing(arm: ArmResult, found: Timeline, name: str) -> Drawing:
     said = timeline_sentence(found)
     template = environment().get_template("timeline.html.j2")
     image = template.render(found=found, name=name, said=said, strengths=STRENGTHS, token_text=token_text)
-    caption = (
-        f"{said} {arm.label}, first row of {found.prompt_id}: the number under a token is the pass of its "
-        "block that decided it; a dot is a space, and after the stop nothing counts."
-    )
+    caption = f"{said} {arm.label}, {found.prompt_id}. Under a token: the pass of its block that decided it; a dot is a space."
     return Drawing(heading="Decoded blocks, token by token", image=Markup(image), caption=caption, marks=_marks(arm))
 
 

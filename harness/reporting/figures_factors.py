@@ -19,10 +19,14 @@ from harness.analysis.explain import Claimed, Residual, Step, Waterfall
 from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
-from harness.reporting.svg import MOST_ARMS, Drawing
+from harness.reporting.svg import Drawing
 
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30)
 BAR = 0.62
+LONGEST_TITLE = 42
+"""Characters in a line."""
+ROOM = 0.45
+"""Of the logarithmic axis for the figures behind the bars, as a share of what the bars need."""
 
 
 def waterfall(falls: Sequence[Waterfall], name: str) -> Drawing | None:
@@ -31,13 +35,14 @@ def waterfall(falls: Sequence[Waterfall], name: str) -> Drawing | None:
         return None
     with svg.styled():
         lines = [len(_lines(fall)) for fall in falls]
-        figure = Figure(figsize=(6.4, 0.75 + sum(0.31 * count + 0.3 for count in lines)))
+        figure = Figure(figsize=(svg.WIDTH_IN, 0.7 + sum(0.31 * count + 0.5 for count in lines)))
         blocks = figure.subplots(len(falls), 1, sharex=True, squeeze=False, height_ratios=lines)[:, 0]
         every = [1.0, *(level for fall in falls for step in fall.steps for level in (step.before, step.after))]
         every += [fall.claimed.at_least for fall in falls if fall.claimed]
         every += [fall.measured.high for fall in falls if fall.measured.high]
+        low, high = min(every) / 1.12, max(every)
         for axes, fall in zip(blocks, falls, strict=True):
-            _block(axes, fall, (min(every) / 1.12, max(every) * 1.75))
+            _block(axes, fall, (low, high * (high / low) ** ROOM))
         svg.log_ticks(blocks[-1].xaxis, TICKS, "x")
         blocks[-1].set_xlabel("speed against NTP (logarithmic)")
         caption = " ".join(waterfall_sentence(fall, len(falls) > 1) for fall in falls)
@@ -55,7 +60,8 @@ def _block(axes: Axes, fall: Waterfall, ends: tuple[float, float]) -> None:
     names = ["claimed"] * bool(fall.claimed) + [step.name for step in lines] + ["measured"]
     places = dict(zip(names, range(len(names)), strict=True))
     axes.set(xscale="log", xlim=ends, ylim=(len(names) - 0.4, -0.75))
-    axes.set_title(f"{fall.arm.label}, batch {fall.batch_size}", loc="left", fontsize=10)
+    title = "\n".join(wrap(f"{fall.arm.label}, batch {fall.batch_size}", LONGEST_TITLE))
+    axes.set_title(title, loc="left", fontsize=9.5)
     svg.name_rows(axes, names)
     axes.axvline(1, color=svg.MUTED, lw=0.8)
     if fall.claimed:
@@ -66,15 +72,17 @@ def _block(axes: Axes, fall: Waterfall, ends: tuple[float, float]) -> None:
 
 
 def _claim(axes: Axes, claimed: Claimed, count: int) -> None:
-    axes.barh(0, claimed.at_least - 1, BAR, left=1, facecolor="none", edgecolor=svg.MUTED, lw=1, ls="--")
+    (bar,) = axes.barh(0, claimed.at_least - 1, BAR, left=1, facecolor=svg.FAINT, edgecolor=svg.MUTED, lw=1, ls="--")
+    svg.tell(bar, f"claimed: {claimed.words}")
     axes.plot([claimed.at_least] * 2, [0, count - 0.6], color=svg.MUTED, lw=0.8, ls=":")
-    _label(axes, max(claimed.at_least, 1), 0, claimed.words)
+    axes.annotate(claimed.words, (0.03, 0), xycoords=("axes fraction", "data"), va="center", fontsize=9)
 
 
 def _step(axes: Axes, step: Step, place: int) -> None:
     low, high = sorted((step.before, step.after))
     colour = svg.GREEN if step.factor >= 1 else svg.VERMILION
-    axes.barh(place, high - low, BAR, left=low, color=colour, edgecolor=colour, lw=1)
+    (bar,) = axes.barh(place, high - low, BAR, left=low, color=colour, edgecolor=colour, lw=1)
+    svg.tell(bar, f"{step.name}: ×{formatting.figure(step.factor, 3)}, from {step.before:.2f}x to {step.after:.2f}x")
     axes.plot([step.after] * 2, [place, place + 1], color=svg.MUTED, lw=0.7)
     _label(axes, high, place, f"×{formatting.figure(step.factor, 3)}")
 
@@ -82,11 +90,12 @@ def _step(axes: Axes, step: Step, place: int) -> None:
 def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
     measured = fall.measured.value or fall.product
     low, high = sorted((1.0, measured))
-    axes.barh(place, high - low, BAR, left=low, color=svg.BLUE, edgecolor=svg.BLUE, lw=1)
+    (bar,) = axes.barh(place, high - low, BAR, left=low, color=svg.BLUE, edgecolor=svg.BLUE, lw=1)
     end, text = high, formatting.ratio(measured)
     if fall.measured.low is not None and fall.measured.high is not None:
         axes.plot([fall.measured.low, fall.measured.high], [place] * 2, color=svg.INK, lw=1.4)
-        end, text = max(high, fall.measured.high), f"{text} ({fall.measured.low:.2f}–{fall.measured.high:.2f})"
+        end, text = max(high, fall.measured.high), f"{text}\n({fall.measured.low:.2f}–{fall.measured.high:.2f})"
+    svg.tell(bar, f"measured: {text}, ratio of the times of all prompts")
     _label(axes, end, place, text, weight="bold")
 
 
@@ -102,65 +111,69 @@ def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
     where = f"At batch {fall.batch_size}, " if with_batch else ""
     said = f"{where}{formatting.ratio(passes)} fewer passes became {formatting.ratio(fall.product)} by the clock"
     claimed = f"; claimed is {fall.claimed.words}" if fall.claimed else ""
-    return f"{said}{f' ({lost})' if lost else ''}{claimed}."
+    return f"{said}{f' ({lost})' if lost else ''}{claimed}, ratio of the times of all prompts."
 
 
-LINE = 0.82
-"""Height of an arm's lines, as a share of the distance from one arm to the next."""
-LONGEST_LINE = 20
-"""Characters of a name; a longer one overlaps the texts on the other side."""
-SHORT = {EX_ANTE_SHAPE: "shape-cal., ex-ante", DURING_RUN: "during the run"}
+MOST_PREDICTED = 6
+"""Arms in the drawing of predictions: NTP, the highlighted ones, then in order; the table has all."""
+LINE, LINE_IN = 0.88, 0.19
+"""Height of an arm's lines, as a share of the distance from one arm to the next, and of a line in inches."""
+SHORT = {EX_ANTE_SHAPE: "shape, ex-ante", DURING_RUN: "during the run"}
 """Short names that fit beside a line."""
-COLUMNS = (0.0, 0.73, 1.0)
+COLUMNS = (0.0, 0.72, 1.0)
 """Where the texts beside a line stand: its name and its errors."""
 
 
 def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tuple[int, str]], name: str) -> Drawing | None:
     """``highlighted``: (batch size, label) of the arms to keep where all do not fit one drawing."""
     arms = [list(group) for _, group in groupby(residuals, key=lambda one: (one.batch_size, one.arm.label))]
-    if len(arms) > MOST_ARMS:
-        arms = [arm for arm in arms if arm[0].arm.is_ntp or (arm[0].batch_size, arm[0].arm.label) in highlighted][:MOST_ARMS]
+    if len(arms) > MOST_PREDICTED:
+        arms.sort(key=lambda arm: (not arm[0].arm.is_ntp, (arm[0].batch_size, arm[0].arm.label) not in highlighted))
+        arms = arms[:MOST_PREDICTED]
     if not any(not arm[0].arm.is_ntp for arm in arms):
         return None
     with_batch = len({arm[0].batch_size for arm in arms}) > 1
     with svg.styled():
-        figure = Figure(figsize=(6.4, 1.0 + sum(0.2 + 0.19 * (len(arm) + 1) for arm in arms)))
-        axes, beside = figure.subplots(1, 2, sharey=True, width_ratios=(10, 9))
+        figure = Figure(figsize=(svg.WIDTH_IN, 0.9 + sum(0.1 + LINE_IN * (len(arm) + 2) for arm in arms)))
+        axes, beside = figure.subplots(1, 2, sharey=True, width_ratios=(8, 10))
         _draw(axes, beside, arms, with_batch)
         axes.set_xlabel("wall speedup over NTP,\nmean over prompts (x)")
-        caption = residual_sentence(residuals)
+        aloud = f"{residual_sentence(residuals)} {_every(arms)}"
+        caption = residual_sentence([one for one in residuals if one.price == residuals[0].price])
         marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
-        return svg.drawing(figure, name, "Predicted against measured", caption, marks, f"{caption} {_every(arms)}")
+        return svg.drawing(figure, name, "Predicted against measured", caption, marks, aloud)
 
 
 def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
     """The speedups; beside each line its name and its error."""
-    axes.set_ylim(len(arms) - 0.35, -0.85)
-    names = ["\n".join(wrap(arm[0].arm.label, LONGEST_LINE)) for arm in arms]
-    names = [name + (f"\n{arm[0].size}" if with_batch else "") for name, arm in zip(names, arms, strict=True)]
-    svg.name_rows(axes, names)
+    axes.set_ylim(len(arms) - 0.45, -0.75)
+    svg.name_rows(axes, ())
     axes.axvline(1, color=svg.MUTED, lw=0.8)
     beside.set_axis_off()
     beside.set_xlim(0, 1)
     _beside(beside, -0.75, svg.MUTED, ("", "speedup", "time"))
     for row, arm in enumerate(arms):
-        step = LINE / (len(arm) + 1)
-        places = [row + (i - len(arm) / 2) * step for i in range(len(arm) + 1)]
+        step = LINE / (len(arm) + 2)
+        named, *places = [row - LINE / 2 + (i + 0.5) * step for i in range(len(arm) + 2)]
+        name = arm[0].arm.label + (f", {arm[0].size}" if with_batch else "")
+        svg.name_above(axes, named, name, up=-0.4 * step)
         colour = svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION
-        _line(axes, arm[0].measured, places[0], colour)
+        _line(axes, arm[0].measured, places[0], colour, f"{name}: measured")
         _beside(beside, places[0], colour, ("measured", formatting.ratio(arm[0].measured.value or 0.0), ""))
         for one, place in zip(arm, places[1:], strict=True):
             colour = svg.RUNGS.get(rung_of(one.price), svg.MUTED)
-            _line(axes, one.predicted, place, colour, hollow=True)
+            _line(axes, one.predicted, place, colour, f"{name}: {price_words(one.price)}", hollow=True)
             _beside(beside, place, colour, (SHORT.get(one.price, one.price), _error(one.speedup_error), _error(one.time_error)))
     axes.set_xlim(left=0)
 
 
-def _line(axes: Axes, quantity: Quantity, place: float, colour: str, hollow: bool = False) -> None:
+def _line(axes: Axes, quantity: Quantity, place: float, colour: str, said: str, hollow: bool = False) -> None:
     value = quantity.value or 0.0
     low, high = (value if end is None else end for end in (quantity.low, quantity.high))
     axes.plot([low, high], [place, place], color=colour, lw=1.5)
-    axes.plot([value], [place], "D" if hollow else "o", mfc="none" if hollow else colour, mec=colour, color=colour, ms=4.5)
+    shape, inside = ("D", "none") if hollow else ("o", colour)
+    (mark,) = axes.plot([value], [place], shape, mfc=inside, mec=colour, color=colour, ms=4.5)
+    svg.tell(mark, f"{said} {formatting.ratio(value)} ({low:.2f}–{high:.2f})")
 
 
 def _beside(axes: Axes, place: float, colour: str, texts: Sequence[str]) -> None:
@@ -181,7 +194,7 @@ def residual_sentence(residuals: Sequence[Residual]) -> str:
         if off and late:
             which = f"the {price_words(price)} roofline"
             said.append(f"{which} is off by {_range(off)} in speedup and {_range(late)} in decode time")
-    what = "Errors are predicted ÷ measured - 1; lines are the 95 % interval measured and the band predicted."
+    what = "Errors: predicted ÷ measured - 1."
     return f"Over all arms {'; '.join(said)}. {what}" if said else what
 
 

@@ -24,47 +24,53 @@ def speed_by_load(found: Sequence[SpeedByLoad], name: str) -> Drawing | None:
     shown = found[:MOST]
     if not shown:
         return None
-    with svg.new_axes(height_in=3.4) as (figure, axes):
+    with svg.new_axes(height_in=3.2) as (figure, axes):
         axes.axhline(1, color=svg.MUTED, lw=0.8)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")  # as a break-even is interpolated
-        places = svg.spread([one.measured[-1][1].value or 1.0 for one in shown], 0.1)
-        for colour, one, place in zip(svg.SERIES, shown, places, strict=False):
+        for colour, one in zip(svg.SERIES, shown, strict=False):
             _draw(axes, one, colour)
-            at = (one.measured[-1][0], place)
-            axes.annotate(one.label, at, (10, 0), textcoords="offset points", va="center", color=colour, fontsize=9)
         ticks = sorted({size for one in shown for size, _ in one.measured})
-        low, high = axes.get_xlim()
-        axes.set_xlim(low, high * 2.2)
+        svg.key(axes)
         svg.log_ticks(axes.xaxis, ticks)
         axes.set_ylim(_ends(shown))
         svg.log_ticks(axes.yaxis, TICKS, "x")
         in_flight = any(one.in_flight for one in shown)
         axes.set_xlabel("requests in flight" if in_flight else "batch size (requests at once)")
         axes.set_ylabel("speed against NTP")
+        named = [name for colour, one in zip(svg.SERIES, shown, strict=False) for name in _names(one, colour)]
+        svg.name_points(axes, named, [(size, speed.value or 1.0) for one in shown for size, speed in one.measured])
         marks: Marks = ("measured", "predicted") if any(one.predicted for one in shown) else ("measured",)
         return svg.drawing(figure, name, "Speedup by load", " ".join(map(_sentences, shown)), marks)
 
 
 def _draw(axes: Axes, one: SpeedByLoad, colour: str) -> None:
     sizes = [size for size, _ in one.measured]
-    axes.plot(sizes, [speed.value or 0.0 for _, speed in one.measured], "o-", color=colour, ms=5)
+    axes.plot(sizes, [speed.value or 0.0 for _, speed in one.measured], "-", color=colour, label=one.label)
     for size, speed in one.measured:
+        (mark,) = axes.plot(size, speed.value or 0.0, "o", color=colour, ms=5)
+        svg.tell(mark, f"{one.label} at {size}: {formatting.ratio(speed.value or 0.0)}")
         _whisker(axes, size, speed, colour)
     if one.predicted:
         axes.plot(*zip(*one.predicted, strict=True), "o--", color=colour, ms=5, mfc="none", lw=1.0)
     for at in one.arrived:
-        axes.plot(at.in_flight, at.speed.value or 0.0, "s", color=colour, ms=6)
+        (mark,) = axes.plot(at.in_flight, at.speed.value or 0.0, "s", color=colour, ms=6)
+        svg.tell(mark, f"{one.label} at {at.words}: {formatting.ratio(at.speed.value or 0.0)}")
         _whisker(axes, at.in_flight, at.speed, colour)
-        label = (at.in_flight, at.speed.low or at.speed.value or 0.0)
-        axes.annotate(at.words, label, (0, -4), textcoords="offset points", ha="center", va="top", color=colour, fontsize=9)
         if at.predicted is not None:
             axes.plot(at.in_flight, at.predicted, "s", color=colour, ms=6, mfc="none")
     for gone, filled in ((one.measured_break_even, True), (one.predicted_break_even, False)):
         if gone is not None:
-            axes.plot(gone, 1, "D", color=colour, ms=7, mfc=colour if filled else "none", zorder=3)
-            text, away = formatting.figure(gone, 2), (0, 8) if filled else (0, -15)
-            axes.annotate(text, (gone, 1), away, textcoords="offset points", ha="center", color=colour, fontsize=9)
+            (mark,) = axes.plot(gone, 1, "D", color=colour, ms=7, mfc=colour if filled else "none", zorder=3)
+            svg.tell(mark, f"{one.label} is as fast as NTP at {formatting.figure(gone, 2)}{'' if filled else ', predicted'}")
+
+
+def _names(one: SpeedByLoad, colour: str) -> list[svg.Named]:
+    """Where a line crosses 1, and what a square stands for."""
+    ends = [gone for gone in (one.measured_break_even, one.predicted_break_even) if gone is not None]
+    found = [svg.Named(text=formatting.figure(gone, 2), at=(gone, 1.0), colour=colour) for gone in ends]
+    arrived = [(at.words, (at.in_flight, at.speed.value or 1.0)) for at in one.arrived]
+    return [*found, *(svg.Named(text=text, at=at, colour=colour) for text, at in arrived)]
 
 
 def _whisker(axes: Axes, x: float, speed: Quantity, colour: str) -> None:

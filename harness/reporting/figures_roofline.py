@@ -27,7 +27,7 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
     """Flops per byte against FLOP/s, both logarithmic: measured passes filled, the best rung's predictions hollow."""
     if not points:
         return None
-    with svg.new_axes(height_in=4.0) as (figure, axes):
+    with svg.new_axes(height_in=3.8) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         places = [point.intensity_flops_per_byte for point in points] + [roof.ridge_flops_per_byte for roof in roofs]
         ends = (min(places) / 3, max(places) * 4)
@@ -35,16 +35,18 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
             _roof(axes, roof, ends)
         for point in points:
             _point(axes, point)
-        for point in named(points):
-            _name(axes, point, with_batch=len({one.batch_size for one in points}) > 1)
+        if roofs:
+            svg.key(axes)
         axes.set_xlim(ends)
         axes.set_ylim(axes.get_ylim()[0] / 1.3, axes.get_ylim()[1] * 1.6)
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if axis is axes.xaxis else (1, 3)))
+            axis.set_major_locator(LogLocator(subs=(1, 3)))
             axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
             axis.set_minor_locator(NullLocator())
         axes.set_xlabel("arithmetic intensity, modelled (flops per byte)")
         axes.set_ylabel("attained (GFLOP/s)")
+        batches = len({one.batch_size for one in points}) > 1
+        svg.name_points(axes, [_name(point, batches) for point in named(points)], list(map(_place, points)))
         predicted = ("predicted",) if any(point.predicted_flops_per_s for point in points) else ()
         marks = ("measured", "modelled", *predicted)
         return svg.drawing(figure, name, "Passes under the roofline", roofline_sentence(points, roofs), marks)
@@ -53,15 +55,14 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
 def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
     colour, ridge = svg.RUNGS.get(roof.rung, svg.MUTED), roof.ridge_flops_per_byte
     peak, memory = roof.peak_flops_per_s / GIGA, roof.bandwidth_bytes_per_s / GIGA
-    axes.plot([ends[0], ridge, ends[1]], [ends[0] * memory, peak, peak], color=colour, lw=1.4)
-    axes.plot([ridge], [peak], "D", color=colour, ms=4)
-    axes.annotate(f"{roof.rung} read rate\n{formatting.gigabytes(roof.bandwidth_bytes_per_s)} GB/s",
-                  (ends[0], ends[0] * memory),
-                  (12, -2), textcoords="offset points", va="top", color=colour, fontsize=9)  # fmt: skip
-    text = f"{roof.rung} matrix peak {_giga(roof.peak_flops_per_s)} GFLOP/s\nridge at {ridge:.3g} flops per byte"
-    side, offset = ("left", -4) if ridge**2 < ends[0] * ends[1] else ("right", 4)  # to the side with more room
-    axes.annotate(text, (ridge, peak), (offset, 6), textcoords="offset points", ha=side,
-                  va="bottom", color=colour, fontsize=9)  # fmt: skip
+    rate = formatting.gigabytes(roof.bandwidth_bytes_per_s)
+    text = (
+        f"{roof.rung} matrix peak {_giga(roof.peak_flops_per_s)} GFLOP/s,\n"
+        f"read rate {rate} GB/s, ridge at {ridge:.3g} flops per byte"
+    )
+    axes.plot([ends[0], ridge, ends[1]], [ends[0] * memory, peak, peak], color=colour, lw=1.4, label=text)
+    (mark,) = axes.plot([ridge], [peak], "D", color=colour, ms=4)
+    svg.tell(mark, text)
 
 
 def _point(axes: Axes, point: RooflinePoint) -> None:
@@ -69,16 +70,23 @@ def _point(axes: Axes, point: RooflinePoint) -> None:
     colour, shape = svg.BLUE if point.width.method == "ntp" else svg.VERMILION, SHAPES.get(point.width.role, "P")
     if attained.low is not None and attained.high is not None:
         axes.plot([x, x], [attained.low / GIGA, attained.high / GIGA], color=colour, lw=1.4)
-    axes.plot([x], [(attained.value or 0.0) / GIGA], shape, color=colour, ms=6.5, zorder=3)
+    (mark,) = axes.plot([x], [(attained.value or 0.0) / GIGA], shape, color=colour, ms=6.5, zorder=3)
+    svg.tell(mark, f"{point_words(point)}, batch {point.batch_size}: {_reached(point)}")
     for price, predicted in list(point.predicted_flops_per_s.items())[:1]:
         axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=svg.RUNGS.get(rung_of(price), svg.MUTED), ms=9, mew=1.3)
 
 
-def _name(axes: Axes, point: RooflinePoint, with_batch: bool) -> None:
-    text = point_words(point) + (f", batch {point.batch_size}" if with_batch else "")
-    at = (point.intensity_flops_per_byte, (point.attained_flops_per_s.value or 0.0) / GIGA)
-    offset, side = ((-9, 5), "right") if point.width.role == "commit+decide" else ((9, -10), "left")
-    axes.annotate(text, at, offset, textcoords="offset points", ha=side, fontsize=9)
+def _reached(point: RooflinePoint) -> str:
+    rate = _giga(point.attained_flops_per_s.value or 0.0)
+    return f"{point.intensity_flops_per_byte:.3g} flops per byte, {rate} GFLOP/s"
+
+
+def _name(point: RooflinePoint, with_batch: bool) -> svg.Named:
+    return svg.Named(text=point_words(point) + (f", batch {point.batch_size}" if with_batch else ""), at=_place(point))
+
+
+def _place(point: RooflinePoint) -> svg.Point:
+    return point.intensity_flops_per_byte, (point.attained_flops_per_s.value or 0.0) / GIGA
 
 
 def named(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
@@ -96,7 +104,8 @@ def named(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
 
 def point_words(point: RooflinePoint) -> str:
     """``NTP``, ``decide, 16 tokens``."""
-    return "NTP" if point.width.method == "ntp" else f"{point.width.role}, {point.width.query_tokens} tokens"
+    tokens = point.width.query_tokens
+    return "NTP" if point.width.method == "ntp" else f"{point.width.role}, {tokens} token{'s' if tokens != 1 else ''}"
 
 
 def roofline_sentence(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> str:
@@ -104,12 +113,11 @@ def roofline_sentence(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) ->
     ordered = sorted(points, key=lambda point: point.intensity_flops_per_byte)
     with_batch = len({point.batch_size for point in points}) > 1
     said = [
-        f"{point_words(point)}{f' at batch {point.batch_size}' if with_batch else ''}: "
-        f"{point.intensity_flops_per_byte:.3g} flops per byte, {_giga(point.attained_flops_per_s.value or 0.0)} GFLOP/s"
+        f"{point_words(point)}{f' at batch {point.batch_size}' if with_batch else ''}: {_reached(point)}"
         for point in (ordered if len(ordered) < 3 else (ordered[0], ordered[-1]))
     ]
     best = next((rung for point in points for rung in point.predicted_flops_per_s), None)
-    hollow = f" Filled: measured; hollow: what the {price_words(best)} roofline predicts for the same passes." if best else ""
+    hollow = f" Hollow: predicted, {price_words(best)}." if best else ""
     return f"{'; '.join(said)}.{''.join(_side(points, roof) for roof in roofs[:1])}{hollow}"
 
 
@@ -129,7 +137,7 @@ def _giga(flops_per_s: float) -> str:
 
 MOST_KINDS = 9
 """Up to so many kinds of pass are all named; of more only the telling ones are."""
-MOST_FREQUENT = 3
+MOST_FREQUENT, MOST_SAID = 3, 3
 
 
 def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
@@ -141,32 +149,32 @@ def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
         top = max(1e3 * (x or 0) for width in measured for x in (width.measured_s.high, width.measured_s.value))
         curves = [curve for curve in cell.curves if curve.rung in one_a_rung(other.rung for other in cell.curves)]
         top = max([top, *(1e3 * curve.points[-1][3] for curve in curves)])
-        places = svg.spread([1e3 * curve.points[-1][2] for curve in curves], 0.14 * top)
-        for curve, place in zip(curves, places, strict=True):
-            _roofline(axes, curve, svg.RUNGS.get(rung_of(curve.rung), svg.MUTED), place)
-        named = telling(cell)
+        for curve in curves:
+            _roofline(axes, curve, svg.RUNGS.get(rung_of(curve.rung), svg.MUTED))
         for width in measured:
-            _pass_point(axes, width, top, width in named)
+            _pass_point(axes, width)
+        if curves:
+            svg.key(axes)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlim(axes.get_xlim()[0] / 1.25, axes.get_xlim()[1] * 2.1)
-        axes.set_ylim(0, axes.get_ylim()[1] * 1.12)
+        axes.set_xlim(axes.get_xlim()[0] / 1.25, axes.get_xlim()[1] * 1.25)
+        axes.set_ylim(0, 1.18 * top)
         axes.set_xlabel("query tokens of each row in the pass")
         axes.set_ylabel("time of one forward pass (ms)")
         axes.grid(axis="y")
-        caption = pass_time_sentence(cell) + " Points: median with quartiles; band: from fully overlapped to not overlapped."
+        named = sorted(telling(cell), key=lambda width: (width.method != "ntp", -width.query_tokens))
+        svg.name_points(axes, list(map(_pass_name, named)), list(map(_pass_place, measured)))
+        caption = pass_time_sentence(cell)
         marks = ("measured", "predicted") if cell.curves else ("measured",)
         return svg.drawing(figure, name, f"Time of a pass{where}", caption, marks)
 
 
-def _roofline(axes: Axes, curve: PassCurve, colour: str, label_ms: float) -> None:
+def _roofline(axes: Axes, curve: PassCurve, colour: str) -> None:
     tokens = [point[0] for point in curve.points]
     low, expected, high = ([1e3 * point[side] for point in curve.points] for side in (1, 2, 3))
     axes.fill_between(tokens, low, high, color=colour, alpha=0.18, lw=0)
-    axes.plot(tokens, expected, color=colour)
-    name = f"{price_words(curve.rung)}\nroofline"
-    axes.annotate(name, (tokens[-1], label_ms), (12, 0), textcoords="offset points", color=colour, va="center", fontsize=9)
+    axes.plot(tokens, expected, color=colour, label=f"{price_words(curve.rung)} roofline")
 
 
 def clocked(cell: Cell) -> list[PassWidth]:
@@ -187,31 +195,34 @@ def telling(cell: Cell) -> list[PassWidth]:
     return [width for width in widths if id(width) in chosen]
 
 
-def _pass_point(axes: Axes, width: PassWidth, top_ms: float, named: bool) -> None:
+def _pass_point(axes: Axes, width: PassWidth) -> None:
     value, low, high = (1e3 * (x or 0.0) for x in (width.measured_s.value, width.measured_s.low, width.measured_s.high))
     colour = svg.BLUE if width.method == "ntp" else svg.VERMILION
     axes.plot([width.query_tokens] * 2, [low, high], color=colour, lw=1.4)
-    axes.plot([width.query_tokens], [value], "o" if width.role != "commit+decide" else "s", color=colour, ms=6)
-    if not named:
-        return
-    text = f"{'NTP' if width.method == 'ntp' else width.role}\n{formatting.seconds(value / 1e3)}"
-    predicted = next((1e3 * price.value for price in width.predicted_s.values() if price.value), 0.0)
-    below = predicted > value and low > top_ms / 6  # away from the line, but not onto the axis
-    at, offset, side = (low, -5, "top") if below else (high, 5, "bottom")
-    axes.annotate(text, (width.query_tokens, at), (0, offset), textcoords="offset points", ha="center", va=side, fontsize=9)
+    (mark,) = axes.plot([width.query_tokens], [value], "o" if width.role != "commit+decide" else "s", color=colour, ms=6)
+    quartiles = f"quartiles {formatting.seconds(low / 1e3)} and {formatting.seconds(high / 1e3)}"
+    svg.tell(mark, f"{_pass_name(width).text}, {width.query_tokens} query tokens, {quartiles}")
+
+
+def _pass_name(width: PassWidth) -> svg.Named:
+    role = "NTP" if width.method == "ntp" else width.role
+    return svg.Named(text=f"{role}, {formatting.seconds(width.measured_s.value or 0.0)}", at=_pass_place(width))
+
+
+def _pass_place(width: PassWidth) -> svg.Point:
+    return width.query_tokens, 1e3 * (width.measured_s.value or 0.0)
 
 
 def pass_time_sentence(cell: Cell) -> str:
-    """The cost of a pass of each width in one-token passes, measured and predicted."""
+    """The cost of the widest passes in one-token passes, measured and predicted by the best rung."""
     said = []
     named = telling(cell)
-    for width in named:
-        if width.method == "ntp" or width.cost.value is None:
-            continue
-        costs = {price: width.predicted_cost[price].value for price in one_a_rung(width.predicted_cost)}
-        predicted = [f"{price_words(price)} roofline {formatting.ratio(cost)}" for price, cost in costs.items() if cost]
-        beside = f" ({', '.join(predicted)})" if predicted else ""
-        said.append(f"{width.query_tokens} query tokens ({width.role}) take {formatting.ratio(width.cost.value)}{beside}")
+    costly = [width for width in named if width.method != "ntp" and width.cost.value is not None]
+    for width in sorted(costly, key=lambda width: width.query_tokens)[-MOST_SAID:]:
+        best = next((price.value for price in width.predicted_cost.values() if price.value), None)
+        beside = f" (predicted {formatting.ratio(best)})" if best else ""
+        cost = formatting.ratio(width.cost.value or 0.0)
+        said.append(f"{width.query_tokens} query tokens ({width.role}) take {cost}{beside}")
     if not said:
         return "Time of a forward pass by its query tokens; there are no two kinds of pass to compare."
     others = len(clocked(cell)) - len(named)

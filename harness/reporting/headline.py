@@ -43,10 +43,9 @@ def tally_of(held: Sequence[Held]) -> str:
 
 
 def _asked(held: Sequence[Held]) -> Held | None:
-    for metric in (ASKED, TIMELESS):
-        if found := next((one for one in held if one.judgement.metric == metric), None):
-            return found
-    return None
+    """The claim about the clock; that about passes where a clock was not there to judge it."""
+    found = [one for metric in (ASKED, TIMELESS) for one in held if one.judgement.metric == metric]
+    return next((one for one in found if one.judgement.value.value is not None), found[0] if found else None)
 
 
 def _headline(one: Held, comparison: Comparison) -> Headline:
@@ -81,7 +80,8 @@ def _answers(arm: ArmResult, ntp: ArmResult | None) -> list[str]:
         told = f"{parted.errors} of {parted.compared} answers part from NTP's by an error"
         return [told + (f", {parted.unclassified} unclassed" if parted.unclassified else "")]
     if same.value is not None and (arm.lossless or same.value == 1):
-        return [f"output identical to NTP's on {round(same.value * same.n)} of {same.n}"]
+        lossless = ["lossless"] if arm.lossless and "NTP" in arm.lossless else []
+        return [*lossless, f"output identical to NTP's on {round(same.value * same.n)} of {same.n}"]
     if right.value is None:
         return []
     beside = "" if ntp is None or ntp.accuracy.value is None else f", NTP's {formatting.percent(ntp.accuracy.value)}"

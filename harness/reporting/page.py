@@ -107,6 +107,7 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
     """What the page shows of one part of the scenario. ``folded``: tables that are closed at first."""
     cells = [cell for cell in comparison.cells if cell.part == part]
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
+    drawings, not_drawn = explain_drawings(comparison, run, part, name)
     of_tasks = sum(len(cell.arms) for cell in comparison.cells if not cell.is_summary)
     by_task = [cell for cell in cells if not cell.is_summary] if of_tasks <= MOST_BY_TASK else []
     shown = [
@@ -137,7 +138,8 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
             "timed" if first.timed else "not timed",
             f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
         )),
-        "drawings": explain_drawings(comparison, run, part, name),
+        "drawings": drawings,
+        "not_drawn": not_drawn,
         "tables": [table for table in shown if table is not None],
         "folded": [table for table in folded if table is not None],
         "remarks": [*_counter(first), *_missing(first), *_left_out(of_tasks)],

@@ -38,11 +38,12 @@ def interval(speed: Quantity) -> str:
 
 
 def why(cell: Cell, arm: ArmResult) -> str:
-    """Why the passes saved are not the time saved: the factors of the wall speedup and the cost of a pass."""
+    """Why the passes saved are not the time saved: the cost of a pass, and what else changes the speedup."""
     parts, size = arm.factors, arm.block_size or 0
     widths = {w.query_tokens: w for w in cell.pass_widths if w.method == arm.method and w.query_tokens in (size, 2 * size)}
     costs = [(tokens, widths[tokens].cost.value) for tokens in sorted(widths) if widths[tokens].cost.value is not None]
-    if parts is None or not costs:
+    passes, clock = arm.passes_saved.value, arm.wall_speedup.value
+    if parts is None or not costs or passes is None or clock is None:
         return ""
     said = f"a {costs[0][0]}-token pass costs {costs[0][1]:.2f} one-token passes on this machine"
     if len(costs) > 1:
@@ -51,8 +52,7 @@ def why(cell: Cell, arm: ArmResult) -> str:
         said += f"; work around the passes changes it by a factor of {parts.overhead:.2f}"
     if abs(parts.rows_per_pass - 1) >= SAME:
         said += f"; rows that wait for the slowest of their batch by a factor of {parts.rows_per_pass:.2f}"
-    passes, clock = formatting.ratio(parts.passes), formatting.ratio(parts.product)
-    return f"Over all prompts together, {passes} fewer passes became {clock} by the clock, because {said}."
+    return f"{formatting.ratio(passes)} fewer passes became {formatting.ratio(clock)} by the clock, because {said}."
 
 
 def _request(cell: Cell, arm: ArmResult, ntp: ArmResult | None) -> str:
@@ -62,13 +62,13 @@ def _request(cell: Cell, arm: ArmResult, ntp: ArmResult | None) -> str:
     speed, first = arm.request_speedup, arm.first_token_s
     if speed.value is None:
         return f"There is no request speedup: {speed.reason}."
-    said = f"Prompt included, a request is {formatting.ratio(speed.value)} as fast per output token ({interval(speed)})"
+    said = f"Prompt included, {formatting.ratio(speed.value)} per output token ({interval(speed)})"
     beside = (
         f", NTP's after {formatting.seconds(ntp.first_token_s.value)}" if ntp and ntp.first_token_s.value is not None else ""
     )
     if first.value is None:
         return f"{said}."
-    return f"{said}; its first token comes after {formatting.seconds(first.value)}{beside} (medians)."
+    return f"{said}; first token after {formatting.seconds(first.value)}{beside} (medians)."
 
 
 def ground(speed: Quantity, cell: Cell) -> str:
@@ -82,8 +82,8 @@ def _counted(cell: Cell, arm: ArmResult) -> str:
     if cell.timed:
         return ""
     needed = f"It has no NFE speedup ({arm.nfe_speedup.reason})"
-    if arm.nfe_speedup.value is not None:
-        times, prompts = formatting.ratio(arm.nfe_speedup.value), formatting.count(arm.prompts)
+    if (passes := arm.passes_saved.value) is not None:
+        times, prompts = formatting.ratio(passes), formatting.count(arm.prompts)
         needed = f"It needed {times} fewer forward passes over {prompts} prompts"
     return f"{needed}. It was not timed: this says nothing about the clock."
 
@@ -103,10 +103,10 @@ def _predicted(arm: ArmResult) -> str:
     speed, named = first.wall_speedup, price_words(first.price)
     if speed.value is None:
         return f"The {named} roofline gives no prediction ({speed.reason})."
-    said = f"Ex-ante, from what was known before the first sample, the {first.rung} roofline predicted {_with_band(speed)}"
+    said = f"Ex-ante, the {first.rung} roofline predicted {_with_band(speed)}"
     later = next((one.wall_speedup for one in arm.predictions if not one.ex_ante), None)
     beside = f"; calibrated during the run, {_with_band(later)}" if later and later.value is not None else ""
-    return f"{said}{beside}. How many passes there are is taken from the record."
+    return f"{said}{beside}. The number of passes is the record's."
 
 
 def _with_band(speed: Quantity) -> str:

@@ -1,26 +1,34 @@
 """One style for every figure, SVG from matplotlib inside the page, and a figure with its finding and its basis.
 
-Colours are CSS variables, so the page's light and dark themes apply to figures too. Knows no data.
+Colours are CSS variables, so the page's light and dark themes apply to figures too. One width serves a phone and a column of a
+wide page; a mark tells its value on hover and on focus (``tell``); a label that finds no free place is left out
+(``name_points``), since its mark tells the same. Knows no data.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count
 from typing import Any
+from urllib.parse import quote, unquote
 
 import matplotlib
 from markupsafe import Markup, escape
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import Bbox
+
+from harness.formatting import one_line
 
 matplotlib.use("svg")
 
@@ -57,14 +65,15 @@ def styled() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def new_axes(height_in: float = 3.4) -> Iterator[tuple[Figure, Axes]]:
-    """A figure outside global state, with one pair of axes, drawn in the house style.
+WIDTH_IN = 4.5
+"""Of every figure: text of 9 to 10 points has 10 to 11 pixels on a page of 390, and 13 to 15 in a column of a wide one."""
 
-    Text of 9 to 10 points has 11 to 12 pixels on the narrowest page.
-    """
+
+@contextmanager
+def new_axes(height_in: float = 3.0) -> Iterator[tuple[Figure, Axes]]:
+    """A figure outside global state, with one pair of axes, drawn in the house style."""
     with styled():
-        figure = Figure(figsize=(6.4, height_in))
+        figure = Figure(figsize=(WIDTH_IN, height_in))
         yield figure, figure.add_subplot()
 
 
@@ -75,21 +84,109 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
 
 
+LONGEST_NAME = 56
+"""Characters that the width of a figure holds."""
+
+
+def name_above(axes: Axes, row: float, text: str, up: float = 0.17) -> None:
+    """Name a horizontal bar above its left end, where the name has the whole width."""
+    place, short = ("axes fraction", "data"), one_line(text, LONGEST_NAME)
+    name = axes.annotate(short, (0, row - up), (2, 1), xycoords=place, textcoords="offset points", va="bottom", fontsize=9)
+    name.set_in_layout(False)
+
+
+TICKS_APART = 0.1
+"""Least distance of two ticks of a logarithmic axis, as a share of its length."""
+
+
 def log_ticks(axis: Axis, ticks: Sequence[float], suffix: str = "") -> None:
-    """Label a logarithmic axis at those of these places that it shows."""
+    """Label a logarithmic axis at those of these places that it shows and that are far enough apart; 1 is among them."""
     low, high = sorted(axis.get_view_interval())
-    axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    least = TICKS_APART * math.log(high / low)
+    kept: list[float] = []
+    for tick in sorted((tick for tick in ticks if low <= tick <= high), key=lambda tick: tick != 1):
+        if all(abs(math.log(tick / other)) >= least for other in kept):
+            kept.append(tick)
+    axis.set_major_locator(FixedLocator(sorted(kept)))
     axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}{suffix}"))
     axis.set_minor_locator(NullLocator())
 
 
-def spread(places: Sequence[float], gap: float) -> list[float]:
-    """The same places, moved up until they are ``gap`` apart, for labels that would overlap."""
-    moved = list(places)
-    order = sorted(range(len(moved)), key=lambda i: moved[i])
-    for below, above in pairwise(order):
-        moved[above] = max(moved[above], moved[below] + gap)
-    return moved
+def tell(artist: Artist, text: str) -> None:
+    """Let a mark say ``text`` on hover, on focus and to a screen reader."""
+    artist.set_gid(TOLD + quote(" ".join(text.split())))
+
+
+def key(axes: Axes) -> None:
+    """The names of lines, above the axes, where no mark is."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=9,
+                borderaxespad=0.2, handlelength=1.4, labelspacing=0.3)  # fmt: skip
+
+
+TOLD = "told-"
+"""Begins the id of such a mark in matplotlib's SVG; the text follows, percent-encoded."""
+Point = tuple[float, float]
+PLACES = (
+    (7, 5, "left", "bottom"), (7, -5, "left", "top"), (-7, 5, "right", "bottom"), (-7, -5, "right", "top"),
+    (0, 8, "center", "bottom"), (0, -8, "center", "top"), (9, 0, "left", "center"), (-9, 0, "right", "center"),
+    (0, 22, "center", "bottom"), (0, -22, "center", "top"),
+)  # fmt: skip
+"""Where a label may stand, best first: its distance from the mark in points and the side of it that is there."""
+MARK_PX = 5.0
+"""Half the side of the square that a mark keeps free of labels."""
+WIDER = 1.06
+"""A browser's letters may be wider than those that matplotlib measures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A label for the mark at ``at``, in the units of the axes."""
+
+    text: str
+    at: Point
+    colour: str = INK
+
+
+def name_points(axes: Axes, named: Sequence[Named], marks: Sequence[Point] = (), bold: bool = False) -> list[str]:
+    """Name marks where a name lies on no other text and on no mark; to be called when the axes have their limits.
+
+    Args:
+        named: in the order of their importance: the later ones find less room.
+        marks: more places that stay free.
+
+    Returns:
+        The texts that found no place.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # lays out
+    room = axes.get_window_extent()
+    taken = [text.get_window_extent() for text in axes.texts if text.get_text()]
+    dots = [axes.transData.transform(at) for at in (*(one.at for one in named), *marks)]
+    taken += [Bbox.from_bounds(x - MARK_PX, y - MARK_PX, 2 * MARK_PX, 2 * MARK_PX) for x, y in dots]
+    left_out = []
+    for one in named:
+        box = _place(axes, one, taken, room)
+        if box is None:
+            left_out.append(one.text)
+        else:
+            taken.append(box)
+    return left_out
+
+
+def _place(axes: Axes, one: Named, taken: Sequence[Bbox], room: Bbox) -> Bbox | None:
+    """Draw the label at the first free place and return its box."""
+    for x, y, side, edge in PLACES:
+        label = axes.annotate(
+            one.text, one.at, (x, y), textcoords="offset points", ha=side, va=edge, fontsize=9, color=one.colour
+        )  # type: ignore[arg-type]
+        label.set_in_layout(False)
+        box = label.get_window_extent().expanded(WIDER, 1.0)
+        inside = room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1 + 4
+        if inside and not any(box.overlaps(other) for other in taken):
+            return box
+        label.remove()
+    return None
 
 
 def to_inline(figure: Figure, name: str, alt: str) -> Markup:
@@ -114,13 +211,24 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     head, body = svg[: svg.index(">")], svg[svg.index(">") :]
     svg = re.sub(r'\s(?:xmlns(?::\w+)?|width|height|version)="[^"]*"', "", head) + body
     svg = svg.replace("xlink:href=", "href=")
+    svg = _telling(svg)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     for drawn, variable in _VARIABLES.items():
         svg = svg.replace(drawn, f"var(--{variable})")
-    title = f'<title id="{name}-title">{escape(alt)}</title>'
-    svg = svg.replace("<svg", f'<svg role="img" aria-labelledby="{name}-title"', 1)
-    return Markup(svg[: svg.index(">") + 1] + title + svg[svg.index(">") + 1 :])
+    return Markup(svg.replace("<svg", f'<svg role="group" aria-label="{escape(alt)}"', 1))
+
+
+def _telling(svg: str) -> str:
+    """Marks that tell their value: the first can be reached by Tab, the others from it by the arrow keys (figures.js)."""
+    stops = count()
+
+    def mark(found: re.Match[str]) -> str:
+        stop = 0 if next(stops) == 0 else -1
+        text = escape(unquote(found[1]))
+        return f'<g class="told" role="img" tabindex="{stop}" aria-label="{text}"><title>{text}</title>'
+
+    return re.sub(rf'<g id="{TOLD}([^"]*)">', mark, svg)
 
 
 MOST_ARMS = 10

@@ -23,4 +23,4 @@ def words(text: str) -> str:
 
 def headlines(text: str) -> list[str]:
     """The figures in large type with their units."""
-    return [words(found) for found in re.findall(r'<p class="big">.*?</p>', text, flags=re.DOTALL)]
+    return [words(found) for found in re.findall(r'<p class="big[^"]*">.*?</p>', text, flags=re.DOTALL)]

@@ -39,8 +39,9 @@ def test_answer_says_the_measured_speed_its_interval_accuracy_and_prediction() -
     wall, predicted, parts = arm.wall_speedup, arm.predictions[0].wall_speedup, arm.factors
     assert parts is not None and wall.value is not None and parts.product != wall.value
     assert headlines(full_page())[0].split() == [f"{wall.value:.2f}x", "faster", "by", "the", "clock"]
-    assert f"95 % interval {wall.low:.2f}–{wall.high:.2f}, 16 prompts, this process only measured" in text
-    became = f"{parts.passes:.2f}x fewer passes became {parts.product:.2f}x by the clock"
+    whole = f"whole request {arm.request_speedup.value:.2f}x"
+    assert f"95 % interval {wall.low:.2f}–{wall.high:.2f}, 16 prompts, this process only; {whole} measured" in text
+    became = f"{arm.figures['nfe_speedup'].value:.2f}x fewer passes became {wall.value:.2f}x by the clock"
     assert f"{became}, because a 16-token pass costs 1.30 one-token passes" in text
     assert "block size 16 and bound γ=0.1" in text
     assert f"roofline predicted {predicted.value:.2f}x ({predicted.low:.2f}–{predicted.high:.2f})" in text
@@ -57,9 +58,11 @@ def test_a_slower_arm_is_called_slower() -> None:
 
 
 def test_a_speed_that_costs_the_answers_is_no_headline() -> None:
-    """Where every arm lost more accuracy than the margin, the card says none in large type and gives the speed in its text."""
+    """Where every arm lost more accuracy than the margin, the card says so in large type and gives the speed with its cost."""
     text = page(synthetic.build(synthetic.Part(arms=(synthetic.NTP, synthetic.ARMS[2]))))
-    assert headlines(text) == [" none no arm keeps the accuracy of NTP "]
+    [large] = headlines(text)
+    said = r" No arm keeps NTP's accuracy the fastest is [\d.]+x by the clock and changes accuracy by -[\d.]+.points "
+    assert re.fullmatch(said, large)
     assert "No arm kept its observed accuracy within 1 point" in words(text)
 
 
@@ -75,7 +78,7 @@ def test_an_arm_that_was_planned_and_left_no_sample_keeps_its_card() -> None:
     """Nothing to say is said where the answer would stand, and the run is called unfinished."""
     without = frozenset(case.case_id for case in synthetic.build().header.cases if "sbd" in case.case_id)
     text = page(synthetic.build(without=without))
-    assert headlines(text) == [" none no answer "]
+    assert headlines(text) == [" No answer "]
     assert "2 of 3 cases have no sample yet: the run is not finished" in words(text)
 
 

@@ -54,7 +54,7 @@ def test_a_patchy_run_says_what_became_of_every_piece() -> None:
     run = patchy()
     text = render(run, compare(run))
     said, top = words(text), words(text.partition('id="explanation"')[0])
-    assert len(headlines(text)) == 5 and headlines(text).count(" none no answer ") == 2
+    assert len(headlines(text)) == 5 and headlines(text).count(" No answer ") == 2
     assert f"3 of 24 timed samples are void and left out of every time: {KERNEL} (3)" in top
     assert "The acceptance was replayed" in top and "replayed: given, not found" in top
     assert "It was not timed: this says nothing about the clock." in top

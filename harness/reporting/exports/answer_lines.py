@@ -49,7 +49,7 @@ def _of_part(card: Answer, highlight: Highlight, comparison: Comparison) -> Iter
     interval = f" ({card.interval})" if card.interval else ""
     if card.figure.raw is None:  # a speed that costs accuracy is not an answer
         speed = _figure(arm.wall_speedup, "x the speed of NTP")
-        yield f"answer  {card.title}: {card.unit}; the fastest, {arm.label}: {speed}"
+        yield f"answer  {card.title}: {card.figure.text}; the fastest, {arm.label}: {speed}"
     else:
         yield f"answer  {arm.label}, {card.title}: {card.figure.text} {card.unit}{interval}"
     yield f"passes  {_figure(arm.figures.get('nfe_speedup', arm.nfe_speedup), 'x fewer forward passes')}; {_kept(arm)}"
