@@ -132,6 +132,7 @@ class PlannedDevice:
         return memory_need(
             self.question.shape, split, tokens=tokens, block_size=block, budget_bytes=self.budget_bytes,
             shared_tokens=self.question.workload.shared_tokens if tokens >= self.question.workload.longest_tokens else 0,
+            verified=self.question.acceptance.tokens_per_check is not None,
         )  # fmt: skip
 
     def no_link(self, degree: int) -> str | None:
