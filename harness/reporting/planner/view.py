@@ -117,8 +117,8 @@ def _column(column: Column, texts: Numbers) -> Any:
 
 
 def _carried(found: Figures) -> list[float | None]:
-    *figures, speedup = found
-    return [*(None if value is None else carried(value) for value in figures), ratio_carried(speedup)]
+    *figures, gpus, speedup = found
+    return [*(None if value is None else carried(value) for value in figures), gpus, ratio_carried(speedup)]
 
 
 HEADS = ("TP", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",

@@ -116,7 +116,6 @@
   function draw() {
     const { names, fronts } = current, points = fronts.flat(), holder = element("picture");
     holder.replaceChildren();
-    element("point").textContent = "";
     if (!points.length) return;
     const width = Math.max(280, holder.clientWidth), height = Math.min(340, Math.max(260, width / 2));
     const picture = drawn("svg", {
@@ -150,8 +149,9 @@
           point.addEventListener(event, () => { element("point").textContent = said; });
         }
       });
-      const middle = places[Math.floor(places.length / 2)];
-      if (middle) drawn("text", { x: middle[0] + 9, y: middle[1] - 7, class: "name" }, series, name);
+      if (places.length) {
+        drawn("text", { x: places[0][0] - 9, y: places[0][1] + 4, "text-anchor": "end", class: "name" }, series, name);
+      }
     });
     picture.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
@@ -196,6 +196,7 @@
     ].filter((part) => part !== "").join(" ") + model.where;
     element("question").textContent = axes.map((name) => element(name).selectedOptions[0].textContent).join("; ");
     element("question").className = "print-only";
+    element("point").textContent = "";
     draw();
   }
 
@@ -203,5 +204,7 @@
   element("form").hidden = false;
   element("chart").hidden = false;
   show();
-  window.addEventListener("resize", draw);
+  new ResizeObserver(([{ contentRect }]) => {
+    if (element("picture").querySelector("svg")?.width.baseVal.value !== Math.max(280, contentRect.width)) draw();
+  }).observe(element("picture"));
 })();
