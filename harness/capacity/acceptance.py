@@ -10,6 +10,7 @@ from typing import Any, get_args
 from harness.errors import UserError
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.operation import interpolate
+from harness.roofline.step import DecodeArm
 from harness.scenario.arms import Batching
 from harness.scenario.replay import TABLE1, TABLE1_TASKS, BaseModelName
 
@@ -19,16 +20,18 @@ TABLE1_LEVELS = ("low", "high")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssumedAcceptance:
-    """Passes that a block of ``block_size`` tokens takes, the committing one included.
+    """Passes that a block of ``block_size`` tokens takes, the committing or checking one included.
 
     ``passes_per_block``  mean of one row
     ``source``            where that figure comes from, in words
     ``batching``          ragged: no row waits for another one, so the mean holds at any batch (harness.roofline.step)
     ``slowest_row``       (batch, mean passes until its slowest row is done), by batch, for rows in lockstep; batch 1 is
                           ``passes_per_block``. Empty in lockstep: as the assumed distribution has it (1 + binomial)
+    ``tokens_per_check``  verified SBD: mean tokens of a block that its check makes final; None: blocks are committed whole
 
     Raises:
-        UserError: fewer than one pass per block or more than k; batches not in order; a larger batch with fewer passes.
+        UserError: fewer than one pass per block or more than k (verified: k + 1); tokens per check outside 1 to k, or in
+            lockstep; batches not in order; a larger batch with fewer passes.
     """
 
     block_size: int
@@ -36,9 +39,12 @@ class AssumedAcceptance:
     source: str
     batching: Batching = "ragged"
     slowest_row: tuple[tuple[int, float], ...] = ()
+    tokens_per_check: float | None = None
 
     def __post_init__(self) -> None:
-        if self.block_size < 1 or not 1 <= self.passes_per_block <= self.block_size:
+        if self.tokens_per_check is not None:
+            self._check_verified(self.tokens_per_check)
+        elif self.block_size < 1 or not 1 <= self.passes_per_block <= self.block_size:
             raise UserError(
                 f"got block size {self.block_size} and {self.passes_per_block:g} passes per block; a block takes at least 1 "
                 "pass and at most one per token, so 1 <= NFE speedup <= block size"
@@ -54,10 +60,31 @@ class AssumedAcceptance:
                 f"them to at most the block size {self.block_size}"
             )
 
+    def _check_verified(self, tokens: float) -> None:
+        """A block that was drafted whole and then refused at once takes a pass more than it has tokens."""
+        if not 1 <= tokens <= self.block_size or not 1 <= self.passes_per_block <= self.block_size + 1:
+            raise UserError(
+                f"got {tokens:g} tokens per check and {self.passes_per_block:g} passes per check at block size "
+                f"{self.block_size}; a check makes 1 to {self.block_size} tokens final and takes 1 to {self.block_size + 1} "
+                "passes, so tokens per check are at least the NFE speedup"
+            )
+        if self.batching == "lockstep":
+            raise UserError(
+                "rows of verified SBD do not wait for one another; leave out --tokens-per-check, or --batching lockstep and "
+                "--passes-at"
+            )
+
     @property
     def nfe_speedup(self) -> float:
-        """Mean tokens per pass of a row, k / l."""
-        return self.block_size / self.passes_per_block
+        """Mean tokens per pass of a row; k / l where blocks are committed whole."""
+        return (self.tokens_per_check or self.block_size) / self.passes_per_block
+
+    def arm_at(self, batch: Any) -> DecodeArm:
+        """How rows decode in a batch; ``batch`` is a number or a numpy array of them."""
+        return DecodeArm(
+            block_size=self.block_size, passes_per_block=self.passes_at(batch), batching=self.batching,
+            tokens_per_check=self.tokens_per_check,
+        )  # fmt: skip
 
     @property
     def largest_batch(self) -> int | None:
@@ -86,12 +113,17 @@ class AssumedAcceptance:
         return replace(self, batching="lockstep", slowest_row=tuple(slowest_row))
 
 
-def from_speedup(block_size: int, speedup: float) -> AssumedAcceptance:
-    """Acceptance from a mean number of tokens per pass.
+def from_speedup(block_size: int, speedup: float, tokens_per_check: float | None = None) -> AssumedAcceptance:
+    """Acceptance from a mean number of tokens per pass; with ``tokens_per_check`` of verified SBD.
 
     Raises:
         UserError: it is not between 1 and the block size.
     """
+    if tokens_per_check is not None and speedup > 0:
+        return AssumedAcceptance(
+            block_size=block_size, passes_per_block=tokens_per_check / speedup, tokens_per_check=tokens_per_check,
+            source=f"NFE speedup {speedup:g} and {tokens_per_check:g} tokens per check, given by hand",
+        )
     if not 1 <= speedup <= block_size:
         raise UserError(f"NFE speedup {speedup:g} at block size {block_size}: allowed are 1 to {block_size} tokens per pass")
     return AssumedAcceptance(

@@ -22,7 +22,7 @@ from harness.capacity.steps import Reading, StepPrices, Way, price_steps
 from harness.capacity.trials import Trial, largest_kept, trial
 from harness.errors import UserError
 from harness.hardware.profile import HardwareProfile
-from harness.roofline.step import NTP, DecodeArm
+from harness.roofline.step import NTP
 
 SIMULATED = 6  # deployments of each method
 MOST_ROWS = 4096
@@ -74,9 +74,7 @@ class Candidate:
 
 def ways_of(question: Question) -> tuple[Way, ...]:
     """NTP, and SBD with the acceptance of a row."""
-    found = question.acceptance
-    sbd = DecodeArm(block_size=found.block_size, passes_per_block=found.passes_per_block)
-    return Way(method="ntp", arm=NTP), Way(method="sbd", arm=sbd)
+    return Way(method="ntp", arm=NTP), Way(method="sbd", arm=question.acceptance.arm_at(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,37 +39,32 @@ def figures_at(
         tokens_per_s_per_gpu=per_gpu,
         prefill_s=served.prefill_s,
         first_token_s=served.first_token_s,
-        gpus=devices * _replicas(goal, workload, whole.expected),
-        gpus_serial=devices * _replicas(goal, workload, whole.low),
-        usd_per_million_tokens=_per_million(price.value, S_PER_HOUR, per_gpu),
+        gpus=devices * replicas_for(goal, workload, whole.expected),
+        gpus_serial=devices * replicas_for(goal, workload, whole.low),
+        usd_per_million_tokens=_band_per_million(price.value, S_PER_HOUR, per_gpu),
         usd_reason=None if price.value is not None else f"price not known: {price.source}",
-        kwh_per_million_tokens=_per_million(power.value, J_PER_KWH, per_gpu),
+        kwh_per_million_tokens=_band_per_million(power.value, J_PER_KWH, per_gpu),
         kwh_reason=None if power.value is not None else f"power not known: {power.source}",
     )
 
 
-def gpus_needed(arm: ArmPlan | None, goal: Goal, workload: Workload) -> tuple[int, int] | None:
-    """GPUs for the requests of ``goal`` with replicas as in ``arm``, as expected and with nothing overlapped; None: no plan."""
-    if arm is None or arm.devices is None or arm.tokens_per_s_per_gpu is None:
-        return None
-    devices, per_gpu = arm.devices, arm.tokens_per_s_per_gpu
-    expected, serial = (_replicas(goal, workload, rate * devices) for rate in (per_gpu.expected, per_gpu.low))
-    return devices * expected, devices * serial
-
-
-def _replicas(goal: Goal, workload: Workload, replica_tokens_per_s: float) -> int:
+def replicas_for(goal: Goal, workload: Workload, replica_tokens_per_s: float) -> int:
     """Replicas for the requested load, fully used; one without a requested load."""
     if goal.requests_per_s is None or workload.output_tokens is None:
         return 1
     return max(1, math.ceil(goal.requests_per_s * workload.output_tokens / replica_tokens_per_s * (1 - _ROUNDING)))
 
 
-def _per_million(rate: float | None, unit: float, tokens_per_s: Band) -> Band | None:
-    """``rate`` per device for a million tokens: USD/h with seconds per hour, or W with J per kWh."""
-    if rate is None:
-        return None
-    amount = rate * MILLION / unit
-    return Band(low=amount / tokens_per_s.high, expected=amount / tokens_per_s.expected, high=amount / tokens_per_s.low)
+def per_million(rate: float | None, unit: float, tokens_per_s: float) -> float | None:
+    """``rate`` per device for a million tokens: USD/h with seconds per hour, or W with J per kWh; None where not known."""
+    return None if rate is None else rate * MILLION / unit / tokens_per_s
+
+
+def _band_per_million(rate: float | None, unit: float, tokens_per_s: Band) -> Band | None:
+    low, expected, high = (
+        per_million(rate, unit, speed) for speed in (tokens_per_s.high, tokens_per_s.expected, tokens_per_s.low)
+    )
+    return None if low is None or expected is None or high is None else Band(low=low, expected=expected, high=high)
 
 
 def _scaled(band: Band, factor: float) -> Band:

@@ -132,6 +132,7 @@ class PlannedDevice:
         return memory_need(
             self.question.shape, split, tokens=tokens, block_size=block, budget_bytes=self.budget_bytes,
             shared_tokens=self.question.workload.shared_tokens if tokens >= self.question.workload.longest_tokens else 0,
+            verified=self.question.acceptance.tokens_per_check is not None,
         )  # fmt: skip
 
     def no_link(self, degree: int) -> str | None:
@@ -237,7 +238,8 @@ def _batch(device: PlannedDevice, method: Method, degree: int, need: MemoryNeed)
 
 def _search(device: PlannedDevice, replica: Replica, method: Method, batches: NDArray[np.int_]) -> int | str:
     """The smallest batch with most tokens per second of those that are fast enough, or what the fastest one reaches."""
-    per_user, tokens_per_s = serve_each(replica, method, batches, device.question.workload)
+    sizes = batches.astype(float)
+    per_user, tokens_per_s, _ = serve_each(replica, replica.arm(method, sizes), sizes, device.question.workload)
     fast_enough = per_user >= (device.question.goal.tokens_per_s_per_user or 0) * (1 - _SAME)
     if not fast_enough.any():
         fastest = int(np.argmax(per_user))

@@ -20,7 +20,7 @@ from harness.capacity.results import BreakEven, Method
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.speedup import SpeedupPrediction, predict_speedup, price_three_steps
+from harness.roofline.speedup import SpeedupPrediction, price_three_steps
 from harness.roofline.step import NTP, DecodeArm
 
 BATCHES_SEARCHED = 8192
@@ -51,28 +51,19 @@ class Replica:
 
     def at_each(self, batches: NDArray[np.int_], context_tokens: int) -> SpeedupPrediction:
         """NTP and SBD at every one of ``batches``; numbers that depend on the batch are arrays of as many entries."""
-        found, counts = self.acceptance, batches.astype(float)
-        sizes: Any = counts  # an array where the formulas say int
-        return price_three_steps(
-            self.shape, self.deployment, self.ceilings, found.block_size, found.passes_at(counts), sizes, context_tokens,
-            found.batching,
-        )  # fmt: skip
+        sizes: Any = batches.astype(float)  # an array where the formulas say int
+        arm = self.acceptance.arm_at(sizes)
+        return price_three_steps(self.shape, self.deployment, self.ceilings, arm, sizes, context_tokens)
 
     def arm(self, method: Method, batch: Any) -> DecodeArm:
         """How rows of ``method`` decode in a batch; ``batch`` is a number or an array."""
-        if method == "ntp":
-            return NTP
-        found = self.acceptance
-        return DecodeArm(block_size=found.block_size, passes_per_block=found.passes_at(batch), batching=found.batching)
+        return NTP if method == "ntp" else self.acceptance.arm_at(batch)
 
 
 @lru_cache(maxsize=64)
 def _at_batch(replica: Replica, batch: int, context_tokens: int) -> SpeedupPrediction:
-    found = replica.acceptance
-    return predict_speedup(
-        replica.shape, replica.deployment, replica.ceilings, block_size=found.block_size,
-        passes_per_block=found.passes_at(batch), batch=batch, context_tokens=context_tokens, batching=found.batching,
-    )  # fmt: skip
+    arm = replica.acceptance.arm_at(batch)
+    return price_three_steps(replica.shape, replica.deployment, replica.ceilings, arm, batch, context_tokens)
 
 
 def break_even(replica: Replica, context_tokens: int, largest_batch: int) -> BreakEven:

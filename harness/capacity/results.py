@@ -12,6 +12,7 @@ from harness.capacity.acceptance import AssumedAcceptance
 from harness.errors import UserError
 from harness.models.deployment import Deployment
 from harness.roofline.memory import MemoryNeed
+from harness.roofline.operation import larger, some
 
 CAPACITY_VERSION = 1
 Method = Literal["ntp", "sbd"]
@@ -30,6 +31,8 @@ class Band:
 class Workload:
     """Tokens of a row. Passes are priced at ``context_tokens``, the mean; memory is held for ``longest_tokens``.
 
+    Counts may be numpy arrays where only speeds are asked (harness.capacity.serving.serve_each).
+
     ``prompt_tokens``, ``output_tokens``  of a request; None: not given, and then prefill is not priced
     ``shared_tokens``  of the prompt, those of a prefix that every request has and that is in the cache already
     ``chunk_tokens``   tokens of a prompt that one step reads beside the rows that decode; None: prompts are read whole, alone
@@ -47,13 +50,14 @@ class Workload:
 
     def __post_init__(self) -> None:
         chunked = self.chunk_tokens is None or self.chunk_tokens >= 1
-        if not chunked or not 0 <= self.shared_tokens <= (self.prompt_tokens or 0):
+        prompt, output = (0 if self.prompt_tokens is None else self.prompt_tokens, self.output_tokens)
+        if not chunked or some(self.shared_tokens < 0) or some(self.shared_tokens > prompt):
             raise UserError(
                 f"got a shared prefix of {self.shared_tokens} tokens, a chunk of {self.chunk_tokens} and a prompt of "
                 f"{self.prompt_tokens}; the prefix is part of the prompt, and a chunk has at least 1 token"
             )
-        counts = (self.context_tokens, self.prompt_tokens or 0, self.longest_tokens - self.context_tokens)
-        if min(counts) < 0 or (self.output_tokens is not None and self.output_tokens < 1):
+        counts = (self.context_tokens, prompt, self.longest_tokens - self.context_tokens)
+        if any(some(one < 0) for one in counts) or (output is not None and some(output < 1)):
             raise UserError(
                 f"got a context of {self.context_tokens} tokens, a prompt of {self.prompt_tokens} and an output of "
                 f"{self.output_tokens}; context and prompt must be at least 0, the output at least 1"
@@ -72,7 +76,8 @@ class Workload:
     @property
     def read_tokens(self) -> int:
         """Tokens of a prompt that have to be read; the last one always is, because its logits give the first token."""
-        return max(self.prompt_tokens - self.shared_tokens, 1) if self.prompt_tokens else 0
+        tokens: int = 0 if self.prompt_tokens is None else larger(self.prompt_tokens - self.shared_tokens, 1)
+        return tokens if self.prompt_tokens is not None and some(self.prompt_tokens > 0) else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,16 +17,13 @@ first token is that of a request that is admitted at once. With stages (PP) prom
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, NamedTuple
 
 from harness.capacity.replica import Replica
 from harness.capacity.results import Band, Method, Workload
-from harness.roofline.operation import larger, smaller
+from harness.roofline.operation import larger, smaller, some
 from harness.roofline.speedup import SpeedupPrediction
-from harness.roofline.step import NTP, StepPrice, price_step
+from harness.roofline.step import NTP, DecodeArm, StepPrice, price_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +58,15 @@ def serve(replica: Replica, method: Method, batch: int, workload: Workload) -> S
         UnknownHardwareError: several devices whose link rate is not known.
     """
     decoding = decode_rate(replica.at(batch, workload.context_tokens), method)
-    alone = _prompt(replica, method, 0, replace_chunks(workload)) if workload.prompt_tokens is not None else None
+    arm = replica.arm(method, batch)
+    alone = _prompt(replica, arm, 0, replace_chunks(workload)) if workload.prompt_tokens is not None else None
     if workload.prompt_tokens is None or workload.output_tokens is None:
         user = Band(low=decoding.low / batch, expected=decoding.expected / batch, high=decoding.high / batch)
         return Served(
             decode_tokens_per_s=decoding, user_tokens_per_s=user, tokens_per_s=decoding, prefill_s=_band(alone),
             first_token_s=_band(alone),
         )  # fmt: skip
-    read, at_once = _prompt(replica, method, batch, workload), _at_once(replica, batch)
-    step = replica.arm(method, batch).tokens_per_step
+    read, at_once, step = _prompt(replica, arm, batch, workload), _at_once(replica, batch), arm.tokens_per_step
     slow, middle, fast = (
         _rates(workload, batch, at_once, step, rate, read_s)
         for rate, read_s in (
@@ -85,21 +82,25 @@ def serve(replica: Replica, method: Method, batch: int, workload: Workload) -> S
     )
 
 
-def serve_each(
-    replica: Replica, method: Method, batches: NDArray[np.int_], workload: Workload
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Expected tokens per second of a user, and of the replica, at every one of ``batches``."""
-    sizes = batches.astype(float)
-    arm = replica.arm(method, sizes)
+class Speeds(NamedTuple):
+    """Expected tokens per second: of a user and of the whole replica with what prompts take, of the replica decoding alone."""
+
+    user: Any
+    whole: Any
+    decode: Any
+
+
+def serve_each(replica: Replica, arm: DecodeArm, batches: Any, workload: Workload) -> Speeds:
+    """The speeds of ``arm``. Its numbers, ``batches`` and the counts of the workload may be arrays that broadcast."""
     step = price_step(
-        replica.shape, replica.deployment, replica.ceilings, arm, rows=sizes, context_tokens=workload.context_tokens
+        replica.shape, replica.deployment, replica.ceilings, arm, rows=batches, context_tokens=workload.context_tokens
     )  # fmt: skip
-    rate = sizes * arm.tokens_per_step / step.expected_s
+    rate = batches * arm.tokens_per_step / step.expected_s
     if workload.prompt_tokens is None or workload.output_tokens is None:
-        return rate / sizes, rate
-    read, at_once = _prompt(replica, method, sizes, workload), _at_once(replica, sizes)
-    found = _rates(workload, sizes, at_once, arm.tokens_per_step, rate, read.expected_s)
-    return np.asarray(found.user), np.asarray(found.whole)
+        return Speeds(rate / batches, rate, rate)
+    read, at_once = _prompt(replica, arm, batches, workload), _at_once(replica, batches)
+    found = _rates(workload, batches, at_once, arm.tokens_per_step, rate, read.expected_s)
+    return Speeds(found.user, found.whole, rate)
 
 
 def decode_rate(prediction: SpeedupPrediction, method: Method) -> Band:
@@ -144,19 +145,19 @@ def _rates(workload: Workload, batch: Any, at_once: Any, tokens_per_step: Any, d
     return _Rates(user=written / held_s, whole=batch * written / cycle_s, first_token_s=read_s)
 
 
-def _chunks(workload: Workload) -> int | None:
+def _chunks(workload: Workload) -> Any:
     """Steps that read a prompt; None: it is read as a whole."""
     size, tokens = workload.chunk_tokens, workload.read_tokens
-    return -(-tokens // size) if size is not None and tokens else None
+    return -(-tokens // size) if size is not None and some(tokens > 0) else None
 
 
-def _prompt(replica: Replica, method: Method, batch: Any, workload: Workload) -> StepPrice:
+def _prompt(replica: Replica, arm: DecodeArm, batch: Any, workload: Workload) -> StepPrice:
     """The steps that read one prompt: a whole one alone, or chunks, each beside the rows that decode then.
 
     A chunk's price is almost linear in what is in the cache before it, so those before the last are priced at their mean.
     """
     tokens, before, chunks = workload.read_tokens, workload.shared_tokens, _chunks(workload)
-    if not tokens:
+    if not some(tokens > 0):
         return StepPrice(low_s=0.0, expected_s=0.0, high_s=0.0)
     at_once = _at_once(replica, larger(batch, 1))
     where: dict[str, Any] = {
@@ -167,15 +168,15 @@ def _prompt(replica: Replica, method: Method, batch: Any, workload: Workload) ->
             **where, arm=NTP, rows=0, context_tokens=0, prefill_tokens=tokens, prefill_context=before, prefill_logits=1
         )
     assert workload.output_tokens is not None
-    size, arm = workload.chunk_tokens, replica.arm(method, batch)
+    size = workload.chunk_tokens
     rows = smaller(batch - at_once, at_once * workload.output_tokens / arm.tokens_per_step / chunks)
     beside = where | {"arm": arm, "rows": rows, "context_tokens": workload.context_tokens}
     last = price_step(
         **beside, prefill_tokens=tokens - (chunks - 1) * size, prefill_context=before + (chunks - 1) * size, prefill_logits=1
     )
-    if chunks == 1:
+    if not some(chunks > 1):
         return last
-    mean = price_step(**beside, prefill_tokens=size, prefill_context=before + size * (chunks - 2) / 2)
+    mean = price_step(**beside, prefill_tokens=size, prefill_context=before + size * larger(chunks - 2, 0) / 2)
     return StepPrice(
         low_s=last.low_s + (chunks - 1) * mean.low_s,
         expected_s=last.expected_s + (chunks - 1) * mean.expected_s,

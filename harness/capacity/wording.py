@@ -149,6 +149,11 @@ def _of_acceptance(acceptance: AssumedAcceptance) -> Iterator[str]:
         f"acceptance: {acceptance.source}; k = {acceptance.block_size}, {acceptance.passes_per_block:.2f} passes per block "
         f"({acceptance.nfe_speedup:.2f} tokens per pass)"
     )
+    if acceptance.tokens_per_check is not None:
+        yield (
+            f"verified SBD: a block's check, in the pass that opens the next one, makes {acceptance.tokens_per_check:.2f} of "
+            f"its {acceptance.block_size} tokens final"
+        )
     if acceptance.slowest_row:
         yield "lockstep: a batch takes the passes of its slowest row, as given per batch (between those, interpolated)"
     elif acceptance.batching == "lockstep":

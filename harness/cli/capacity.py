@@ -62,6 +62,9 @@ def capacity_command(
         typer.Option(metavar="BATCH=PASSES", help="lockstep: passes per block until a batch's slowest row is done; repeat"),
     ] = None,
     block_size: Annotated[int, typer.Option("--block-size", "-k", help="block size k")] = 16,
+    tokens_per_check: Annotated[
+        float | None, typer.Option(help="verified SBD: with --nfe-speedup, mean tokens of a block that its check makes final")
+    ] = None,
     context: Annotated[
         int | None, typer.Option(help=f"workload: mean tokens in the cache per row; default, without a prompt: {CONTEXT}")
     ] = None,
@@ -156,7 +159,8 @@ def capacity_command(
             pipeline_parallel=pipeline_parallel,
         ),
         acceptance=_batched(
-            _acceptance(block_size, nfe_speedup, table1, from_run, assume=bool(of_service)), batching, passes_at or []
+            _acceptance(block_size, nfe_speedup, table1, from_run, tokens_per_check, assume=bool(of_service)), batching,
+            passes_at or [],
         ),
         workload=_workload(context, *lengths),
         goal=_goal(batch, tokens_per_s, latency_ms, None if of_service else requests_per_s),
@@ -187,8 +191,10 @@ def capacity_command(
 
 
 def _acceptance(
-    block_size: int, speedup: float | None, table1: str | None, run: Path | None, *, assume: bool
+    block_size: int, speedup: float | None, table1: str | None, run: Path | None, per_check: float | None, *, assume: bool
 ) -> AssumedAcceptance:
+    if per_check is not None and speedup is None:
+        raise UserError("--tokens-per-check says how far checks get, not how many passes that takes; give --nfe-speedup too")
     if assume and speedup is None and table1 is None and run is None:
         return assumed_acceptance(block_size)
     sources = {"--nfe-speedup": speedup, "--table1": table1, "--from-run": run}
@@ -199,7 +205,7 @@ def _acceptance(
             "llama-3.1-8b/GSM8K/low (the paper's), --from-run RUN (your own model's)"
         )
     if speedup is not None:
-        return from_speedup(block_size, speedup)
+        return from_speedup(block_size, speedup, per_check)
     if table1 is not None:
         return from_table1(block_size, table1)
     assert run is not None

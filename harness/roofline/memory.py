@@ -38,7 +38,7 @@ class MemoryNeed:
 
 def memory_need(
     shape: ModelShape, deployment: Deployment, *, tokens: int, block_size: int | None, budget_bytes: float,
-    shared_tokens: int = 0,
+    shared_tokens: int = 0, verified: bool = False,
 ) -> MemoryNeed:  # fmt: skip
     """The need of one arm: NTP where ``block_size`` is None, else SBD.
 
@@ -49,12 +49,13 @@ def memory_need(
         tokens: cached tokens of a row at its longest.
         budget_bytes: what of the device's memory may be used.
         shared_tokens: of ``tokens``, those of a prefix that every row has.
+        verified: blocks are checked, so that their pass also has the logits of the tokens that are checked.
 
     Raises:
         UserError: unknown dtype, or heads that cannot be split over the devices.
     """
     block = block_size or 0
-    lines, logits = (2 * block, block) if block else (1, 1)
+    lines, logits = (2 * block, 2 * block if verified else block) if block else (1, 1)
     weights = stored_weight_bytes(shape, deployment)
     shared = kv_cache_bytes(shape, deployment, shared_tokens)
     kv = kv_cache_bytes(shape, deployment, tokens + 2 * block) - shared

@@ -54,7 +54,8 @@ class WallSpeedups:
 class SpeedupPrediction(WallSpeedups):
     """Prices of a step of NTP and of the two kinds of step of SBD, and the figures from them.
 
-    ``passes_per_block``  the committing one included
+    ``passes_per_block``  the committing or checking one included
+    ``tokens_per_block``  that become final: k, or with verified SBD fewer
     ``first``, ``later``  in lockstep, and at one row: the first pass of a block and a later one. Ragged: the two steps, with
                           more and with fewer rows that open a block, that stand for all (harness.roofline.step)
     ``first_passes``      of the passes of a block, how many are ``first``; in lockstep one
@@ -69,11 +70,12 @@ class SpeedupPrediction(WallSpeedups):
     first: PassPrice
     later: PassPrice
     first_passes: float
+    tokens_per_block: float
 
     @property
     def nfe_speedup(self) -> float:
-        """Tokens per pass: k / l."""
-        return self.block_size / self.passes_per_block
+        """Tokens per pass."""
+        return self.tokens_per_block / self.passes_per_block
 
     @property
     def ntp_tokens_per_s(self) -> float:
@@ -95,7 +97,7 @@ class SpeedupPrediction(WallSpeedups):
         return found
 
     def _speedup(self, side: str) -> float:
-        speedup: float = self.block_size * getattr(self.ntp, side) / self._block_s(side)
+        speedup: float = self.tokens_per_block * getattr(self.ntp, side) / self._block_s(side)
         return speedup
 
 
@@ -125,27 +127,29 @@ def predict_speedup(
             f"given were block_size {block_size}, passes_per_block {passes_per_block}, batch {batch}, context_tokens "
             f"{context_tokens}; sizes must be at least 1, the context at least 0, and 1 <= passes_per_block <= block_size"
         )
-    return price_three_steps(shape, deployment, ceilings, block_size, passes_per_block, batch, context_tokens, batching)
+    arm = DecodeArm(block_size=block_size, passes_per_block=passes_per_block, batching=batching)
+    return price_three_steps(shape, deployment, ceilings, arm, batch, context_tokens)
 
 
 def price_three_steps(
-    shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, block_size: int, passes_per_block: float, batch: int,
-    context_tokens: int, batching: Batching = "ragged",
-) -> SpeedupPrediction:  # fmt: skip
-    """As predict_speedup, unchecked; with numpy arrays as counts the prices are arrays too (harness.roofline.operation)."""
-    arm = DecodeArm(block_size=block_size, passes_per_block=passes_per_block, batching=batching)
+    shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, arm: DecodeArm, batch: int, context_tokens: int
+) -> SpeedupPrediction:
+    """As predict_speedup, unchecked, for any arm with blocks; with numpy arrays as counts the prices are arrays too
+    (harness.roofline.operation).
+    """
     ((_, ntp),) = price_kinds(shape, deployment, ceilings, NTP, batch, context_tokens)
     (share, first), (_, later) = price_kinds(shape, deployment, ceilings, arm, batch, context_tokens)
     return SpeedupPrediction(
-        block_size=block_size,
-        passes_per_block=passes_per_block,
+        block_size=arm.block_size,
+        passes_per_block=arm.passes_per_block,
         batch=batch,
         context_tokens=context_tokens,
-        batching=batching,
+        batching=arm.batching,
         ntp=ntp,
         first=first,
         later=later,
-        first_passes=1.0 if batching == "lockstep" else share * passes_per_block,
+        first_passes=1.0 if arm.batching == "lockstep" else share * arm.passes_per_block,
+        tokens_per_block=arm.tokens_per_block,
     )
 
 
@@ -213,7 +217,8 @@ def predict_grid(
     for start in range(0, cells.shape[1], CELLS_AT_ONCE):
         some = slice(start, start + CELLS_AT_ONCE)
         block, passes, rows, context = (_entries(axis[some]) for axis in cells)
-        found[:, some] = _figures(price_three_steps(shape, deployment, ceilings, block, passes, rows, context, batching))
+        arm = DecodeArm(block_size=block, passes_per_block=passes, batching=batching)
+        found[:, some] = _figures(price_three_steps(shape, deployment, ceilings, arm, rows, context))
     return SpeedupGrid(**dict(zip(SpeedupGrid.__dataclass_fields__, found.reshape(-1, *given[0].shape), strict=True)))
 
 

@@ -7,6 +7,9 @@ over it is taken by Gauss's rule of two points, which is exact for a price that 
 equation 16 of arXiv 2509.04185. In *lockstep* all rows open their blocks together and wait for the slowest one; then l is that
 of the slowest row.
 
+*Verified* SBD opens a block in the pass that checks the one before. That pass also has 2k tokens, but logits for all of them,
+and of the checked block only some tokens become final. So a step costs about the same, and l of them make fewer tokens.
+
 A chunk of a prompt attends causally to itself and to what of the prompt is in the cache. Its lines are multiplied together with
 those of the rows, so the weights are read once for both.
 """
@@ -39,17 +42,24 @@ Weighted = tuple[tuple[Any, Groups], ...]
 class DecodeArm:
     """How rows decode. ``block_size`` None: next-token prediction, one token a step. Numbers may be numpy arrays.
 
-    ``passes_per_block``  the committing one included: mean of a row, or in lockstep that of the slowest row
+    ``passes_per_block``  the committing or checking one included: mean of a row, or in lockstep that of the slowest row
+    ``tokens_per_check``  verified: mean tokens of a block that its check makes final; None: blocks are committed whole
     """
 
     block_size: Any = None
     passes_per_block: Any = 1.0
     batching: Batching = "ragged"
+    tokens_per_check: Any = None
 
     @property
     def tokens_per_step(self) -> Any:
         """Mean tokens that a row writes in a step."""
-        return 1.0 if self.block_size is None else self.block_size / self.passes_per_block
+        return 1.0 if self.block_size is None else self.tokens_per_block / self.passes_per_block
+
+    @property
+    def tokens_per_block(self) -> Any:
+        """Mean tokens that a block makes final."""
+        return self.block_size if self.tokens_per_check is None else self.tokens_per_check
 
 
 NTP = DecodeArm()
@@ -117,17 +127,20 @@ def decode_groups(arm: DecodeArm, rows: Any, context_tokens: Any) -> Weighted:
     """The kinds of step of ``rows`` rows that decode, the widest first, each as often as it happens on average."""
     if arm.block_size is None:
         return ((1.0, PassCounts(rows=rows, query=1, context=context_tokens, logits=1, kept=rows)),)
-    k, passes = arm.block_size, arm.passes_per_block
-    before = smaller(k, context_tokens)
+    k, passes, cached = arm.block_size, arm.passes_per_block, context_tokens
+    if arm.tokens_per_check is None:
+        before = smaller(k, context_tokens)
+        fed, known, logits = before, context_tokens - before, k
+    else:  # the drafts are no context yet, and the last final token is fed with them
+        cached = known = context_tokens - smaller(1, context_tokens)
+        fed, logits = k, 2 * k
 
     def opening(some_rows: Any) -> PassCounts:
         """Rows that feed the block before again, whose KV is kept, and k masks."""
-        return PassCounts(
-            rows=some_rows, query=before + k, context=context_tokens - before, logits=k, kept=some_rows * before
-        )
+        return PassCounts(rows=some_rows, query=fed + k, context=known, logits=logits, kept=some_rows * fed)
 
     def later(some_rows: Any) -> PassCounts:
-        return PassCounts(rows=some_rows, query=k, context=context_tokens, logits=k, kept=0)
+        return PassCounts(rows=some_rows, query=k, context=cached, logits=k, kept=0)
 
     if arm.batching == "lockstep":
         return ((1 / passes, opening(rows)), (1 - 1 / passes, later(rows)))

@@ -169,6 +169,21 @@ def test_of_splits_that_reach_a_speed_the_one_with_most_per_gpu() -> None:
     assert auto.sbd == alone[2]
 
 
+def test_what_a_check_refuses_is_decoded_again() -> None:
+    """At the same passes a block, 8 of 16 tokens a check decode at about half the speed: a check has more logits, and a row
+    less room for them. The same tokens a pass cost more than in SBD, whose blocks are whole.
+    """
+    found = {}
+    for speedup, per_check in ((4.0, None), (2.0, 8.0), (2.0, None)):
+        acceptance = from_speedup(16, speedup, per_check)
+        asked = question(shape=KNOWN_SHAPES["llama-3.1-8b"], acceptance=acceptance, goal=Goal(batch=8))
+        (found[speedup, per_check],) = plan(asked, [load_profile("h100-sxm")]).devices
+    whole, half, slow = (one.wall_speedup.expected for one in found.values() if one.wall_speedup)
+    assert half == pytest.approx(whole / 2, rel=0.02) and half < whole / 2 and half < slow
+    rows = {key: one.sbd.memory.largest_batch for key, one in found.items() if one.sbd and one.sbd.memory}
+    assert rows[2.0, 8.0] < rows[2.0, None] == rows[4.0, None]
+
+
 def _scalar(profile: HardwareProfile, shape: ModelShape, acceptance: AssumedAcceptance, batch: int, context: int) -> Any:
     return predict_speedup(
         shape, BF16, ceilings_from_profile(profile, "bfloat16"), block_size=acceptance.block_size,

@@ -123,9 +123,11 @@ def test_properties_of_what_is_served(method: Method, batch: int, prompt: int, o
     chunk = data.draw(st.none() | st.integers(64, 8192))
     workload = Workload.of_request(prompt, output, chunk_tokens=chunk)
     found = serve(REPLICA, method, batch, workload)
-    user, whole = serve_each(REPLICA, method, np.array([batch, batch + 1]), workload)
+    sizes = np.array([batch, batch + 1.0])
+    user, whole, decode = serve_each(REPLICA, REPLICA.arm(method, sizes), sizes, workload)
     assert user[0] == pytest.approx(found.user_tokens_per_s.expected, rel=1e-9)
     assert whole[0] == pytest.approx(found.tokens_per_s.expected, rel=1e-9)
+    assert decode[0] == pytest.approx(found.decode_tokens_per_s.expected, rel=1e-9)
     assert found.prefill_s and found.first_token_s
     for band in (found.user_tokens_per_s, found.tokens_per_s, found.prefill_s, found.first_token_s):
         assert 0 < band.low <= band.expected * (1 + 1e-9) and band.expected <= band.high * (1 + 1e-9)

@@ -166,6 +166,24 @@ def test_lockstep_is_taken_as_given(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert not any("ragged" in note for note in lockstep["notes"])
 
 
+def test_verified_sbd_is_planned_by_how_far_its_checks_get(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """9 tokens a check at 3 tokens a pass are 3 passes a check; the notes say so; a goal of a service is planned as well."""
+    verified = (*LLAMA, "--hardware", "h100-sxm", "--tokens-per-check", "9", "--json")
+    found = json.loads(output(monkeypatch, capsys, *verified, "--batch", "8"))
+    assert found["devices"][0]["sbd"]["passes_per_block"] == pytest.approx(3)
+    assert any("makes 9.00 of its 16 tokens final" in note for note in found["notes"])
+    goal = ("--users", "20", "--ttft", "2", "--prompt-tokens", "1000", "--output-tokens", "200")
+    ways = [
+        {one["batch"]: one["tokens_per_s_per_user"] for one in json.loads(output(monkeypatch, capsys, *asked, *goal))["pareto"]
+         if one["method"] == "sbd" and one["tensor_parallel"] == 1}
+        for asked in (verified, (*LLAMA, "--hardware", "h100-sxm", "--json"))
+    ]  # fmt: skip
+    both = ways[0].keys() & ways[1].keys()
+    assert both and all(ways[0][batch] < ways[1][batch] for batch in both), "same tokens per pass, dearer checks"
+
+
 def test_help_names_every_option_of_the_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """With examples that can be run, and a line in the list of commands."""
     out = output(monkeypatch, capsys, "capacity", "--help")
@@ -182,6 +200,10 @@ def test_help_names_every_option_of_the_question(monkeypatch: pytest.MonkeyPatch
         ((), "acceptance is given by nothing"),
         (("--table1", "gpt-5/GSM8K/low"), "a model of llama-3.1-8b, qwen-3-8b; a task of"),
         (("--nfe-speedup", "20"), "allowed are 1 to 16"),
+        (("--nfe-speedup", "4", "--tokens-per-check", "17"), "a check makes 1 to 16 tokens final"),
+        (("--nfe-speedup", "4", "--tokens-per-check", "3"), "tokens per check are at least the NFE speedup"),
+        (("--nfe-speedup", "4", "--tokens-per-check", "9", "--batching", "lockstep"), "do not wait for one another"),
+        (("--table1", "llama-3.1-8b/GSM8K/low", "--tokens-per-check", "9"), "give --nfe-speedup too"),
         (("--nfe-speedup", "3", "--weights", "int3"), "allowed are float64"),
         (("--nfe-speedup", "3", "--dtype", "int3"), "unknown dtype 'int3'; allowed are"),
         (("--nfe-speedup", "3", "--kv-dtype", "q4"), "unknown dtype 'q4'"),

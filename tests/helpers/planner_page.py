@@ -1,4 +1,4 @@
-"""The planner of the published quickstart, rendered."""
+"""The planner of published runs, rendered, and questions for it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.analysis.comparison import Comparison, compare
-from harness.models.choice import REFERENCE_DIR
+from harness.capacity.plan import DEGREES
 from harness.record.schema import Run
 from harness.record.store import read_run
-from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Panel, panel_of
+from harness.reporting.planner.panel import BATCHES, DEVICES, KV_DTYPES, REQUESTS, WEIGHTS, Panel, panel_of
 from tests.helpers import ROOT
 from tests.helpers.command import sbd
 
@@ -31,36 +31,45 @@ def compared() -> tuple[Run, Comparison]:
 
 
 def quickstart() -> Panel:
-    """Its panel: two small models of its own and the paper's."""
+    """Its panel: Llama 8B and 70B, because its own models are small."""
     return panel_of(*compared())
+
+
+AXES = ("model", "weights", "kv", "request", "device", "degree", "arm", "batch")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """One way to set the choices, by their places."""
+    """One way to set the choices, by their places; ``degree`` 0 is auto, 1 the first TP."""
 
     model: int
+    weights: int
+    kv: int
+    request: int
     device: int
-    context: int
+    degree: int
+    arm: int
     batch: int
-    choice: int
-    load: int
 
     def arguments(self, panel: Panel) -> list[str]:
         """The question as a user of the command line puts it."""
-        name, load = panel.models[self.model].name, LOADS[self.load]
-        model = str(REFERENCE_DIR / "sbd") if name == "reference-sbd" else name
-        context, batch = str(CONTEXTS[self.context]), str(BATCHES[self.batch])
-        place = ["--hardware", DEVICES[self.device], "--context", context, "--batch", batch]
-        served = [] if load is None else ["--output-tokens", str(OUTPUT_TOKENS), "--requests-per-s", str(load)]
-        return ["capacity", "--json", "--model", model, *place, *panel.choices[self.choice].arguments, *served]
+        prompt, output = REQUESTS[self.request]
+        stored, kv = tuple(WEIGHTS.values())[self.weights], tuple(KV_DTYPES.values())[self.kv]
+        return [
+            "capacity", "--json", "--model", panel.models[self.model].name, "--hardware", DEVICES[self.device],
+            *(() if stored is None else ("--weights", stored)), *(() if kv is None else ("--kv-dtype", kv)),
+            "--prompt-tokens", str(prompt), "--output-tokens", str(output), *panel.choices[self.arm].arguments,
+            "--batch", str(BATCHES[self.batch]),
+            *(() if not self.degree else ("--tensor-parallel", str(DEGREES[self.degree - 1]))),
+            "--chunk", "2048", "--requests-per-s", "10",
+        ]  # fmt: skip
 
 
 def choices(panel: Panel, count: int) -> list[Chosen]:
     """So many at random, always the same ones."""
     draw = random.Random(6)
-    sizes = {"model": len(panel.models), "device": len(DEVICES), "context": len(CONTEXTS), "batch": len(BATCHES),
-             "choice": len(panel.choices), "load": len(LOADS)}  # fmt: skip
+    sizes = {"model": len(panel.models), "weights": len(WEIGHTS), "kv": len(KV_DTYPES), "request": len(REQUESTS),
+             "device": len(DEVICES), "degree": 1 + len(DEGREES), "arm": len(panel.choices), "batch": len(BATCHES)}  # fmt: skip
     return [Chosen(**{name: draw.randrange(size) for name, size in sizes.items()}) for _ in range(count)]
 
 
@@ -70,6 +79,13 @@ def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], a
     (device,) = json.loads(capsys.readouterr().out)["devices"]
     found: dict[str, Any] = device
     return found
+
+
+@cache
+def with_verified() -> Panel:
+    """The panel of a published run that has SBD and verified SBD."""
+    run = read_run(ROOT / "reports" / "verified_250m")
+    return panel_of(run, compare(run))
 
 
 def rendered(view: dict[str, Any]) -> str:

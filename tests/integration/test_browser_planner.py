@@ -6,17 +6,20 @@ import base64
 import hashlib
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.formatting import rate, ratio
-from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS
-from harness.reporting.planner.view import planner_view, rate_carried, ratio_carried
+from harness.reporting.assets import STYLES
+from harness.reporting.planner.panel import BATCHES, DEVICES
+from harness.reporting.planner.view import carried, planner_view
 from tests.helpers import ROOT
-from tests.helpers.browser import browser as browser
-from tests.helpers.planner_page import FIGURES, asked, choices, quickstart, rendered
+from tests.helpers.browser import THEMES, WIDTHS, axe, unfold
+from tests.helpers.planner_page import AXES, FIGURES, Chosen, asked, choices, rendered, with_verified
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[browser]')")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -40,11 +43,13 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = (TEMPLATES / "planner.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    body = rendered(planner_view(quickstart()))
+    body = rendered(planner_view(with_verified()))
     page = tmp_path_factory.mktemp("panel") / "panel.html"
+    style = "".join((TEMPLATES / one).read_text(encoding="utf-8") for one in STYLES)
     page.write_text(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>panel</title><main>{body}</main><script>{script}</script>",
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>panel</title><style>{style}</style>'
+        f"<main><h1>panel</h1>{body}</main><script>{script}</script>",
         encoding="utf-8",
     )
     return page
@@ -57,17 +62,22 @@ def opened(chromium: Any, file: Path, **options: Any) -> tuple[Any, list[str]]:
     page.on("pageerror", lambda error: seen.append(str(error)))
     page.on("request", lambda request: None if request.url == file.as_uri() else seen.append(request.url))
     page.goto(file.as_uri())
+    if options.get("java_script_enabled", True):
+        page.locator("svg.pareto").wait_for()
     return page, seen
 
 
+def choose(page: Any, one: Chosen) -> None:
+    """Set every choice as a user does."""
+    for axis in AXES:
+        page.select_option(f"#plan-{axis}", index=getattr(one, axis) + (axis == "device"))
+
+
 def shown(page: Any, device: str, arm: str) -> list[dict[str, Any]]:
-    """Text, and the values behind it, of every cell of one row of the answer."""
+    """Text, and the value behind it, of every cell of one row of the answer."""
     cells: list[dict[str, Any]] = page.evaluate(
         """([device, arm]) => [...document.querySelector(`#plan-rows tr[data-device="${device}"][data-arm="${arm}"]`).cells]
-        .map((cell) => ({
-            text: cell.firstChild ? cell.firstChild.textContent : "",
-            small: cell.querySelector("small")?.textContent, ...cell.dataset,
-        }))""",
+        .map((cell) => ({ text: cell.textContent, ...cell.dataset }))""",
         [device, arm],
     )
     return cells
@@ -76,63 +86,91 @@ def shown(page: Any, device: str, arm: str) -> list[dict[str, Any]]:
 def test_the_panel_shows_what_capacity_answers(
     chromium: Any, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For 50 random choices: the values behind both rows, and their text as every other figure is written."""
-    panel = quickstart()
+    """For 40 random choices of model, formats, request, device, TP, arm and batch: both rows, and the command that is named."""
+    panel = with_verified()
     page, seen = opened(chromium, file)
-    for one in choices(panel, 50):
-        for axis in ("model", "context", "batch", "choice", "load"):
-            page.select_option(f"#plan-{axis}", index=getattr(one, axis))
-        page.select_option("#plan-device", index=one.device + 1)
+    arms = set()
+    for one in choices(panel, 40):
+        choose(page, one)
         assert page.locator("#plan-rows tr").count() == 2
-        device = asked(monkeypatch, capsys, one.arguments(panel))
-        for name in ("ntp", "sbd"):
-            said, cells = device[name], shown(page, DEVICES[one.device], name.upper())
+        device, arm = asked(monkeypatch, capsys, one.arguments(panel)), panel.choices[one.arm].arm
+        typed = page.locator("#plan-command").inner_text().split()
+        assert typed[:2] == ["sbd", "capacity"] and sorted(typed[1:]) == sorted(set(one.arguments(panel)) - {"--json"})
+        for name, said in (("NTP", device["ntp"]), (arm, device["sbd"])):
+            cells = shown(page, DEVICES[one.device], name)
             if said["reason"] is not None:
-                assert [cell["text"] for cell in cells[2:7]] == ["none"] * 5
-                assert said["reason"] in page.locator("#plan-reasons").inner_text()
+                assert len(cells) == 3 and ("rows fit" in cells[2]["text"] or "heads" in cells[2]["text"])
                 continue
-            assert int(cells[2]["value"]) == said["gpus"] and cells[2]["text"] == f"{said['gpus']:,}"
-            for cell, figure in zip(cells[3:7], FIGURES, strict=True):
-                expected, low, high = (rate_carried(said[figure][end]) for end in ("expected", "low", "high"))
-                assert float(cell["value"]) == expected and cell["text"] == rate(expected), figure
-                if low != high:
-                    assert (float(cell["low"]), float(cell["high"])) == (low, high)
-                    assert cell["small"] == f"{rate(low)} – {rate(high)}"
-        if device["wall_speedup"] is not None:
-            speedup = ratio_carried(device["wall_speedup"]["expected"])
-            assert float(cells[7]["value"]) == speedup and cells[7]["text"] == ratio(speedup)
+            arms.add(name)
+            figures = [carried(said[figure]["expected"]) for figure in FIGURES]
+            assert [float(cell["value"]) for cell in cells[3:7]] == figures
+            assert [cell["text"] for cell in cells[3:7]] == [rate(value) for value in figures]
+            assert [int(cells[i]["value"]) for i in (2, 7, 9)] == [
+                said["tensor_parallel"], said["gpus"], said["memory"]["largest_batch"]
+            ]  # fmt: skip
+        if device["sbd"]["reason"] is None:
+            assert cells[8]["text"] == ratio(device["wall_speedup"]["expected"])
+    assert arms == {"NTP", "SBD", "SBD verified"} and seen == []
+
+
+def test_the_chart_draws_what_no_other_setting_beats(
+    chromium: Any, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every batch at every TP asked of `sbd capacity`: the points are those that none beats, to the digits shown, and they lie
+    right and high as their values are; the table beneath has the same.
+    """
+    panel, one = with_verified(), Chosen(model=1, weights=1, kv=1, request=0, device=0, degree=0, arm=1, batch=2)
+    page, seen = opened(chromium, file)
+    choose(page, one)
+    assert panel.choices[1].arm == "SBD verified"
+    expected: dict[str, set[tuple[str, str]]] = {}
+    for arm, name in (("ntp", "NTP"), ("sbd", "SBD verified")):
+        every = set()
+        for degree, batch in product(range(1, 5), range(len(BATCHES))):
+            said = asked(monkeypatch, capsys, replace(one, degree=degree, batch=batch).arguments(panel))[arm]
+            if said["reason"] is None:
+                every.add((carried(said[FIGURES[0]]["expected"]), carried(said[FIGURES[1]]["expected"])))
+        beaten = {low for low in every for high in every - {low} if high[0] >= low[0] and high[1] >= low[1]}
+        expected[name] = {(rate(user), rate(gpu)) for user, gpu in every - beaten}
+    table = [row.split("\t") for row in page.locator("#plan-front tr").all_inner_texts()]
+    table = table if len(table[0]) > 1 else page.evaluate(
+        "[...document.querySelectorAll('#plan-front tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+    )  # fmt: skip
+    for name, points in expected.items():
+        assert {(row[4], row[5]) for row in table if row[0] == name} == points and len(points) >= 4
+    assert page.locator(".pareto .ntp circle").count() == len(expected["NTP"])
+    assert page.locator(".pareto .sbd rect").count() == len(expected["SBD verified"])
+    for kind, shape, left, top in (("ntp", "circle", "cx", "cy"), ("sbd", "rect", "x", "y")):
+        places = page.evaluate(
+            "([q, x, y]) => [...document.querySelectorAll(q)].map((one) => [x, y].map((name) => Number(one.getAttribute(name))))",
+            [f".pareto .{kind} {shape}", left, top],
+        )
+        assert places == sorted(places, reverse=True) and [y for _, y in places] == sorted((y for _, y in places), reverse=True)
     assert seen == []
 
 
-def test_the_command_that_is_named_asks_the_same(chromium: Any, file: Path) -> None:
-    """What the page says to type names every choice."""
-    panel = quickstart()
-    page, _ = opened(chromium, file)
-    for one in choices(panel, 10):
-        for axis in ("model", "context", "batch", "choice", "load"):
-            page.select_option(f"#plan-{axis}", index=getattr(one, axis))
-        page.select_option("#plan-device", index=one.device + 1)
-        said = page.locator("#plan-command").inner_text().split()
-        name = panel.models[one.model].name
-        expected = ["sbd", "capacity", "--model", "FOLDER" if name == "reference-sbd" else name, "--hardware",
-                    DEVICES[one.device], *panel.choices[one.choice].arguments, "--context", str(CONTEXTS[one.context]),
-                    "--batch", str(BATCHES[one.batch])]  # fmt: skip
-        load = LOADS[one.load]
-        expected += [] if load is None else ["--output-tokens", str(OUTPUT_TOKENS), "--requests-per-s", f"{load:g}"]
-        assert said[: len(expected)] == expected
-
-
-def test_all_devices_are_shown_at_first_and_a_key_changes_the_answer(chromium: Any, file: Path) -> None:
-    """Two rows per device; the choices are reached and changed by keyboard, and the change is announced."""
-    page, _ = opened(chromium, file)
-    assert page.locator("#plan-rows tr").count() == 2 * len(DEVICES)
-    before = page.locator("#plan-rows").inner_text()
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_panel_by_keyboard_and_on_a_phone(chromium: Any, file: Path, width: int, theme: str) -> None:
+    """Points say their values by focus, arrows move between them; nothing is cut; axe finds nothing serious."""
+    page, seen = opened(chromium, file, viewport={"width": width, "height": 844}, color_scheme=theme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("svg.pareto").bounding_box()["width"] <= width
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "plan-model"
+    before = page.locator("#plan-rows").inner_text()
     page.keyboard.press("ArrowDown")
     assert page.locator("#plan-rows").inner_text() != before
-    assert "Taken over to llama-250m" in page.locator("#plan-said").inner_text()
-    assert page.locator("#plan-said").get_attribute("aria-live") == "polite"
+    page.locator(".pareto .point").first.focus()
+    told = page.locator("#plan-point").inner_text()
+    assert told.startswith("NTP, ") and "tokens/s per user" in told
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#plan-point").inner_text() not in ("", told)
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == page.locator("#plan-point").inner_text()
+    unfold(page)
+    response = axe.Axe().run(page).response
+    assert [found["id"] for found in response["violations"] if found["impact"] in ("serious", "critical")] == []
+    assert seen == []
 
 
 def test_without_scripts_the_first_answer_stands_and_no_dead_control_is_shown(chromium: Any, file: Path) -> None:
@@ -140,10 +178,8 @@ def test_without_scripts_the_first_answer_stands_and_no_dead_control_is_shown(ch
     told = []
     for scripts in (True, False):
         page, _ = opened(chromium, file, java_script_enabled=scripts)
-        assert page.locator("#plan-form").is_visible() == scripts
-        named = ("rows th", "rows td", "said", "question", "command", "notes li", "reasons li")
+        assert page.locator("#plan-form").is_visible() == page.locator("#plan-picture").is_visible() == scripts
+        named = ("rows th", "rows td", "answer", "said", "question", "caption", "command", "front th", "front td")
         every = [page.locator(f"#plan-{name}").all_text_contents() for name in named]
         told.append([[" ".join(text.split()) for text in texts] for texts in every])
-    assert told[0] == told[1] and len(told[0][1]) == 2 * 8 * len(DEVICES)
-    page.locator("summary", has_text="as a table").click()
-    assert page.locator("table.every td").first.is_visible()
+    assert told[0] == told[1] and len(told[0][1]) == 2 * 9 * len(DEVICES)

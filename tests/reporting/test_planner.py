@@ -2,69 +2,74 @@
 
 from __future__ import annotations
 
-import html
+import base64
+import gzip
 import json
 from collections.abc import Callable
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.analysis.comparison import compare
-from harness.capacity.results import BreakEven
-from harness.capacity.wording import pays_words
-from harness.formatting import rate
+from harness.capacity.plan import DEGREES
 from harness.models import KNOWN_SHAPES
-from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, panel_of
-from harness.reporting.planner.view import HEADS, embedded, planner_view, rate_carried, ratio_carried
+from harness.record.store import read_run
+from harness.reporting.planner.panel import BATCHES, DEVICES, Figures, Panel, panel_of
+from harness.reporting.planner.view import Setting, carried, embedded, pareto_front, planner_view, ratio_carried
+from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.planner_page import FIGURES, asked, choices, compared, quickstart, rendered
+from tests.helpers.planner_page import FIGURES, Chosen, asked, choices, compared, quickstart, rendered, with_verified
 
 
-def ends(band: dict[str, float], carried: Callable[[float], float] = rate_carried) -> set[float]:
-    """A band in the digits that the page carries."""
-    return {carried(band[name]) for name in ("expected", "low", "high")}
+def column_of(panel: Panel, data: dict[str, Any], one: Chosen, arm: int) -> tuple[int, Any]:
+    """(TP, column as the page carries it) of the smallest TP that holds the batch, else of the last one tried."""
+    degrees = range(len(DEGREES)) if not one.degree else [one.degree - 1]
+    places = list(panel.columns)
+    for degree in degrees:
+        found = data["columns"][places.index((one.model, one.weights, one.kv, one.request, one.device, arm, degree))]
+        if isinstance(found, list) and len(found[1]) > one.batch:
+            break
+    return DEGREES[degree], found
 
 
-def test_fifty_choices_are_what_capacity_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Speed, GPUs, money, energy, speedup and the batches at which SBD pays, for 50 random choices, to the digits carried."""
-    panel = quickstart()
-    data = embedded(panel)
-    planned = 0
-    for one in choices(panel, 50):
+@pytest.mark.parametrize("source", [quickstart, with_verified])
+def test_choices_are_what_capacity_answers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: Callable[[], Panel]
+) -> None:
+    """TP, speeds, money, energy, GPUs, decode speed and rows that fit, for 60 random choices, to the digits carried."""
+    panel = source()
+    data, planned = embedded(panel), 0
+    for one in choices(panel, 60):
         device = asked(monkeypatch, capsys, one.arguments(panel))
-        place = ((one.model * len(DEVICES) + one.device) * len(CONTEXTS) + one.context) * len(BATCHES) + one.batch
-        sbd_arm, speedup, pays, _ = data["sbd"][place * len(panel.choices) + one.choice]
-        for name, arm in (("ntp", data["ntp"][place]), ("sbd", sbd_arm)):
-            said = device[name]
+        for arm, said in ((0, device["ntp"]), (1 + one.arm, device["sbd"])):
+            degree, found = column_of(panel, data, one, arm)
             if said["reason"] is not None:
-                assert data["texts"][arm] == said["reason"]
+                assert not isinstance(found, list) or len(found[1]) <= one.batch
                 continue
-            devices, *bands, gpus = arm
-            assert devices == said["tensor_parallel"]
-            for figure, band in zip(FIGURES, bands, strict=True):
-                assert band[0] == rate_carried(said[figure]["expected"]) and set(band) == ends(said[figure]), figure
-            assert gpus[one.load] == list(dict.fromkeys((said["gpus"], said["gpus_serial"])))
+            rows, every = found
+            *figures, gpus, speedup = every[one.batch]
+            assert (degree, gpus, rows) == (said["tensor_parallel"], said["gpus"], said["memory"]["largest_batch"])
+            assert figures == [carried(said[figure]["expected"]) for figure in FIGURES]
+            assert speedup == (ratio_carried(device["wall_speedup"]["expected"]) if arm else 1)
             planned += 1
-        if device["wall_speedup"] is not None:
-            assert speedup[0] == ratio_carried(device["wall_speedup"]["expected"])
-            assert set(speedup) == ends(device["wall_speedup"], ratio_carried)
-            (even,) = device["break_even"]
-            assert data["texts"][pays] == pays_words(TypeAdapter(BreakEven).validate_python(even))
-    assert planned >= 80
+    assert planned >= 50
 
 
 def test_the_data_fits_and_names_every_choice() -> None:
-    """At most 300 kB, one entry per place of the grid, and figures only where a plan is."""
+    """At most 400 kB, a column per place, Llama 70B, four TPs, three weight and two KV formats, and what is unpacked is what
+    was packed.
+    """
     panel = quickstart()
     view, data = planner_view(panel), embedded(panel)
-    assert len(view["data"].encode()) <= 300_000
-    assert json.loads(view["data"]) == data and data["version"] == 1
-    places = len(panel.models) * len(DEVICES) * len(CONTEXTS) * len(BATCHES)
-    assert len(data["ntp"]) == places and len(data["sbd"]) == places * len(panel.choices) == len(panel.points)
-    assert [axis.name for axis in view["axes"]] == ["model", "device", "context", "batch", "choice", "load"]
-    assert [len(axis.options) for axis in view["axes"]] == [3, 1 + len(DEVICES), 3, 4, len(panel.choices), len(LOADS)]
+    assert len(view["data"]) <= 400_000
+    assert json.loads(gzip.decompress(base64.b64decode(view["data"]))) == data and data["version"] == 2
+    axes = {axis.name: len(axis.options) for axis in view["axes"]}
+    assert axes == {"model": 2, "weights": 3, "kv": 2, "request": 3, "device": 1 + len(DEVICES), "degree": 5,
+                    "batch": len(BATCHES), "arm": len(panel.choices)}  # fmt: skip
+    assert len(data["columns"]) == 2 * 3 * 2 * 3 * len(DEVICES) * 4 * (1 + len(panel.choices))
+    assert "llama-3.1-70b" in view["axes"][0].options[1]
 
 
 def test_the_run_s_own_acceptance_comes_first_and_says_whose_it_is() -> None:
@@ -76,16 +81,41 @@ def test_the_run_s_own_acceptance_comes_first_and_says_whose_it_is() -> None:
     assert first.acceptance.nfe_speedup == pytest.approx(arm.nfe_speedup.value)
     assert (first.basis, first.model) == ("measured", "reference-sbd") and "the arm that answers this run" in first.remark
     assert first.label.startswith(highlight.label or "") and "accuracy against NTP" in first.remark
-    bases = [one.basis for one in panel.choices]
-    assert bases == sorted(bases, key=["measured", "published"].index) and bases.count("published") == 3
-    assert not any("replayed" in one.label for one in panel.choices), "what was given is no acceptance where one was measured"
+    assert [one.basis for one in panel.choices] == ["measured", "measured", "published", "published"]
 
 
-def test_small_models_do_not_come_first() -> None:
-    """Of models below a billion parameters launch cost is most; the paper's model stands before them, a large own one first."""
-    assert [shape.name for shape in quickstart().models] == ["llama-3.1-8b", "llama-250m", "reference-sbd"]
+def test_the_verified_arm_of_a_run_is_offered_by_what_its_checks_made_final() -> None:
+    """Tokens and passes a check, counted here from the recorded passes one by one."""
+    run = read_run(ROOT / "reports" / "verified_250m")
+    (choice,) = [one for one in with_verified().choices if one.arm == "SBD verified"]
+    label = choice.label.rpartition(":")[0]
+    cases = {case.case_id for case in run.header.cases if case.label == label}
+    checks = drafts = tokens = 0
+    for sample in run.samples:
+        if sample.case_id in cases and not sample.warmup and sample.passes is not None:
+            for role, (final,) in zip(sample.passes.role, sample.passes.final_tokens, strict=True):
+                if role != "prefill":
+                    checks, drafts, tokens = checks + (final > 0), drafts + (final == 0), tokens + final
+    assert choice.acceptance.tokens_per_check == pytest.approx(tokens / checks)
+    assert choice.acceptance.passes_per_block == pytest.approx((checks + drafts) / checks, rel=1e-6)
+
+
+def test_models_too_small_to_plan_for_are_left_out() -> None:
+    """Below a billion parameters; a large one of the run comes first."""
+    assert [shape.name for shape in quickstart().models] == ["llama-3.1-8b", "llama-3.1-70b"]
     large = synthetic.build(synthetic.Part(model=KNOWN_SHAPES["qwen3-14b"]))
-    assert [shape.name for shape in panel_of(large, compare(large)).models] == ["qwen3-14b", "llama-3.1-8b"]
+    assert [shape.name for shape in panel_of(large, compare(large)).models] == ["qwen3-14b", "llama-3.1-8b", "llama-3.1-70b"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=20))
+def test_a_front_is_what_nothing_beats(points: list[tuple[int, int]]) -> None:
+    """Against every pair: a point is kept once where no other is as good in both and better in one; fastest user first."""
+    found = pareto_front(
+        Setting(device="d", arm="NTP", reason="", figures=Figures(user, gpu, None, None, 1, 1)) for user, gpu in points
+    )
+    kept = [tuple(one.figures[:2]) for one in found if one.figures]
+    beaten = {one for one in points for other in points if other != one and other[0] >= one[0] and other[1] >= one[1]}
+    assert kept == sorted(set(points) - beaten, reverse=True)
 
 
 def test_where_only_replayed_arms_are_they_are_called_so() -> None:
@@ -103,60 +133,23 @@ def test_a_run_without_an_acceptance_has_table_1() -> None:
     assert {one.basis for one in panel_of(run, compare(run)).choices} == {"published"}
 
 
-class _Table(HTMLParser):
-    """(text, data-value, data-low, data-high) of every cell of the table without scripts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[list[dict[str, Any]]] = []
-        self.inside = self.small = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        if tag == "table":
-            self.inside = found.get("class") == "plans every"
-        elif self.inside and tag == "tr":
-            self.rows.append([])
-        elif self.inside and (tag == "td" or found.get("scope") == "row"):
-            self.rows[-1].append({"text": "", "value": found.get("data-value"), "low": found.get("data-low")})
-        self.small = tag in ("small", "sup")
-
-    def handle_data(self, data: str) -> None:
-        if self.inside and self.rows and self.rows[-1] and not self.small:
-            self.rows[-1][-1]["text"] += data.strip()
-
-
-def test_the_table_has_every_place_at_the_first_acceptance() -> None:
-    """Without scripts: a line per model, device, context, batch and arm, its numbers those of the plan."""
-    panel = quickstart()
-    table = _Table()
-    table.feed(rendered(planner_view(panel)))
-    rows = [row for row in table.rows if row]
-    shown = [point for point in panel.points if point.choice == 0]
-    arms = [(point, name, getattr(point.plan, name)) for point in shown for name in ("ntp", "sbd")]
-    assert len(rows) == len(arms) == 2 * len(panel.models) * len(DEVICES) * len(CONTEXTS) * len(BATCHES)
-    for row, (point, name, arm) in zip(rows, arms, strict=True):
-        assert [cell["text"] for cell in row[:4]] == [
-            DEVICES[point.device], f"{CONTEXTS[point.context]:,}", str(BATCHES[point.batch]), name.upper()
-        ]  # fmt: skip
-        if arm.gpus is None:
-            assert {cell["text"] for cell in row[4:9]} == {"none"}
-            continue
-        values = [arm.gpus, *(getattr(arm, figure).expected for figure in FIGURES)]
-        assert [float(cell["value"]) for cell in row[4:9]] == values
-        assert row[5]["text"] == rate(arm.tokens_per_s_per_user.expected)
-        if name == "sbd":
-            assert float(row[9]["value"]) == point.plan.wall_speedup.expected
-    assert len(rows[0]) == 4 + len(HEADS)
+def test_the_first_answer_stands_without_scripts() -> None:
+    """Two rows a device; the cheaper arm in words is the cheaper one in the rows; a command that can be typed."""
+    view = planner_view(quickstart())
+    page = rendered(view)
+    assert page.count("<tr data-device=") == 2 * len(DEVICES)
+    cheapest = [min(one.figures[2] for one, _ in view["rows"] if one.arm == arm and one.figures) for arm in ("NTP", "SBD")]
+    assert view["answer"].endswith(f"SBD costs {'less' if cheapest[1] < cheapest[0] else 'more'}.")
+    assert "--model llama-3.1-8b --hardware h100-sxm" in view["command"]
 
 
 def test_hostile_names_are_inert() -> None:
     """A model's name and an arm's label cannot end the data's element, nor open one of their own."""
-    evil = '</script><script>alert(1)</script>"><img src=x onerror=alert(2)>'
-    shape = synthetic.SHAPE.model_copy(update={"name": evil})
+    evil = '</pre></script><script>alert(1)</script>"><img src=x onerror=alert(2)>'
+    shape = KNOWN_SHAPES["qwen3-14b"].model_copy(update={"name": evil})
     arms = (synthetic.NTP, synthetic.Arm(label=f"SBD {evil}", gamma=0.1, passes_per_block=4))
     run = synthetic.build(synthetic.Part(model=shape, arms=arms))
-    page = rendered(planner_view(panel_of(run, compare(run))))
-    assert "<script" not in page and "<img" not in page
-    inside = page[page.index('id="plan-data" hidden>') + 22 : page.index("</pre>")]
-    assert evil in json.loads(html.unescape(inside))["models"][1]["where"]
+    view = planner_view(panel_of(run, compare(run)))
+    page = rendered(view)
+    assert "<script" not in page and "<img" not in page and page.count("</pre>") == 1
+    assert evil in json.loads(gzip.decompress(base64.b64decode(view["data"])))["models"][0]["where"]

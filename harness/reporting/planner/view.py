@@ -1,57 +1,85 @@
-"""The planning part of the page: the choices, the data that answers them, and a table for readers without scripts.
+"""The planning part of the page: the choices, the data that answers them, and the first answer for readers without scripts.
 
-Every figure is a prediction of harness.capacity.plan; neither this module nor the page's script (planner.js) computes any. The
-embedded data has every answer once, figures with the digits shown, and texts by number. ``ntp[i]`` and ``sbd[j]`` are indexed
-by the choices: i counts model, device, context and batch, the last fastest, and j also the acceptance. An arm without a plan
-is the number of its reason.
+Every figure is one of harness.reporting.planner.panel; neither this module nor the page's script (planner.js) computes any.
+Both pick: the smallest TP that holds a batch, the cheapest device, and the Pareto front of tokens/s per user and per GPU. The
+script does it for every choice, this module for the first one, in the same words.
+
+The embedded data has every answer once, figures with the digits shown, and reasons by number. ``columns`` are in the order of
+``Place``: model, weights, KV format, request, device, arm, TP.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from harness import formatting
-from harness.capacity.results import ArmPlan, Band, Sourced
-from harness.capacity.wording import pays_words
+from harness.capacity.plan import DEGREES
+from harness.hardware.figures import SourcedFigure
+from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.reporting.cells import Entry, Numbers
-from harness.reporting.planner.panel import BATCHES, CONTEXTS, DEVICES, LOADS, OUTPUT_TOKENS, Choice, Panel, Point
+from harness.reporting.planner.panel import (
+    BATCHES,
+    CHUNK_TOKENS,
+    DEVICES,
+    KV_DTYPES,
+    REQUESTS,
+    REQUESTS_PER_S,
+    WEIGHTS,
+    Choice,
+    Column,
+    Figures,
+    Panel,
+)
+from harness.roofline.anchored import band_in_words
 
-PLANNER_VERSION = 1
+PLANNER_VERSION = 2
+PACKED = 6
+"""Compression level, of nine; level 9 takes longer for 1 % less."""
 DIGITS = 3
 """The digits of a rate in harness.formatting; rounding twice may differ from rounding once."""
-ITSELF, NONE = "1.00x", "–"
-"""In the rows of NTP: its speed against itself, and the batches at which it is faster."""
 FOLDER = "FOLDER"
 """Stands for the folder with config.json of a model that has no name on the command line."""
-NO_REASON = "no reason recorded"
+FIRST_BATCH = 2
+"""Index of the first choice: nobody serves batch 1, and its price would read like the price."""
 
 
 def embedded(panel: Panel) -> dict[str, Any]:
     """Plain JSON values: the axes with a description of every choice, and the figures."""
-    texts, notes = Numbers(), Numbers()
-    ntp = [_arm_data(point.plan.ntp, point, 0, texts) for point in panel.points[:: len(panel.choices)]]
-    sbd = [_sbd(point, texts, notes) for point in panel.points]
+    texts = Numbers()
+    columns = [_column(column, texts) for column in panel.columns.values()]
     return {
         "version": PLANNER_VERSION,
         "models": [{"argument": model_argument(shape.name), "where": where(shape.name)} for shape in panel.models],
+        "weights": ["" if stored is None else f"--weights {stored}" for stored in WEIGHTS.values()],
+        "kv": ["" if dtype is None else f"--kv-dtype {dtype}" for dtype in KV_DTYPES.values()],
+        "requests": [_request(number) for number in range(len(REQUESTS))],
         "devices": list(DEVICES),
-        "contexts": list(CONTEXTS),
-        "batches": list(BATCHES),
-        "choices": [
+        "names": ["NTP", *(one.arm for one in panel.choices)],
+        "arms": [
             {"said": [said_of(one, shape.name) for shape in panel.models], "arguments": " ".join(one.arguments)}
             for one in panel.choices
         ],
-        "loads": ["" if load is None else f"--output-tokens {OUTPUT_TOKENS} --requests-per-s {load:g}" for load in LOADS],
-        "itself": ITSELF,
-        "none": NONE,
-        "ntp": ntp,
-        "sbd": sbd,
+        "degrees": list(DEGREES),
+        "batches": list(BATCHES),
+        "always": ALWAYS,
+        "columns": columns,
         "texts": list(texts),
-        "notes": [list(one) for one in notes],
     }
+
+
+def packed(data: dict[str, Any]) -> str:
+    """The values as JSON, compressed, in base64: a third of the size, and any browser unpacks it."""
+    plain = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(plain.encode(), PACKED, mtime=0)).decode("ascii")
+
+
+ALWAYS = f"--chunk {CHUNK_TOKENS} --requests-per-s {REQUESTS_PER_S:g}"
+"""What every question has in common, for `sbd capacity`."""
 
 
 def model_argument(name: str) -> str:
@@ -70,60 +98,31 @@ def said_of(choice: Choice, model: str) -> str:
     return f"Acceptance {choice.remark}.{taken_over}"
 
 
-def pays_at(point: Point) -> str:
-    """The batches that fit and at which SBD is faster, in words."""
-    return next(map(pays_words, point.plan.break_even), "not known")
-
-
-def rate_carried(value: float) -> float:
-    """Rounded to the digits of harness.formatting.rate."""
-    return float(f"{value:.{DIGITS}g}")
+def carried(value: float, digits: int = DIGITS) -> float:
+    """Rounded to the digits that are shown."""
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 def ratio_carried(value: float) -> float:
     """Rounded to the digits of harness.formatting.ratio."""
-    return round(value, 2) if abs(value) < 9.995 else rate_carried(value)
+    return round(value, 2) if abs(value) < 9.995 else carried(value)
 
 
-def _sbd(point: Point, texts: Numbers, notes: Numbers) -> list[Any]:
-    """[arm, wall speedup, where it pays, notes]"""
-    speedup = None if point.plan.wall_speedup is None else _band(point.plan.wall_speedup, ratio_carried)
-    pays = texts[pays_at(point)]
-    arm = _arm_data(point.plan.sbd, point, 1, texts)
-    return [arm, speedup, pays, notes[tuple(texts[note] for note in point.notes)]]
+def _column(column: Column, texts: Numbers) -> Any:
+    """[rows that fit, [figures of Figures] by batch], or the number of the reason where nothing could be priced."""
+    if column.reason is not None:
+        return texts[column.reason]
+    return [column.rows, [_carried(found) for found in column.figures]]
 
 
-def _arm_data(arm: ArmPlan | None, point: Point, place: int, texts: Numbers) -> Any:
-    """[devices of a replica, tokens/s per user, per GPU, USD, kWh, [GPUs by load]], or the number of the reason.
-
-    GPUs are [as expected, with nothing overlapped], or one number where both are equal.
-    """
-    if arm is None or arm.gpus is None:
-        return texts[(arm.reason if arm else point.plan.reason) or NO_REASON]
-    figures = [texts[reason or ""] if band is None else _band(band) for band, reason in _figures(arm)]
-    gpus = [list(dict.fromkeys(by_load[place] or ())) or None for by_load in point.gpus]
-    return [arm.tensor_parallel, *figures, gpus]
+def _carried(found: Figures) -> list[float | None]:
+    *figures, gpus, speedup = found
+    return [*(None if value is None else carried(value) for value in figures), gpus, ratio_carried(speedup)]
 
 
-def _figures(arm: ArmPlan) -> tuple[tuple[Band | None, str | None], ...]:
-    """Tokens/s per user and per GPU, USD and kWh per million tokens of an arm, each with the reason for its absence."""
-    return (
-        (arm.tokens_per_s_per_user, None),
-        (arm.tokens_per_s_per_gpu, None),
-        (arm.usd_per_million_tokens, arm.usd_reason),
-        (arm.kwh_per_million_tokens, arm.kwh_reason),
-    )
-
-
-def _band(band: Band, carried: Callable[[float], float] = rate_carried) -> list[float]:
-    """[expected, then low and high where they differ from it]."""
-    return list(dict.fromkeys(map(carried, (band.expected, band.low, band.high))))
-
-
-HEADS = ("GPUs", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",
-         "Speed against NTP", "SBD faster at batches, of those that fit")  # fmt: skip
-FIRST_BATCH = 1
-"""Index of the first choice: nobody serves batch 1, and its price would read like the price."""
+HEADS = ("TP", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",
+         f"GPUs for {REQUESTS_PER_S:g} requests/s", "Decode speed against NTP", "Rows that fit")  # fmt: skip
 
 
 class Axis(NamedTuple):
@@ -135,83 +134,172 @@ class Axis(NamedTuple):
     first: int = 0
 
 
-Line = tuple[str, int, int, str, tuple[Entry, ...]]
-"""One arm at one place of the grid: device, context, batch, arm, figures."""
+class Setting(NamedTuple):
+    """One arm on one device, split and batch (None: it fits nowhere, for ``reason``), with the rows that fit."""
+
+    device: str
+    arm: str
+    reason: str
+    tensor_parallel: int = 0
+    batch: int = 0
+    rows: int = 0
+    figures: Figures | None = None
+
+    @property
+    def named(self) -> str:
+        """Where it is."""
+        return f"{self.device}, TP {self.tensor_parallel}, batch {self.batch}"
 
 
 def planner_view(panel: Panel) -> dict[str, Any]:
-    """The panel for the template; its table has every model, device, context and batch at the first acceptance.
-
-    ``data`` is JSON, ``sections`` are lines by model, ``answer`` stands before a choice.
-    """
-    axes = _axes(panel)
-    first, reasons, own = panel.choices[0], Numbers(), Numbers()
-    shown = [point for point in panel.points if point.choice == 0]
-    answer = [point for point in shown if (point.model, point.context, point.batch) == (0, 0, FIRST_BATCH)]
-    model, devices = panel.models[0].name, " ".join(f"--hardware {name}" for name in DEVICES)
-    asked = f"{' '.join(first.arguments)} --context {CONTEXTS[0]} --batch {BATCHES[FIRST_BATCH]}"
+    """The panel for the template. ``data`` is for the script (``packed``), all else stands before a choice."""
+    axes, choice, model = _axes(panel), panel.choices[0], panel.models[0].name
+    names = ("NTP", choice.arm)
+    every = [[_settings(panel, device, arm) for device in range(len(DEVICES))] for arm in (0, 1)]
+    rows = [[_at_first_batch(found) for found in of] for of in every]
+    fronts = [pareto_front(one for found in of for one in found if one.figures) for of in every]
+    devices = " ".join(f"--hardware {name}" for name in DEVICES)
     return {
         "axes": axes,
         "heads": HEADS,
-        "data": json.dumps(embedded(panel), ensure_ascii=False, separators=(",", ":")),
-        "question": ", ".join(axis.options[axis.first] for axis in axes if axis.name != "device"),
-        "said": said_of(first, model),
-        "answer": [line for point in answer for line in _lines(point, own)],
-        "answer_reasons": own,
-        "command": f"sbd capacity --model {model_argument(model)} {devices} {asked}{where(model)}",
-        "chosen": f"{first.label} ({first.remark})",
-        "sections": [
-            (shape.name, [line for point in shown if point.model == model for line in _lines(point, reasons)])
-            for model, shape in enumerate(panel.models)
-        ],
-        "reasons": reasons,
+        "data": packed(embedded(panel)),
+        "question": "; ".join(axis.options[axis.first] for axis in axes),
+        "said": said_of(choice, model),
+        "answer": _answer(names, rows),
+        "rows": [(one, _cells(one)) for pair in zip(*rows, strict=True) for one in pair],
+        "caption": _caption(names, fronts),
+        "front": [(one, _cells(one)[1:4]) for one in (*fronts[0], *fronts[1])],
+        "command": f"sbd capacity --model {model_argument(model)} {devices} {_request(0)} {' '.join(choice.arguments)} "
+        f"--batch {BATCHES[FIRST_BATCH]} {ALWAYS}{where(model)}",
+        "notes": NOTES,
         "prices": [
-            f"{name}: {_sourced(plan.price_usd_per_hour, 'USD per GPU and hour')}; {_sourced(plan.power_w, 'W')}"
-            for name, plan in {point.plan.hardware: point.plan for point in shown}.items()
+            f"{name}: {_sourced(profile.price_usd_per_hour, 'USD per hour')}; {_sourced(profile.power_w, 'W')}"
+            for name in DEVICES
+            for profile in [load_profile(name)]
         ],
-        "notes": shown[0].notes,
     }
 
 
+NOTES = (
+    "Predicted on the anchored rung: the datasheet times constants fitted to published speeds. On one GPU "
+    f"{band_in_words(1)}. On several {band_in_words(2)}.",
+    f"A replica is always full. Prompts are read in chunks of {CHUNK_TOKENS:,} tokens beside the rows that decode. What that "
+    "takes is in every figure but the decode speed.",
+    "No row waits for another one and none is padded, as engines run batches. Acceptance is that of a row.",
+    f"GPUs are those for {REQUESTS_PER_S:g} such requests a second, all of them busy. sbd capacity --users simulates queues.",
+    "Memory holds weights, the KV cache at its longest, logits and activations in 90 % of the device's label.",
+    "USD is the list price of the profile, kWh the board's power: at full load, without host, idle time or cooling.",
+)
+
+
 def _axes(panel: Panel) -> tuple[Axis, ...]:
-    loads = ("one replica" if load is None else f"{load:g} requests/s of {OUTPUT_TOKENS} tokens" for load in LOADS)
     return (
-        Axis("model", "Model", tuple(shape.name for shape in panel.models)),
-        Axis("device", "Device", ("all of them", *DEVICES)),
-        Axis("context", "Context of a row", tuple(f"{formatting.count(tokens)} tokens" for tokens in CONTEXTS)),
-        Axis("batch", "Batch of a replica", tuple(map(formatting.count, BATCHES)), FIRST_BATCH),
-        Axis("choice", "γ, or acceptance", tuple(f"{one.label} ({one.remark})" for one in panel.choices)),
-        Axis("load", "Load", tuple(loads)),
+        Axis("model", "Model", tuple(f"{shape.name} ({_parameters(shape.params)})" for shape in panel.models)),
+        Axis("weights", "Weights", tuple(WEIGHTS)),
+        Axis("kv", "KV cache", tuple(KV_DTYPES)),
+        Axis("request", "Request", tuple(f"{prompt:,} tokens in, {output:,} out" for prompt, output in REQUESTS)),
+        Axis("device", "Device", (f"all {len(DEVICES)}", *DEVICES)),
+        Axis("degree", "GPUs of a replica (TP)", ("the fewest that fit", *map(str, DEGREES))),
+        Axis("batch", "Batch of a replica", tuple(map(str, BATCHES)), FIRST_BATCH),
+        Axis("arm", "Beside NTP", tuple(f"{one.label} ({one.remark})" for one in panel.choices)),
     )
 
 
-def _sourced(figure: Sourced, unit: str) -> str:
+def _parameters(params: int) -> str:
+    return f"{params / 1e9:.1f}B parameters" if params >= 1e9 else f"{params / 1e6:.0f}M parameters"
+
+
+def _request(number: int) -> str:
+    prompt, output = REQUESTS[number]
+    return f"--prompt-tokens {prompt} --output-tokens {output}"
+
+
+def _sourced(figure: SourcedFigure, unit: str) -> str:
     if figure.value is None:
         return f"no {unit} ({figure.source})"
     return f"{figure.value:g} {unit} ({', '.join(text for text in (figure.source, figure.date) if text)})"
 
 
-def _lines(point: Point, reasons: Numbers) -> Iterator[Line]:
-    """NTP and SBD, for one replica."""
-    plan = point.plan
-    speedup = _entry(plan.wall_speedup, plan.sbd.reason if plan.sbd else plan.reason, reasons, formatting.ratio)
-    beside = {"NTP": (Entry(text=ITSELF, raw=1), Entry(text=NONE)), "SBD": (speedup, Entry(text=pays_at(point)))}
-    place = (DEVICES[point.device], CONTEXTS[point.context], BATCHES[point.batch])
-    for name, arm in (("NTP", plan.ntp), ("SBD", plan.sbd)):
-        yield *place, name, (*_arm(arm, plan.reason, reasons), *beside[name])
+def _settings(panel: Panel, device: int, arm: int) -> list[Setting]:
+    """Of the first choice on one device, the smallest TP and batch first; the last one, without figures, says why."""
+    columns = [panel.columns[0, 0, 0, 0, device, arm, degree] for degree in range(len(DEGREES))]
+    name = panel.choices[0].arm if arm else "NTP"
+    most = max(zip(columns, DEGREES, strict=True), key=lambda pair: (pair[0].rows, pair[0].reason is None))
+    fits = most[0].reason or f"at most {most[0].rows:,} rows fit (TP {most[1]})"
+    nothing = Setting(device=DEVICES[device], arm=name, reason=fits)
+    return [
+        *(
+            nothing._replace(tensor_parallel=degree, batch=batch, rows=column.rows, figures=Figures(*_carried(figures)))
+            for column, degree in zip(columns, DEGREES, strict=True)
+            for batch, figures in zip(BATCHES, column.figures, strict=False)
+        ),
+        nothing,
+    ]
 
 
-def _arm(arm: ArmPlan | None, reason: str | None, reasons: Numbers) -> tuple[Entry, ...]:
-    if arm is None or arm.gpus is None:
-        return (_entry(None, arm.reason if arm else reason, reasons),) * 5
-    figures = (_entry(band, reason, reasons) for band, reason in _figures(arm))
-    return (Entry(text=formatting.count(arm.gpus), raw=arm.gpus), *figures)
+def _at_first_batch(found: list[Setting]) -> Setting:
+    return next((one for one in found if one.batch == BATCHES[FIRST_BATCH]), found[-1])
 
 
-def _entry(band: Band | None, reason: str | None, reasons: Numbers, write: Callable[[float], str] = formatting.rate) -> Entry:
-    """The figure with its ends below it, or the number of ``reason``."""
-    if band is None:
-        return Entry(text="none", note=reasons[reason or NO_REASON] + 1)
-    ends = list(dict.fromkeys((write(band.low), write(band.high))))
-    small = " – ".join(ends) if len(ends) > 1 else ""
-    return Entry(text=write(band.expected), small=small, raw=band.expected, low=band.low, high=band.high)
+def pareto_front(found: Iterable[Setting]) -> list[Setting]:
+    """Those that no other beats for the user and per GPU, the fastest user first."""
+    kept: list[Setting] = []
+    best = -1.0
+    pairs = [(one.figures, one) for one in found if one.figures]
+    for figures, one in sorted(pairs, key=lambda pair: (-pair[0][0], -pair[0][1])):
+        if figures.tokens_per_s_per_gpu > best:
+            best = figures.tokens_per_s_per_gpu
+            kept.append(one)
+    return kept
+
+
+WRITE: tuple[Callable[[float], str], ...] = (*(formatting.rate,) * 4, formatting.count, formatting.ratio)
+"""Of the fields of Figures."""
+
+
+def _cells(one: Setting) -> list[Entry]:
+    """TP, the figures and the rows that fit; none where there is no figure."""
+    if one.figures is None:
+        return []
+    return [
+        Entry(text=formatting.count(one.tensor_parallel), raw=one.tensor_parallel),
+        *(
+            Entry(text="not known") if value is None else Entry(text=write(value), raw=value)
+            for write, value in zip(WRITE, one.figures, strict=True)
+        ),
+        Entry(text=formatting.count(one.rows), raw=one.rows),
+    ]
+
+
+def _answer(names: Sequence[str], rows: Sequence[Sequence[Setting]]) -> str:
+    """The cheapest device of each arm, and which arm costs less."""
+    said, best = [], list[float]()
+    for name, of in zip(names, rows, strict=True):
+        priced = [(one.figures.usd_per_million_tokens, one) for one in of if one.figures]
+        usd, one = min(((usd, one) for usd, one in priced if usd is not None), key=lambda pair: pair[0], default=(None, None))
+        if usd is None or one is None or one.figures is None:
+            said.append(f"With {name} no device has a price for this.")
+            continue
+        best.append(usd)
+        said.append(
+            f"{name} is cheapest on {one.device} (TP {one.tensor_parallel}): {formatting.rate(usd)} USD per million tokens, "
+            f"{formatting.rate(one.figures.tokens_per_s_per_user)} tokens/s per user."
+        )
+    if len(best) == len(names):
+        ntp, other = best
+        said.append("Both cost the same." if other == ntp else f"{names[1]} costs {'less' if other < ntp else 'more'}.")
+    return " ".join(said)
+
+
+def _caption(names: Sequence[str], fronts: Sequence[Sequence[Setting]]) -> str:
+    if not all(fronts):
+        return "An arm that fits nowhere has no points."
+
+    def ends(place: int, figure: str) -> str:
+        ends = [(name, front[place]) for name, front in zip(names, fronts, strict=True)]
+        return ", ".join(f"{name} {formatting.rate(getattr(one.figures, figure))} ({one.named})" for name, one in ends)
+
+    return (
+        f"Tokens/s of the fastest user: {ends(0, 'tokens_per_s_per_user')}. Most tokens/s per GPU: "
+        f"{ends(-1, 'tokens_per_s_per_gpu')}."
+    )

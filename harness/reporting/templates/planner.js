@@ -1,14 +1,17 @@
-// Looks up predictions that the page carries (plan-data) and writes them down; no figure is computed here.
+// Looks up predictions that the page carries (plan-data), picks among them and shows them; no figure is computed here.
 "use strict";
-(() => {
+(async () => {
   const element = (name) => document.getElementById("plan-" + name);
-  const data = JSON.parse(element("data").textContent);
-  const asked = ["model", "context", "batch", "choice", "load"];
-  const chosen = (name) => Number(element(name).value);
+  const packed = Uint8Array.from(atob(element("data").textContent), (letter) => letter.charCodeAt(0));
+  const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const data = await new Response(plain).json();
+  const axes = ["model", "weights", "kv", "request", "device", "degree", "arm", "batch"];
   const inDigits = (value) =>
     value.toLocaleString("en-US", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
   const count = (value) => value.toLocaleString("en-US");
   const ratio = (value) => (Math.abs(value) < 9.995 ? value.toFixed(2) : inDigits(value)) + "x";
+  const USER = 0, GPU = 1, USD = 2;  // places of figures
+  const WRITE = [inDigits, inDigits, inDigits, inDigits, count, ratio];
 
   function made(tag, text, parent) {
     const node = document.createElement(tag);
@@ -17,89 +20,191 @@
     return node;
   }
 
-  // A cell with [expected, what else low and high are], or the number of the reason why there is none.
-  function cell(row, found, write, reasons) {
-    const node = made("td", "", row);
-    if (!Array.isArray(found)) {
-      node.className = "absent";
-      node.textContent = "none";
-      if (found !== null) made("sup", reasons.number(found), node);
+  // [rows that fit, figures by batch], or the number of the reason why nothing is priced.
+  function column(asked, device, arm, degree) {
+    const place = [
+      [asked.model, data.models], [asked.weights, data.weights], [asked.kv, data.kv], [asked.request, data.requests],
+      [device, data.devices], [arm, data.names], [degree, data.degrees],
+    ];
+    return data.columns[place.reduce((at, [index, axis]) => at * axis.length + index, 0)];
+  }
+
+  // Every setting of an arm on a device, the smallest TP and batch first, and why there is none.
+  function settings(asked, device, arm) {
+    const found = [], reasons = [];
+    let most = { rows: -1 };
+    data.degrees.forEach((tp, degree) => {
+      if (asked.degree > 0 && degree !== asked.degree - 1) return;  // the first option is auto
+      const one = column(asked, device, arm, degree);
+      if (!Array.isArray(one)) return reasons.push(data.texts[one]);
+      if (one[0] > most.rows) most = { rows: one[0], tp };
+      one[1].forEach((figures, batch) => found.push({ device, arm, tp, rows: one[0], batch, figures }));
+    });
+    const fits = `at most ${count(most.rows)} rows fit (TP ${most.tp})`;
+    return { found, reason: most.rows < 0 ? reasons[0] : fits };
+  }
+
+  // Nothing is better for the user and per GPU; the fastest user first.
+  function front(points) {
+    let best = -1;
+    return [...points]
+      .sort((one, other) => other.figures[USER] - one.figures[USER] || other.figures[GPU] - one.figures[GPU])
+      .filter(({ figures }) => figures[GPU] > best && (best = figures[GPU], true));
+  }
+
+  const named = ({ device, tp, batch }) => `${data.devices[device]}, TP ${tp}, batch ${data.batches[batch]}`;
+  const cheapest = (rows) =>
+    rows.reduce((best, row) => (row.figures[USD] !== null && !(best && best.figures[USD] <= row.figures[USD]) ? row : best), null);
+
+  function answer(names, rows) {
+    const best = rows.map(cheapest);
+    const said = best.map((row, i) => row === null
+      ? `With ${names[i]} no device has a price for this.`
+      : `${names[i]} is cheapest on ${data.devices[row.device]} (TP ${row.tp}): ${inDigits(row.figures[USD])} USD per ` +
+        `million tokens, ${inDigits(row.figures[USER])} tokens/s per user.`);
+    if (best.includes(null)) return said.join(" ");
+    const [ntp, other] = best.map((row) => row.figures[USD]);
+    return [...said, other === ntp ? "Both cost the same." : `${names[1]} costs ${other < ntp ? "less" : "more"}.`].join(" ");
+  }
+
+  function caption(names, fronts) {
+    if (fronts.some((points) => !points.length)) return "An arm that fits nowhere has no points.";
+    const ends = (pick, figure) =>
+      fronts.map((points, i) => `${names[i]} ${inDigits(pick(points).figures[figure])} (${named(pick(points))})`).join(", ");
+    return `Tokens/s of the fastest user: ${ends((points) => points[0], USER)}. Most tokens/s per GPU: ` +
+      `${ends((points) => points[points.length - 1], GPU)}.`;
+  }
+
+  function line(name, device, shown, parent) {
+    const row = made("tr", "", parent);
+    row.dataset.device = data.devices[device];
+    row.dataset.arm = name;
+    made("th", data.devices[device], row).scope = "row";
+    made("td", name, row);
+    if (typeof shown === "string") {
+      const absent = made("td", shown, row);
+      absent.colSpan = 2 + WRITE.length;
+      absent.className = "absent";
       return;
     }
-    node.textContent = write(found[0]);
-    node.dataset.value = found[0];
-    if (found.length > 1) {
-      node.dataset.low = Math.min(...found);
-      node.dataset.high = Math.max(...found);
-      made("small", write(Math.min(...found)) + " – " + write(Math.max(...found)), node);
-    }
+    const cells = [shown.tp, ...shown.figures, shown.rows];
+    [count, ...WRITE, count].forEach((write, i) => {
+      const cell = made("td", cells[i] === null ? "not known" : write(cells[i]), row);
+      if (cells[i] !== null) cell.dataset.value = cells[i];
+    });
   }
 
-  function gpus(row, found) {
-    const node = made("td", count(found[0]), row);
-    node.dataset.value = found[0];
-    if (found.length === 2) {
-      node.dataset.high = found[1];
-      made("small", count(found[1]) + " with nothing overlapped", node);
-    }
+  const SVG = "http://www.w3.org/2000/svg";
+  function drawn(tag, attributes, parent, text = "") {
+    const node = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    node.textContent = text;
+    parent.append(node);
+    return node;
   }
 
-  function arm(name, device, found, load, reasons) {
-    const row = made("tr", "", element("rows"));
-    row.dataset.device = device;
-    row.dataset.arm = name;
-    made("th", device, row).scope = "row";
-    made("td", name, row);
-    if (Array.isArray(found)) {
-      gpus(row, found[5][load]);
-      for (let i = 1; i < 5; i++) cell(row, found[i], inDigits, reasons);
-    } else {
-      for (let i = 0; i < 5; i++) cell(row, found, inDigits, reasons);
-    }
-    return row;
+  // Ticks 1, 2, 5 times powers of ten around the values, and where a value lies between two places.
+  function scale(values, from, to) {
+    const every = [];
+    for (let power = -3; power < 7; power++) for (const one of [1, 2, 5]) every.push(Number(`${one}e${power}`));
+    const low = every.findLast((tick) => tick <= Math.min(...values)) ?? every[0];
+    const high = every.find((tick) => tick >= Math.max(...values) && tick > low) ?? every.at(-1);
+    const at = (value) => from + ((to - from) * Math.log(value / low)) / Math.log(high / low);
+    return { at, ticks: every.filter((tick) => tick >= low && tick <= high) };
   }
+
+  function draw() {
+    const { names, fronts } = current, points = fronts.flat(), holder = element("picture");
+    holder.replaceChildren();
+    if (!points.length) return;
+    const width = Math.max(280, holder.clientWidth), height = Math.min(340, Math.max(260, width / 2));
+    const picture = drawn("svg", {
+      viewBox: `0 0 ${width} ${height}`, width, height, class: "pareto", role: "group",
+      "aria-label": "Tokens/s per user against tokens/s per GPU; arrow keys move between the points",
+    }, holder);
+    const x = scale(points.map(({ figures }) => figures[USER]), 48, width - 24);
+    const y = scale(points.map(({ figures }) => figures[GPU]), height - 42, 34);
+    for (const tick of x.ticks) {
+      drawn("line", { x1: x.at(tick), x2: x.at(tick), y1: 34, y2: height - 42 }, picture);
+      drawn("text", { x: x.at(tick), y: height - 26, "text-anchor": "middle" }, picture, count(tick));
+    }
+    for (const tick of y.ticks) {
+      drawn("line", { x1: 48, x2: width - 24, y1: y.at(tick), y2: y.at(tick) }, picture);
+      drawn("text", { x: 43, y: y.at(tick) + 4, "text-anchor": "end" }, picture, count(tick));
+    }
+    drawn("text", { x: width - 24, y: height - 8, "text-anchor": "end" }, picture, "tokens/s per user →");
+    drawn("text", { x: 4, y: 14 }, picture, "↑ tokens/s per GPU");
+    names.forEach((name, i) => {
+      const series = drawn("g", { class: i ? "sbd" : "ntp" }, picture);
+      const places = fronts[i].map(({ figures }) => [x.at(figures[USER]), y.at(figures[GPU])]);
+      drawn("polyline", { points: places.map((place) => place.join()).join(" ") }, series);
+      places.forEach(([left, top], j) => {
+        const { figures } = fronts[i][j];
+        const said = `${name}, ${named(fronts[i][j])}: ${inDigits(figures[USER])} tokens/s per user, ` +
+          `${inDigits(figures[GPU])} per GPU`;
+        const point = drawn("g", { role: "img", tabindex: i + j ? -1 : 0, "aria-label": said, class: "point" }, series);
+        if (i) drawn("rect", { x: left - 5, y: top - 5, width: 10, height: 10 }, point);
+        else drawn("circle", { cx: left, cy: top, r: 5 }, point);
+        for (const event of ["focus", "pointerenter", "click"]) {
+          point.addEventListener(event, () => { element("point").textContent = said; });
+        }
+      });
+      if (places.length) {
+        drawn("text", { x: places[0][0] - 9, y: places[0][1] + 4, "text-anchor": "end", class: "name" }, series, name);
+      }
+    });
+    picture.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const every = [...picture.querySelectorAll(".point")];
+      const next = every.at((every.indexOf(document.activeElement) + step) % every.length);
+      for (const one of every) one.setAttribute("tabindex", one === next ? 0 : -1);
+      next.focus();
+    });
+  }
+
+  let current = { names: [], fronts: [] };
 
   function show() {
-    const [model, context, batch, choice, load] = asked.map(chosen);
-    const wanted = chosen("device") - 1;  // the first option is all of them
-    const seen = [];
-    const reasons = {
-      number(text) {
-        if (!seen.includes(text)) seen.push(text);
-        return seen.indexOf(text) + 1;
-      },
-    };
+    const asked = Object.fromEntries(axes.map((name) => [name, Number(element(name).value)]));
+    const arms = [0, asked.arm + 1], names = arms.map((arm) => data.names[arm]);
+    const devices = asked.device > 0 ? [asked.device - 1] : data.devices.map((_, i) => i);  // the first option is all
+    const every = arms.map((arm) => devices.map((device) => settings(asked, device, arm)));
+    const rows = every.map((of) => of.map(({ found }) => found.find(({ batch }) => batch === asked.batch)));
     element("rows").replaceChildren();
-    let notes = [];
-    data.devices.forEach((device, i) => {
-      if (wanted >= 0 && wanted !== i) return;
-      const place = ((model * data.devices.length + i) * data.contexts.length + context) * data.batches.length + batch;
-      const [sbd, speedup, pays, noted] = data.sbd[place * data.choices.length + choice];
-      const ntp = arm("NTP", device, data.ntp[place], load, reasons);
-      made("td", data.itself, ntp).dataset.value = 1;
-      made("td", data.none, ntp);
-      const row = arm("SBD", device, sbd, load, reasons);
-      cell(row, speedup, ratio, reasons);
-      made("td", data.texts[pays], row);
-      notes = data.notes[noted];
+    devices.forEach((device, i) => arms.forEach((_, arm) => {
+      line(names[arm], device, rows[arm][i] ?? every[arm][i].reason, element("rows"));
+    }));
+    current = { names, fronts: every.map((of) => front(of.flatMap(({ found }) => found))) };
+    element("answer").textContent = answer(names, rows.map((of) => of.filter(Boolean)));
+    element("said").textContent = data.arms[asked.arm].said[asked.model];
+    element("caption").textContent = caption(names, current.fronts);
+    element("front").replaceChildren();
+    current.fronts.flat().forEach((one) => {
+      const row = made("tr", "", element("front"));
+      made("th", data.names[one.arm], row).scope = "row";
+      [data.devices[one.device], count(one.tp), count(data.batches[one.batch])].forEach((text) => made("td", text, row));
+      one.figures.slice(0, USD + 1).forEach((value) => made("td", value === null ? "not known" : inDigits(value), row));
     });
-    element("reasons").replaceChildren();
-    for (const text of seen) made("li", data.texts[text], element("reasons"));
-    element("notes").replaceChildren();
-    for (const text of notes) made("li", data.texts[text], element("notes"));
-    const planned = data.models[model];
-    element("said").textContent = data.choices[choice].said[model];
-    element("question").textContent = asked.map((name) => element(name).selectedOptions[0].textContent).join(", ");
-    element("question").className = "print-only";
-    const device = wanted < 0 ? data.devices : [data.devices[wanted]];
+    const model = data.models[asked.model];
     element("command").textContent = [
-      "sbd capacity --model", planned.argument, ...device.map((name) => "--hardware " + name),
-      data.choices[choice].arguments, "--context", data.contexts[context], "--batch", data.batches[batch],
-      data.loads[load],
-    ].join(" ").trim() + planned.where;
+      "sbd capacity --model", model.argument, ...devices.map((device) => "--hardware " + data.devices[device]),
+      data.weights[asked.weights], data.kv[asked.kv], data.requests[asked.request], data.arms[asked.arm].arguments,
+      "--batch", data.batches[asked.batch], asked.degree > 0 ? "--tensor-parallel " + data.degrees[asked.degree - 1] : "",
+      data.always,
+    ].filter((part) => part !== "").join(" ") + model.where;
+    element("question").textContent = axes.map((name) => element(name).selectedOptions[0].textContent).join("; ");
+    element("question").className = "print-only";
+    element("point").textContent = "";
+    draw();
   }
 
   element("form").addEventListener("change", show);
   element("form").hidden = false;
+  element("chart").hidden = false;
   show();
+  new ResizeObserver(([{ contentRect }]) => {
+    if (element("picture").querySelector("svg")?.width.baseVal.value !== Math.max(280, contentRect.width)) draw();
+  }).observe(element("picture"));
 })();
