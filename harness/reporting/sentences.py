@@ -119,7 +119,7 @@ def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
     if not highlighted.replayed or not cell.timed:
         return ""
     said = [
-        f"{formatting.ratio(arm.wall_speedup.value)} with {formatting.ratio(arm.nfe_speedup.value or 0)} fewer passes"
+        f"{formatting.ratio(arm.wall_speedup.value)} with {formatting.ratio(arm.passes_saved.value or 0)} fewer passes"
         for arm in cell.arms if not arm.is_ntp and arm is not highlighted and arm.wall_speedup.value is not None
     ]  # fmt: skip
     return f"By the clock also {'; '.join(said)}." if said else ""
@@ -162,11 +162,11 @@ def _asked(cell: Cell, arm: ArmResult) -> str:
 
 def _faster(cell: Cell, asked: ArmResult) -> str:
     """By how much another arm is faster, where one is."""
-    speed = asked.wall_speedup if cell.timed else asked.nfe_speedup
+    speed = asked.wall_speedup if cell.timed else asked.passes_saved
     best = next(iter(ways(cell)), None)
     if best is None or best.arm.label == asked.label or (best.speed.value or 0) <= (speed.value or 0):
         return ""
-    passes = [formatting.ratio(arm.nfe_speedup.value or 0) for arm in (best.arm, asked)]
+    passes = [formatting.ratio(arm.passes_saved.value or 0) for arm in (best.arm, asked)]
     faster = f"{best.arm.label} is faster, {formatting.ratio(best.speed.value or 0)}"
     return f" ({faster} at {passes[0]} fewer passes; this arm needs {passes[1]} fewer)" if cell.timed else f" ({faster})"
 

@@ -177,9 +177,8 @@ def name_points(axes: Axes, named: Sequence[Named], marks: Sequence[Point] = (),
 def _place(axes: Axes, one: Named, taken: Sequence[Bbox], room: Bbox) -> Bbox | None:
     """Draw the label at the first free place and return its box."""
     for x, y, side, edge in PLACES:
-        label = axes.annotate(
-            one.text, one.at, (x, y), textcoords="offset points", ha=side, va=edge, fontsize=9, color=one.colour
-        )  # type: ignore[arg-type]
+        how: Any = {"ha": side, "va": edge, "fontsize": 9, "color": one.colour}
+        label = axes.annotate(one.text, one.at, (x, y), textcoords="offset points", **how)
         label.set_in_layout(False)
         box = label.get_window_extent().expanded(WIDER, 1.0)
         inside = room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1 + 4

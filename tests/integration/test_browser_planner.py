@@ -142,7 +142,7 @@ def test_the_chart_draws_what_no_other_setting_beats(
     assert page.locator(".pareto .sbd rect").count() == len(expected["SBD verified"])
     for kind, shape, left, top in (("ntp", "circle", "cx", "cy"), ("sbd", "rect", "x", "y")):
         places = page.evaluate(
-            "([q, x, y]) => [...document.querySelectorAll(q)].map((one) => [x, y].map((name) => Number(one.getAttribute(name))))",
+            "([q, ...at]) => [...document.querySelectorAll(q)].map((one) => at.map((name) => Number(one.getAttribute(name))))",
             [f".pareto .{kind} {shape}", left, top],
         )
         assert places == sorted(places, reverse=True) and [y for _, y in places] == sorted((y for _, y in places), reverse=True)

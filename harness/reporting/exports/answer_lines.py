@@ -52,7 +52,7 @@ def _of_part(card: Answer, highlight: Highlight, comparison: Comparison) -> Iter
         yield f"answer  {card.title}: {card.figure.text}; the fastest, {arm.label}: {speed}"
     else:
         yield f"answer  {arm.label}, {card.title}: {card.figure.text} {card.unit}{interval}"
-    yield f"passes  {_figure(arm.figures.get('nfe_speedup', arm.nfe_speedup), 'x fewer forward passes')}; {_kept(arm)}"
+    yield f"passes  {_figure(arm.passes_saved, 'x fewer forward passes')}; {_kept(arm)}"
     yield f"base    {_baseline(cell)}"
     if card.weaknesses:
         more = f" (and {len(card.weaknesses) - 1} more on the page)" if len(card.weaknesses) > 1 else ""

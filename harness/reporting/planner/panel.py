@@ -122,10 +122,11 @@ def panel_of(run: Run, comparison: Comparison) -> Panel:
 @lru_cache(maxsize=4)
 def _panel(models: tuple[ModelShape, ...], choices: tuple[Choice, ...]) -> Panel:
     columns: dict[Place, Column] = {}
+    formats = [None if stored is None else WEIGHT_FORMATS[stored] for stored in WEIGHTS.values()]
     for model, shape in enumerate(models):
-        for weights, stored in enumerate(WEIGHTS.values()):
+        for weights, stored in enumerate(formats):
             for kv, kv_dtype in enumerate(KV_DTYPES.values()):
-                deployment = Deployment(dtype=DTYPE, weights=stored and WEIGHT_FORMATS[stored], kv_dtype=kv_dtype)
+                deployment = Deployment(dtype=DTYPE, weights=stored, kv_dtype=kv_dtype)
                 for device, name in enumerate(DEVICES):
                     for (request, arm, degree), column in _columns(shape, deployment, name, choices):
                         columns[model, weights, kv, request, device, arm, degree] = column
@@ -187,8 +188,8 @@ def _rows(device: PlannedDevice, degree: int, choices: Sequence[Choice], request
 
 
 SIZES: Any = np.array(BATCHES, dtype=float)
-_PROMPTS, _OUTPUTS = (np.array(tokens, dtype=float)[:, None, None] for tokens in zip(*REQUESTS, strict=True))
-WORK = Workload.of_request(_PROMPTS, _OUTPUTS, chunk_tokens=CHUNK_TOKENS)
+_REQUESTS: Any = (np.array(tokens, dtype=float)[:, None, None] for tokens in zip(*REQUESTS, strict=True))
+WORK = Workload.of_request(*_REQUESTS, chunk_tokens=CHUNK_TOKENS)
 """All requests at once; axes of arrays are request, arm, batch."""
 GOAL = Goal(batch=1, requests_per_s=REQUESTS_PER_S)
 WORKS = tuple(Workload.of_request(*request, chunk_tokens=CHUNK_TOKENS) for request in REQUESTS)

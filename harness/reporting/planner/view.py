@@ -116,7 +116,7 @@ def _column(column: Column, texts: Numbers) -> Any:
     return [column.rows, [_carried(found) for found in column.figures]]
 
 
-def _carried(found: Figures) -> list[float | None]:
+def _carried(found: Figures) -> Any:
     *figures, gpus, speedup = found
     return [*(None if value is None else carried(value) for value in figures), gpus, ratio_carried(speedup)]
 
