@@ -18,12 +18,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +40,6 @@ from harness.serving.launch import free_port
 TRIALS, TOKENS, SILENT_S = 5, 48, 4.0
 PROMPT = tuple(range(100, 140))
 MODEL = "smollm2-135m"
-SERVER = "vllm.entrypoints.openai.api_server"
-MARK = "VLLM_SBD_FAULTS"
-"""In the environment of the servers of these trials, so that no other one is touched."""
 TOO_LARGE_GB = "4000"
 
 
@@ -96,7 +92,7 @@ def case_of(url: str | None, kv_cache_gb: str = "1") -> Case:
     server: dict[str, Any] = {"engine": "vllm", "silent_s": SILENT_S}
     server |= {"url": url} if url else {
         "arguments": ["--enforce-eager", "--max-model-len", "512"],
-        "environment": {"VLLM_CPU_KVCACHE_SPACE": kv_cache_gb, MARK: str(os.getpid())},
+        "environment": {"VLLM_CPU_KVCACHE_SPACE": kv_cache_gb},
     }  # fmt: skip
     scenario = Scenario.model_validate({
         "version": 1, "name": "faults", "parts": [{
@@ -126,22 +122,21 @@ def engine_at(url: str | None, logs: Path) -> Iterator[Callable[[], tuple[int, .
         engine.close()
 
 
-def pids(pattern: str) -> list[int]:
-    """Processes of these trials whose command has it."""
-    found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False)
-    return [int(one) for one in found.stdout.split() if _is_ours(int(one))]
-
-
-def _is_ours(pid: int) -> bool:
-    try:
-        return f"{MARK}={os.getpid()}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False  # it has ended meanwhile
+SESSIONS: set[int] = set()
+"""Of all supervisors so far; vLLM's processes rename themselves, and stay in the session."""
 
 
 def engine_pids() -> list[int]:
-    """The API server and the engine core behind it."""
-    return [*pids(SERVER), *pids("VLLM::EngineCore")]
+    """The API server and every process behind it, those too that nobody waits for any more."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            pid = int(entry.name)
+            found[pid] = os.getsid(pid)
+            parent = int((entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+            if found[pid] == pid and parent == os.getpid():
+                SESSIONS.add(pid)
+    return sorted(pid for pid, session in found.items() if session in SESSIONS and pid != session)
 
 
 def signalled(sign: signal.Signals, also_after_s: float | None = None) -> Callable[[], None]:
@@ -209,7 +204,7 @@ def main() -> None:
             tally.trial("asked to end", take, signalled(signal.SIGTERM), right)
         for _ in range(TRIALS):
             tally.trial("stopped", take, signalled(signal.SIGSTOP, 2 * SILENT_S), right)
-        port = int(next(arg for arg, before in _pairs(pids(SERVER)[0]) if before == "--port"))
+        port = int(next(arg for arg, before in _pairs(engine_pids()[0]) if before == "--port"))
         proxy = FaultyProxy(port)
         with engine_at(f"http://127.0.0.1:{proxy.port}", logs) as by_proxy:
             for fault in ("500", "half"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2 as httpx
@@ -86,10 +88,21 @@ class StartedServer:
 
     def close(self) -> None:
         """End it with its children; safe to call again."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        if self._process.stdin is None or self._process.stdin.closed:
+            return
+        self._process.stdin.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.returncode < 0:  # killed, as by a kernel out of memory, before it could end what it had started
+            _kill_session(self._process.pid)
+
+
+def _kill_session(leader: int) -> None:
+    """Every process that came from the supervisor ``leader`` and opened no session of its own; none where there is no /proc."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getsid(pid := int(entry.name)) == leader:
+                os.kill(pid, signal.SIGKILL)

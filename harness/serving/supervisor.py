@@ -74,8 +74,8 @@ def main() -> int:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)  # what its first process leaves behind becomes a child of this one
     with open(sys.argv[1], "ab") as log:
         child = subprocess.Popen(
-            sys.argv[2:], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=_die_with_this
-        )
+            sys.argv[2:], stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0, preexec_fn=_die_with_this
+        )  # in this session, by which the starter finds it where this supervisor was killed
     asked = threading.Event()
 
     def watch() -> None:

@@ -185,6 +185,26 @@ def test_what_a_server_put_into_a_session_of_its_own_ends_with_it(how: str, tmp_
     assert not _runs(first) and not _runs(below)
 
 
+def test_what_a_server_started_ends_where_its_supervisor_is_killed(tmp_path: Path) -> None:
+    """As by a kernel that is out of memory: the server's own child, in another group, has nobody left but the starter."""
+    pids = tmp_path / "pids"
+    child = (
+        "import subprocess, sys, time; from pathlib import Path\n"
+        "below = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(98)'], process_group=0)\n"
+        f"Path({str(pids)!r}).write_text(str(below.pid)); time.sleep(98)"
+    )
+    server = StartedServer("one", [sys.executable, "-c", child], {}, tmp_path / "log")
+    until = time.monotonic() + 20
+    while not pids.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.2)
+    os.kill(server.pid, signal.SIGKILL)
+    assert server.ends_within(20) and _runs(below := pids.read_text(encoding="utf-8"))
+    server.close()
+    time.sleep(0.2)
+    assert not _runs(below)
+
+
 def _runs(pid: str) -> bool:
     """Whether the process is there; one that has ended and that nobody has asked about is not."""
     try:
