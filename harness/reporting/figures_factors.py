@@ -95,7 +95,7 @@ def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
     if fall.measured.low is not None and fall.measured.high is not None:
         axes.plot([fall.measured.low, fall.measured.high], [place] * 2, color=svg.INK, lw=1.4)
         end, text = max(high, fall.measured.high), f"{text}\n({fall.measured.low:.2f}–{fall.measured.high:.2f})"
-    svg.tell(bar, f"measured: {text}, ratio of the times of all prompts")
+    svg.tell(bar, f"measured: {text}, mean over prompts")
     _label(axes, end, place, text, weight="bold")
 
 
@@ -111,7 +111,7 @@ def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
     where = f"At batch {fall.batch_size}, " if with_batch else ""
     said = f"{where}{formatting.ratio(passes)} fewer passes became {formatting.ratio(fall.product)} by the clock"
     claimed = f"; claimed is {fall.claimed.words}" if fall.claimed else ""
-    return f"{said}{f' ({lost})' if lost else ''}{claimed}, ratio of the times of all prompts."
+    return f"{said}{f' ({lost})' if lost else ''}{claimed}, mean over prompts."
 
 
 MOST_PREDICTED = 6
