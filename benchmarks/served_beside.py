@@ -22,19 +22,21 @@ import sys
 import time
 from math import exp, log, sqrt
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import httpx2 as httpx
+import numpy as np
 from scipy import stats
 from transformers import AutoTokenizer
 
 from benchmarks.results_file import write_results
+from harness.analysis.requests import requests_of
 from harness.models.pretrained import found_folder
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import Request
 from harness.serving.served_model import ServedModel
 from harness.serving.stream import Answer, ask
-from harness.serving.times import request_figures
+from harness.serving.times import row_times
 
 PAIRS, REQUESTS, TOKENS, WORDS, CONCURRENCY = 10, 40, 48, 120, 4
 THEIRS = """
@@ -47,13 +49,11 @@ parser = argparse.ArgumentParser()
 add_cli_args(parser)
 asyncio.run(main_async(parser.parse_args()))
 """
-FIGURES = {
-    "tokens_per_s": ("served_tokens_per_s", "output_throughput", 1.0),
-    "first_token_p50_s": ("served_first_token_p50_s", "p50_ttft_ms", 1e-3),
-    "time_per_token_p50_s": ("served_time_per_token_p50_s", "p50_tpot_ms", 1e-3),
-    "time_per_token_p95_s": ("served_time_per_token_p95_s", "p95_tpot_ms", 1e-3),
-}
-"""Ours, theirs, and what theirs is multiplied by."""
+THEIR_NAMES = {
+    "tokens_per_s": ("output_throughput", 1.0), "first_token_p50_s": ("p50_ttft_ms", 1e-3),
+    "time_per_token_p50_s": ("p50_tpot_ms", 1e-3), "time_per_token_p95_s": ("p95_tpot_ms", 1e-3),
+}  # fmt: skip
+"""By our names: theirs, and what theirs is multiplied by."""
 
 
 def prompts() -> list[str]:
@@ -75,8 +75,25 @@ async def _ours(server: ServedModel, ids: list[list[int]]) -> list[Answer]:
         return list(await asyncio.gather(*(one(number, prompt) for number, prompt in enumerate(ids))))
 
 
-def theirs(server: ServedModel, folder: str, work: Path) -> dict[str, Any]:
-    """What `vllm bench serve` writes."""
+def ours(server: ServedModel, ids: list[list[int]]) -> dict[str, float]:
+    """What a report says of such requests."""
+    answers = asyncio.run(_ours(server, ids))
+    rows = [
+        SimpleNamespace(times=times, output_tokens=len(one.ids)) for one, times in zip(answers, row_times(answers), strict=True)
+    ]
+    first_tokens = [len(one.chunks[0].ids) for one in answers]
+    found = requests_of(SimpleNamespace(rows=rows, decode_s=1.0), None, CONCURRENCY, first_tokens)
+    per_token = [one.time_per_token_s for one in found]
+    return {
+        "tokens_per_s": found[0].window.tokens / found[0].window.length_s,
+        "first_token_p50_s": float(np.percentile([one.first_token_s for one in found], 50)),
+        "time_per_token_p50_s": float(np.percentile(per_token, 50)),
+        "time_per_token_p95_s": float(np.percentile(per_token, 95)),
+    }
+
+
+def theirs(server: ServedModel, folder: str, work: Path) -> dict[str, float]:
+    """The same of what `vllm bench serve` writes."""
     host, port = server.address.removeprefix("http://").split(":")
     result = work / "result.json"
     command = [
@@ -88,8 +105,8 @@ def theirs(server: ServedModel, folder: str, work: Path) -> dict[str, Any]:
         "--result-dir", str(work), "--result-filename", result.name, "--ready-check-timeout-sec", "0", "--disable-tqdm",
     ]  # fmt: skip
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    return found
+    found = json.loads(result.read_text(encoding="utf-8"))
+    return {name: found[their_name] * factor for name, (their_name, factor) in THEIR_NAMES.items()}
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
@@ -111,19 +128,17 @@ def main() -> None:
     arguments = ("--enforce-eager", "--max-model-len", "512")
     choice = Server(engine="vllm", arguments=arguments, environment={"VLLM_CPU_KVCACHE_SPACE": "1"})
     server = ServedModel("one", choice, folder, "bfloat16", work)
-    ratios: dict[str, list[float]] = {name: [] for name in FIGURES}
+    ratios: dict[str, list[float]] = {name: [] for name in THEIR_NAMES}
     try:
         server.ensure_running()
         asyncio.run(_ours(server, ids))  # the first requests compile kernels
         for pair in range(PAIRS):
-            found: dict[str, dict[str, Any]] = {}
+            found: dict[str, dict[str, float]] = {}
             for who in ("ours", "theirs")[:: 1 if pair % 2 else -1]:
                 time.sleep(1.0)
-                found[who] = (
-                    request_figures(asyncio.run(_ours(server, ids)), None) if who == "ours" else theirs(server, folder, work)
-                )
-            for name, (mine, other, factor) in FIGURES.items():
-                ratios[name].append(found["ours"][mine] / (found["theirs"][other] * factor))
+                found[who] = ours(server, ids) if who == "ours" else theirs(server, folder, work)
+            for name, values in ratios.items():
+                values.append(found["ours"][name] / found["theirs"][name])
             print(pair, {name: round(values[-1], 4) for name, values in ratios.items()}, flush=True)
     finally:
         server.close()

@@ -39,12 +39,13 @@ class Progress:
 
     def start(
         self, case_ids: Sequence[str], later: Sequence[str] = (), planned: int | None = None, starts: int = 0,
-        names: Mapping[str, str] | None = None,
+        names: Mapping[str, str] | None = None, known_s: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         """These samples are still to be taken, one case id each; later processes take the ``later`` ones.
 
         ``planned``: all samples of the run, with those that are there; default: those that are given here. ``starts``: models
-        that are still to be opened for them. ``names``: what a person calls a case; default: its id.
+        that are still to be opened for them. ``names``: what a person calls a case; default: its id. ``known_s``: seconds of a
+        sample of a case, as earlier processes took them.
         """
 
     def advance(self, case_id: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -180,3 +183,14 @@ def test_predicting_and_reporting_never_load_torch() -> None:
     names = [name for name, _ in modules() if room_of(name) not in own_torch and name != "harness.runner.local_machine"]
     program = "import importlib\n" + f"for name in {names!r}: importlib.import_module(name)"
     assert loaded_by(program) & {"torch", "transformers", "pynvml"} == set()
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda file: file.stem)
+def test_a_benchmark_imports_what_is_there(file: Path) -> None:
+    """Benchmarks that no test runs, because they take a server or an hour, still name what the program has."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "harness":
+            module = importlib.import_module(node.module or "")
+            missing = [one.name for one in node.names if not hasattr(module, one.name)]
+            there = [importlib.util.find_spec(f"{node.module}.{name}") for name in missing]
+            assert all(there), f"{file.name}: {node.module} has no {', '.join(missing)}"

@@ -16,6 +16,8 @@ from harness.progress import Progress, hearing
 
 LINE_EVERY_S = 15.0
 RECENT = 32  # last samples of a case that give its pace
+SETTLED = 3
+"""Samples of a case from which its pace is known."""
 CLEAR_LINE = "\r\x1b[K"
 BAR = 16
 REDRAWN_EVERY_S = 0.5
@@ -25,9 +27,9 @@ REDRAWN_EVERY_S = 0.5
 class TerminalProgress(Progress):
     """Progress on ``stream``.
 
-    Time left: a missing sample lasts as long as the median of its own case's last samples. A case that has not begun uses the
-    average. It is the median because model loading and compilation come before the first, so one sample says nothing. What was
-    spent beside the samples (loading, compiling, measured passes) is expected again for every model still to be opened.
+    Time left: a missing sample lasts as long as the median of its own case's last samples. Loading and compiling come before
+    the first ones, so a case with fewer than SETTLED takes what earlier processes took, else the average of the others. What
+    was spent beside the samples (loading, compiling, measured passes) is expected again for every model still to be opened.
     The total is that of the run and never changes: samples that are not needed are counted as such. ``what``: the plural of
     what is counted.
     """
@@ -40,6 +42,7 @@ class TerminalProgress(Progress):
         self._taken: Counter[str] = Counter()
         self._spent_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
         self._names: Mapping[str, str] = {}
+        self._known_s: Mapping[str, float] = {}
         self._opened: set[str] = set()
         self._last_s = self._printed_s = self._begun_s = 0.0
         self._line_open = False
@@ -77,14 +80,14 @@ class TerminalProgress(Progress):
 
     def start(
         self, case_ids: Sequence[str], later: Sequence[str] = (), planned: int | None = None, starts: int = 0,
-        names: Mapping[str, str] | None = None,
+        names: Mapping[str, str] | None = None, known_s: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         """Begin to count; the time left includes the ``later`` ones, and opening ``starts`` models."""
         missing = len(case_ids) + len(later)
         self._planned = max(planned or 0, missing)
         self._before, self._finished, self._spared = self._planned - missing, 0, 0
         self._missing, self._names, self._starts = Counter([*case_ids, *later]), names or {}, starts
-        self._taken, self._opened = Counter(), set()
+        self._taken, self._opened, self._known_s = Counter(), set(), known_s or {}
         self._begun_s = self._last_s = self._printed_s = self._clock()
         of_all = f" of {self._planned}" if self._before else ""
         after = f", {len(later)} of them in later processes" if later else ""
@@ -136,9 +139,12 @@ class TerminalProgress(Progress):
         return one_line(f"{bar}{done}/{self._planned} {self._what}{spared}, {left} ({self._names.get(case_id, case_id)})")
 
     def _left_s(self) -> float:
-        each_s = {case_id: statistics.median(spent) for case_id, spent in self._spent_s.items()}
-        average_s = statistics.fmean(each_s.values(), [len(spent) for spent in self._spent_s.values()])
-        return sum(count * each_s.get(case_id, average_s) for case_id, count in self._missing.items()) + self._beside_s(each_s)
+        pace_s = {case_id: statistics.median(spent) for case_id, spent in self._spent_s.items()}
+        settled = {case_id for case_id, count in self._taken.items() if count >= SETTLED} or set(pace_s)
+        each_s = dict(self._known_s) | {case_id: pace_s[case_id] for case_id in settled}
+        average_s = statistics.fmean((pace_s[one] for one in settled), [len(self._spent_s[one]) for one in settled])
+        each_s |= {case_id: average_s for case_id in (*self._missing, *pace_s) if case_id not in each_s}
+        return sum(count * each_s[case_id] for case_id, count in self._missing.items()) + self._beside_s(each_s)
 
     def _beside_s(self, each_s: Mapping[str, float]) -> float:
         """What opening the models still to come will take, if each takes as long as those opened so far."""

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
+from statistics import median
 from typing import Any
 
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
@@ -152,7 +153,8 @@ MEASURE_SHARE = 1 / 6
 class Work:
     """What to take, by the stopping rule: all samples, or a ``share``, with the rest left to ``later`` processes.
 
-    ``node``: the node in a run over a cluster. ``planned``: all samples of the plan, with those that are there.
+    ``node``: the node in a run over a cluster. ``planned``: all samples of the plan, with those that are there. ``known_s``:
+    seconds of a sample by case, from those that are there.
     """
 
     missing: list[Slot]
@@ -161,6 +163,7 @@ class Work:
     later: tuple[Slot, ...] = ()
     planned: int | None = None
     node: str | None = None
+    known_s: dict[str, float] = field(default_factory=dict)
     free_bytes: dict[str, int | None] = field(default_factory=dict)
 
     @property
@@ -178,16 +181,26 @@ class Work:
 def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:
     """The missing work of a run, or of a share."""
     pace = StoppingRule(plan, held)
-    missing, planned = missing_slots(plan, held, pace), sum(1 for _ in plan.slots())
+    missing, planned, known_s = missing_slots(plan, held, pace), sum(1 for _ in plan.slots()), _seconds_of_samples(held)
     if share is None:
-        return Work(missing=missing, pace=pace, planned=planned)
+        return Work(missing=missing, pace=pace, planned=planned, known_s=known_s)
     behind: list[Share] = []
     if share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
         order = list(dict.fromkeys(slot.share for slot in missing))
         behind = order[order.index(share) + 1 :] if share in order else []
     own = [slot for slot in missing if share.holds(slot)]
     later = tuple(slot for slot in missing if slot.share in behind)
-    return Work(missing=own, pace=pace, share=share, later=later, planned=planned, node=node)
+    return Work(missing=own, pace=pace, share=share, later=later, planned=planned, node=node, known_s=known_s)
+
+
+def _seconds_of_samples(held: Run) -> dict[str, float]:
+    """Medians by case; warm-ups left out, which may compile."""
+    found: dict[str, list[float]] = {}
+    for one in held.samples:
+        if not one.warmup:
+            took = datetime.fromisoformat(one.ended_at) - datetime.fromisoformat(one.started_at)
+            found.setdefault(one.case_id, []).append(took.total_seconds())
+    return {case_id: median(took) for case_id, took in found.items()}
 
 
 def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
@@ -245,6 +258,7 @@ def _announce(work: Work, missing: Sequence[Slot], progress: Progress) -> None:
         [slot.case.case_id for slot in missing], [slot.case.case_id for slot in work.later], planned=work.planned,
         starts=len(parts) + len(processes),
         names={name: f"{case.label}, {case.task}, batch {case.batch_size}" for name, case in cases.items()},
+        known_s=work.known_s,
     )  # fmt: skip
 
 

@@ -73,6 +73,16 @@ def test_time_left_has_the_models_still_to_be_opened() -> None:
     assert "4/8 samples, about 34 s left" in terminal.getvalue()
 
 
+def test_a_first_sample_that_compiles_says_nothing_of_the_next() -> None:
+    """By hand: 3 samples of a/x at 2 s, 1 of a/y at 60 s. Left are 5 of a/y at a/x's 2 s, and 2 of b/z at the known 7 s."""
+    clock = ticking(0.0, 2.0, 4.0, 6.0, 66.0)
+    progress = TerminalProgress(terminal := Terminal(), clock=lambda: next(clock))
+    progress.start(["a/x"] * 3 + ["a/y"] * 6 + ["b/z"] * 2, known_s={"b/z": 7.0})
+    for case_id in ["a/x"] * 3 + ["a/y"]:
+        progress.advance(case_id)
+    assert "4/11 samples, about 24 s left" in terminal.getvalue()
+
+
 def test_a_long_step_has_a_bar_and_leaves_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its share is told from within; the bar is drawn at once, and erased for the line with its time. A pipe has a line."""
     monkeypatch.setattr("harness.cli.progress.REDRAWN_EVERY_S", 0.001)

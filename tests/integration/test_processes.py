@@ -415,7 +415,7 @@ def test_time_left_is_that_of_all_processes(mixed, shape, tmp_path):
     class Listening(Progress):
         """Keeps what is announced."""
 
-        def start(self, case_ids, later=(), planned=None, starts=0, names=None):
+        def start(self, case_ids, later=(), planned=None, starts=0, names=None, known_s=None):
             """Counts."""
             announced.append((len(case_ids), len(later), planned, starts))
 
