@@ -140,10 +140,9 @@ class TerminalProgress(Progress):
 
     def _left_s(self) -> float:
         pace_s = {case_id: statistics.median(spent) for case_id, spent in self._spent_s.items()}
-        settled = {case_id for case_id, count in self._taken.items() if count >= SETTLED} or set(pace_s)
-        each_s = dict(self._known_s) | {case_id: pace_s[case_id] for case_id in settled}
-        average_s = statistics.fmean((pace_s[one] for one in settled), [len(self._spent_s[one]) for one in settled])
-        each_s |= {case_id: average_s for case_id in (*self._missing, *pace_s) if case_id not in each_s}
+        settled = {case_id: pace_s[case_id] for case_id, count in self._taken.items() if count >= SETTLED}
+        average_s = statistics.fmean((settled or self._known_s or pace_s).values())
+        each_s = dict.fromkeys((*self._missing, *pace_s), average_s) | dict(self._known_s) | settled
         return sum(count * each_s[case_id] for case_id, count in self._missing.items()) + self._beside_s(each_s)
 
     def _beside_s(self, each_s: Mapping[str, float]) -> float:
