@@ -29,7 +29,8 @@ def arm(label: str, speed: float | None, lost_points: float | None = 0.0, lossle
     fewer = exact((speed or 0) / 2)  # in every prompt, so that the mean over prompts is the ratio of totals
     return replace(
         CELL.arms[1], label=label, wall_speedup=fast, nfe_speedup=fewer, accuracy=right,
-        figures=dict(CELL.arms[1].figures) | {"nfe_speedup": fewer}, accuracy_difference=lost, lossless=lossless, query_tokens_per_pass=exact(32.0), passes=10, decode_tokens=64,
+        figures=CELL.arms[1].figures | {"nfe_speedup": fewer}, accuracy_difference=lost,
+        lossless=lossless, query_tokens_per_pass=exact(32.0), passes=10, decode_tokens=64,
     )  # fmt: skip
 
 
