@@ -166,7 +166,7 @@ def name_points(axes: Axes, named: Sequence[Named], marks: Sequence[Point] = ())
     taken = [text.get_window_extent() for text in axes.texts if text.get_text()]
     dots = [_pixels(axes, at) for at in dict.fromkeys((*(one.at for one in named), *marks))]
     taken += [Bbox.from_bounds(x - MARK_PX, y - MARK_PX, 2 * MARK_PX, 2 * MARK_PX) for x, y in dots]
-    lines = [line.get_transform().transform_path(line.get_path()) for line in axes.lines if len(line.get_xydata()) > 1]
+    lines = [line.get_transform().transform_path(line.get_path()) for line in axes.lines if len(line.get_path()) > 1]
     left_out = []
     for one in named:
         rivals = [dot for dot in dots if math.dist(dot, _pixels(axes, one.at)) > MARK_PX]
