@@ -75,7 +75,7 @@ def _claim(axes: Axes, claimed: Claimed, count: int) -> None:
     (bar,) = axes.barh(0, claimed.at_least - 1, BAR, left=1, facecolor=svg.FAINT, edgecolor=svg.MUTED, lw=1, ls="--")
     svg.tell(bar, f"claimed: {claimed.words}")
     axes.plot([claimed.at_least] * 2, [0, count - 0.6], color=svg.MUTED, lw=0.8, ls=":")
-    axes.annotate(claimed.words, (0.03, 0), xycoords=("axes fraction", "data"), va="center", fontsize=9)
+    _label(axes, max(1.0, claimed.at_least), 0, claimed.words.replace("x ", "x\n", 1))
 
 
 def _step(axes: Axes, step: Step, place: int) -> None:

@@ -25,6 +25,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.path import Path
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
@@ -129,13 +130,13 @@ Point = tuple[float, float]
 PLACES = (
     (7, 5, "left", "bottom"), (7, -5, "left", "top"), (-7, 5, "right", "bottom"), (-7, -5, "right", "top"),
     (0, 8, "center", "bottom"), (0, -8, "center", "top"), (9, 0, "left", "center"), (-9, 0, "right", "center"),
-    (0, 22, "center", "bottom"), (0, -22, "center", "top"),
+    (0, 22, "center", "bottom"), (0, -22, "center", "top"), (7, 18, "left", "bottom"), (7, -18, "left", "top"),
 )  # fmt: skip
 """Where a label may stand, best first: its distance from the mark in points and the side of it that is there."""
 MARK_PX = 5.0
 """Half the side of the square that a mark keeps free of labels."""
-WIDER = 1.06
-"""A browser's letters may be wider than those that matplotlib measures."""
+WIDER, HIGHER = 1.06, 1.1
+"""A browser's letters may be larger than those that matplotlib measures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +148,10 @@ class Named:
     colour: str = INK
 
 
-def name_points(axes: Axes, named: Sequence[Named], marks: Sequence[Point] = (), bold: bool = False) -> list[str]:
+def name_points(axes: Axes, named: Sequence[Named], marks: Sequence[Point] = ()) -> list[str]:
     """Name marks where a name lies on no other text and on no mark; to be called when the axes have their limits.
+
+    A name stands nearest to its own mark, or to one that covers it, and on a line only where no place is free of lines.
 
     Args:
         named: in the order of their importance: the later ones find less room.
@@ -160,13 +163,14 @@ def name_points(axes: Axes, named: Sequence[Named], marks: Sequence[Point] = (),
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # lays out
-    room = axes.get_window_extent()
     taken = [text.get_window_extent() for text in axes.texts if text.get_text()]
-    dots = [axes.transData.transform(at) for at in (*(one.at for one in named), *marks)]
+    dots = [_pixels(axes, at) for at in dict.fromkeys((*(one.at for one in named), *marks))]
     taken += [Bbox.from_bounds(x - MARK_PX, y - MARK_PX, 2 * MARK_PX, 2 * MARK_PX) for x, y in dots]
+    lines = [line.get_transform().transform_path(line.get_path()) for line in axes.lines if len(line.get_path()) > 1]
     left_out = []
     for one in named:
-        box = _place(axes, one, taken, room)
+        rivals = [dot for dot in dots if math.dist(dot, _pixels(axes, one.at)) > MARK_PX]
+        box = _place(axes, one, taken, rivals, lines) or _place(axes, one, taken, rivals, ())
         if box is None:
             left_out.append(one.text)
         else:
@@ -174,18 +178,30 @@ def name_points(axes: Axes, named: Sequence[Named], marks: Sequence[Point] = (),
     return left_out
 
 
-def _place(axes: Axes, one: Named, taken: Sequence[Bbox], room: Bbox) -> Bbox | None:
-    """Draw the label at the first free place and return its box."""
+def _pixels(axes: Axes, at: Point) -> Point:
+    x, y = axes.transData.transform(at)
+    return float(x), float(y)
+
+
+def _place(axes: Axes, one: Named, taken: Sequence[Bbox], rivals: Sequence[Point], lines: Sequence[Path]) -> Bbox | None:
+    """Draw the label at the first free place that is nearer to its mark than to a rival's, and return its box."""
+    room, own = axes.get_window_extent(), _pixels(axes, one.at)
     for x, y, side, edge in PLACES:
         how: Any = {"ha": side, "va": edge, "fontsize": 9, "color": one.colour}
         label = axes.annotate(one.text, one.at, (x, y), textcoords="offset points", **how)
         label.set_in_layout(False)
-        box = label.get_window_extent().expanded(WIDER, 1.0)
+        box = label.get_window_extent().expanded(WIDER, HIGHER)
         inside = room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0 and box.y1 <= room.y1 + 4
-        if inside and not any(box.overlaps(other) for other in taken):
+        crossed = any(map(box.overlaps, taken)) or any(line.intersects_bbox(box, filled=False) for line in lines)
+        if inside and not crossed and all(_distance(box, own) < _distance(box, rival) for rival in rivals):
             return box
         label.remove()
     return None
+
+
+def _distance(box: Bbox, to: Point) -> float:
+    """From the nearest point of ``box``."""
+    return math.hypot(max(box.x0 - to[0], to[0] - box.x1, 0.0), max(box.y0 - to[1], to[1] - box.y1, 0.0))
 
 
 def to_inline(figure: Figure, name: str, alt: str) -> Markup:

@@ -26,9 +26,11 @@ def arm(label: str, speed: float | None, lost_points: float | None = 0.0, lossle
     lost = absent("not checked") if lost_points is None else exact(-lost_points / 100)
     right = absent("not checked") if lost_points is None else exact(0.9 - lost_points / 100)
     fast = absent("no time") if speed is None else exact(speed)
+    fewer = exact((speed or 0) / 2)  # in every prompt, so that the mean over prompts is the ratio of totals
     return replace(
-        CELL.arms[1], label=label, wall_speedup=fast, nfe_speedup=exact((speed or 0) / 2), accuracy=right,
-        accuracy_difference=lost, lossless=lossless, query_tokens_per_pass=exact(32.0), passes=10, decode_tokens=64,
+        CELL.arms[1], label=label, wall_speedup=fast, nfe_speedup=fewer, accuracy=right,
+        figures=CELL.arms[1].figures | {"nfe_speedup": fewer}, accuracy_difference=lost,
+        lossless=lossless, query_tokens_per_pass=exact(32.0), passes=10, decode_tokens=64,
     )  # fmt: skip
 
 
@@ -73,6 +75,9 @@ def test_where_none_keeps_it_the_most_accurate_and_where_none_was_checked_the_fa
 def test_by_passes_where_nothing_was_timed() -> None:
     """Half as much here."""
     assert [way.speed.value for way in ways(cell(arm("a", 3.0), arm("b", 8.0), timed=False))] == [4, 1.5]
+    passes = {"a": 3.0, "b": 2.0}  # means over prompts, whose order is not that of the ratios of totals
+    arms = [replace(one, figures={"nfe_speedup": exact(passes[one.label])}) for one in (arm("a", 3.0), arm("b", 8.0))]
+    assert [(way.name, way.speed.value) for way in ways(cell(*arms, timed=False))] == [("a", 3.0), ("b", 2.0)]
 
 
 def test_query_tokens_are_all_that_was_fed_for_each_token() -> None:
@@ -98,8 +103,8 @@ def test_the_drawing_says_who_leads_and_every_bar() -> None:
     drawing = ways_compared(found, timed=True, name="x")
     assert drawing is not None and drawing.marks == ("measured",)
     leaders = "lossless against NTP: safe n=2, 3.00x by the clock; of the others that keep NTP's accuracy: mild n=1, 4.00x by"
-    assert drawing.caption.startswith(f"Fastest {leaders}") and "Of 33 arms besides NTP" in drawing.caption
-    assert "3 slower ones are in the table only" in drawing.caption
+    assert drawing.caption.startswith(f"Fastest {leaders}") and "of 33 arms, chosen" in drawing.caption
+    assert f"{33 - MOST_WAYS} slower ways are in the table." in drawing.caption
     words = html.unescape(" ".join(re.findall(r"<text[^>]*>(.*?)</text>", drawing.image, flags=re.DOTALL)))
     for way in found[:MOST_WAYS]:
         assert way.arm.label in words and f"{formatting.ratio(way.speed.value or 0)}, " in words
@@ -112,7 +117,7 @@ def test_the_drawing_says_who_leads_and_every_bar() -> None:
         ([arm("a n=1", 3.0, 30), arm("a n=2", 2.0, 9)], "No way keeps NTP's accuracy; fastest: a n=2, 1.00x fewer passes."),
         ([arm("a n=1", 3.0, None), arm("b n=2", 2.0, None)], "No answer was checked; fastest: a n=1, 1.50x fewer passes."),
         ([arm("a n=1", 3.0), arm("b n=2", 9.0, 2)], "Fastest that keeps NTP's accuracy: a n=1, 1.50x fewer passes."),
-        ([arm("a n=1", 3.0, None, "greedy NTP")], "Fastest lossless against NTP: a n=1, 1.50x fewer passes. Of 1 arms"),
+        ([arm("a n=1", 3.0, None, "greedy NTP")], "Fastest lossless against NTP: a n=1, 1.50x fewer passes. Each way's"),
     ],
 )
 def test_the_caption_claims_no_accuracy_that_was_not_seen(arms: list[ArmResult], begins: str) -> None:
@@ -128,19 +133,18 @@ def test_replayed_bars_are_marked_beside_measured_ones() -> None:
     assert drawing is not None and drawing.marks == ("measured", "replayed")
 
 
-def test_very_many_arms_are_drawn_as_ways_and_few_as_points() -> None:
-    """What draws arms one by one draws the ways too, not whoever was named first."""
+def test_of_very_many_arms_the_ways_are_drawn() -> None:
+    """A drawing of the ways joins the points, and what draws arms one by one draws the ways, not whoever was named first."""
     slow = [synthetic.Arm(label=f"SBD k=16 γ=0.{i}", gamma=i / 100, passes_per_block=8) for i in range(10, 10 + MOST_ARMS)]
     fast = synthetic.Arm(label="SBD k=16 top-k tokens=8", gamma=0.9, passes_per_block=2)
-    for others, heading, gone in (
-        (slow[:2], "Speed against accuracy", "Every way at its best setting"),
-        (slow, "Every way at its best setting", "Speed against accuracy"),
-    ):
+    for others, points, has_ways in ((slow[:2], 4, False), (slow, 3, True)):
         run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, *others, fast)))
         comparison = compare(run)
-        found = {one.heading: one for one in explain_drawings(comparison, run, comparison.cells[0].part, "p")}
-        assert heading in found and gone not in found
-        for drawn in ("Tokens per pass", "Bandwidth"):
+        drawings, _ = explain_drawings(comparison, run, comparison.cells[0].part, "p")
+        found = {one.heading: one for one in drawings}
+        assert ("Every way at its best setting" in found) is has_ways
+        assert found["Speed against accuracy"].image.count('class="told"') == points
+        for drawn in ("Speed against accuracy", "Tokens per pass", "Bandwidth"):
             assert fast.label in found[drawn].image, drawn
 
 

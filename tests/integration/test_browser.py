@@ -1,4 +1,4 @@
-"""The page in a real browser, from disk and offline: no request, no error, keyboard, no scripts, hostile text, axe, print."""
+"""The page in a real browser, from disk and offline: no request, no error, keyboard, no scripts, hostile text, print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.reporting.page import render
 from harness.reporting.pdf import print_pdf
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.browser import CHROMIUM, axe, opened, unfold
+from tests.helpers.browser import CHROMIUM, opened, unfold
 from tests.helpers.browser import browser as browser
 from tests.helpers.pages import FULL
 
@@ -176,44 +176,6 @@ def test_data_can_be_taken_away_without_scripts(browser: Any, files: dict[str, P
     assert len(got["samples.csv"].splitlines()) == 1 + len(FULL.samples)
     assert got["arms.csv"].startswith("part,task,batch_size")
     assert [url for url in found.requests if not url.startswith(("file:", "data:"))] == []
-
-
-# Every width and every theme on both pages; all four together on the one that has everything.
-AXE_ON = [
-    ("full", 390, "light"), ("full", 390, "dark"), ("full", 1440, "light"), ("full", 1440, "dark"),
-    ("quickstart", 390, "dark"), ("quickstart", 1440, "light"),
-]  # fmt: skip
-# Alike: the same elements with the same classes in the same order, whatever they say.
-THREE_ROWS_ALIKE = """
-for (const body of document.querySelectorAll("tbody")) {
-  const seen = new Map();
-  for (const row of [...body.rows]) {
-    const built = [row, ...row.querySelectorAll("*")].map((one) => `${one.tagName}.${one.getAttribute("class")}`).join(" ");
-    seen.set(built, (seen.get(built) ?? 0) + 1);
-    if (seen.get(built) > 3) row.remove();
-  }
-}
-"""
-
-
-@pytest.mark.parametrize(("name", "width", "theme"), AXE_ON)
-def test_axe_finds_nothing_serious(browser: Any, files: dict[str, Path], name: str, width: int, theme: str) -> None:
-    """axe-core on the whole page, unfolded: no serious or critical violation; and nothing reaches beyond the screen.
-
-    Of a table's rows that are built alike, three: their contrast, element by element, was most of the work.
-    """
-    page = opened(browser, files[name], viewport={"width": width, "height": 900}, color_scheme=theme).page
-    unfold(page, "details")
-    reach = page.evaluate("document.documentElement.scrollWidth")
-    page.evaluate(THREE_ROWS_ALIKE)
-    found = axe.Axe().run(page).response
-    grave = [
-        (one["id"], one["impact"], [node["html"][:120] for node in one["nodes"][:3]])
-        for one in found["violations"] if one["impact"] in ("serious", "critical")
-    ]  # fmt: skip
-    assert grave == []
-    assert len(found["passes"]) > 20, "the rules were applied"
-    assert reach <= width
 
 
 def test_the_first_tab_skips_to_the_verdict_and_focus_is_seen(browser: Any, files: dict[str, Path]) -> None:

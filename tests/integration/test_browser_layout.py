@@ -1,7 +1,9 @@
-"""The page's layout in a browser: its length, no text on another, nothing cut off, values of marks by pointer and keyboard."""
+"""The pages of published runs in a browser: length, no text on another, nothing cut off, marks by pointer and key, axe."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from harness.analysis.comparison import compare
 from harness.record.store import read_run
 from harness.reporting.page import render
 from tests.helpers import ROOT
-from tests.helpers.browser import CHROMIUM, browser, opened
+from tests.helpers.browser import CHROMIUM, THEMES, browser, opened, unfold, violations
 from tests.helpers.pages import FULL
 
 __all__ = ["browser"]
@@ -50,7 +52,7 @@ FAULTS = """() => {
       }
     });
   }
-  for (const figure of document.querySelectorAll("figure, figure *")) {
+  for (const figure of document.querySelectorAll("figure, figure *:not(svg *)")) { // a drawing's parts have no widths
     if (figure.checkVisibility() && figure.clientWidth && figure.scrollWidth > figure.clientWidth + 1) {
       found.push(`scrolls: ${figure.textContent.trim().slice(0, 40)}`);
     }
@@ -60,56 +62,96 @@ FAULTS = """() => {
 }"""
 
 
+LARGE = {"every_arm", "every_arm_accuracy", "real_model_arms"}  # rendered in half a minute to minutes
+NAMES = sorted(folder.name for folder in PUBLISHED.iterdir() if (folder / "run.json").exists())
+PAGES = ["full", *(pytest.param(name, marks=pytest.mark.full) if name in LARGE else name for name in NAMES)]
+MOST_WORDS = {"quickstart": 2000}
+
+
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of every kind of figure, and that of the published quickstart as it is rendered now."""
+def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A page of every kind of figure, and those of the published runs, as they are rendered now; each once."""
     folder = tmp_path_factory.mktemp("layout")
-    for name, run in {"full": FULL, "quickstart": read_run(PUBLISHED / "quickstart")}.items():
+
+    @cache
+    def rendered(name: str) -> Path:
+        run = FULL if name == "full" else read_run(PUBLISHED / name)
         (folder / f"{name}.html").write_text(render(run, compare(run)), encoding="utf-8")
-    return {"full": folder / "full.html", "quickstart": folder / "quickstart.html"}
+        return folder / f"{name}.html"
+
+    return rendered
 
 
-@pytest.mark.parametrize("name", ["full", "quickstart"])
-@pytest.mark.parametrize("width", [390, 1024, 1440])
-def test_no_two_labels_overlap_and_nothing_is_cut_off(browser: Any, files: dict[str, Path], name: str, width: int) -> None:
-    """At every width, in the folded parts too; no figure scrolls sideways."""
-    page = opened(browser, files[name], viewport={"width": width, "height": 900}).page
-    page.evaluate("document.querySelectorAll('#explanation details').forEach((one) => { one.open = true })")
-    assert page.locator("figure svg text").count() > 50
-    assert page.evaluate(FAULTS) == []
+def wide(browser: Any, file: Path, width: int = 1440, **options: Any) -> Any:
+    """The page in a window of this width."""
+    return opened(browser, file, viewport={"width": width, "height": 900}, **options).page
 
 
-def test_the_check_of_labels_can_fail(browser: Any, files: dict[str, Path]) -> None:
-    """A label that is laid on another one and one that is pushed out of its drawing are found."""
-    page = opened(browser, files["full"], viewport={"width": 1440, "height": 900}).page
+@pytest.mark.parametrize("name", PAGES)
+def test_no_two_labels_overlap_and_nothing_is_cut_off(browser: Any, file_of: Callable[[str], Path], name: str) -> None:
+    """On a phone and in one and two columns, in the folded parts too; nothing scrolls sideways but tables."""
+    found = {}
+    for width in (390, 1024, 1440):
+        page = wide(browser, file_of(name), width)
+        unfold(page)
+        assert page.locator("figure svg text").count() > 3
+        found[width] = page.evaluate(FAULTS)
+        page.context.close()
+    assert found == {390: [], 1024: [], 1440: []}
+
+
+def test_the_check_of_labels_can_fail(browser: Any, file_of: Callable[[str], Path]) -> None:
+    """A label on another one, one that is pushed out of its drawing, and a figure wider than its column are found."""
+    page = wide(browser, file_of("full"))
     page.evaluate("""() => {
       const texts = [...document.querySelectorAll("figure svg text")];
       texts[0].after(texts[0].cloneNode(true));
       texts[1].setAttribute("transform", "translate(-400 20)");
+      document.querySelectorAll("figure svg")[1].style = "width: 120%; max-width: none";
     }""")
     found = page.evaluate(FAULTS)
-    assert any(one.startswith("on one another") for one in found) and any(one.startswith("cut") for one in found)
+    assert {one.split(":")[0] for one in found} == {"on one another", "cut", "scrolls"}
 
 
-def test_a_page_is_short_before_its_tables(browser: Any, files: dict[str, Path]) -> None:
-    """Words that a reader sees when it opens: quickstart at most 2,000, the published page of every arm 3,500."""
-    assert 300 < opened(browser, files["quickstart"]).page.evaluate(WORDS) <= 2000
-    assert 300 < opened(browser, PUBLISHED / "every_arm" / "report.html").page.evaluate(WORDS) <= 3500
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing_in_light_and_dark(browser: Any, file_of: Callable[[str], Path], name: str) -> None:
+    """On the whole page, unfolded, on a phone; the page with everything on a wide screen too."""
+    found = {}
+    for width in (390, 1440) if name == "full" else (390,):
+        for theme in THEMES:
+            page = wide(browser, file_of(name), width, color_scheme=theme)
+            unfold(page)
+            found[width, theme] = violations(page)
+            page.context.close()
+    assert not any(found.values()), found
 
 
-def test_figures_stand_in_two_columns_where_there_is_room(browser: Any, files: dict[str, Path]) -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_short_before_its_tables(browser: Any, file_of: Callable[[str], Path], name: str) -> None:
+    """Words that a reader sees when it opens: quickstart at most 2,000, the others 3,500."""
+    words = wide(browser, file_of(name)).evaluate(WORDS)
+    assert 300 < words <= MOST_WORDS.get(name, 3500)
+
+
+@pytest.mark.parametrize("name", sorted(LARGE))
+def test_the_committed_page_is_as_short(browser: Any, name: str) -> None:
+    """Those that are rendered only where the full counts are asked for."""
+    assert 300 < wide(browser, PUBLISHED / name / "report.html").evaluate(WORDS) <= MOST_WORDS.get(name, 3500)
+
+
+def test_figures_stand_in_two_columns_where_there_is_room(browser: Any, file_of: Callable[[str], Path]) -> None:
     """Side by side at 1024 and 1440 pixels, below each other at 390."""
     columns = "(all) => new Set(all.map((one) => Math.round(one.getBoundingClientRect().left))).size"
     found = {}
     for width in (390, 1024, 1440):
-        page = opened(browser, files["full"], viewport={"width": width, "height": 900}).page
+        page = wide(browser, file_of("full"), width)
         found[width] = page.locator(".figures figure:visible").evaluate_all(columns)
     assert found == {390: 1, 1024: 2, 1440: 2}
 
 
-def test_marks_tell_their_values_by_pointer_and_by_keyboard(browser: Any, files: dict[str, Path]) -> None:
+def test_marks_tell_their_values_by_pointer_and_by_keyboard(browser: Any, file_of: Callable[[str], Path]) -> None:
     """Hover and focus show the mark's label, an arrow goes on to the next mark, Escape hides it."""
-    page = opened(browser, files["full"], viewport={"width": 1440, "height": 900}).page
+    page = wide(browser, file_of("full"))
     marks, bubble = page.locator("figure svg").first.locator(".told"), page.locator(".bubble")
     marks.nth(1).hover()
     assert bubble.inner_text() == marks.nth(1).get_attribute("aria-label") and bubble.is_visible()
@@ -122,3 +164,38 @@ def test_marks_tell_their_values_by_pointer_and_by_keyboard(browser: Any, files:
     assert marks.nth(1).get_attribute("tabindex") == "0" and marks.first.get_attribute("tabindex") == "-1"
     page.keyboard.press("Escape")
     assert not bubble.is_visible()
+
+
+# Every mark of every drawing: what the bubble says when the pointer comes, and when the mark has the focus.
+TOLD = """() => {
+  const bubble = document.querySelector(".bubble"), wrong = [];
+  let marks = 0;
+  for (const drawing of document.querySelectorAll("figure svg")) {
+    const own = [...drawing.querySelectorAll(".told")];
+    if (own.filter((mark) => mark.tabIndex === 0).length !== 1) wrong.push(`stops: ${drawing.getAttribute("aria-label")}`);
+    for (const mark of own) {
+      const says = mark.getAttribute("aria-label");
+      const said = () => !bubble.hidden && bubble.textContent === says && /\\d/.test(says);
+      mark.dispatchEvent(new PointerEvent("pointerenter"));
+      if (!said()) wrong.push(`pointer: ${says}`);
+      mark.dispatchEvent(new PointerEvent("pointerleave"));
+      if (!bubble.hidden) wrong.push(`stays: ${says}`);
+      mark.focus();
+      if (!said()) wrong.push(`focus: ${says}`);
+      const box = bubble.getBoundingClientRect();
+      if (box.left < 0 || box.right > innerWidth) wrong.push(`cut: ${says}`);
+      mark.blur();
+      marks++;
+    }
+  }
+  return [marks, wrong];
+}"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_mark_of_every_drawing_tells_its_value(browser: Any, file_of: Callable[[str], Path], name: str) -> None:
+    """By pointer and by focus, inside the screen of a phone; each drawing is one stop of the Tab key."""
+    page = wide(browser, file_of(name), 390)
+    unfold(page)
+    marks, wrong = page.evaluate(TOLD)
+    assert wrong == [] and marks > 2

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -399,6 +398,12 @@ def test_a_signal_while_a_command_starts_ends_it_too(
     assert_nothing_runs_in(started[-1])  # the first is the guard
 
 
+def heeding() -> None:
+    """Take signals that a background job or nohup ignores, and hands down."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
     """Neither Ctrl-C, a cancelled CI job, a closed terminal nor kill -9 leaves the command behind, nor what it started."""
@@ -406,13 +411,17 @@ def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Si
         "import sys; from pathlib import Path; from harness.regression.revisions import launch; "
         f"launch('sleep 600 & echo $$ > {tmp_path}/pid; wait', Path('{tmp_path}/o'), Path('{tmp_path}/e'))"
     )
-    heeding = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # nohup hands its deafness down
-    child = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL, preexec_fn=heeding)
+    command = [sys.executable, "-c", program]
     pid_file = tmp_path / "pid"
-    while not (pid_file.exists() and pid_file.read_text().strip()):
-        time.sleep(0.02)
-    child.send_signal(number)
-    assert child.wait(60) != 0
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, preexec_fn=heeding) as child:
+        try:
+            while not (pid_file.exists() and pid_file.read_text().strip()):
+                assert child.poll() is None
+                time.sleep(0.02)
+            child.send_signal(number)
+            assert child.wait(60) != 0
+        finally:
+            child.kill()  # else a failure here fails the test that is under way when the child is forgotten
     assert_nothing_runs_in(int(pid_file.read_text()))
 
 

@@ -215,6 +215,24 @@ def test_a_label_that_finds_no_free_place_is_left_out() -> None:
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
 
 
+def test_a_label_stands_at_its_own_mark_and_off_lines() -> None:
+    """Of two marks close above each other the upper one's label is above; a line through a label's first place moves it."""
+    with svg.new_axes() as (figure, axes):
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        axes.plot([0.1, 0.9], [0.5, 0.5], "o")
+        axes.plot([0.1, 0.9], [0.53, 0.5], "o")
+        axes.plot([0.5, 0.5, 0.7], [0.2, 0.25, 0.25])
+        wanted = [svg.Named(text=text, at=(0.1, y)) for text, y in (("lower", 0.5), ("upper", 0.53))]
+        assert svg.name_points(axes, [*wanted, svg.Named(text="beside", at=(0.5, 0.2))]) == []
+        figure.draw_without_rendering()
+        boxes = {text.get_text(): text.get_window_extent() for text in axes.texts}
+        line = axes.transData.transform([(0.5, 0.25), (0.7, 0.25)])
+        marks = {"lower": axes.transData.transform((0.1, 0.5)), "upper": axes.transData.transform((0.1, 0.53))}
+    assert boxes["lower"].y1 < marks["lower"][1] < marks["upper"][1] < boxes["upper"].y0
+    beside = boxes["beside"]
+    assert not (beside.y0 < line[0][1] < beside.y1 and beside.x1 > line[0][0] and beside.x0 < line[1][0])
+
+
 def test_a_mark_tells_its_value_and_the_first_one_can_be_reached() -> None:
     """Each as an image with its text, escaped; one of a figure is a stop of the Tab key."""
     with svg.new_axes() as (figure, axes):

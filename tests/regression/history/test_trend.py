@@ -189,7 +189,7 @@ def test_the_page_names_the_commits_and_escapes_everything(tmp_path: Path) -> No
     page = render(found)
     said = f"worse: 3.00x to 2.70x (-10.0\u00a0%), after {commit(11)[:10]} and by {commit(12)[:10]}"
     assert "<script" not in page and "http" not in page.replace("http-equiv", "")
-    titles = [html.unescape(title) for title in re.findall(r"<title id=[^>]*>(.*?)</title>", page)]
+    titles = [html.unescape(title) for title in re.findall(r'<svg [^>]*aria-label="([^"]*)"', page)]
     assert len(titles) == found.tested == 3 and said in titles[0] and "no change of level" in titles[1]
     assert f"{commit(11)[:10]}..{commit(12)[:10]}" in page  # beside the line in the drawing
     table = html.unescape(page[page.index("<table>") :])
