@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.comparison import compare
+from harness.capacity.grid import Figures
 from harness.capacity.plan import DEGREES
 from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run
-from harness.reporting.planner.panel import BATCHES, DEVICES, Figures, Panel, panel_of
+from harness.reporting.planner.panel import BATCHES, DEVICES, Panel, panel_of
 from harness.reporting.planner.view import Setting, carried, embedded, pareto_front, planner_view, ratio_carried
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
