@@ -94,7 +94,7 @@
     });
   }
 
-  const SVG = "http://www.w3.org/2000/svg";
+  const SVG = element("picture").firstElementChild.namespaceURI;  // of the empty picture that stands there at first
   function drawn(tag, attributes, parent, text = "") {
     const node = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
