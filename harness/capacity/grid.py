@@ -193,15 +193,21 @@ def _priced(every: _Every, device: PlannedDevice, degree: int) -> dict[tuple[int
 
 
 def _rows(every: _Every, device: PlannedDevice, degree: int) -> dict[tuple[int, int], int]:
-    """That fit at their longest, by (request, arm)."""
-    found: dict[tuple[int, int], int] = {}
+    """That fit at their longest, by (request, arm). Arms with the same blocks take the same memory."""
+    found = dict[tuple[int, int], int]()
+    by_blocks = dict[tuple[object, ...], list[int]]()
     for arm in every.grid.arms:
-        method: Method = "sbd" if arm else "ntp"
-        acceptance = every.grid.acceptances[max(arm - 1, 0)]
-        asked = replace(device, question=replace(device.question, acceptance=acceptance))
-        for request, work in enumerate(every.works):
-            found[request, arm] = asked.need(method, degree, work.longest_tokens).largest_batch
+        acceptance, method = every.grid.acceptances[max(arm - 1, 0)], _method(arm)
+        blocks = (method, acceptance.block_size, acceptance.tokens_per_check is None) if arm else (method,)
+        if blocks not in by_blocks:
+            asked = replace(device, question=replace(device.question, acceptance=acceptance))
+            by_blocks[blocks] = [asked.need(method, degree, work.longest_tokens).largest_batch for work in every.works]
+        found |= {(request, arm): rows for request, rows in enumerate(by_blocks[blocks])}
     return found
+
+
+def _method(arm: int) -> Method:
+    return "sbd" if arm else "ntp"
 
 
 def _speeds(every: _Every, replica: Replica) -> list[Speeds]:
