@@ -144,6 +144,14 @@ def _of_prices(devices: Sequence[DevicePlan]) -> Iterator[str]:
         )
 
 
+def anchored_in_words() -> str:
+    """What the anchored rung is, and how far published speeds lie from it on one GPU and on several: three sentences."""
+    return (
+        "Predicted on the anchored rung: the datasheet times constants fitted to published speeds. "
+        f"On one GPU {band_in_words(1)}. On several {band_in_words(2)}."
+    )
+
+
 def _of_acceptance(acceptance: AssumedAcceptance) -> Iterator[str]:
     yield (
         f"acceptance: {acceptance.source}; k = {acceptance.block_size}, {acceptance.passes_per_block:.2f} passes per block "

@@ -213,7 +213,18 @@ def known_profiles() -> dict[str, HardwareProfile]:
     Raises:
         UnknownHardwareError: a profile file is refused; the message names file and line.
     """
-    return _profiles_in(data_dir("hardware_profiles"))
+    return {name: _shipped(name) for name in _shipped_names()}
+
+
+@cache
+def _shipped_names() -> tuple[str, ...]:
+    """A shipped profile is named as its file."""
+    return tuple(sorted(file.stem for file in data_dir("hardware_profiles").glob("*.yaml")))
+
+
+@cache
+def _shipped(name: str) -> HardwareProfile:
+    return _read_profile(data_dir("hardware_profiles") / f"{name}.yaml")
 
 
 def local_profiles() -> dict[str, HardwareProfile]:
@@ -222,11 +233,7 @@ def local_profiles() -> dict[str, HardwareProfile]:
     Raises:
         UnknownHardwareError: one cannot be read; the message names it.
     """
-    return _profiles_in(user_data_dir("hardware_profiles"))
-
-
-def _profiles_in(folder: Path) -> dict[str, HardwareProfile]:
-    files = sorted(folder.glob("*.yaml"), key=lambda file: file.stem)
+    files = sorted(user_data_dir("hardware_profiles").glob("*.yaml"), key=lambda file: file.stem)
     return {profile.name: profile for profile in map(_read_profile, files)}
 
 
@@ -247,11 +254,10 @@ def load_profile(name: str) -> HardwareProfile:
     """
     if name.endswith((".yaml", ".yml")):
         return _read_profile(Path(name))
-    known = known_profiles()
-    profile = known.get(name.lower())
-    if profile is None:
-        known = known | local_profiles()
-        profile = known.get(name.lower()) or find_local_profile(name)
+    if name.lower() in _shipped_names():
+        return _shipped(name.lower())
+    known = known_profiles() | local_profiles()
+    profile = known.get(name.lower()) or find_local_profile(name)
     if profile is None:
         longer = [one for one in known if one.startswith(name.lower())]
         near = ", ".join(longer or difflib.get_close_matches(name.lower(), known, cutoff=0.65))

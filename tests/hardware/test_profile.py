@@ -18,7 +18,8 @@ MIB = 1 << 20
 def test_known_profiles_are_named_as_their_files():
     """The name in a profile is the name of its file, so that a path and a name mean the same thing."""
     files = {path.stem for path in data_dir("hardware_profiles").glob("*.yaml")}
-    assert set(known_profiles()) == files
+    assert set(known_profiles()) == files == {profile.name for profile in known_profiles().values()}
+    assert all(load_profile(name) is profile for name, profile in known_profiles().items())
 
 
 # (what a driver says, its MiB, the profile). MiB as drivers print them, or 7 % above the label where we have seen none.

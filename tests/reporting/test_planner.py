@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.comparison import compare
+from harness.capacity.grid import Figures
 from harness.capacity.plan import DEGREES
 from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run
-from harness.reporting.planner.panel import BATCHES, DEVICES, Figures, Panel, panel_of
-from harness.reporting.planner.view import Setting, carried, embedded, pareto_front, planner_view, ratio_carried
+from harness.reporting.planner.panel import BATCHES, DEVICES, Panel, panel_of
+from harness.reporting.planner.view import HEADS, Setting, carried, embedded, pareto_front, planner_view, ratio_carried
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.planner_page import FIGURES, Chosen, asked, choices, compared, quickstart, rendered, with_verified
@@ -141,6 +143,15 @@ def test_the_first_answer_stands_without_scripts() -> None:
     cheapest = [min(one.figures[2] for one, _ in view["rows"] if one.arm == arm and one.figures) for arm in ("NTP", "SBD")]
     assert view["answer"].endswith(f"SBD costs {'less' if cheapest[1] < cheapest[0] else 'more'}.")
     assert "--model llama-3.1-8b --hardware h100-sxm" in view["command"]
+
+
+def test_every_column_of_figures_says_that_it_is_predicted() -> None:
+    """In both tables; device, arm and batch are what was asked."""
+    found = re.findall(r'<table class="plans">\s*<thead>(.*?)</thead>', rendered(planner_view(quickstart())), flags=re.DOTALL)
+    heads = [re.findall(r'<th scope="col">([^<]*)(.*?)</th>', one) for one in found]
+    said = [[name for name, rest in one if 'class="mark predicted"' in rest] for one in heads]
+    assert said == [list(HEADS), list(HEADS[1:4])]
+    assert [[name for name, rest in one if not rest] for one in heads] == [["Device", "Arm"], ["Arm", "Device", "TP", "Batch"]]
 
 
 def test_hostile_names_are_inert() -> None:

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from harness import formatting
+from harness.capacity.grid import Column, Figures
 from harness.capacity.plan import DEGREES
+from harness.capacity.wording import anchored_in_words
 from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
@@ -31,11 +33,8 @@ from harness.reporting.planner.panel import (
     REQUESTS_PER_S,
     WEIGHTS,
     Choice,
-    Column,
-    Figures,
     Panel,
 )
-from harness.roofline.anchored import band_in_words
 
 PLANNER_VERSION = 2
 PACKED = 6
@@ -171,7 +170,7 @@ def planner_view(panel: Panel) -> dict[str, Any]:
         "front": [(one, _cells(one)[1:4]) for one in (*fronts[0], *fronts[1])],
         "command": f"sbd capacity --model {model_argument(model)} {devices} {_request(0)} {' '.join(choice.arguments)} "
         f"--batch {BATCHES[FIRST_BATCH]} {ALWAYS}{where(model)}",
-        "notes": NOTES,
+        "notes": (anchored_in_words(), *NOTES),
         "prices": [
             f"{name}: {_sourced(profile.price_usd_per_hour, 'USD per hour')}; {_sourced(profile.power_w, 'W')}"
             for name in DEVICES
@@ -181,8 +180,6 @@ def planner_view(panel: Panel) -> dict[str, Any]:
 
 
 NOTES = (
-    "Predicted on the anchored rung: the datasheet times constants fitted to published speeds. On one GPU "
-    f"{band_in_words(1)}. On several {band_in_words(2)}.",
     f"A replica is always full. Prompts are read in chunks of {CHUNK_TOKENS:,} tokens beside the rows that decode. What that "
     "takes is in every figure but the decode speed.",
     "No row waits for another one and none is padded, as engines run batches. Acceptance is that of a row.",

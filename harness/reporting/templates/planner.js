@@ -5,7 +5,7 @@
   const packed = Uint8Array.from(atob(element("data").textContent), (letter) => letter.charCodeAt(0));
   const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const data = await new Response(plain).json();
-  const axes = ["model", "weights", "kv", "request", "device", "degree", "arm", "batch"];
+  const axes = [...element("form").querySelectorAll("select")].map((one) => one.id.slice("plan-".length));
   const inDigits = (value) =>
     value.toLocaleString("en-US", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
   const count = (value) => value.toLocaleString("en-US");
@@ -18,6 +18,14 @@
     node.textContent = text;
     parent.append(node);
     return node;
+  }
+
+  // One cell for each value, written by the function at its place.
+  function cells(values, writes, row) {
+    values.forEach((value, i) => {
+      const cell = made("td", value === null ? "not known" : writes[i](value), row);
+      if (value !== null) cell.dataset.value = value;
+    });
   }
 
   // [rows that fit, figures by batch], or the number of the reason why nothing is priced.
@@ -87,14 +95,10 @@
       absent.className = "absent";
       return;
     }
-    const cells = [shown.tp, ...shown.figures, shown.rows];
-    [count, ...WRITE, count].forEach((write, i) => {
-      const cell = made("td", cells[i] === null ? "not known" : write(cells[i]), row);
-      if (cells[i] !== null) cell.dataset.value = cells[i];
-    });
+    cells([shown.tp, ...shown.figures, shown.rows], [count, ...WRITE, count], row);
   }
 
-  const SVG = "http://www.w3.org/2000/svg";
+  const SVG = element("picture").firstElementChild.namespaceURI;  // of the empty picture that stands there at first
   function drawn(tag, attributes, parent, text = "") {
     const node = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
@@ -185,7 +189,7 @@
       const row = made("tr", "", element("front"));
       made("th", data.names[one.arm], row).scope = "row";
       [data.devices[one.device], count(one.tp), count(data.batches[one.batch])].forEach((text) => made("td", text, row));
-      one.figures.slice(0, USD + 1).forEach((value) => made("td", value === null ? "not known" : inDigits(value), row));
+      cells(one.figures.slice(0, USD + 1), WRITE, row);
     });
     const model = data.models[asked.model];
     element("command").textContent = [
