@@ -197,7 +197,7 @@ def _seconds_of_samples(held: Run) -> dict[str, float]:
     """Medians by case; warm-ups left out, which may compile."""
     found: dict[str, list[float]] = {}
     for one in held.samples:
-        if not one.warmup:
+        if not one.warmup and one.started_at and one.ended_at:
             took = datetime.fromisoformat(one.ended_at) - datetime.fromisoformat(one.started_at)
             found.setdefault(one.case_id, []).append(took.total_seconds())
     return {case_id: median(took) for case_id, took in found.items()}
