@@ -252,7 +252,7 @@ def load_run(path: Path | str) -> RunFrames:
         >>> timed = taken[taken.method.isin(["ntp", "sbd"])].groupby(["arm", "process"], observed=True)
         >>> per_token_s = timed.decode_s.sum() / timed.decode_tokens.sum()
         >>> sorted(run.passes.role.unique())
-        ['commit+decide', 'decide', 'prefill']
+        ['commit+decide', 'decide', 'draft', 'prefill', 'verify', 'verify+draft']
         >>> ex_ante = run.predictions[(run.predictions.rung == "shape-calibrated") & run.predictions.ex_ante]
         >>> error = ex_ante.set_index("arm").wall_speedup_error   # predicted ÷ measured - 1
     """

@@ -21,14 +21,13 @@ REPORTS = ROOT / "reports"
 
 
 def test_the_papers_claims_on_the_published_quickstart() -> None:
-    """Fewer passes are confirmed; the accuracy is lost and the clock falls short; replayed passes are void."""
+    """Fewer passes are confirmed and the clock falls short; 30 problems do not show that accuracy stays within a point."""
     run = read_run(REPORTS / "quickstart")
     found = verdict(compare(run), load_claims("paper") + load_claims("ours"), run.header)
     words = [(one.cell["part"], one.metric, one.word) for one in found.judgements]
     assert words == [
-        ("reference", "nfe_speedup", "confirmed"), ("bandwidth_bound", "nfe_speedup", "void"),
-        ("reference", "wall_over_nfe", "refuted"), ("bandwidth_bound", "wall_over_nfe", "inconclusive"),
-        ("reference", "accuracy_loss_points", "refuted"), ("bandwidth_bound", "accuracy_loss_points", "void"),
+        ("reference", "nfe_speedup", "confirmed"), ("reference", "wall_over_nfe", "refuted"),
+        ("reference", "accuracy_loss_points", "inconclusive"),
     ]  # fmt: skip
     assert found.exit_code() == 1 and json.dumps(to_json(found), allow_nan=False)
     assert [one.word for one in judged(run, "wall_speedup >= 5 at part=reference").judgements] == ["refuted"]

@@ -91,7 +91,7 @@ def test_calibrate_prints_and_keeps_the_planted_rates(
     assert json.loads(capsys.readouterr().out)["rung"] == "calibrated"
     assert sbd(monkeypatch, *what_if, "--dtype", "float32") == 2
     assert "float32" in capsys.readouterr().err
-    assert sbd(monkeypatch, "plan", "quickstart", "--hardware", "local-fake-9000", "--json") == 0
+    assert sbd(monkeypatch, "plan", "bandwidth_bound", "--hardware", "local-fake-9000", "--json") == 0
     times = [case["time"] for case in json.loads(capsys.readouterr().out)["cases"]]
     assert {time["rung"] for time in times if time} == {"calibrated"}
     assert sbd(monkeypatch, "calibrate", "--dtype", "int3") == 2

@@ -247,7 +247,7 @@ def test_progress_draws_on_a_terminal_and_prints_lines_elsewhere() -> None:
     progress.advance("slow")
     progress.advance("quick")
     progress.note("done")
-    drawn = "\r\x1b[K[######----------] 2/5 samples, about 14 s left (quick)"
+    drawn = "\r\x1b[K[######----------] 2/5 samples, about 18 s left (quick)"
     assert terminal.getvalue().endswith(f"{drawn}\r\x1b[Kdone\n")
 
 

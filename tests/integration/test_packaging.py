@@ -114,7 +114,7 @@ def test_help_plan_and_roofline_run_there(installed: Command) -> None:
     """The shipped scenarios and profiles are found by name."""
     assert "Commands:" in installed("sbd", "--help").stdout
     plan = installed("sbd", "plan", "quickstart")
-    assert plan.returncode == 0 and "part bandwidth_bound, batch 1: random llama-250m" in plan.stdout, plan.stderr
+    assert plan.returncode == 0 and "part reference, batch 1: reference sbd" in plan.stdout, plan.stderr
     claim = installed("sbd", "plan", "claim_llama31_8b", "--hardware", "h100-sxm", "--json")
     assert claim.returncode == 0 and json.loads(claim.stdout)["total_s"] > 0, claim.stderr
     paper = installed("sbd", "roofline", "--paper", "--json")

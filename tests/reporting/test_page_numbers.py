@@ -6,6 +6,7 @@ import json
 import math
 import re
 from functools import cache
+from html import unescape
 from typing import Any
 
 import pytest
@@ -129,7 +130,7 @@ def test_raw_rows_are_the_samples(name: str) -> None:
     assert len(rows) == len(frame) == len(run.samples)
     for row, sample in zip(rows, frame.to_dict("records"), strict=True):
         shown = dict(zip(heads, row, strict=True))
-        assert (shown["Part"], shown["Task"], shown["Arm"]) == (sample["part"], sample["task"], sample["arm"])
+        assert (shown["Part"], shown["Task"], unescape(shown["Arm"])) == (sample["part"], sample["task"], sample["arm"])
         for head, column in (("Passes", "passes"), ("Output tokens", "output_tokens"), ("Group", "group")):
             assert int(shown[head]) == sample[column]
         for head, column in (("Decode (s)", "decode_s"), ("Forwards (s)", "forward_s"), ("Prefill (s)", "prefill_s")):
