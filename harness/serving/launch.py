@@ -38,6 +38,7 @@ class StartedServer:
             [sys.executable, str(SUPERVISOR), str(log), *command],
             stdin=subprocess.PIPE, env=os.environ | dict(environment), start_new_session=True,
         )  # fmt: skip
+        self._killed = False  # once seen: the number of a session that has ended may become another's
 
     @property
     def pid(self) -> int:
@@ -88,15 +89,15 @@ class StartedServer:
 
     def close(self) -> None:
         """End it with its children; safe to call again."""
-        if self._process.stdin is None or self._process.stdin.closed:
-            return
-        self._process.stdin.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.returncode < 0:  # killed, as by a kernel out of memory, before it could end what it had started
+        if self._process.returncode < 0 and not self._killed:
+            self._killed = True  # as by a kernel out of memory, before it could end what it had started
             _kill_session(self._process.pid)
 
 
