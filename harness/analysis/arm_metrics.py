@@ -186,8 +186,8 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
 
     def mean(over: str, under: str) -> float | None:
         """Of the arm's ``over`` ÷ ``under``, over NTP's."""
-        rates = [tuple(getattr(one, over) / getattr(one, under) for one in (arm, ntp)) for ntp, arm in pairs]
-        return geometric_mean_alone([(of_arm, of_ntp) for of_arm, of_ntp in rates], prompts, processes).value
+        rates = [(getattr(arm, over) / getattr(arm, under), getattr(ntp, over) / getattr(ntp, under)) for ntp, arm in pairs]
+        return geometric_mean_alone(rates, prompts, processes).value
 
     passes, rows, cost, around = (mean(over, under) for over, under in pairwise(chain))
     if passes is None or rows is None or cost is None or around is None:
