@@ -156,7 +156,7 @@ FRAMEWORK_BYTES = 500_000_000
 COMPILED_LAYER_BYTES = 36_000_000
 """Resident memory of torch 2.13 with this program in a process, and of a layer's compiled graphs, on a CPU of x86.
 
-Fitted to the peaks of four published runs: reports/quickstart (0.70, 1.05 GB), verified_250m (1.54-1.63), every_arm
+Fitted to the peaks of four published runs: an earlier quickstart (0.70, 1.05 GB), verified_250m (1.54-1.63), every_arm
 (0.82-0.93) and real_model (1.89-1.94); each is met within 20 %.
 """
 

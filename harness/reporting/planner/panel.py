@@ -141,7 +141,7 @@ def _acceptance(cell: Cell, arm: ArmResult) -> AssumedAcceptance | None:
     if arm.method not in MOST_ARMS or size is None or not tokens:
         return None
     per_check = _tokens_per_check(arm) if arm.method in CHECKED else None
-    basis = "measured" if arm.replayed is None else "replayed"
+    basis = _basis(arm)
     try:
         return AssumedAcceptance(
             block_size=size, passes_per_block=(per_check or size) / tokens, tokens_per_check=per_check,
@@ -158,8 +158,7 @@ def _tokens_per_check(arm: ArmResult) -> float:
 
 
 def _choice(cell: Cell, arm: ArmResult, acceptance: AssumedAcceptance, is_highlight: bool) -> Choice:
-    tokens, per_check = arm.nfe_speedup.value, acceptance.tokens_per_check
-    basis: Literal["measured", "replayed"] = "measured" if arm.replayed is None else "replayed"
+    tokens, per_check, basis = arm.nfe_speedup.value, acceptance.tokens_per_check, _basis(arm)
     checked = () if per_check is None else ("--tokens-per-check", repr(per_check))
     return Choice(
         label=f"{arm.label}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes",
@@ -169,6 +168,10 @@ def _choice(cell: Cell, arm: ArmResult, acceptance: AssumedAcceptance, is_highli
         remark=f"{basis} on {cell.model}, {_accuracy(arm)}{'; the arm that answers this run' * is_highlight}",
         arguments=("--nfe-speedup", repr(tokens), *checked, "--block-size", str(acceptance.block_size)),
     )
+
+
+def _basis(arm: ArmResult) -> Literal["measured", "replayed"]:
+    return "measured" if arm.replayed is None else "replayed"
 
 
 def _accuracy(arm: ArmResult) -> str:
