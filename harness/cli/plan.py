@@ -229,7 +229,11 @@ def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
 
 
 def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
-    """The newest fitting cached calibration; file names depend on torch's version, so the contents are compared."""
+    """The fitting cached calibration that is nearest to how a run will go; file names depend on torch's version, so the
+    contents are compared.
+
+    Where the scenario leaves it open, a run compiles what it can and takes every core; then the newest counts.
+    """
     kept = [kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json"))]
     fitting = [
         one for one in kept
@@ -238,4 +242,5 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
         and (part.device != "cpu" or one.device_name == cpu_name())
         and one.engine in {engine_words(part.session, how) for how in EXECUTIONS if part.execution in (how, "auto")}
     ]  # fmt: skip
-    return max(fitting, key=lambda one: one.created_at, default=None)
+    compiled = engine_words(part.session, "compiled")
+    return max(fitting, key=lambda one: (one.engine == compiled, one.threads or 0, one.created_at), default=None)

@@ -8,12 +8,16 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from harness.cli.progress import TerminalProgress, format_duration
 from harness.errors import RecordError, StorageError
+from harness.hardware.profile import Calibration, engine_words
+from harness.meters.environment_host import cpu_name
+from harness.record.store import read_run
 from tests.helpers import ROOT
 from tests.helpers.begun_runs import begun
 from tests.helpers.command import fake_runner, sbd
@@ -128,6 +132,28 @@ def test_plan_without_a_calibration_says_so(
     plan = json.loads(capsys.readouterr().out)
     assert all(case["time"] is None and "not calibrated" in case["time_reason"] for case in plan["cases"])
     assert plan["total_s"] is None and plan["total_reason"] == "9 of 9 cases have no estimate"
+
+
+def test_plan_tells_time_and_memory_of_a_run_that_was_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Within 25 % of the published run of real_model, on its calibration; a newer one of another way does not count."""
+    folder = ROOT / "reports" / "real_model"
+    run = read_run(folder)
+    (told,) = (Calibration.model_validate(one) for one in run.header.calibration.values())
+    kept = told.model_copy(update={"device_name": cpu_name()})
+    slow = {"fixed_s_per_layer": 1.0, "threads": 1, "created_at": "2099-01-01T00:00:00Z"}
+    slow |= {"engine": engine_words("static", "eager")}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "sbd").mkdir()
+    for name, one in (("a", kept), ("b", kept.model_copy(update=slow))):
+        (tmp_path / "sbd" / f"calibration-{name}.json").write_text(one.model_dump_json())
+    assert sbd(monkeypatch, "plan", "real_model", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    began, ended = (datetime.fromisoformat(at) for at in (run.header.created_at, run.samples[-1].ended_at))
+    assert plan["run_s"] == pytest.approx((ended - began).total_seconds(), rel=0.25)
+    most = max(one.meters["peak_memory_bytes"] or 0 for one in run.samples)
+    assert max(case["memory"]["process_bytes"] for case in plan["cases"]) == pytest.approx(most, rel=0.25)
 
 
 def test_paper_tables_agree_with_the_published_figures(
