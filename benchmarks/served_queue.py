@@ -2,18 +2,21 @@
 
     python -m benchmarks.served_queue RUN
 
-RUN: of scenarios/served_load.yaml. The closed loops give each arm three prices: seconds of a step, of a row in it, and of a
-prompt's token. They are those whose simulated medians are nearest to the measured ones. With them harness.capacity.queueing
-simulates the Poisson loads, with the measured lengths.
+RUN: of scenarios/served_load.yaml. The closed loops give each arm four prices: seconds of a step, of a row in it, of a prompt's
+token, and of reading at all. They are those whose simulated medians are nearest to the measured ones. With them
+harness.capacity.queueing serves the requests of the Poisson loads again: the same arrivals, lengths and numbers of passes. So
+the queue is judged, and not the draw of arrivals.
 
 p50_max_error_pct   simulated over measured medians, time to first token and time per token, of all arms and Poisson loads
 p95_max_error_pct   the same of 95th percentiles
-figures, p50_missed, p95_missed   of each kind; those off by more than 15 %, and by more than 25 % and out of their interval
+figures, p50_missed, p95_missed   of each kind; those off by more than 15 %, and by more than 25 %
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,96 +24,115 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
-from harness.analysis.results import ArmResult
-from harness.capacity.queueing import Arrivals, Engine, Served, closed_loop, poisson, simulate
-from harness.record.schema import Run
+from harness.analysis.pass_arrays import TraceArrays
+from harness.analysis.requests import requests_of
+from harness.capacity.queueing import Arrivals, Engine, simulate
+from harness.record.schema import RowTimes, Run, Sample
 from harness.record.store import read_run
+from harness.scenario.load import Load, recorded_load
 
-REQUESTS, SEED, CHUNK_TOKENS, MOST_ROWS = 4000, 5, 2048, 64
-P50_PCT, P95_PCT = 15.0, 25.0
+CHUNK_TOKENS, MOST_ROWS, TURN_S = 2048, 64, 0.002
+"""vLLM's budget of a step (its log), more rows than are in flight, and a client's time from an answer to its next request."""
+LIMITS_PCT = {50: 15.0, 95: 25.0}
 Floats = NDArray[np.float64]
 
 
-class Measured:
-    """An arm under every load, as a run has it."""
+@dataclass(frozen=True)
+class Taken:
+    """A sample with its load."""
 
-    def __init__(self, run: Run, arms: dict[str, ArmResult]) -> None:
-        self.arms = arms
-        cases = {case for arm in arms.values() for case in arm.case_ids}
-        rows = [row for one in run.samples if one.case_id in cases for row in one.rows]
-        drawn = np.random.default_rng(SEED).integers(len(rows), size=REQUESTS)
-        self._prompts = [rows[place].prompt_tokens for place in drawn]
-        self._outputs = [rows[place].output_tokens for place in drawn]
-        self._tokens_per_pass = sum(arm.decode_tokens for arm in arms.values()) / sum(arm.nfe or 0 for arm in arms.values())
+    load: Load
+    in_flight: int
+    sample: Sample
 
-    def served(self, prices: Floats, load: str) -> Served:
-        """What the requests of a load wait for at these prices."""
-        step_s, row_s, token_s = np.exp(prices)
+    @property
+    def words(self) -> str:
+        """Of the load."""
+        return self.load.words(self.in_flight)
+
+    def simulated(self, prices: Floats) -> Taken:
+        """The same requests with the times of the simulation."""
+        step_s, row_s, token_s, read_s = np.exp(prices)
         engine = Engine(
-            step_s=lambda tokens, _, rows, __: float(step_s + row_s * rows + token_s * tokens), largest_batch=MOST_ROWS,
-            chunk_tokens=CHUNK_TOKENS, tokens_per_pass=max(1.0, self._tokens_per_pass),
+            step_s=lambda tokens, _, rows, __: float(step_s + row_s * rows + token_s * tokens + read_s * (tokens > 0)),
+            largest_batch=MOST_ROWS, chunk_tokens=CHUNK_TOKENS,
         )  # fmt: skip
-        amount, unit = load.split(" ", 1)
-        return simulate(engine, self._arrivals(float(amount), unit)).steady()
+        rows, sent = self.sample.rows, [row.times.sent_s for row in self.sample.rows if row.times]
+        order, trace, closed = np.argsort(sent, kind="stable"), TraceArrays(self.sample.packed_passes), self.load.closed
+        passes = trace.per_row("active")[trace.own].sum(axis=0, dtype=int)
+        served = simulate(
+            engine,
+            Arrivals(
+                at_s=[sent[place] for place in order[: self.in_flight if closed else None]],
+                prompt_tokens=[rows[place].prompt_tokens for place in order],
+                output_tokens=[rows[place].output_tokens for place in order],
+                passes=[max(1, int(passes[place])) for place in order], after_s=[TURN_S] * len(rows) if closed else None,
+            ),
+        )  # fmt: skip
+        waited = {
+            place: RowTimes(sent_s=at_s, first_token_s=first_s - at_s, last_token_s=last_s - at_s)
+            for place, at_s, first_s, last_s in zip(
+                order.tolist(), served.arrived_s.tolist(), served.first_token_s.tolist(), served.finished_s.tolist(),
+                strict=True,
+            )
+        }  # fmt: skip
+        again = [row.model_copy(update={"times": waited[place]}) for place, row in enumerate(rows)]
+        return Taken(self.load, self.in_flight, self.sample.model_copy(update={"rows": again}))
 
-    def _arrivals(self, amount: float, unit: str) -> Arrivals:
-        if unit == "in flight":
-            return closed_loop(int(amount), 0.0, self._prompts[:400], self._outputs[:400], over_s=0.1)
-        return poisson(amount, self._prompts, self._outputs, SEED)
 
-    def fitted(self) -> Floats:
-        """Logarithms of the three prices, from the closed loops."""
-        loops = [load for load in self.arms if load.endswith("in flight")]
-
-        def off(prices: Floats) -> Floats:
-            pairs = [pair for load in loops for pair in compared(self.arms[load], self.served(prices, load), "p50").values()]
-            return np.log([simulated / measured for measured, simulated in pairs])
-
-        return np.asarray(optimize.least_squares(off, np.log([0.03, 0.003, 0.0003]), diff_step=0.05).x)
+def figures(taken: Sequence[Taken], percentile: int) -> dict[tuple[str, str], float]:
+    """Seconds by load and figure, over the requests that count."""
+    waits: dict[tuple[str, str], list[float]] = {}
+    for one in taken:
+        for request in requests_of(one.sample, one.load, one.in_flight, [1] * len(one.sample.rows)):
+            if request.counted:
+                waits.setdefault((one.words, "first token"), []).append(request.first_token_s)
+                waits.setdefault((one.words, "time per token"), []).append(request.time_per_token_s or np.nan)
+    return {key: float(np.nanpercentile(values, percentile)) for key, values in waits.items()}
 
 
-def compared(arm: ArmResult, served: Served, which: str) -> dict[str, tuple[float, float]]:
-    """(measured, simulated) by figure."""
-    found = {}
-    for name, seconds in (("first_token", served.waited_s), ("time_per_token", served.time_per_token_s)):
-        measured = arm.figures[f"{name}_{which}_s"].value
-        assert measured is not None, f"{arm.label} {name}: not measured"
-        found[f"{name}_{which}_s"] = (measured, float(np.nanpercentile(seconds, int(which[1:]))))
+def fitted(loops: Sequence[Taken]) -> Floats:
+    """Logarithms of the four prices, from the closed loops."""
+    measured = figures(loops, 50)
+
+    def off(prices: Floats) -> Floats:
+        simulated = figures([one.simulated(prices) for one in loops], 50)
+        return np.log([simulated[key] / value for key, value in measured.items()])
+
+    return np.asarray(optimize.least_squares(off, np.log([0.03, 0.003, 0.0003, 0.02]), diff_step=0.05).x)
+
+
+def by_arm(run: Run) -> dict[str, list[Taken]]:
+    """The samples of every arm."""
+    parts = {part["name"]: part for part in run.header.scenario["parts"]}
+    found: dict[str, list[Taken]] = {}
+    for case, sample in run.of_arms():
+        load = recorded_load(parts[case.part], case.batch_size)
+        assert load is not None, f"{case.case_id}: a part without a load"
+        found.setdefault(case.label, []).append(Taken(load, case.batch_size, sample))
     return found
 
 
 def main() -> None:
     """Fit, predict, print and write."""
     run = read_run(Path(sys.argv[1]))
-    by_arm: dict[str, dict[str, ArmResult]] = {}
-    for cell in compare(run).cells:
-        if cell.load is None:
-            continue
-        for arm in cell.arms:
-            by_arm.setdefault(arm.label, {})[cell.load] = arm
-    errors: dict[str, list[float]] = {"p50": [], "p95": []}
-    missed = {"p50": 0, "p95": 0}
-    for label, arms in by_arm.items():
-        measured = Measured(run, arms)
-        prices = measured.fitted()
-        print(f"{label}: seconds of a step, a row, a prompt token: {np.exp(prices)}")
-        for load in (load for load in arms if not load.endswith("in flight")):
-            served = measured.served(prices, load)
-            for which in errors:
-                for name, (told, simulated) in compared(arms[load], served, which).items():
-                    figure, error = arms[load].figures[name], 100 * (simulated / told - 1)
-                    within = figure.low is not None and figure.high is not None and figure.low <= simulated <= figure.high
-                    errors[which].append(abs(error))
-                    missed[which] += abs(error) > P50_PCT if which == "p50" else abs(error) > P95_PCT and not within
-                    span = f"{figure.low} to {figure.high}"
-                    print(f"  {load} {name}: measured {told:.4f} ({span}), simulated {simulated:.4f}, {error:+.1f} %")
-    figures = {
-        "p50_max_error_pct": max(errors["p50"]), "p95_max_error_pct": max(errors["p95"]), "figures": len(errors["p50"]),
-        "p50_missed": missed["p50"], "p95_missed": missed["p95"],
-    }  # fmt: skip
-    print(figures)
-    print(write_results("served_queue", figures, run.header.environment))
+    errors: dict[int, list[float]] = {percentile: [] for percentile in LIMITS_PCT}
+    for label, taken in by_arm(run).items():
+        prices = fitted([one for one in taken if one.load.closed])
+        print(f"{label}: seconds of a step, a row, a prompt token, reading: {np.exp(prices)}")
+        for percentile, found in errors.items():
+            held_out = [one for one in taken if not one.load.closed]
+            simulated = figures([one.simulated(prices) for one in held_out], percentile)
+            for key, measured in figures(held_out, percentile).items():
+                found.append(100 * (simulated[key] / measured - 1))
+                told = f"measured {measured:.4f} s, simulated {simulated[key]:.4f} s, {found[-1]:+.1f} %"
+                print(f"  {', '.join(key)}, p{percentile}: {told}")
+    results: dict[str, float] = {"figures": len(errors[50])}
+    for percentile, found in errors.items():
+        results[f"p{percentile}_max_error_pct"] = max(map(abs, found))
+        results[f"p{percentile}_missed"] = sum(abs(error) > LIMITS_PCT[percentile] for error in found)
+    print(results)
+    print(write_results("served_queue", results, run.header.environment))
 
 
 if __name__ == "__main__":

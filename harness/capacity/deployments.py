@@ -157,9 +157,8 @@ def plan_goals(
 
 def _most_rows(goal: ServiceGoal, way: Way, reading: Reading) -> int:
     """Rows that can be open at once: while a row decodes, no more prompts are read than its passes have room for."""
-    passes = way.passes_for(max(goal.outputs))
-    fewest_chunks = len(reading.chunks(min(goal.prompts)))
-    return min(MOST_ROWS, passes // fewest_chunks + 2)
+    room = way.passes_for(max(goal.outputs)) * reading.chunk_tokens
+    return min(MOST_ROWS, room // max(1, min(goal.prompts)) + 2)
 
 
 def _least(goal: ServiceGoal) -> float:

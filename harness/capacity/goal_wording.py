@@ -95,7 +95,7 @@ def assumptions(question: Question, plan: GoalPlan, chunks: Sequence[int]) -> It
     )
     yield from _of_load(goal)
     yield (
-        f"an engine step decodes every open row and reads at most one chunk of one prompt, of {_sizes(chunks)} tokens; rows "
+        f"an engine step decodes every open row and reads waiting prompts, {_sizes(chunks)} tokens of them at most; rows "
         "are admitted in order of arrival while memory has room for the longest; nothing is preempted, no prefix is shared"
     )
     yield (

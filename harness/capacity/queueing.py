@@ -1,11 +1,11 @@
 """Requests at one replica in time: when each has its first token and its last, with chunked prefill and continuous batching.
 
-A step of an engine decodes every row that is open and reads at most one chunk of a waiting prompt. Rows are admitted in the
-order of arrival while the batch has room. Between two events (a request arrives, a prompt is read, a row ends) all steps
-are alike but for the growing context, so they are taken at once.
+A step of an engine decodes every row that is open, and reads waiting prompts in the order of arrival until its budget of
+tokens is spent or the batch is full: several short ones, or a chunk of a long one. Between two events (a request arrives, a row
+ends) all steps that read nothing are alike but for the growing context, so they are taken at once.
 
-Source of the model: the scheduler of vLLM and SGLang with chunked prefill (decodes first, the rest of the step's budget for a
-prompt). Left out: preemption (the batch is limited to what fits) and the host's own time between steps.
+Source of the model: the scheduler of vLLM and SGLang with chunked prefill (decodes first, then prompts as far as the step's
+budget goes). Left out: preemption (the batch is limited to what fits), that rows take from the budget, and the host's own time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from harness.errors import UserError
 
 Floats = NDArray[np.float64]
 StepSeconds = Callable[[int, float, int, float], float]
-"""Seconds of a step: (prompt tokens read in it, context of these, rows decoded, their mean context)."""
+"""Seconds of a step: (prompt tokens read in it, mean number in the cache before their chunks, rows decoded, their mean
+context).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,7 @@ class Engine:
 
     ``step_s``           seconds of a step
     ``largest_batch``    rows that its memory holds
-    ``chunk_tokens``     most prompt tokens in a step
+    ``chunk_tokens``     most prompt tokens in a step, of all prompts together
     ``tokens_per_pass``  mean tokens that a decode pass makes final per row
     """
 
@@ -52,14 +54,18 @@ class Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Requests in the order of arrival. ``after_s``: think times of closed users; then ``at_s`` are their first requests alone,
-    and request i follows the last answer of its user by ``after_s[i]``.
+    """Requests in the order of arrival.
+
+    ``after_s``  think times of closed users; then ``at_s`` are their first requests alone, and request i follows the last answer
+                 of its user by ``after_s[i]``
+    ``passes``   decode passes of each answer; None: as many as the engine's tokens per pass make of it
     """
 
     at_s: Sequence[float]
     prompt_tokens: Sequence[int]
     output_tokens: Sequence[int]
     after_s: Sequence[float] | None = None
+    passes: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +129,7 @@ def closed_loop(
 def simulate(engine: Engine, arrivals: Arrivals) -> Served:
     """Serve all requests.
 
-    Complexity: a few numpy operations over the open rows per request, and a price per chunk of its prompt.
+    Complexity: a few numpy operations over the open rows, and a price, per request and per step that reads.
     """
     return _Replica(engine, arrivals).served()
 
@@ -138,8 +144,7 @@ class _Replica:
         heapq.heapify(self._coming)
         self._sent = len(self._coming)
         self._waiting: deque[int] = deque()
-        self._reading: list[int] = []  # (request,) whose prompt is being read
-        self._read = 0  # its tokens read so far
+        self._read = 0  # tokens of the first that waits, read so far
         self._open = np.empty(0, dtype=np.int_)  # requests that decode
         self._left = np.empty(0)  # passes that each of them still needs
         self._context = 0.0  # Σ context of these
@@ -150,8 +155,8 @@ class _Replica:
         done = 0
         while done < self._total:
             self._admit()
-            if self._reading:
-                done += self._chunk()
+            if self._waiting and len(self._open) < self._engine.largest_batch:
+                done += self._reading_step()
             elif len(self._open):
                 done += self._decode()
             else:
@@ -162,38 +167,45 @@ class _Replica:
         )  # fmt: skip
 
     def _admit(self) -> None:
-        """Note who has come; begin to read the first prompt that waits if a row is free."""
+        """Note who has come."""
         while self._coming and self._coming[0][0] <= self._now_s:
             at_s, request = heapq.heappop(self._coming)
             self._arrived[request] = at_s
             self._waiting.append(request)
-        if self._waiting and not self._reading and len(self._open) < self._engine.largest_batch:
-            self._reading, self._read = [self._waiting.popleft()], 0
 
-    def _chunk(self) -> int:
-        """The steps that read a prompt to its end, or until a row ends; returns the requests that ended."""
-        [request] = self._reading
-        prompt, rows = self._arrivals.prompt_tokens[request], len(self._open)
-        most = int(self._left.min()) if rows else prompt + 1
-        seconds, steps, context = 0.0, 0, self._context / rows if rows else 0.0
-        while steps == 0 or (self._read < prompt and steps < most):
-            tokens = min(self._engine.chunk_tokens, prompt - self._read)
-            seconds += self._engine.step_s(tokens, float(self._read), rows, context)
-            self._read += tokens
-            steps += 1
-            context += self._engine.tokens_per_pass
-        self._spend(seconds)
-        ended = self._progress(steps, most) if rows else 0
-        if self._read >= prompt:
-            self._reading = []
+    def _reading_step(self) -> int:
+        """One step that reads; returns the requests that ended."""
+        rows = len(self._open)
+        tokens, before, read = self._prompts(self._engine.largest_batch - rows)
+        context = self._context / rows if rows else 0.0
+        self._spend(self._engine.step_s(tokens, before, rows, context))
+        ended = self._progress(1, int(self._left.min())) if rows else 0
+        opened = []
+        for request in read:
             self._first[request] = self._now_s
-            behind = self._arrivals.output_tokens[request] - 1
-            if behind <= 0:
-                return ended + self._end(request)
-            self._open = np.append(self._open, request)
-            self._left = np.append(self._left, max(1, round(behind / self._engine.tokens_per_pass)))
-            self._context += prompt
+            if self._arrivals.output_tokens[request] > 1:
+                opened.append(request)
+            else:
+                ended += self._end(request)
+        if opened:
+            self._open = np.append(self._open, opened)
+            self._left = np.append(self._left, [self._passes(request) for request in opened])
+            self._context += sum(self._arrivals.prompt_tokens[request] for request in opened)
         return ended
+
+    def _prompts(self, room: int) -> tuple[int, float, list[int]]:
+        """What the next step reads: its tokens, the mean number in the cache before their chunks, the prompts that it ends."""
+        tokens, before, ends = 0, 0.0, list[int]()
+        while self._waiting and len(ends) < room and tokens < self._engine.chunk_tokens:
+            left = self._arrivals.prompt_tokens[self._waiting[0]] - self._read
+            chunk = min(self._engine.chunk_tokens - tokens, left)
+            tokens, before = tokens + chunk, before + chunk * self._read
+            if chunk < left:
+                self._read += chunk
+                break
+            ends.append(self._waiting.popleft())
+            self._read = 0
+        return tokens, before / max(tokens, 1), ends
 
     def _decode(self) -> int:
         """All steps up to the next event; returns the requests that ended."""
@@ -230,10 +242,15 @@ class _Replica:
         self._open, self._left = self._open[~ends], self._left[~ends]
         return len(ended)
 
+    def _passes(self, request: int) -> int:
+        """Of its answer behind the first token."""
+        if self._arrivals.passes is not None:
+            return self._arrivals.passes[request]
+        return max(1, round((self._arrivals.output_tokens[request] - 1) / self._engine.tokens_per_pass))
+
     def _held(self, request: int) -> float:
         """Context of a row that has ended."""
-        passes = max(1, round((self._arrivals.output_tokens[request] - 1) / self._engine.tokens_per_pass))
-        return self._arrivals.prompt_tokens[request] + passes * self._engine.tokens_per_pass
+        return self._arrivals.prompt_tokens[request] + self._passes(request) * self._engine.tokens_per_pass
 
     def _end(self, request: int) -> int:
         self._finished[request] = self._now_s

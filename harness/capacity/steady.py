@@ -2,7 +2,8 @@
 
 A request reads C chunks and decodes D passes. With n rows open a replica makes D / n steps per request, and C of them read a
 chunk too. So a request takes E(n) = D t(n) / n + sum over its chunks of (mixed(n) - t(n)) seconds of the replica. Its row is
-open for n E(n) seconds, and more than D / C rows are never open: one chunk is read at a time.
+open for n E(n) seconds. Where every step reads as much as it may, a request takes the share F of one that its prompt has of the
+tokens. So E(n) is never less than F full(n), and more than D / F rows are never open.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ class MeanRequest:
     """The mean over a goal's requests for one way of decoding.
 
     ``chunks``         how often a request has a chunk of so many tokens (as priced) at such an offset
+    ``full_steps``     F, prompt tokens of a request as a share of a step's
     ``passes``         decode passes D
     ``context``        mean context of a row over its passes
     ``output_tokens``  of an answer
     """
 
     chunks: dict[tuple[int, int], float]
+    full_steps: float
     passes: float
     context: float
     output_tokens: float
@@ -40,6 +43,12 @@ class MeanRequest:
     def steps_that_read(self) -> float:
         """Chunks C."""
         return sum(self.chunks.values())
+
+    @property
+    def offset(self) -> float:
+        """Mean number of tokens in the cache before a chunk, over the tokens."""
+        tokens = sum(times * chunk for (chunk, _), times in self.chunks.items())
+        return sum(times * chunk * offset for (chunk, offset), times in self.chunks.items()) / tokens
 
 
 def mean_request(goal: ServiceGoal, way: Way, reading: Reading) -> MeanRequest:
@@ -52,6 +61,7 @@ def mean_request(goal: ServiceGoal, way: Way, reading: Reading) -> MeanRequest:
     passes = np.array([way.passes_for(output) for output in goal.outputs], dtype=float)
     return MeanRequest(
         chunks={chunk: times / len(prompts) for chunk, times in chunks.items()},
+        full_steps=float(prompts.mean()) / reading.chunk_tokens,
         passes=float(passes.mean()),
         context=float((passes * (prompts + outputs / 2)).sum() / passes.sum()),
         output_tokens=float(outputs.mean()),
@@ -64,6 +74,7 @@ class Steady:
 
     ``request_s``     E: seconds of the replica per request
     ``read_s``        time to first token without a queue
+    ``shared_s``      F full(n): what reading a prompt takes where all steps are full
     ``open_s``        of a row, from its first token to its last
     ``tokens_per_s``  of a user behind the first token; infinite for answers of one token
     """
@@ -71,6 +82,7 @@ class Steady:
     rows: Floats
     request_s: Floats
     read_s: Floats
+    shared_s: Floats
     open_s: Floats
     tokens_per_s: Floats
 
@@ -86,27 +98,25 @@ class Steady:
 def steady(prices: StepPrices, request: MeanRequest) -> Steady:
     """The columns up to the rows that are priced, or that can be open."""
     chunks, passes = request.steps_that_read, request.passes
-    most = max(1.0, min(float(prices.rows[-1]), passes / chunks))
+    most = max(1.0, min(float(prices.rows[-1]), passes / request.full_steps))
     known = prices.rows[prices.rows < most].astype(float)
     rows = np.concatenate((IDLE, known, [most]))
     decode = np.interp(rows, prices.rows, prices.decode_at(request.context))
-    read = np.interp(rows, [0, *prices.rows], _read_s(prices, request))
-    request_s = np.maximum(passes * decode / rows + read - chunks * decode, read)
-    open_s = passes * np.minimum(request_s * rows / passes, read / chunks)
+    deeper = np.concatenate(([0.0], prices.decode_at(request.context) - prices.decode_s[0]))
+
+    def beside(chunk: int, offset: float) -> Floats:
+        """A step that reads a chunk, by rows."""
+        return np.interp(rows, [0, *prices.rows], prices.reading_at(chunk, offset) + deeper)
+
+    read = np.sum([times * beside(*chunk) for chunk, times in request.chunks.items()], axis=0)
+    full = beside(int(prices.tokens[-1]), request.offset)
+    shared = np.minimum(read, request.full_steps * full)
+    request_s = np.maximum(passes * decode / rows + read - chunks * decode, shared)
+    open_s = passes * np.minimum(request_s * rows / passes, full)
     # A row of its own waits for nobody: below one row its time is that of one row.
     behind = request.output_tokens - 1
     speed = behind / open_s if behind > 0 else np.full(len(rows), np.inf)
-    return Steady(rows=rows, request_s=request_s, read_s=read, open_s=open_s, tokens_per_s=speed)
-
-
-def _read_s(prices: StepPrices, request: MeanRequest) -> Floats:
-    """(n + 1,) seconds of the steps that read a prompt, by rows beside it from 0."""
-    deeper = prices.decode_at(request.context) - prices.decode_s[0]
-    total = np.zeros(len(prices.rows) + 1)
-    for (chunk, offset), times in request.chunks.items():
-        later = np.interp(offset, prices.offsets, prices.later_s[chunk])
-        total += times * (prices.mixed_s[chunk] + later + np.concatenate(([0.0], deeper)))
-    return total
+    return Steady(rows=rows, request_s=request_s, read_s=read, shared_s=shared, open_s=open_s, tokens_per_s=speed)
 
 
 def largest_load(goal: ServiceGoal, found: Steady) -> float:
@@ -126,8 +136,8 @@ def largest_load(goal: ServiceGoal, found: Steady) -> float:
             return 0.0
         queue = (promised_s - read_s[-1]) / found.request_s[-1] if good == len(fast) else 0.0
         return max(1.0, float(found.users(0.0)[good - 1] + queue))
-    busy = np.minimum(found.read_s / found.request_s, 1 - 1e-9)
-    mean_wait_s = busy * found.read_s / (2 * (1 - busy))
+    busy = np.minimum(found.shared_s / found.request_s, 1 - 1e-9)
+    mean_wait_s = busy * found.shared_s / (2 * (1 - busy))
     tail = np.maximum(np.log(busy / (1 - share)), 0.0) / busy
     good = _leading(fast & (read_s + mean_wait_s * tail <= promised_s))
     if not good:

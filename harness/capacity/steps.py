@@ -1,7 +1,8 @@
-"""Seconds of the steps of one replica as a table: steps that decode, and steps that also read a chunk of a prompt.
+"""Seconds of the steps of one replica as a table: steps that decode, and steps that also read prompts.
 
 A table has the batches up to the largest, thinned out where there are many, at two contexts. Between entries prices are linear:
-rows add bytes and arithmetic, context adds cache. ``harness.roofline.step`` prices every entry.
+rows and prompt tokens add bytes and arithmetic, context adds cache. ``harness.roofline.step`` prices every entry. Prompts that
+share a step are priced as one with as much in the cache before it on average: the attention among them is a little too dear.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from harness.roofline.step import DecodeArm, price_step
 
 Floats = NDArray[np.float64]
 ROWS_PRICED = 96
-CHUNK_STEP = 16  # a prompt's last chunk is priced as a multiple of it: matrix units work on tiles of at least 16 lines
+CHUNK_STEP = 16  # prompt tokens of a step are priced as a multiple of it: matrix units work on tiles of at least 16 lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +43,22 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How prompts are read: the chunks of one of them, in order, as (tokens as priced, tokens in the cache before them)."""
+    """How prompts are read: at most ``chunk_tokens`` in a step, of one prompt or of several."""
 
     chunk_tokens: int
 
     def priced(self, tokens: int) -> int:
-        """Tokens of a chunk as priced."""
+        """Prompt tokens of a step as priced."""
         return min(self.chunk_tokens, -(-tokens // CHUNK_STEP) * CHUNK_STEP)
 
+    @property
+    def table(self) -> set[int]:
+        """Prompt tokens of the steps that every table has: powers of two, and a full step."""
+        powers = range(self.chunk_tokens.bit_length())
+        return {self.chunk_tokens, *(CHUNK_STEP << power for power in powers if CHUNK_STEP << power < self.chunk_tokens)}
+
     def chunks(self, prompt_tokens: int) -> list[tuple[int, int]]:
-        """Of one prompt."""
+        """Of one prompt that shares no step, in order: (tokens as priced, tokens in the cache before them)."""
         starts = range(0, prompt_tokens, self.chunk_tokens)
         return [(self.priced(min(self.chunk_tokens, prompt_tokens - start)), start) for start in starts]
 
@@ -63,27 +70,34 @@ class StepPrices:
     ``rows``      (n,) batches that are priced, rising from 1
     ``contexts``  two mean contexts of a row
     ``decode_s``  (2, n) at these contexts
-    ``mixed_s``   by tokens of a chunk as priced: (n + 1,) with so many rows at the first context, entry 0 without rows; the
-                  chunk begins its prompt
-    ``later_s``   by tokens of a chunk: what it costs more at the offsets ``offsets``
+    ``tokens``    (k,) prompt tokens of a step, rising
+    ``mixed_s``   (k, n + 1) steps that read these, which begin their prompt, with so many rows at the first context beside
+                  them; entry 0 without rows
+    ``later_s``   (k, o) what they cost more behind the ``offsets``
     """
 
     rows: NDArray[np.int_]
     contexts: tuple[float, float]
     decode_s: Floats
-    mixed_s: dict[int, Floats]
+    tokens: NDArray[np.int_]
+    mixed_s: Floats
     offsets: Floats
-    later_s: dict[int, Floats]
+    later_s: Floats
 
     def decode_at(self, context: float) -> Floats:
         """(n,) seconds of a decode pass at a mean context of a row."""
         (low, high), (first, second) = self.contexts, self.decode_s
         return np.asarray(first + (second - first) * (context - low) / (high - low))
 
-    def mixed_at(self, chunk: int, offset: float, context: float) -> Floats:
-        """(n,) seconds of a pass that reads a chunk too."""
-        more = np.interp(offset, self.offsets, self.later_s[chunk])
-        return np.asarray(self.mixed_s[chunk][1:] + more + self.decode_at(context) - self.decode_s[0])
+    def reading_at(self, tokens: int, offset: float) -> Floats:
+        """(n + 1,) seconds of a step that reads ``tokens`` as priced, whose rows are at the first context; entry 0 without any."""
+        above = int(np.searchsorted(self.tokens, tokens))
+        below = max(above - 1, 0)
+        between = self.tokens[above] - self.tokens[below]
+        share = (tokens - self.tokens[below]) / between if between else 0.0
+        later = [np.interp(offset, self.offsets, self.later_s[place]) for place in (below, above)]
+        first, second = self.mixed_s[below] + later[0], self.mixed_s[above] + later[1]
+        return np.asarray(first + share * (second - first))
 
     def as_function(self, reading: Reading) -> StepSeconds:
         """The same for any whole number of rows up to the largest, for a simulation."""
@@ -92,18 +106,16 @@ class StepPrices:
         first, second = (np.interp(every, [0, *self.rows], [0.0, *line]) for line in self.decode_s)
         slope = ((second - first) / (high - low)).tolist()
         base = (first - np.array(slope) * low).tolist()
-        mixed = {chunk: (np.interp(every, [0, *self.rows], line) - first).tolist() for chunk, line in self.mixed_s.items()}
-        more: dict[tuple[int, float], float] = {}
+        read: dict[tuple[int, float], list[float]] = {}
 
         def step_s(tokens: int, offset: float, rows: int, context: float) -> float:
             decode: float = base[rows] + slope[rows] * context
             if not tokens:
                 return decode
-            chunk = reading.priced(tokens)
-            if (chunk, offset) not in more:
-                more[chunk, offset] = float(np.interp(offset, self.offsets, self.later_s[chunk]))
-            both: float = decode + mixed[chunk][rows] + more[chunk, offset]
-            return both
+            key = reading.priced(tokens), round(offset / CHUNK_STEP) * CHUNK_STEP
+            if key not in read:
+                read[key] = (np.interp(every, [0, *self.rows], self.reading_at(*key)) - first).tolist()
+            return decode + read[key][rows]
 
         return step_s
 
@@ -117,20 +129,19 @@ def price_steps(
         UnknownHardwareError: a split over devices whose link rate is not known.
     """
     rows = np.unique(np.geomspace(1, largest_batch, ROWS_PRICED).round().astype(int))
-    kinds = sorted({chunk for prompt in set(prompts) for chunk, _ in reading.chunks(prompt)})
-    last = max(reading.chunks(prompt)[-1][1] for prompt in prompts)
-    offsets = np.unique(np.array([0.0, min(reading.chunk_tokens, last), last]))
+    kinds = np.array(sorted(reading.table | {chunk for prompt in set(prompts) for chunk, _ in reading.chunks(prompt)}))
+    longest = max(prompts)
+    offsets = np.unique(np.array([0.0, min(reading.chunk_tokens, longest), longest]))
     # Columns are batches, lines the contexts or the kinds of chunk.
-    batches, chunks = rows[None, :].astype(float), np.array(kinds, dtype=float)[:, None]
+    batches, chunks = rows[None, :].astype(float), kinds[:, None].astype(float)
     decode_s, alone, mixed_s = _seconds(
         replica, way,
         (batches, np.array(contexts)[:, None], 0.0, 0.0), (0.0, contexts[0], chunks, offsets[None, :]),
         (batches, contexts[0], chunks, 0.0),
     )  # fmt: skip
     return StepPrices(
-        rows=rows, contexts=contexts, decode_s=decode_s, offsets=offsets,
-        mixed_s={kind: np.concatenate(([alone[i, 0]], mixed_s[i])) for i, kind in enumerate(kinds)},
-        later_s={kind: alone[i] - alone[i, 0] for i, kind in enumerate(kinds)},
+        rows=rows, contexts=contexts, decode_s=decode_s, offsets=offsets, tokens=kinds,
+        mixed_s=np.concatenate((alone[:, :1], mixed_s), axis=1), later_s=alone - alone[:, :1],
     )  # fmt: skip
 
 

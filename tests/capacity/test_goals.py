@@ -70,6 +70,39 @@ def test_the_table_is_the_step_model(method: str, rows: int, context: float, chu
         assert step_s(0, 0.0, rows, context) == pytest.approx(alone.expected_s, rel=0.01)
 
 
+@pytest.mark.parametrize("method", ["ntp", "sbd"])
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(0, 150), tokens=st.integers(1, 512), offset=st.floats(0, 1900))
+def test_a_step_of_any_prompt_tokens_is_near_its_price(method: str, rows: int, tokens: int, offset: float) -> None:
+    """As prompts share steps, any number of tokens occurs; linear between powers of two, over the bend where matrices fill."""
+    step_s = prices(method).as_function(READING)
+    replica, priced = h100().replica(1), READING.priced(tokens)
+    where = (replica.shape, replica.deployment, replica.ceilings, WAYS[method].arm)
+    mixed = price_step(
+        *where, rows=rows, context_tokens=2000, prefill_tokens=priced, prefill_context=offset, prefill_logits=1
+    )
+    assert step_s(tokens, offset, rows, 2000.0) == pytest.approx(mixed.expected_s, rel=0.06)
+
+
+@pytest.mark.parametrize("method", ["ntp", "sbd"])
+@settings(max_examples=20, deadline=None)
+@given(users=st.integers(2, 40))
+def test_short_prompts_share_steps_in_the_closed_form_too(method: str, users: int) -> None:
+    """Prompts of 100 and answers of 20 tokens: with one prompt a step no more than 19 rows would ever be open."""
+    goal, way = replace(GOAL, prompt_tokens=100, output_tokens=20), WAYS[method]
+    table = price_steps(
+        h100().replica(1), way, largest_batch=60, contexts=(100.0, 120.0), reading=READING, prompts=goal.prompts
+    )
+    column = steady(table, mean_request(goal, way, READING))
+    engine = Engine(
+        step_s=table.as_function(READING), largest_batch=60, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass
+    )
+    served = simulate(engine, closed_loop(users, 0.05, [100] * 900, [20] * 900, over_s=0.2, seed=2)).steady(0.3, 0.2)
+    stayed_s = (served.finished_s - served.arrived_s).mean() + 0.05
+    expected = 1 / np.interp(users, column.users(0.05), column.request_s)
+    assert users / stayed_s == pytest.approx(expected, rel=0.12)
+
+
 @pytest.mark.parametrize(("method", "users"), [("ntp", 4), ("ntp", 30), ("ntp", 70), ("sbd", 4), ("sbd", 12), ("sbd", 24)])
 def test_the_closed_form_is_the_mean_of_the_simulation(method: str, users: int) -> None:
     """Speed of a user and requests per second, for users who never think; few rows end together, which costs some per cent."""

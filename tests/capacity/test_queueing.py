@@ -106,58 +106,83 @@ def test_two_requests_by_hand() -> None:
     assert served.busy_s == pytest.approx(0.045)
 
 
+def test_prompts_share_a_step_by_hand() -> None:
+    """Four of 100 tokens at once, 256 a step: two and 56 tokens of the third, then its other 44 and the fourth."""
+    seen: list[tuple[int, float, int]] = []
+
+    def step_s(chunk: int, chunk_context: float, rows: int, context: float) -> float:
+        seen.append((chunk, chunk_context, rows))
+        return 0.010 if chunk else 0.001
+
+    arrivals = Arrivals(at_s=[0.0] * 4, prompt_tokens=[100] * 4, output_tokens=[3] * 4)
+    served = simulate(Engine(step_s=step_s, largest_batch=4, chunk_tokens=256), arrivals)
+    assert seen[:2] == [(256, 0.0, 0), (144, pytest.approx(44 * 56 / 144), 2)]
+    assert served.first_token_s.tolist() == pytest.approx([0.010, 0.010, 0.020, 0.020])
+    assert served.finished_s.tolist() == pytest.approx([0.021, 0.021, 0.022, 0.022])
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 0.2), st.integers(0, 60), st.integers(1, 30)), min_size=1, max_size=12),
-    st.integers(1, 4), st.integers(1, 32), st.sampled_from([1.0, 2.0, 3.0]),
+    st.integers(1, 4), st.integers(1, 150), st.sampled_from([1.0, 2.0, 3.0]), st.none() | st.integers(0, 99),
 )  # fmt: skip
 def test_steps_taken_at_once_are_steps_one_by_one(
-    requests: list[tuple[float, int, int]], batch: int, chunk: int, per_pass: float
+    requests: list[tuple[float, int, int]], batch: int, chunk: int, per_pass: float, seed: int | None
 ) -> None:
-    """Every step by itself, in a loop that knows nothing of events; the price is linear in the context."""
+    """Every step by itself, in a loop that knows nothing of events; the price is linear in the context. ``seed``: of passes."""
 
     def step_s(tokens: int, chunk_context: float, rows: int, context: float) -> float:
         return 0.001 + 1e-5 * tokens * (1 + chunk_context) + rows * (1e-4 + 1e-6 * context)
 
     at_s = np.cumsum([gap for gap, _, _ in requests]).tolist()
-    arrivals = Arrivals(at_s=at_s, prompt_tokens=[one for _, one, _ in requests], output_tokens=[one for _, _, one in requests])
+    outputs = [one for _, _, one in requests]
+    passes = [max(1, round((tokens - 1) / per_pass)) for tokens in outputs]
+    if seed is not None:
+        passes = np.random.default_rng(seed).integers(1, 30, len(outputs)).tolist()
+    arrivals = Arrivals(
+        at_s=at_s, prompt_tokens=[one for _, one, _ in requests], output_tokens=outputs, passes=None if seed is None else passes
+    )
     engine = Engine(step_s=step_s, largest_batch=batch, chunk_tokens=chunk, tokens_per_pass=per_pass)
     served = simulate(engine, arrivals)
-    first, finished = one_by_one(arrivals, batch, chunk, per_pass, step_s)
+    first, finished = one_by_one(arrivals, passes, batch, chunk, per_pass, step_s)
     assert served.first_token_s == pytest.approx(first) and served.finished_s == pytest.approx(finished)
 
 
 def one_by_one(
-    arrivals: Arrivals, batch: int, chunk: int, per_pass: float, step_s: Callable[[int, float, int, float], float]
-) -> tuple[list[float], list[float]]:
+    arrivals: Arrivals, passes: list[int], batch: int, chunk: int, per_pass: float,
+    step_s: Callable[[int, float, int, float], float],
+) -> tuple[list[float], list[float]]:  # fmt: skip
     """The brute force."""
     n, now = len(arrivals.at_s), 0.0
     first, finished = [0.0] * n, [0.0] * n
     queue = list(range(n))
-    reading: list[int] = []
+    read = [0] * n
     rows: dict[int, list[float]] = {}
-    while queue or reading or rows:
-        if not reading and queue and len(rows) < batch and arrivals.at_s[queue[0]] <= now:
-            reading = [queue.pop(0), 0]
-        if not reading and not rows:
+    while queue or rows:
+        step: list[tuple[int, int]] = []
+        for request in queue:
+            budget = chunk - sum(tokens for _, tokens in step)
+            if arrivals.at_s[request] > now or len(rows) + len(step) == batch or budget == 0:
+                break
+            step.append((request, min(budget, arrivals.prompt_tokens[request] - read[request])))
+        if not step and not rows:
             now = arrivals.at_s[queue[0]]
             continue
-        tokens = min(chunk, arrivals.prompt_tokens[reading[0]] - reading[1]) if reading else 0
         context = sum(held for _, held in rows.values()) / len(rows) if rows else 0.0
-        now += step_s(tokens, float(reading[1]) if reading else 0.0, len(rows), context)
+        tokens = sum(tokens for _, tokens in step)
+        now += step_s(tokens, sum(part * read[request] for request, part in step) / max(tokens, 1), len(rows), context)
         for request in list(rows):
             rows[request] = [rows[request][0] - 1, rows[request][1] + per_pass]
             if rows[request][0] <= 0:
                 finished[request] = now
                 del rows[request]
-        if reading:
-            reading[1] += tokens
-            if reading[1] >= arrivals.prompt_tokens[reading[0]]:
-                request, reading = reading[0], []
+        for request, part in step:
+            read[request] += part
+            if read[request] == arrivals.prompt_tokens[request]:
+                queue.remove(request)
                 first[request] = finished[request] = now
                 if arrivals.output_tokens[request] > 1:
-                    passes = max(1, round((arrivals.output_tokens[request] - 1) / per_pass))
-                    rows[request] = [passes, float(arrivals.prompt_tokens[request])]
+                    rows[request] = [passes[request], float(arrivals.prompt_tokens[request])]
     return first, finished
 
 
