@@ -56,8 +56,8 @@ class Engine:
 class Arrivals:
     """Requests in the order of arrival.
 
-    ``after_s``  think times of closed users; then ``at_s`` are their first requests alone, and request i follows the last answer
-                 of its user by ``after_s[i]``
+    ``after_s``  think times of closed users; then ``at_s`` are their first requests alone, and request i follows an answer by
+                 ``after_s[i]``
     ``passes``   decode passes of each answer; None: as many as the engine's tokens per pass make of it
     """
 

@@ -90,7 +90,7 @@ class StepPrices:
         return np.asarray(first + (second - first) * (context - low) / (high - low))
 
     def reading_at(self, tokens: int, offset: float) -> Floats:
-        """(n + 1,) seconds of a step that reads ``tokens`` as priced, whose rows are at the first context; entry 0 without any."""
+        """(n + 1,) seconds of a step that reads ``tokens`` as priced beside rows at the first context; entry 0: none."""
         above = int(np.searchsorted(self.tokens, tokens))
         below = max(above - 1, 0)
         between = self.tokens[above] - self.tokens[below]
