@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
 
 from harness.config_file import Flag, Name, StrictModel, Text, read_yaml
 from harness.errors import InvariantError
@@ -64,7 +64,11 @@ class Format(StrictModel):
 
 
 class System(StrictModel):
-    """What the anchors of one source have in common; an anchor may say otherwise."""
+    """What the anchors of one source have in common; an anchor may say otherwise.
+
+    ``window_slack_tokens``: tokens that layers with a sliding window keep and read beyond it. llama.cpp keeps the window and a
+    micro-batch (n_swa + n_ubatch cells, src/llama-kv-cache-iswa.cpp), and its kernels read all of them.
+    """
 
     device: Name | None = None
     engine: Name
@@ -75,6 +79,7 @@ class System(StrictModel):
     new_tokens: PositiveInt | None = None
     split_vocab: Flag = True
     quantised_head: Flag = False
+    window_slack_tokens: NonNegativeInt = 0
     conditions: Text
     source: Source
 
@@ -193,8 +198,11 @@ class AnchorTable(StrictModel):
         return self
 
     def shape_of(self, anchor: Anchor) -> ModelShape:
-        """The model's shape: this table's own, or a known one."""
-        return self.shapes.get(anchor.shape) or KNOWN_SHAPES[anchor.shape]
+        """The model's shape: this table's own, or a known one; its window as wide as what the engine reads."""
+        shape = self.shapes.get(anchor.shape) or KNOWN_SHAPES[anchor.shape]
+        if shape.sliding_window is None:
+            return shape
+        return shape.model_copy(update={"sliding_window": shape.sliding_window + self.systems[anchor.system].window_slack_tokens})
 
     def deployment_of(self, anchor: Anchor) -> Deployment:
         """How the model is stored and split."""

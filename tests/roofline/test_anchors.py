@@ -16,7 +16,7 @@ from harness.roofline.anchors import Comparison, compare_anchors, published_s, s
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
 from harness.roofline.pricing import price_trace
 from harness.roofline.speedup import describe_pass
-from harness.roofline.storage import stored_weight_bytes
+from harness.roofline.storage import kv_cache_bytes, stored_weight_bytes
 from tests.helpers import DATA
 from tests.helpers.command import sbd
 from tests.helpers.pass_bytes import pass_bytes
@@ -96,6 +96,15 @@ def test_a_block_pass_by_hand() -> None:
     assert anchor.published == pytest.approx((8 / 583.77) / (1 / 156.56))
     assert anchor.published == pytest.approx(2.1455, abs=1e-4)
     assert anchor.kind == "block_pass"
+
+
+@pytest.mark.parametrize(("depth", "read"), [(512, 512), (2000, 2000), (4096, 3071), (32_768, 3071)])
+def test_llama_cpp_reads_a_micro_batch_beyond_the_window(depth: int, read: int) -> None:
+    """Gemma 3 4B: 5 layers see everything, 29 keep 1,024 + 2,048 cells; a cell of a layer is 4 heads x 256 x K and V in 16 bits."""
+    anchor = BY_NAME["spark-gemma-3-4b-tg32-d4096"].anchor
+    shape, deployment = TABLE.shape_of(anchor), TABLE.deployment_of(anchor)
+    bytes_ = kv_cache_bytes(shape, deployment, depth)
+    assert bytes_ == (5 * depth + 29 * read) * 4 * 256 * 2 * 2
 
 
 def test_a_rate_per_gpu_counts_all_of_them() -> None:
