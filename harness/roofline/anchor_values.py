@@ -202,7 +202,8 @@ class AnchorTable(StrictModel):
         shape = self.shapes.get(anchor.shape) or KNOWN_SHAPES[anchor.shape]
         if shape.sliding_window is None:
             return shape
-        return shape.model_copy(update={"sliding_window": shape.sliding_window + self.systems[anchor.system].window_slack_tokens})
+        slack = self.systems[anchor.system].window_slack_tokens
+        return shape.model_copy(update={"sliding_window": shape.sliding_window + slack})
 
     def deployment_of(self, anchor: Anchor) -> Deployment:
         """How the model is stored and split."""

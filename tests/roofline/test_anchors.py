@@ -100,7 +100,7 @@ def test_a_block_pass_by_hand() -> None:
 
 @pytest.mark.parametrize(("depth", "read"), [(512, 512), (2000, 2000), (4096, 3071), (32_768, 3071)])
 def test_llama_cpp_reads_a_micro_batch_beyond_the_window(depth: int, read: int) -> None:
-    """Gemma 3 4B: 5 layers see everything, 29 keep 1,024 + 2,048 cells; a cell of a layer is 4 heads x 256 x K and V in 16 bits."""
+    """Gemma 3 4B: 5 layers keep everything, 29 keep 1,024 + 2,048 cells of 4 heads x 256 x K and V in 16 bits."""
     anchor = BY_NAME["spark-gemma-3-4b-tg32-d4096"].anchor
     shape, deployment = TABLE.shape_of(anchor), TABLE.deployment_of(anchor)
     bytes_ = kv_cache_bytes(shape, deployment, depth)
