@@ -26,8 +26,8 @@ from harness.scenario.metrics import METRICS
 
 WIDTH, HEIGHT, EDGE = 260.0, 40.0, 10.0
 MIDDLE, TEXT = 13.0, 36.0
-LETTER = 6.2
-"""About the width of a letter of the labels, in units of the drawing."""
+LETTER = 7.0
+"""About the width of a letter of the labels, in units of the drawing; "ms" has wide ones."""
 Ends = tuple[float, float]
 """The least and the greatest value of the axis."""
 
