@@ -63,17 +63,17 @@ class Decoding:
 
     @property
     def mask_id(self) -> int:
-        """The token that stands for an undecided position.
+        """The token that stands for an undecided position; where acceptance is replayed, nobody reads what it says.
 
         Raises:
             ScenarioError: the model has no mask token.
         """
-        if self.model.mask_id is None:
+        if self.model.mask_id is None and self.case.replay is None:
             raise ScenarioError(
-                f"{self.case.case_id}: the tokenizer of {self.model.shape.name} has no mask token; "
-                "an SBD checkpoint has one: name it with mask_token_id in the model"
+                f"{self.case.case_id}: the tokenizer of {self.model.shape.name} has no mask token; an SBD checkpoint has one: "
+                "name it with mask_token_id in the model. Another model takes an adapter, or acceptance: {replay: ...}"
             )
-        return self.model.mask_id
+        return self.model.filler_id
 
     @property
     def blocks(self) -> dict[str, Any]:

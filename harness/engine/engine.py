@@ -149,9 +149,8 @@ class Engine:
         Raises:
             DoesNotFitError: the device ran out of memory.
         """
-        sizes = [None, *block_sizes] if self._model.mask_id is not None else [None]
         benches = [
-            *(partial(self._bench, size) for size in sizes),
+            *(partial(self._bench, size) for size in (None, *block_sizes)),
             *(partial(self._bench, size, kind) for kind, size in beside),
         ]
         with self._as_it_fits():
@@ -162,16 +161,16 @@ class Engine:
         """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not. Or
         quadratic self-speculation; or the check of drafts, ``block_size`` tokens wide.
         """
-        session, mask_id = MeteredSession(self._measuring, self._clock), self._model.mask_id
+        session, mask_id = MeteredSession(self._measuring, self._clock), self._model.filler_id
         generator = torch.Generator().manual_seed(0)
         prompt = tuple(torch.randint(self.shape.vocab, (MEASURED_CONTEXT,), generator=generator).tolist())
         max_new_tokens = MEASURED_BLOCKS * block_size if block_size and beside is None else NTP_TOKENS
         request = self._request([prompt], max_new_tokens, NEVER, temperature=0.0, seed=0)
         if block_size is not None and beside == "causal":
             return self._drained(decode_draft_and_check(session, request, OneDraft(block_size - 1)), session)
-        if block_size is not None and mask_id is not None and beside == "quadratic":
+        if block_size is not None and beside == "quadratic":
             return self._drained(decode_quadratic(session, request, block_size=block_size, mask_id=mask_id), session)
-        if block_size is None or mask_id is None:
+        if block_size is None:
             return self._drained(decode_next_token(session, request), session)
         acceptance = ReplayedAcceptance(lambda rng: PASSES_PER_BLOCK, seed=0)
         decoder = decode_set_block(session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance)

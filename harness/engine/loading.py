@@ -62,6 +62,11 @@ class LoadedModel:
     stop_ids: frozenset[int]
     family: BlockModelFamily | None = None
 
+    @property
+    def filler_id(self) -> int:
+        """What stands in undecided positions where it does not matter which token does: the mask, or any token without one."""
+        return 0 if self.mask_id is None else self.mask_id
+
 
 def load_model(part: Part, group: RankGroup | None = None) -> LoadedModel:
     """Load the model of a part onto its device; with a ``group``, this rank's share of it.

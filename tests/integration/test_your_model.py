@@ -35,10 +35,11 @@ def files_and_commands(text: str) -> tuple[dict[str, str], list[str]]:
 
 
 def write_model(folder: Path) -> None:
-    """A Llama of random weights with a tokenizer."""
+    """A Llama of random weights with a tokenizer that has no mask token."""
     from harness.engine.training.reference_model import train_tokenizer
 
     tokenizer = train_tokenizer(["Name three birds of the coast and say where they nest"] * 20, 300)
+    tokenizer.mask_token = None  # as of most models
     torch.manual_seed(1)
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
