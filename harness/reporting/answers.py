@@ -166,7 +166,7 @@ def _answer(
     if speed.value is None:
         return card(figure=Entry(text="No wall-clock figure", marks=marks))
     figure = shown(speed, formatting.ratio, pointers.of(speed), marks=marks)
-    unit = _unit(speed, cell, arm) + (", lossless" if arm.lossless and "NTP" in arm.lossless else "")
+    unit = ", ".join(filter(None, (_unit(speed, cell, arm), sentences.lossless(arm))))
     ground = sentences.ground(speed, cell) if cell.timed else ""
     if cell.timed and arm.request_speedup.value is not None:
         ground += f"; whole request {formatting.ratio(arm.request_speedup.value)}"

@@ -13,6 +13,7 @@ from harness import formatting
 from harness.analysis.judgement import State
 from harness.analysis.results import ArmResult, Comparison
 from harness.reporting.claims_shown import Held
+from harness.reporting.sentences import lossless
 
 ASKED = "wall_speedup"
 TIMELESS = "nfe_speedup"
@@ -80,8 +81,7 @@ def _answers(arm: ArmResult, ntp: ArmResult | None) -> list[str]:
         told = f"{parted.errors} of {parted.compared} answers part from NTP's by an error"
         return [told + (f", {parted.unclassified} unclassed" if parted.unclassified else "")]
     if same.value is not None and (arm.lossless or same.value == 1):
-        lossless = ["lossless"] if arm.lossless and "NTP" in arm.lossless else []
-        return [*lossless, f"output identical to NTP's on {round(same.value * same.n)} of {same.n}"]
+        return [*filter(None, [lossless(arm)]), f"output identical to NTP's on {round(same.value * same.n)} of {same.n}"]
     if right.value is None:
         return []
     beside = "" if ntp is None or ntp.accuracy.value is None else f", NTP's {formatting.percent(ntp.accuracy.value)}"

@@ -171,6 +171,14 @@ def _faster(cell: Cell, asked: ArmResult) -> str:
     return f" ({faster} at {passes[0]} fewer passes; this arm needs {passes[1]} fewer)" if cell.timed else f" ({faster})"
 
 
+def lossless(arm: ArmResult) -> str:
+    """``lossless``; where some answer differs from NTP's (widths of passes round otherwise), only ``in exact arithmetic``."""
+    if "NTP" not in (arm.lossless or ""):
+        return ""
+    same = arm.identical_to_ntp.value
+    return "lossless" if same is None or same == 1 else "lossless in exact arithmetic"
+
+
 def _identity(arm: ArmResult) -> str:
     """What stands in for an accuracy: for an arm without loss, how many of its answers are NTP's."""
     same = arm.identical_to_ntp

@@ -62,9 +62,9 @@ FAULTS = """() => {
 }"""
 
 
-LARGE = {"every_arm", "every_arm_accuracy", "real_model_arms"}  # rendered in half a minute to minutes
+QUICK = {"quickstart", "served_load"}  # besides the page with everything: a run of ours and one of a server
 NAMES = sorted(folder.name for folder in PUBLISHED.iterdir() if (folder / "run.json").exists())
-PAGES = ["full", *(pytest.param(name, marks=pytest.mark.full) if name in LARGE else name for name in NAMES)]
+PAGES = ["full", *(name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in NAMES)]
 MOST_WORDS = {"quickstart": 2000}
 
 
@@ -133,7 +133,7 @@ def test_a_page_is_short_before_its_tables(browser: Any, file_of: Callable[[str]
     assert 300 < words <= MOST_WORDS.get(name, 3500)
 
 
-@pytest.mark.parametrize("name", sorted(LARGE))
+@pytest.mark.parametrize("name", sorted({*NAMES} - QUICK))
 def test_the_committed_page_is_as_short(browser: Any, name: str) -> None:
     """Those that are rendered only where the full counts are asked for."""
     assert 300 < wide(browser, PUBLISHED / name / "report.html").evaluate(WORDS) <= MOST_WORDS.get(name, 3500)
