@@ -48,4 +48,6 @@ def test_the_answer_has_the_figures_of_the_page(name: str) -> None:
     assert fewer in (folder / "report.html").read_text(encoding="utf-8")
     if highlight["basis"] != "none":
         assert f"{arm['wall_speedup']['low']:.2f}–{arm['wall_speedup']['high']:.2f}" in lines[0]
+    same = arm["identical_to_ntp"]["value"]
+    assert ("lossless" in lines[0], "in exact arithmetic" in lines[0]) == (True, same < 1)
     assert lines[-1].startswith(f"next    sbd verify {folder}")
