@@ -23,6 +23,7 @@ from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.claim_text import read_claim
 from harness.scenario.loading import load_scenario
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.lossless import outputs_changed
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 
@@ -201,7 +202,7 @@ def test_a_run_of_the_reference_model_is_identical_to_ntp(tmp_path: Path) -> Non
     from harness.runner.runner import run
 
     (tmp_path / "s.yaml").write_text(SCENARIO)
-    out = run(tmp_path / "s.yaml", tmp_path / "out")
+    out = run(tmp_path / "s.yaml", tmp_path / "out", machine=uncalibrated())
     for cell in compare(read_run(out)).cells:
         ntp, *arms = cell.arms
         assert len(arms) == 6 and ntp.nfe_speedup.value == 1

@@ -17,6 +17,7 @@ from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.regression.timed import processes_of
 from harness.scenario.methods import Arm
+from tests.helpers.fake_machine import uncalibrated
 
 ARMS = {
     "sbd": [{"gamma": 0.1}, {"gamma": 0.1, "batching": "ragged"}],
@@ -49,14 +50,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     here = tmp_path_factory.mktemp("prompts")
     arms = [{"method": "ntp"}, *({"method": method, **one} for method, ways in ARMS.items() for one in ways)]
     part = {
-        "name": "all", "model": {"reference": "sbd"}, "dtype": "float32", "execution": "eager", "arms": arms, "batch_sizes": list(BATCHES),
+        "name": "all", "model": {"reference": "sbd"}, "dtype": "float32", "execution": "eager", "arms": arms,
+        "batch_sizes": list(BATCHES),
         "repeats": 1, "warmup": 0, "baseline_check": 0, "health": {"kernel": 1000, "steal": 1},
         "workload": {"tasks": ["word_problems"], "prompts": 3, "max_new_tokens": 12},
     }  # fmt: skip
     (here / "s.yaml").write_text(yaml.safe_dump({"version": 1, "name": "prompts", "parts": [part]}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoders, "_check_family", lambda case, model: None)
-        path = measure(here / "s.yaml", here / "run")
+        path = measure(here / "s.yaml", here / "run", machine=uncalibrated())
     return path, read_run(path)
 
 

@@ -19,6 +19,7 @@ from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 
 SIZE = 4
+from tests.helpers.fake_machine import uncalibrated
 
 
 def one(role: str, kept: tuple[int, ...], active: tuple[bool, ...], logits: int = SIZE) -> ForwardPass:
@@ -121,9 +122,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
     here = tmp_path_factory.mktemp("replayed")
     (here / "recorded.yaml").write_text(RECORDED)
-    recorded = run(here / "recorded.yaml", here / "recorded")
+    recorded = run(here / "recorded.yaml", here / "recorded", machine=uncalibrated())
     (here / "replay.yaml").write_text(REPLAY)
-    return recorded, run(here / "replay.yaml", here / "replay")
+    return recorded, run(here / "replay.yaml", here / "replay", machine=uncalibrated())
 
 
 def test_random_weights_go_the_way_of_the_record(runs: tuple[Path, Path]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.errors import DoesNotFitError
 from harness.meters.window import Readings
@@ -100,3 +100,10 @@ def fake_machine(engine, free_bytes=None):
         execution=lambda part: "eager",
         shape=lambda part: engine.shape,
     )
+
+
+def uncalibrated():
+    """This machine, whose rates nobody measures: a calibration beside other tests is taken twice and not kept."""
+    from harness.runner.local_machine import this_machine
+
+    return replace(this_machine(), calibrate=lambda part, shape, progress: None)

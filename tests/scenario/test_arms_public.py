@@ -17,6 +17,7 @@ from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
 from harness.scenario.masked_arms import protocol_of
+from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 
 SDAR = {"method": "block_diffusion", "family": "sdar", "block_size": 4, "solver": "threshold", "tau": 0.9}
@@ -146,7 +147,7 @@ def test_a_run_of_the_reference_model_under_public_protocols(tmp_path: Path, ses
     from harness.runner.runner import run
 
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("SESSION", session))
-    out = run(tmp_path / "s.yaml", tmp_path / "out")
+    out = run(tmp_path / "s.yaml", tmp_path / "out", machine=uncalibrated())
     for cell in compare(read_run(out)).cells:
         by_label = {arm.label: arm for arm in cell.arms}
         assert len(by_label) == 7
@@ -167,7 +168,8 @@ def test_an_arm_on_a_checkpoint_of_another_family_is_refused() -> None:
 
     def start(arm: dict[str, object], family: str | None) -> None:
         case = case_of(str(arm["method"]), arms=[{"method": "ntp"}, arm])
-        model = SimpleNamespace(family=FAMILIES[family] if family else None, mask_id=3, shape=SimpleNamespace(name="x"))
+        known = FAMILIES[family] if family else None
+        model = SimpleNamespace(family=known, mask_id=3, filler_id=3, shape=SimpleNamespace(name="x"))
         decoder_of(Decoding(case, model, None, None, 1, None))  # type: ignore[arg-type]  # nothing is decoded until the first pass
 
     with pytest.raises(ScenarioError, match="the checkpoint is of family llada2, the arm says family: sdar; write"):

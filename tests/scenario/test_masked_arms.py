@@ -18,6 +18,7 @@ from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
 from harness.scenario.masked_arms import MASKED_CHAIN
+from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.pages import words
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 
@@ -123,7 +124,7 @@ def test_a_run_of_all_of_them_yields_a_report(tmp_path: Path) -> None:
     from harness.runner.runner import run
 
     (tmp_path / "s.yaml").write_text(SCENARIO)
-    held = read_run(run(tmp_path / "s.yaml", tmp_path / "out"))
+    held = read_run(run(tmp_path / "s.yaml", tmp_path / "out", machine=uncalibrated()))
     comparison = compare(held)
     outputs = {
         label: [row.output_ids for s in held.samples for row in s.rows if s.case_id == case_id]

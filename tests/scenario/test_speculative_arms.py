@@ -23,6 +23,7 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
+from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 from tests.helpers.synthetic_run import priced
@@ -219,7 +220,7 @@ def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("rivals")
     (folder / "s.yaml").write_text(SCENARIO)
-    return run(folder / "s.yaml", folder / "out")
+    return run(folder / "s.yaml", folder / "out", machine=uncalibrated())
 
 
 def test_a_run_of_the_reference_model_is_identical_to_ntp(reference_run: Path) -> None:
@@ -248,7 +249,8 @@ def test_hundreds_of_prompts_are_identical_to_ntp(tmp_path: Path) -> None:
     many = SCENARIO.replace("[word_problems, record_to_json]", "[word_problems, record_to_json, variable_trace, short_trace]")
     many = many.replace("prompts: 4", "prompts: 52").replace("[1, 4]", "[26]").replace("tokens: 24", "tokens: 80")
     (tmp_path / "s.yaml").write_text(many)
-    summary = next(cell for cell in compare(read_run(run(tmp_path / "s.yaml", tmp_path / "out"))).cells if cell.is_summary)
+    held = read_run(run(tmp_path / "s.yaml", tmp_path / "out", machine=uncalibrated()))
+    summary = next(cell for cell in compare(held).cells if cell.is_summary)
     assert [arm.identical_to_ntp.value for arm in summary.arms[1:]] == [1.0] * 5
     assert {arm.identical_to_ntp.n for arm in summary.arms[1:]} == {208}
 
