@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,7 +17,7 @@ from harness.engine.engine import Engine, open_engine
 from harness.engine.loading import checkpoint_shape, open_tokenizer
 from harness.engine.sessions import stepping
 from harness.engine.tensor_parallel import SplitEngine, dismiss, open_split_engine
-from harness.errors import UserError
+from harness.errors import MissingExtraError, UserError
 from harness.hardware.local_profile import unknown_device
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
 from harness.hardware.profile import HardwareProfile, find_local_profile, match_profile
@@ -39,7 +39,9 @@ from harness.runner.subprocesses import end_with_parent
 from harness.runner.worker import case_items
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Execution, Part, Scenario
-from harness.serving.engine import ServedEngine
+
+if TYPE_CHECKING:
+    from harness.serving.engine import ServedEngine
 
 OWN_THREADS = torch.get_num_threads()
 """Torch's choice when the program starts: OMP_NUM_THREADS, or the number of cores."""
@@ -62,7 +64,15 @@ def _execution(part: Part) -> str:
 
 
 def _served(logs: Path, part: Part) -> ServedEngine:
-    """The servers of a part. The tokenizer is read for the prompts; the weights are the servers' own to load."""
+    """The servers of a part. The tokenizer is read for the prompts; the weights are the servers' own to load.
+
+    Raises:
+        MissingExtraError: what speaks to servers is not installed; nothing else needs it.
+    """
+    try:
+        from harness.serving.engine import ServedEngine
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"servers need {error.name}, not installed here; pip install 'sbd-bench[serve]'") from error
     choice = part.model
     assert not isinstance(choice, RandomModel)
     found = find_meters(part.device) if part.timed else None

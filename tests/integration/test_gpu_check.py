@@ -230,8 +230,8 @@ def test_what_a_gpu_machine_runs_wants_no_package_that_it_lacks(tmp_path: Path) 
 import sys
 sys.modules.update(dict.fromkeys({WITHOUT!r}))
 from harness.cli import main
-import benchmarks.run_table, benchmarks.dry_scenario, harness.cli.doctor, harness.cli.doctor, harness.runner.runner
-import harness.runner.worker
+import benchmarks.run_table, benchmarks.dry_scenario, harness.cli.doctor, harness.runner.runner
+import harness.runner.worker, harness.runner.local_machine
 import harness.cli.judged, harness.analysis.verdict
 for words in (["report", {str(run)!r}],):
     sys.argv = ["sbd", *words]
