@@ -120,9 +120,10 @@ def main() -> None:
     for label, taken in by_arm(run).items():
         prices = fitted([one for one in taken if one.load.closed])
         print(f"{label}: seconds of a step, a row, a prompt token, reading: {np.exp(prices)}")
+        held_out = [one for one in taken if not one.load.closed]
+        again = [one.simulated(prices) for one in held_out]
         for percentile, found in errors.items():
-            held_out = [one for one in taken if not one.load.closed]
-            simulated = figures([one.simulated(prices) for one in held_out], percentile)
+            simulated = figures(again, percentile)
             for key, measured in figures(held_out, percentile).items():
                 found.append(100 * (simulated[key] / measured - 1))
                 told = f"measured {measured:.4f} s, simulated {simulated[key]:.4f} s, {found[-1]:+.1f} %"

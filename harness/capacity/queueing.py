@@ -29,6 +29,11 @@ context).
 """
 
 
+def passes_of(output_tokens: int, tokens_per_pass: float) -> int:
+    """Decode passes of an answer, whose first token comes from the prompt's pass."""
+    return max(1, round((output_tokens - 1) / tokens_per_pass))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """One replica with one way of decoding.
@@ -246,7 +251,7 @@ class _Replica:
         """Of its answer behind the first token."""
         if self._arrivals.passes is not None:
             return self._arrivals.passes[request]
-        return max(1, round((self._arrivals.output_tokens[request] - 1) / self._engine.tokens_per_pass))
+        return passes_of(self._arrivals.output_tokens[request], self._engine.tokens_per_pass)
 
     def _held(self, request: int) -> float:
         """Context of a row that has ended."""

@@ -101,8 +101,8 @@ def steady(prices: StepPrices, request: MeanRequest) -> Steady:
     most = max(1.0, min(float(prices.rows[-1]), passes / request.full_steps))
     known = prices.rows[prices.rows < most].astype(float)
     rows = np.concatenate((IDLE, known, [most]))
-    decode = np.interp(rows, prices.rows, prices.decode_at(request.context))
-    deeper = np.concatenate(([0.0], prices.decode_at(request.context) - prices.decode_s[0]))
+    decode_s = prices.decode_at(request.context)
+    decode, deeper = np.interp(rows, prices.rows, decode_s), np.concatenate(([0.0], decode_s - prices.decode_s[0]))
 
     def beside(chunk: int, offset: float) -> Floats:
         """A step that reads a chunk, by rows."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity.queueing import StepSeconds
+from harness.capacity.queueing import StepSeconds, passes_of
 from harness.capacity.replica import Replica
 from harness.capacity.results import Method
 from harness.roofline.step import DecodeArm, price_step
@@ -37,8 +37,8 @@ class Way:
         return float(self.arm.tokens_per_step)
 
     def passes_for(self, output_tokens: int) -> int:
-        """Decode passes of an answer, whose first token comes from the prompt's pass."""
-        return max(1, round((output_tokens - 1) / self.tokens_per_pass))
+        """Decode passes of an answer."""
+        return passes_of(output_tokens, self.tokens_per_pass)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

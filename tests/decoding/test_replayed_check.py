@@ -17,9 +17,9 @@ from harness.record.trace import ForwardPass
 from harness.roofline.recorded_acceptance import Check, checks_of_row, miss_rates, recorded_checks
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
+from tests.helpers.fake_machine import uncalibrated
 
 SIZE = 4
-from tests.helpers.fake_machine import uncalibrated
 
 
 def one(role: str, kept: tuple[int, ...], active: tuple[bool, ...], logits: int = SIZE) -> ForwardPass:
