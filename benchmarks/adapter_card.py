@@ -9,7 +9,6 @@ logarithm of the masked tokens. A falling learning rate lifts the last points, s
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,43 +16,35 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from harness.engine.training.curve import CURVE, curve_points
+
 Point = dict[str, Any]
 
 
-def points_of(runs: list[Path]) -> list[tuple[int, Point]]:
-    """(masked tokens of all runs so far, point) in order."""
-    found: list[tuple[int, Point]] = []
-    before = 0
-    for run in runs:
-        own = [json.loads(line) for line in (run / "curve.jsonl").read_text(encoding="utf-8").splitlines()]
-        found += [(before + point["masked_tokens"], point) for point in own]
-        before = found[-1][0]
-    return found
-
-
-def per_decade(points: list[tuple[int, Point]]) -> float:
+def per_decade(points: list[Point]) -> float:
     """Tokens per pass that ten times the masked tokens add."""
     half = points[len(points) // 2 :]
-    return float(np.polyfit(np.log10([tokens for tokens, _ in half]), [point["tokens_per_pass"] for _, point in half], 1)[0])
+    return float(np.polyfit(np.log10([one["masked_tokens"] for one in half]), [one["tokens_per_pass"] for one in half], 1)[0])
 
 
-def draw(points: list[tuple[int, Point]], slope: float, file: Path) -> None:
+def draw(points: list[Point], slope: float, file: Path) -> None:
     """Tokens per pass over masked tokens, with the line one decade on."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    tokens, last = points[-1][0], points[-1][1]["tokens_per_pass"]
-    axes.plot([at for at, _ in points], [point["tokens_per_pass"] for _, point in points], "o-", label="measured while trained")
+    tokens, last = points[-1]["masked_tokens"], points[-1]["tokens_per_pass"]
+    xs, ys = [one["masked_tokens"] for one in points], [one["tokens_per_pass"] for one in points]
+    axes.plot(xs, ys, "o-", label="measured while trained")
     axes.plot([tokens, 10 * tokens], [last, last + slope], "--", label=f"by its slope: {slope:+.2f} a decade")
     axes.set(xscale="log", xlabel="masked tokens charged", ylabel="tokens final per pass, held-out prompts")
     axes.legend()
     figure.savefig(file, dpi=120)
 
 
-def table(points: list[tuple[int, Point]]) -> str:
+def table(points: list[Point]) -> str:
     """Markdown of the curve and of the last point."""
-    last = points[-1][1]
+    last = points[-1]
     lines = ["| masked tokens | tokens per pass |", "|---|---|"]
-    lines += [f"| {tokens:,} | {point['tokens_per_pass']:.2f} |" for tokens, point in points]
+    lines += [f"| {one['masked_tokens']:,} | {one['tokens_per_pass']:.2f} |" for one in points]
     lines += ["", "| domain | tokens per pass |", "|---|---|"]
     lines += [f"| {task} | {value:.2f} |" for task, value in last["by_task"].items()]
     lines += ["", "| drafts right in a row | passes |", "|---|---|"]
@@ -66,7 +57,7 @@ def table(points: list[tuple[int, Point]]) -> str:
 def main() -> None:
     """Print the tables; draw the curve."""
     runs = [Path(name) for name in sys.argv[1:]]
-    points = points_of(runs)
+    points = [point for run in runs for point in curve_points(run / CURVE) if point["masked_tokens"]]
     slope = per_decade(points)
     file = runs[-1] / "adapter" / "curve.png"
     draw(points, slope, file)

@@ -145,7 +145,7 @@ def main() -> None:
         "identical_to_ntp": verified.identical_to_ntp.value,
         "prediction_error_max": prediction_error(cell),
         "processes": verified.wall_speedup.processes,
-        "trained_tokens": json.loads(CURVE.read_text(encoding="utf-8").splitlines()[-1])["all_masked_tokens"],
+        "trained_tokens": json.loads(CURVE.read_text(encoding="utf-8").splitlines()[-1])["masked_tokens"],
     }
     if len(sys.argv) > 2:
         figures |= sampled_figures(Path(sys.argv[2]))

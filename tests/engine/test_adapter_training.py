@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness.engine.training.distillation import Answer
-from harness.engine.training.recipe import AdapterSettings
+from harness.engine.training.recipe import AdapterSettings, TrainRecipe
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -22,11 +24,14 @@ from harness.decoding.self_speculation import decode_quadratic
 from harness.engine.adapter_files import write_adapter
 from harness.engine.gated_adapter import adapter_on
 from harness.engine.plain_session import TransformersSession
+from harness.engine.training import curve as curve_module
 from harness.engine.training.adapter_module import TrainedAdapter
-from harness.engine.training.held_out import held_out_figures, passes_of
+from harness.engine.training.curve import Curve, curve_points, doubling_gain
+from harness.engine.training.held_out import HeldOutFigures, held_out_figures, passes_of
 from harness.engine.training.masked_blocks import AnswerStream, BlockCollator, drawn_blocks, masked_blocks, who_sees
 from harness.engine.training.noising import IGNORE, SpecialIds
 from harness.errors import UnknownModelError
+from harness.progress import Progress
 from tests.helpers.command import sbd_process
 
 IDS = SpecialIds(pad=0, eos=1, mask=5)
@@ -121,7 +126,8 @@ def test_the_clean_half_has_no_gradient_and_the_model_does_not_change() -> None:
     made = BlockCollator(AdapterSettings(slots=12), IDS, 1)([answer(3, 9), answer(5, 12)])
     optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
     module(**made)["loss"].backward()
-    assert all(one.grad is not None and one.grad.abs().sum() > 0 for one in module.parameters())
+    learnt = [one for one in module.parameters() if one.requires_grad]
+    assert len(learnt) == len(module.means) and all(one.grad is not None and one.grad.abs().sum() > 0 for one in learnt)
     optimizer.step()
     now = dict(held.named_parameters())
     assert all(torch.equal(now[name], one) for name, one in before.items())
@@ -203,6 +209,66 @@ def test_training_goes_on_from_an_adapter(tmp_path: Path) -> None:
         TrainedAdapter(model(), settings.model_copy(update={"start": str(tmp_path), "rank": 4}), IDS.mask)
 
 
+def test_weights_are_averaged_over_the_last_steps() -> None:
+    """Against the weights that each step has in the average, multiplied out; a tenth of all steps old on average, about."""
+    module = trained(AdapterSettings(mask_token_id=IDS.mask, rank=2))
+    steps, seen = 40, []
+    for step in range(1, steps + 1):
+        with torch.no_grad():
+            module.mask_embedding.normal_()
+        seen.append(module.mask_embedding.detach().clone())
+        module.average(step)
+    kept = [(1 - 1 / step) ** 10 for step in range(1, steps + 1)]
+    shares = [(1 - kept[at]) * math.prod(kept[at + 1 :]) for at in range(steps)]
+    assert sum(shares) == pytest.approx(1)
+    assert sum(share * (steps - at) for at, share in enumerate(shares, 1)) == pytest.approx(0.1 * steps, rel=0.25)
+    with module.averaged():
+        assert torch.allclose(module.mask_embedding, sum(share * one for share, one in zip(shares, seen, strict=True)))
+    assert torch.equal(module.mask_embedding, seen[-1]), "training goes on with its own"
+
+
+def test_what_a_doubling_added_by_hand() -> None:
+    """Half of 1,600 lies between 400 and 900: at the place of its logarithm."""
+    curve = [(0, 1.0), (400, 2.0), (900, 2.3), (1600, 2.5)]
+    points = [{"masked_tokens": tokens, "tokens_per_pass": value} for tokens, value in curve]
+    assert doubling_gain(points) == pytest.approx(2.5 - (2.0 + 0.3 * math.log(2) / math.log(900 / 400)))
+    assert doubling_gain(points[2:]) is None, "900 is more than half of 1,600"
+
+
+@pytest.mark.parametrize(("stop_gain", "walk_steps", "ended"), [(0.11, 1, 4), (0.11, 5, 5), (None, 1, None), (0.04, 1, None)])
+def test_training_ends_where_its_curve_says_so(
+    stop_gain: float | None, walk_steps: int, ended: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens double at every step, and each doubling adds half of what the last did: 0.8, 0.4, 0.2, 0.1, 0.05"""
+    gains = [0.8 / 2**step for step in range(5)]
+    told = iter([1.0 + sum(gains[:step]) for step in range(6)])
+    monkeypatch.setattr(
+        curve_module, "held_out_figures",
+        lambda *given: HeldOutFigures(tokens_per_pass=next(told), by_task={}, right=[], accepted=[]),
+    )  # fmt: skip
+    work = {"instructions": {"split": "test", "domains": ["lists"]}, "prompts": 2, "max_new_tokens": 8}
+    recipe = TrainRecipe.model_validate(
+        {
+            "version": 1, "name": "tiny", "model": "tiny", "distill": {"workload": work}, "adapter": {}, "steps": 6,
+            "held_out": {"workload": work, "points_per_doubling": 1, "stop_gain": stop_gain}, "sequence_tokens": 500,
+            "batch_size": 3, "learning_rate": 0.01, "bf16": False,
+        }
+    )  # fmt: skip
+    module = trained(AdapterSettings(mask_token_id=IDS.mask))
+    made = Curve(recipe, module, [answer(3, 9)], IDS, tmp_path / "curve.jsonl", Progress(), walk_steps)
+    args, state = SimpleNamespace(max_steps=99), SimpleNamespace(global_step=0)
+    control = SimpleNamespace(should_training_stop=False)
+    module.charged += 40_000
+    made.on_train_begin(args, state, control)
+    for state.global_step in range(1, 6):
+        module.charged *= 2
+        made.on_step_end(args, state, control)
+        if control.should_training_stop:
+            break
+    assert (state.global_step if control.should_training_stop else None) == ended
+    assert [point["step"] for point in curve_points(made.file)] == list(range(state.global_step + 1))
+
+
 def test_passes_by_hand() -> None:
     """The first pass has no draft; a pass behind token i writes agreed[i] + 1 tokens, and no more than are left."""
     assert list(passes_of([9, 2, 0, 0, 0, 1, 5], 7)) == [1, 3, 1, 1]
@@ -236,7 +302,8 @@ def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
         "sequence_tokens": 500,
         "adapter": {"rank": 2, "slots": 16, "block_sizes": [2, 4]}, "steps": 4, "batch_size": 3, "learning_rate": 0.01,
         "warmup_steps": 0, "save_steps": 2, "bf16": False,
-        "held_out": {"workload": work | {"instructions": {"split": "test", "domains": ["lists"]}, "prompts": 2}, "points": 2},
+        "held_out": {"workload": work | {"instructions": {"split": "test", "domains": ["lists"]}, "prompts": 2}},
+        "schedule": "constant",
     }  # fmt: skip
     file = tmp_path / "tiny.yaml"
     file.write_text(json.dumps(recipe))
@@ -246,8 +313,9 @@ def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
     lines = (out / "answers.jsonl").read_text()
     assert len(lines.splitlines()) == 13
     curve = [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
-    assert [point["step"] for point in curve] == [3, 4]
-    assert curve[-1]["masked_tokens"] > curve[0]["masked_tokens"] > 0
+    assert [point["step"] for point in curve] == [0, 4]
+    assert curve[-1]["masked_tokens"] > curve[0]["masked_tokens"] == 0
+    assert (out / "adapter" / "curve.jsonl").read_bytes() == (out / "curve.jsonl").read_bytes()
     adapter = (out / "adapter" / "adapter_model.safetensors").read_bytes()
     # Cut inside a line, as a kill would; then longer.
     (out / "answers.jsonl").write_text(lines[: len(lines) // 2])
@@ -257,6 +325,12 @@ def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
     assert (out / "answers.jsonl").read_text() == lines
     assert (out / "adapter" / "adapter_model.safetensors").read_bytes() != adapter
     assert "4 steps" not in done.stderr
+    # Weights and their averages are those of a training that nothing interrupted.
+    unbroken = tmp_path / "unbroken"
+    assert sbd_process("train", "--recipe", str(file), "--out", str(unbroken), "--cpu").returncode == 0
+    for name in ("adapter_model", "mask_embedding"):
+        saved = [(one / "adapter" / f"{name}.safetensors").read_bytes() for one in (out, unbroken)]
+        assert saved[0] == saved[1]
     # Another way to answer is another file.
     file.write_text(json.dumps(recipe | {"distill": {"workload": work, "temperatures": [0.5]}}))
     done = sbd_process("train", "--recipe", str(file), "--out", str(out), "--cpu")

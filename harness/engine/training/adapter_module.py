@@ -6,7 +6,8 @@ answers, L clean tokens, G blocks of k slots, Q = G k, V vocabulary, H width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,14 @@ from harness.engine.training.recipe import AdapterSettings
 from harness.engine.training.trainer import FLOAT32_ATTENTION
 from harness.errors import UnknownModelError
 
+AVERAGED = 0.1
+"""Share of all steps over which weights are averaged, about: the average age of what is in it."""
+
 
 class TrainedAdapter(nn.Module):
-    """``forward`` takes the tensors of MaskedBlocks by name. ``charged``: masked slots that a loss was taken of, so far."""
+    """``forward`` takes the tensors of MaskedBlocks by name. ``charged``: masked slots that a loss was taken of, so far.
+    ``means``: averages of the weights, in the order of the parameters.
+    """
 
     def __init__(self, model: Any, settings: AdapterSettings, mask_id: int) -> None:
         """Attach an adapter to ``model``: that of ``settings.start``, or a fresh one. Its terms are then 0, and its mask
@@ -59,6 +65,7 @@ class TrainedAdapter(nn.Module):
             down = torch.randn(settings.bigram_rank, width) / embeddings.norm(dim=1).mean().cpu()
             bigram = begun.bigram or LowRank(down, torch.zeros(width, settings.bigram_rank), 1.0)
             self.bigram_down, self.bigram_up = _parameter(bigram.down, model), _parameter(bigram.up, model)
+        self.means = nn.ParameterList(nn.Parameter(one.detach().clone(), requires_grad=False) for one in self.parameters())
         model.set_attn_implementation(FLOAT32_ATTENTION)
         self._held = (model,)
 
@@ -76,6 +83,29 @@ class TrainedAdapter(nn.Module):
         terms = {name: _saved(down, up) for name, down, up in zip(self.names, self.down, self.up, strict=True)}
         bigram = _saved(self.bigram_down, self.bigram_up) if self._settings.bigram_rank else None
         return Adapter(terms, self._mask_id, self.mask_embedding.detach().bfloat16(), bigram)
+
+    def _averages(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip((one for one in self.parameters() if one.requires_grad), self.means, strict=True)
+
+    @torch.no_grad()
+    def average(self, step: int) -> None:
+        """Take the weights behind ``step`` (from 1) into their average: exponential, over the last AVERAGED of all steps."""
+        kept = (1 - 1 / step) ** (1 / AVERAGED)
+        for weights, mean in self._averages():
+            mean.lerp_(weights, 1 - kept)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within it the weights are their average."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for weights, mean in self._averages():
+            weights.data, mean.data = mean.data, weights.data
 
     def forward(self, **tensors: Tensor) -> dict[str, Tensor]:
         """The mean loss of the masked slots in nats, weighted by slot."""

@@ -6,21 +6,19 @@ behind its last point.
 
 from __future__ import annotations
 
-import json
-import time
+import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerCallback, set_seed
+from transformers import Trainer, set_seed
 
 from harness.engine.adapter_files import write_adapter
 from harness.engine.loading import OpenedModel, device_here, keep_what_is_freed, open_stored
 from harness.engine.training.adapter_module import TrainedAdapter
+from harness.engine.training.curve import CURVE, Curve, masked_tokens_before
 from harness.engine.training.distillation import Answer, distil
-from harness.engine.training.held_out import held_out_figures
 from harness.engine.training.masked_blocks import AnswerStream, BlockCollator
 from harness.engine.training.noising import SpecialIds
 from harness.engine.training.recipe import AdapterSettings, Distillation, TrainRecipe
@@ -31,7 +29,7 @@ from harness.models.digests import model_digests
 from harness.models.pretrained import PRETRAINED
 from harness.progress import Progress
 
-ADAPTER, CURVE, ANSWERS, HELD_OUT = "adapter", "curve.jsonl", "answers.jsonl", "held_out.jsonl"
+ADAPTER, ANSWERS, HELD_OUT = "adapter", "answers.jsonl", "held_out.jsonl"
 
 
 def train_adapter(recipe: TrainRecipe, config: TrainingConfig, progress: Progress) -> Path:
@@ -58,11 +56,16 @@ def train_adapter(recipe: TrainRecipe, config: TrainingConfig, progress: Progres
     progress.note(f"{len(fitting)} of {len(answers)} answers have at most {recipe.sequence_tokens} tokens with their prompt")
     with torch.enable_grad():
         trained = TrainedAdapter(held.module, recipe.adapter, ids.mask)
+        trained.charged += masked_tokens_before(recipe.adapter.start)
         stream = AnswerStream(fitting, recipe.batch_size, recipe.steps * recipe.accumulate, recipe.seed)
-        curve = Curve(recipe, trained, unseen, ids, out / CURVE, progress)
+        walk_steps = -(-len(fitting) // (recipe.batch_size * recipe.accumulate))
+        curve = Curve(recipe, trained, unseen, ids, out / CURVE, progress, walk_steps)
         collator = BlockCollator(recipe.adapter, ids, recipe.seed)
         run_trainer(config, trained, stream, collator, Trainer, [curve])
-    write_adapter(out / ADAPTER, trained.adapter(), recipe.model)
+    with trained.averaged():
+        write_adapter(out / ADAPTER, trained.adapter(), recipe.model)
+    if curve.file.exists():
+        shutil.copyfile(curve.file, out / ADAPTER / CURVE)
     return out / ADAPTER
 
 
@@ -93,48 +96,3 @@ def _held_out_answers(
         return ()
     greedy = Distillation(workload=recipe.held_out.workload, temperatures=(0.0,), seed=recipe.held_out.seed)
     return distil(held, greedy, about, out / HELD_OUT, progress)
-
-
-class Curve(TrainerCallback):
-    """Measures the held-out figures at some steps and appends them to a file, one JSON object a line."""
-
-    def __init__(
-        self, recipe: TrainRecipe, trained: TrainedAdapter, answers: Sequence[Answer], ids: SpecialIds, file: Path,
-        progress: Progress,
-    ) -> None:  # fmt: skip
-        self._recipe, self._trained, self._answers, self._ids = recipe, trained, answers, ids
-        self._file, self._progress = file, progress
-        points = 0 if recipe.held_out is None or not answers else recipe.held_out.points
-        self._steps = {round(recipe.steps ** (1 + (point + 1 - points) / points / 2)) for point in range(points)}
-        self._trained_s = 0.0
-        self._since = time.monotonic()
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """Forget points that were measured behind the checkpoint that training goes on from."""
-        kept = [point for point in curve_points(self._file) if point["step"] <= state.global_step]
-        self._trained_s = kept[-1]["trained_s"] if kept else 0.0
-        self._file.write_text("".join(json.dumps(point) + "\n" for point in kept), encoding="utf-8")
-        self._progress.start(["steps"] * (args.max_steps - state.global_step))
-        self._since = time.monotonic()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """Measure, where a point is due; training time goes on without it."""
-        self._progress.advance("steps")
-        if state.global_step not in self._steps or self._recipe.held_out is None:
-            return
-        self._trained_s += time.monotonic() - self._since
-        asked = self._recipe.held_out
-        figures = held_out_figures(self._trained, self._answers, asked.block_size, self._ids, self._recipe.bf16, asked.copies)
-        point = {
-            "step": state.global_step, "masked_tokens": int(self._trained.charged), "trained_s": round(self._trained_s, 1),
-            **asdict(figures),
-        }  # fmt: skip
-        with self._file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(point) + "\n")
-        self._progress.note(f"step {state.global_step}: {figures.tokens_per_pass:.3f} tokens per pass on held-out prompts")
-        self._since = time.monotonic()
-
-
-def curve_points(file: Path) -> list[dict[str, Any]]:
-    """The whole lines of a curve's file, oldest first."""
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]] if file.exists() else []

@@ -75,8 +75,12 @@ class HeldOut(StrictModel):
     """Block size of the decode (the arm self_speculation in a scenario)."""
     copies: Flag = False
     """As `copies` of that arm."""
-    points: Count = 12
-    """Measurements, evenly spaced on a logarithmic axis of steps, the last at the last step."""
+    points_per_doubling: Count = 2
+    """Measurements while the masked tokens double; one more before the first step, one at the last."""
+    stop_gain: NonNegative | None = None
+    """Tokens per pass: training ends at the first point where the last doubling of the masked tokens added less, all answers
+    having been read once. Left out: after `steps`.
+    """
     seed: CountOrZero = 7
     """Seed of the prompts."""
 
@@ -109,7 +113,7 @@ class TrainRecipe(StrictModel):
     objective: Literal["sbd", "ntp"] = "sbd"
     """`sbd`: both losses of the paper's equation 14; `ntp`: the control."""
     steps: Count
-    """Optimizer steps."""
+    """Optimizer steps, the most where `stop_gain` ends them."""
     batch_size: Count
     """Sequences that a forward pass reads."""
     accumulate: Count = 1
