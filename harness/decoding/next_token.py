@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,12 +81,21 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """Ids of a context (at least one) and of what follows it (at least one)."""
 
 
+class AnswerLogprob(NamedTuple):
+    """Natural log of an answer's probability; whether greedy decoding writes it; and how far its tokens are ``behind`` the
+    likeliest ones, the sum over its tokens in nats.
+    """
+
+    log_p: float
+    greedy: bool
+    behind: float
+
+
 def answer_logprobs(
     session: ModelSession, pairs: Sequence[Pair], suppressed_ids: Sequence[int], device: torch.device
-) -> list[tuple[float, bool]]:
-    """Per pair, natural log of the probability that the next-token head writes the second after the first, and whether greedy
-    decoding writes it. One causal forward reads both. ``suppressed_ids`` have no probability, as for every arm. Sums are taken
-    in float64.
+) -> list[AnswerLogprob]:
+    """Of each pair, what the next-token head says of the second after the first. One causal forward reads both.
+    ``suppressed_ids`` have no probability, as for every arm. Sums are taken in float64.
 
     Raises:
         NoTokenError: the logits are no numbers.
@@ -100,9 +110,11 @@ def answer_logprobs(
     for row, (_, answer) in enumerate(pairs):
         own = logits[row, longest - len(answer) :]
         wanted = torch.tensor(list(answer), device=device)
-        log_p = torch.log_softmax(own.double(), dim=-1).gather(1, wanted[:, None])
+        each = torch.log_softmax(own.double(), dim=-1)
+        log_p = each.gather(1, wanted[:, None])[:, 0]
         total = float(log_p.sum())
         if math.isnan(total):
             raise NoTokenError(NO_NUMBERS)
-        found.append((total, bool((own.argmax(dim=-1) == wanted).all())))
+        greedy = bool((own.argmax(dim=-1) == wanted).all())
+        found.append(AnswerLogprob(total, greedy, float((each.amax(dim=-1) - log_p).sum())))
     return found

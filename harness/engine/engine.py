@@ -18,7 +18,7 @@ import torch
 
 from harness.decoding.acceptance import ReplayedAcceptance
 from harness.decoding.drafters import OneDraft
-from harness.decoding.next_token import Pair, answer_logprobs, decode_next_token
+from harness.decoding.next_token import AnswerLogprob, Pair, answer_logprobs, decode_next_token
 from harness.decoding.request import NEVER, DecodeRequest, Fuse, StopRule
 from harness.decoding.self_speculation import decode_quadratic
 from harness.decoding.session import ModelSession
@@ -124,7 +124,7 @@ class Engine:
             decoder = decoder_of(Decoding(case, self._model, session, request, seed, drafter))
             return self._drained(decoder, session)
 
-    def answer_logprobs(self, pairs: Sequence[Pair]) -> list[tuple[float, bool]]:
+    def answer_logprobs(self, pairs: Sequence[Pair]) -> list[AnswerLogprob]:
         """What the next-token head says of given answers, see harness.decoding.next_token.
 
         Raises:

@@ -1,9 +1,9 @@
 """Where a served arm first writes another token than NTP, and whether rounding explains it: by the weights themselves.
 
-Speculation without loss computes the same logits in passes of other widths, which round otherwise. So two tokens that are
-almost equally likely can change places. Such a *near-tie* has a gap, in the logits of a wider dtype, within the rounding of
-the served dtype. Anything else is an *error* of the speculation. The rounding is measured: the gaps of control pairs in both
-dtypes.
+Speculation without loss computes the same logits in passes of other widths, which round otherwise. So tokens that are almost
+equally likely can change places. In such a *near-tie* both tokens are behind the likeliest one, in the logits of a wider dtype,
+by no more than the rounding of the served dtype. Anything else is an *error* of the speculation. The rounding is measured:
+the gaps of control pairs in both dtypes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from harness.scenario.plan import Case
 
 T = TypeVar("T")
 Context = tuple[int, ...]
-Gaps = Callable[[Sequence[tuple[Context, int, int]]], list[tuple[float, bool]]]
-"""For (context, one token, another): log p(one) - log p(another), and whether one of the two is the likeliest of all."""
+Gaps = Callable[[Sequence[tuple[Context, int, int]]], list[tuple[float, float]]]
+"""For (context, one token, another): log p(one) - log p(another), and how far the less likely one is behind the likeliest token
+of all. In nats.
+"""
 Verdict = Literal["near_tie", "error", "unclassified"]
 
 DIVERGENCES = "divergences"
 """The event of a part with servers."""
 DEVIATIONS = 6.0
-"""Gaps of up to so many root mean squares of the rounding are near-ties. Two passes round independently, which makes a factor
-of 1.4; six leaves less than one of 10,000 to chance.
+"""Tokens behind by up to so many root mean squares of the rounding are near-ties. Two passes round independently, which makes a
+factor of 1.4; six leaves less than one of 10,000 to chance.
 """
 CONTROLS = 64
 FEWEST_CONTROLS = 16
@@ -112,7 +114,7 @@ def controls(
 def classified(
     found: Sequence[Parting], measured: Sequence[tuple[Context, int, int]], exact: Gaps, rounded: Gaps
 ) -> dict[str, Any]:
-    """The entry of the record: every parting with its gap, likeliest or not, and class; and the rounding they are held
+    """The entry of the record: every parting with its gap, how far it is behind, and its class; and the rounding they are held
     against. No model is asked where nothing parted.
 
     Args:
@@ -128,32 +130,32 @@ def classified(
     gaps = iter(told_exactly[len(measured) :])
     told = []
     for one in found:
-        gap, likeliest = next(gaps) if one in whole else (None, None)
+        gap, behind = next(gaps) if one in whole else (None, None)
         told.append({
             "case_id": one.case_id, "prompt_id": one.prompt_id, "at": one.at, "ntp": one.ntp, "other": one.other, "gap": gap,
-            "likeliest": likeliest, "class": _verdict(gap, likeliest, rounding),
+            "behind": behind, "class": _verdict(behind, rounding),
         })  # fmt: skip
     return {"rounding": rounding, "controls": len(differences), "deviations": DEVIATIONS, "found": told}
 
 
-def _verdict(gap: float | None, likeliest: bool | None, rounding: float | None) -> Verdict:
-    if gap is None or rounding is None:
+def _verdict(behind: float | None, rounding: float | None) -> Verdict:
+    if behind is None or rounding is None:
         return "unclassified"
-    return "near_tie" if abs(gap) <= DEVIATIONS * rounding and likeliest else "error"
+    return "near_tie" if behind <= DEVIATIONS * rounding else "error"
 
 
 def gaps_of(engine: Any) -> Gaps:
     """By a loaded model: harness.engine.engine.Engine.answer_logprobs."""
 
-    def gaps(asked: Sequence[tuple[Context, int, int]]) -> list[tuple[float, bool]]:
+    def gaps(asked: Sequence[tuple[Context, int, int]]) -> list[tuple[float, float]]:
         starts = range(0, len(asked), AT_ONCE)
         return [gap for start in starts for gap in _of_some(engine, asked[start : start + AT_ONCE])]
 
     return gaps
 
 
-def _of_some(engine: Any, asked: Sequence[tuple[Context, int, int]]) -> Iterator[tuple[float, bool]]:
+def _of_some(engine: Any, asked: Sequence[tuple[Context, int, int]]) -> Iterator[tuple[float, float]]:
     pairs = [(context, (token,)) for context, *tokens in asked for token in tokens]
-    told: list[tuple[float, bool]] = engine.answer_logprobs(pairs)
-    for (one, is_first), (other, is_second) in zip(told[::2], told[1::2], strict=True):
-        yield one - other, is_first or is_second
+    told = engine.answer_logprobs(pairs)
+    for one, other in zip(told[::2], told[1::2], strict=True):
+        yield one.log_p - other.log_p, max(one.behind, other.behind)

@@ -26,14 +26,15 @@ def test_sums_and_greedy_are_those_of_the_module(architecture, session):
     module = few_words(architecture, seed=4)
 
     def by_hand(context, answer):
-        total, fed, greedy = 0.0, list(context), []
+        total, behind, fed, greedy = 0.0, 0.0, list(context), []
         for token in answer:
             logits = module(torch.tensor([fed])).logits[0, -1]
             logits[MASK_ID] = -math.inf
             total += float(logits[token] - logits.logsumexp(0))
+            behind += float(logits.max() - logits[token])
             greedy.append(int(logits.argmax()))
             fed.append(token)
-        return total, greedy
+        return total, greedy, behind
 
     with torch.no_grad():
         first = by_hand((2, 5), (0,))[1]
@@ -42,7 +43,8 @@ def test_sums_and_greedy_are_those_of_the_module(architecture, session):
         opened = StaticSession(few_words(architecture, seed=4)) if session == "static" else TransformersSession(module, "sdpa")
         found = answer_logprobs(opened, pairs, (MASK_ID,), torch.device("cpu"))
         again = answer_logprobs(opened, pairs[1:2], (MASK_ID,), torch.device("cpu"))
-    for (total, greedy), (sum_, tokens), (_, answer) in zip(found, expected, pairs, strict=True):
+    for (total, greedy, behind), (sum_, tokens, nats), (_, answer) in zip(found, expected, pairs, strict=True):
         assert total == pytest.approx(sum_, abs=1e-9) and greedy == (tokens == list(answer))
-    assert {greedy for _, greedy in found} == {True, False}
+        assert behind == pytest.approx(nats, abs=1e-9) and (behind == 0) == greedy
+    assert {one.greedy for one in found} == {True, False}
     assert again[0][0] == pytest.approx(found[1][0], abs=1e-9), "nothing is left of the batch before"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from harness.decoding.next_token import AnswerLogprob
 from harness.record.schema import RowResult, Sample
 from harness.runner.divergence import DEVIATIONS, FEWEST_CONTROLS, Parting, classified, gaps_of, partings
 from harness.scenario.plan import Case
@@ -22,15 +23,19 @@ def gap(context: tuple[int, ...], one: int, other: int) -> float:
     return float(other - one) if abs(other - one) > 1 else 0.01 * (other - one)
 
 
-def exact(asked: Asked) -> list[tuple[float, bool]]:
-    """Tokens below 4 are among the likeliest."""
-    return [(gap(*each), min(each[1:]) < 4) for each in asked]
+def exact(asked: Asked) -> list[tuple[float, float]]:
+    """Of a pair that has a token below 4 the other is as far behind as the gap. Tokens from 20 on are 0.03 nats behind a third
+    one; other pairs 4 nats.
+    """
+    return [
+        (gap(*each), abs(gap(*each)) if min(each[1:]) < 4 else 0.03 if min(each[1:]) >= 20 else 4.0) for each in asked
+    ]  # fmt: skip
 
 
-def rounded(asked: Asked) -> list[tuple[float, bool]]:
+def rounded(asked: Asked) -> list[tuple[float, float]]:
     """The same with normal rounding of SIGMA."""
     drawn = random.Random(1)
-    return [(one + drawn.gauss(0, SIGMA), likeliest) for one, likeliest in exact(asked)]
+    return [(one + drawn.gauss(0, SIGMA), behind) for one, behind in exact(asked)]
 
 
 CONTROLS = [((number,), 1, 3) for number in range(60)]
@@ -42,12 +47,15 @@ def parting(ntp: int | None, other: int | None) -> Parting:
 
 
 def test_ties_errors_and_what_cannot_be_told() -> None:
-    """0.01 nats is rounding; 5 nats, or a tie of two unlikely tokens, is an error; an ended answer names no token."""
-    found = [parting(1, 2), parting(1, 6), parting(7, 8), parting(None, 2)]
+    """0.01 nats is rounding, with a third token in front, too; 5 nats, or a tie of two unlikely tokens, is an error; an ended
+    answer names no token.
+    """
+    found = [parting(1, 2), parting(1, 6), parting(7, 8), parting(None, 2), parting(20, 21)]
     told = classified(found, CONTROLS, exact, rounded)
     assert told["rounding"] == pytest.approx(SIGMA, rel=0.3) and told["controls"] == 60
-    assert [one["class"] for one in told["found"]] == ["near_tie", "error", "error", "unclassified"]
-    assert [one["gap"] for one in told["found"]] == [0.01, 5.0, 0.01, None]
+    assert [one["class"] for one in told["found"]] == ["near_tie", "error", "error", "unclassified", "near_tie"]
+    assert [one["gap"] for one in told["found"]] == [0.01, 5.0, 0.01, None, 0.01]
+    assert [one["behind"] for one in told["found"]] == [0.01, 5.0, 4.0, None, 0.03]
     assert 0.01 < DEVIATIONS * SIGMA < 1
 
 
@@ -56,7 +64,7 @@ def test_without_a_measured_rounding_nothing_is_classed() -> None:
     told = classified([parting(1, 2)], CONTROLS[: FEWEST_CONTROLS - 1], exact, rounded)
     assert told["rounding"] is None and told["found"][0]["class"] == "unclassified"
 
-    def never(asked: Asked) -> list[tuple[float, bool]]:
+    def never(asked: Asked) -> list[tuple[float, float]]:
         raise AssertionError("asked")
 
     assert classified([], CONTROLS, never, never)["found"] == []
@@ -90,13 +98,15 @@ def test_the_first_difference_of_every_greedy_answer() -> None:
 
 
 def test_gaps_are_differences_of_log_probabilities() -> None:
-    """Of an engine whose every token id has minus itself as log probability; 9 contexts take two forwards."""
+    """Of an engine whose every token id has minus itself as log probability, and is behind token 2; 9 contexts take two
+    forwards.
+    """
     calls = []
 
     class Engine:
-        def answer_logprobs(self, pairs: Sequence[tuple[tuple[int, ...], tuple[int]]]) -> list[tuple[float, bool]]:
+        def answer_logprobs(self, pairs: Sequence[tuple[tuple[int, ...], tuple[int]]]) -> list[AnswerLogprob]:
             calls.append(len(pairs))
-            return [(-float(answer[0]), answer[0] == 2) for _, answer in pairs]
+            return [AnswerLogprob(-float(answer[0]), answer[0] == 2, answer[0] - 2.0) for _, answer in pairs]
 
     found = gaps_of(Engine())([((1,), 2, 5)] * 8 + [((1,), 7, 3)])
-    assert found == [(3.0, True)] * 8 + [(-4.0, False)] and calls == [16, 2]
+    assert found == [(3.0, 3.0)] * 8 + [(-4.0, 5.0)] and calls == [16, 2]

@@ -160,7 +160,8 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         self._cut += sum(len(pair[0]) < len(one[1]) for pair, one in zip(pairs, requests, strict=True))
         found: dict[int, tuple[float, bool]] = {}
         for batch in self._batches({index: len(context) + len(answer) for index, (context, answer) in enumerate(pairs)}):
-            found |= dict(zip(batch, self._engine.answer_logprobs([pairs[index] for index in batch]), strict=True))
+            told = self._engine.answer_logprobs([pairs[index] for index in batch])
+            found |= {index: (one.log_p, one.greedy) for index, one in zip(batch, told, strict=True)}
         return [found[index] for index in range(len(pairs))]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:

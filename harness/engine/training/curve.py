@@ -7,13 +7,14 @@ and training can end at any of its points.
 from __future__ import annotations
 
 import json
+import math
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers import TrainerCallback
 
 from harness.engine.training.adapter_module import TrainedAdapter
@@ -91,11 +92,14 @@ def doubling_gain(points: Sequence[dict[str, Any]]) -> float | None:
     """Tokens per pass that the last doubling of the masked tokens added; between points, a straight line over their logarithm.
     None where the curve does not reach back to half of its last tokens.
     """
-    tokens = [max(point["masked_tokens"], 1) for point in points]
-    if tokens[0] > tokens[-1] / 2:
+    at = [math.log(max(point["masked_tokens"], 1)) for point in points]
+    half = at[-1] - math.log(2)
+    if at[0] > half:
         return None
-    values = [point["tokens_per_pass"] for point in points]
-    return float(values[-1] - np.interp(np.log(tokens[-1] / 2), np.log(tokens), values))
+    values = [float(point["tokens_per_pass"]) for point in points]
+    right = bisect_right(at, half)
+    share = (half - at[right - 1]) / (at[right] - at[right - 1])
+    return values[-1] - values[right - 1] - share * (values[right] - values[right - 1])
 
 
 def masked_tokens_before(start: str | None) -> int:
