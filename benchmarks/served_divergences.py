@@ -2,8 +2,9 @@
 
     python -m benchmarks.served_divergences RUN
 
-RUN: of benchmarks/served_divergences.yaml. The record's classes come from gaps in float32; here the same places are classed
-once more by gaps in float64. Wrong acceptances are planted: the token behind the right one stands in its place.
+RUN: of benchmarks/served_divergences.yaml, or another one of one part with servers. The record's classes come from float32;
+here the same places are classed once more, in float64. Wrong acceptances are planted: the token behind the right one stands in
+its place.
 
 prompts, parted                          answers compared, and those that part from NTP's
 near_ties, errors, unclassified          classes in the record
@@ -46,19 +47,22 @@ def main() -> None:
         keys = {"servers": {}, "timed": False, "session": "plain", "execution": "eager", "dtype": dtype}
         return gaps_of(open_engine(part.model_copy(update=keys)))
 
-    found, compared = partings(run.samples, cases, prompts)
-    measured = controls(run.samples, cases, prompts)
+    counted = [one for one in run.samples if not one.warmup]
+    starts = sorted({one.process for one in counted})
+    each = [partings([one for one in counted if one.process == start], cases, prompts) for start in starts]
+    found, compared = [one for some, _ in each for one in some], sum(count for _, count in each)
+    measured = controls(counted, cases, prompts)
     wrong = [
         Parting(case_id="planted", prompt_id=str(number), at=len(context), context=context, ntp=right, other=behind)
         for number, (context, right, behind) in enumerate(measured)
     ]
     again = classified([*found, *wrong], measured, gaps_in("float64"), gaps_in(part.dtype))["found"]
-    [event] = run.events(DIVERGENCES, part.name)
-    recorded = {(one["case_id"], one["prompt_id"], one["at"]): one for one in event["found"]}
-    pairs = [(recorded[one["case_id"], one["prompt_id"], one["at"]], one) for one in again[: len(found)]]
+    told = [one for event in run.events(DIVERGENCES, part.name) for one in event["found"]]
+    pairs = list(zip(told, again[: len(found)], strict=True))
+    assert all(one[key] == other[key] for one, other in pairs for key in ("case_id", "prompt_id", "at"))
     for before, now in pairs:
-        print(f"{now['prompt_id']} token {now['at']}: {before['class']} {before['gap']}; float64 {now['class']} {now['gap']}")
-    classes = Counter(one["class"] for one in recorded.values())
+        print(f"{now['prompt_id']} token {now['at']}: {before['class']}, gap {before['gap']}; float64 {now['class']}, {now}")
+    classes = Counter(one["class"] for one in told)
     figures = {
         "prompts": compared, "parted": len(found), "near_ties": classes["near_tie"], "errors": classes["error"],
         "unclassified": classes["unclassified"],
