@@ -35,8 +35,8 @@ from harness.record.schema import Sample
 from harness.roofline.storage import shard
 from harness.runner.divergence import WIDER, Gaps, classified, controls, gaps_of, partings
 from harness.runner.protocols import Machine
+from harness.runner.sample_taking import case_items
 from harness.runner.subprocesses import end_with_parent
-from harness.runner.worker import case_items
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Execution, Part, Scenario
 

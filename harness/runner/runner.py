@@ -20,7 +20,8 @@ from harness.runner.job import Job, default_directory, machine_here, make_header
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Failure, Recorder
 from harness.runner.subprocesses import KEPT, ChildTask, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
-from harness.runner.worker import take, work_of
+from harness.runner.work import work_of
+from harness.runner.worker import take
 from harness.scenario.plan import Share
 from harness.scenario.ranks import ranks_here, refuse_other_world
 from harness.workloads.loader import given_prompts

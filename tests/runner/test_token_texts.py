@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.runner.worker import TokenTexts
+from harness.runner.sample_taking import TokenTexts
 from tests.helpers.block_run import sample
 
 

@@ -25,7 +25,8 @@ from harness.runner.identity import source_digest
 from harness.runner.job import Job, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Begun, Entry
-from harness.runner.worker import take, work_of
+from harness.runner.work import work_of
+from harness.runner.worker import take
 from harness.scenario.plan import Share
 from harness.scenario.scenario import Part, Scenario
 

@@ -24,7 +24,7 @@ from harness.runner.identity import source_digest
 from harness.runner.job import Job
 from harness.runner.recorder import Begun, Failure, Recorder
 from harness.runner.subprocesses import KEPT
-from harness.runner.worker import work_of
+from harness.runner.work import work_of
 from harness.scenario.plan import Share
 
 CLOCK: Callable[[], float] = time.monotonic

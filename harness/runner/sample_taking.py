@@ -1,0 +1,127 @@
+"""Takes one sample: a batch is decoded, and graded after the clock has stopped.
+
+The first decodes of every arm have their tokens spelt out, so a report shows them without a tokenizer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from harness.record.schema import PassColumns, RowResult, RowTimes, Sample
+from harness.record.trace import ForwardPass, Generation
+from harness.runner.protocols import Decoded, Engine
+from harness.scenario.plan import Case, Slot
+from harness.workloads.loader import PromptItem, Tokenizer, prompt_items
+
+SHOWN_GROUPS = 2
+"""Per case, decodes of so many prompt groups have their tokens spelt out in the record."""
+
+
+class TokenTexts:
+    """Spells token ids, each once; with ``tokenizer`` None, none."""
+
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
+        self._tokenizer = tokenizer
+        self._known: set[int] = set()
+
+    def new_in(self, sample: Sample) -> dict[str, str]:
+        """Text by id (a string, as in JSON) of the tokens of ``sample`` not spelt yet; empty for later decodes.
+
+        A special token has no text.
+        """
+        shown = sample.group < SHOWN_GROUPS and sample.repeat == 0 and sample.process == 0 and not sample.warmup
+        if self._tokenizer is None or not shown:
+            return {}
+        new = sorted({token for row in sample.rows for token in row.ids} - self._known)
+        self._known.update(new)
+        return {str(token): self._tokenizer.decode([token]) for token in new}
+
+
+def case_items(case: Case, tokenizer: Tokenizer | None, vocab: int) -> Sequence[PromptItem]:
+    """The prompts of a case: those of its task, or made of them in the lengths of a trace.
+
+    Raises:
+        ScenarioError, MissingExtraError: see prompt_items and read_trace.
+    """
+    items = prompt_items(case.workload, case.task, case.part.seed, tokenizer, vocab)
+    return items if case.load is None else case.load.items(items)
+
+
+def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:
+    """Decode one batch, then grade it after the clock has stopped. ``node``: this node of a cluster."""
+    case = slot.case
+    seed = case.sample_seed(slot.group, slot.repeat)
+    started_at = now()
+    load = os.getloadavg()[0]
+    decoded = engine.decode(case, [item.ids for item in items], seed)
+    ended_at = now()
+    timed = case.part.timed
+    row_times = decoded.row_times if timed and decoded.row_times else [None] * len(items)
+    return Sample(
+        case_id=case.case_id,
+        group=slot.group,
+        repeat=slot.repeat,
+        process=slot.process,
+        warmup=slot.warmup,
+        seed=seed,
+        rows=[
+            _row(decoded.generation, row, item, engine.tokenizer, case, times)
+            for row, (item, times) in enumerate(zip(items, row_times, strict=True))
+        ],
+        passes=_told_passes(decoded, timed),
+        prefill_s=decoded.prefill_s if timed else None,
+        decode_s=decoded.decode_s if timed else None,
+        started_at=started_at,
+        ended_at=ended_at,
+        node=node,
+        load_1min=load,
+        meters=decoded.readings.values if decoded.readings else {},
+        meter_reasons=decoded.readings.reasons if decoded.readings else {},
+    )
+
+
+def now() -> str:
+    """As a record has it: UTC, milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _row(
+    generation: Generation, row: int, item: PromptItem, tokenizer: Tokenizer | None, case: Case, times: RowTimes | None
+) -> RowResult:
+    output = generation.output_ids[row]
+    correct, reason = None, item.ungraded_reason
+    if case.part.replayed:
+        reason = "replayed acceptance: the output is not the model's own"
+    elif item.grade is not None and tokenizer is not None:
+        correct = item.grade(tokenizer.decode(output))
+    return RowResult(
+        prompt_id=item.prompt_id,
+        prompt_tokens=generation.prompt_tokens[row],
+        output_tokens=len(output),
+        output_ids=list(output),
+        stop_reason=generation.stop_reasons[row],
+        correct=correct,
+        ungraded_reason=reason if correct is None else None,
+        cluster=item.cluster,
+        times=times,
+    )
+
+
+def _told_passes(decoded: Decoded, timed: bool) -> PassColumns | None:
+    """None where a server does not tell them."""
+    if not decoded.generation.passes:
+        return None
+    return pass_columns(decoded) if timed else pass_columns(decoded).untimed()
+
+
+def pass_columns(decoded: Decoded) -> PassColumns:
+    """Column by column; empty columns where a server does not tell its passes."""
+    columns: dict[str, Any] = {name: [] for name, field in PassColumns.model_fields.items() if field.is_required()}
+    for name in ForwardPass._fields:
+        values = [getattr(one, name) for one in decoded.generation.passes]
+        if any(v is not None for v in values):
+            columns[name] = [list(v) if isinstance(v, tuple) else v for v in values]
+    return PassColumns(**columns, forward_s=decoded.forward_s, sampler_s=decoded.sampler_s)

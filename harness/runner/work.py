@@ -1,0 +1,66 @@
+"""What a unit of a run has still to take: the missing samples of a whole run, of one process or of a cluster node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from harness.record.schema import Run
+from harness.runner.stopping_rule import StoppingRule, missing_slots
+from harness.scenario.plan import Plan, Share, Slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What to take, by the stopping rule: all samples, or a ``share``, with the rest left to ``later`` processes.
+
+    ``node``: the node in a run over a cluster. ``planned``: all samples of the plan, with those that are there. ``known_s``:
+    seconds of a sample by case, from those that are there.
+    """
+
+    missing: list[Slot]
+    pace: StoppingRule
+    share: Share | None = None
+    later: tuple[Slot, ...] = ()
+    planned: int | None = None
+    node: str | None = None
+    known_s: dict[str, float] = field(default_factory=dict)
+    free_bytes: dict[str, int | None] = field(default_factory=dict)
+
+    @property
+    def process(self) -> int:
+        """The process number of the samples."""
+        return self.share.process if self.share else 0
+
+    def event(self, name: str, part: str | None = None) -> dict[str, Any]:
+        """The first fields of an entry about a part or about this whole process."""
+        about = part or (self.share.part if self.share else None)
+        found: dict[str, Any] = {"event": name} | ({"part": about} if about else {}) | {"process": self.process}
+        return found | ({"node": self.node} if self.node else {})
+
+
+def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:
+    """The missing work of a run, or of a share."""
+    pace = StoppingRule(plan, held)
+    missing, planned, known_s = missing_slots(plan, held, pace), sum(1 for _ in plan.slots()), _seconds_of_samples(held)
+    if share is None:
+        return Work(missing=missing, pace=pace, planned=planned, known_s=known_s)
+    behind: list[Share] = []
+    if share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
+        order = list(dict.fromkeys(slot.share for slot in missing))
+        behind = order[order.index(share) + 1 :] if share in order else []
+    own = [slot for slot in missing if share.holds(slot)]
+    later = tuple(slot for slot in missing if slot.share in behind)
+    return Work(missing=own, pace=pace, share=share, later=later, planned=planned, node=node, known_s=known_s)
+
+
+def _seconds_of_samples(held: Run) -> dict[str, float]:
+    """Medians by case; warm-ups left out, which may compile."""
+    found: dict[str, list[float]] = {}
+    for one in held.samples:
+        if not one.warmup and one.started_at and one.ended_at:
+            took = datetime.fromisoformat(one.ended_at) - datetime.fromisoformat(one.started_at)
+            found.setdefault(one.case_id, []).append(took.total_seconds())
+    return {case_id: median(took) for case_id, took in found.items()}
