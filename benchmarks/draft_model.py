@@ -19,7 +19,7 @@ from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.engine import drain
 from harness.engine.loading import LoadedModel, load_model
 from harness.engine.static_session import StaticSession
-from harness.scenario.scenario import Part
+from harness.scenario.part import Part
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import Problem, problems
 

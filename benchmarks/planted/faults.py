@@ -37,8 +37,8 @@ from harness.record.trace import ForwardPass, Generation
 from harness.runner.cluster import ray_cluster
 from harness.runner.job import machine_here
 from harness.runner.protocols import Machine
+from harness.scenario.part import Part
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Part
 
 FAULTS = ("worker", "raylet", "driver", "oom", "hang", "enospc")
 VARIABLE = "SBD_PLANTED"

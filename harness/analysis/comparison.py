@@ -38,7 +38,7 @@ from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import NO_PASSES, CaseHeader, Run, RunHeader, Sample
 from harness.scenario.load import recorded_load
-from harness.scenario.scenario import Part
+from harness.scenario.part import Part
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
 

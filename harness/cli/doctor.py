@@ -23,7 +23,7 @@ from harness.meters.environment import snapshot
 from harness.models import KNOWN_SHAPES
 from harness.models.checkpoint_facts import ModelFacts, read_model_facts
 from harness.record.regular_file import write_whole
-from harness.scenario.scenario import Part
+from harness.scenario.part import Part
 from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
 
 MODEL_VERSION = 1

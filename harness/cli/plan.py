@@ -25,8 +25,9 @@ from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceili
 from harness.roofline.storage import shard
 from harness.runner.estimates import beside_samples_s, estimate_memory, estimate_time, process_bytes
 from harness.scenario.loading import load_scenario
+from harness.scenario.part import EXECUTIONS, Part
 from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
-from harness.scenario.scenario import EXECUTIONS, Part, Scenario
+from harness.scenario.scenario import Scenario
 
 RIGHT = ("samples", "memory", "time")
 Described = dict[str, Any]

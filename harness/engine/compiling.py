@@ -28,7 +28,7 @@ from harness.decoding.sampling import TorchFigures, sampler_of
 from harness.engine.kv_cache import LayerSlots, Layout, UsedKv, UsedLayer
 from harness.errors import ScenarioError
 from harness.meters.host import CAPTURES
-from harness.scenario.scenario import Execution, Part
+from harness.scenario.part import Execution, Part
 
 KINDS_OF_FORWARD = 64
 """Graphs of one model before torch.compile silently falls back to eager; a run needs about ten."""

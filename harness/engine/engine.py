@@ -41,8 +41,8 @@ from harness.record.schema import RowTimes
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.storage import shard
+from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Beside, Part
 
 NTP_TOKENS = 17
 PASSES_PER_BLOCK = 2

@@ -15,7 +15,7 @@ from harness.engine.captured_attention import LEFT_OUT, captured_kernel, choose_
 from harness.engine.compiling import compiled_unit, execution_of
 from harness.engine.loading import LoadedModel
 from harness.models import ModelShape
-from harness.scenario.scenario import Part
+from harness.scenario.part import Part
 
 MOST_KV_BYTES = 2**28
 """Limit of the keys of one layer. A longer context is cut; the answer's ``context_tokens`` is the length used."""

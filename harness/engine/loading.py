@@ -43,8 +43,8 @@ from harness.models.choice import (
 from harness.models.config import read_object
 from harness.models.decodable import why_undecodable
 from harness.models.pretrained import found_folder
+from harness.scenario.part import Part
 from harness.scenario.ranks import refuse_uneven_heads
-from harness.scenario.scenario import Part
 
 _CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 

@@ -19,7 +19,7 @@ from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.hardware.profile import engine_words
 from harness.meters.torch_bench import Stepping
-from harness.scenario.scenario import Execution
+from harness.scenario.part import Execution
 
 MOST_STEPS = 256
 

@@ -19,7 +19,7 @@ from harness.engine.attention_masks import folded_mask, inside, validity, wanted
 from harness.engine.compiling import compiled
 from harness.engine.gated_adapter import adapted_columns, adapter_on, pack
 from harness.engine.kv_cache import NAME, Layout
-from harness.scenario.scenario import Execution
+from harness.scenario.part import Execution
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from harness.engine.rank_group import LOST_S, Order, RankGroup, is_lost, joined
 from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError, UserError
 from harness.formatting import each_line
 from harness.models.digests import model_digests
+from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Beside, Part
 
 GRACE_S = 20.0
 """How long a rank that failed waits for rank 0 to report it."""

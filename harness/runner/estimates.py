@@ -26,8 +26,8 @@ from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, slots_allocated
 from harness.scenario.method import PlannedPass, per_token
 from harness.scenario.methods import method_of
+from harness.scenario.part import Part
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Part
 from harness.scenario.speculative_arms import draft_shapes, stages
 from harness.workloads.instructions import Split, instructions
 from harness.workloads.prompts import read_prompts

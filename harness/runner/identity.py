@@ -10,7 +10,7 @@ from typing import Any
 from harness.models.choice import model_name
 from harness.models.digests import Known, model_digests
 from harness.record.identity import machine_facts
-from harness.scenario.scenario import Part
+from harness.scenario.part import Part
 from harness.scenario.speculative_arms import draft_models
 
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -21,8 +21,9 @@ from harness.record.store import RunStore, read_run
 from harness.runner.protocols import Machine
 from harness.runner.stopping_rule import StoppingRule, missing_slots
 from harness.scenario.loading import load_scenario, scenario_digest
+from harness.scenario.part import Part
 from harness.scenario.plan import Plan, make_plan
-from harness.scenario.scenario import Part, Scenario
+from harness.scenario.scenario import Scenario
 from harness.scenario.speculative_arms import draft_models
 
 

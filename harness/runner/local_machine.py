@@ -37,8 +37,9 @@ from harness.runner.divergence import WIDER, Gaps, classified, controls, gaps_of
 from harness.runner.protocols import Machine
 from harness.runner.sample_taking import case_items
 from harness.runner.subprocesses import end_with_parent
+from harness.scenario.part import Execution, Part
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Execution, Part, Scenario
+from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
     from harness.serving.engine import ServedEngine

@@ -12,8 +12,9 @@ from harness.progress import Progress
 from harness.record.schema import RowTimes, Sample
 from harness.record.trace import Generation
 from harness.runner.identity import identity_of
+from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Beside, Part, Scenario
+from harness.scenario.scenario import Scenario
 from harness.workloads.loader import Tokenizer
 
 

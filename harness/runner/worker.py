@@ -22,8 +22,8 @@ from harness.runner.protocols import Engine, Machine
 from harness.runner.recorder import Begun, Entry, Failure, Skipped
 from harness.runner.sample_taking import TokenTexts, case_items, now, pass_columns, take_sample
 from harness.runner.work import Work
+from harness.scenario.part import Part
 from harness.scenario.plan import Case, Slot
-from harness.scenario.scenario import Part
 from harness.workloads.loader import PromptItem, refuse_too_long
 
 MEASURE_EVERY_S = 10.0

@@ -13,7 +13,8 @@ from harness.config_file import read_yaml
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
 from harness.paths import data_dir
 from harness.scenario.claims import misplaced
-from harness.scenario.scenario import NOT_MEASURED, Part, Scenario
+from harness.scenario.part import Part
+from harness.scenario.scenario import NOT_MEASURED, Scenario
 
 
 def load_scenario(path: Path | str) -> Scenario:

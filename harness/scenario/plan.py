@@ -22,9 +22,10 @@ from harness.scenario.load import WARMING, Load
 from harness.scenario.method import GREEDY, ReplaySpec
 from harness.scenario.methods import arm_id, arm_label
 from harness.scenario.order import balanced_order
+from harness.scenario.part import Part
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.replay import replay_spec
-from harness.scenario.scenario import Part, Scenario
+from harness.scenario.scenario import Scenario
 from harness.scenario.servers import server_replay
 from harness.scenario.speculative_arms import draft_models, draft_shapes
 from harness.workloads.spec import Workload

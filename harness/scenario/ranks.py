@@ -13,7 +13,8 @@ from math import gcd
 
 from harness.errors import ScenarioError, UserError
 from harness.models import ModelShape
-from harness.scenario.scenario import Part, Scenario
+from harness.scenario.part import Part
+from harness.scenario.scenario import Scenario
 
 RENDEZVOUS = "SBD_RENDEZVOUS"
 """Where the processes meet if `sbd run` started them, an init_method of torch.distributed; torchrun has its own variables."""

@@ -17,8 +17,9 @@ from harness.errors import ScenarioError, in_words
 from harness.scenario.arms import NtpArm
 from harness.scenario.loading import load_scenario
 from harness.scenario.methods import Arm
+from harness.scenario.part import Part
 from harness.scenario.plan import Case, make_plan
-from harness.scenario.scenario import Part, Scenario
+from harness.scenario.scenario import Scenario
 
 _ARM: TypeAdapter[Any] = TypeAdapter(Arm)
 

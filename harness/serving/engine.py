@@ -23,8 +23,8 @@ from harness.meters.window import Absent, Readings, Windows
 from harness.models import ModelShape
 from harness.record.schema import RowTimes
 from harness.record.trace import ForwardPass, Generation
+from harness.scenario.part import Part
 from harness.scenario.plan import Case
-from harness.scenario.scenario import Part
 from harness.serving.counters import growth
 from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
 from harness.serving.dialects.dialect import Request, Rounds

@@ -16,7 +16,7 @@ from harness.engine.captured_attention import choose_kernels
 from harness.engine.fingerprint import fingerprint, sdpa_backend, sdpa_backends
 from harness.engine.sessions import open_session
 from harness.models import ModelShape
-from harness.scenario.scenario import Part
+from harness.scenario.part import Part
 
 SHAPE = ModelShape(name="tiny", layers=1, hidden=32, intermediate=48, heads=4, kv_heads=2, head_dim=8, vocab=64)
 

@@ -17,7 +17,8 @@ from harness.engine.loading import LoadedModel, load_model
 from harness.errors import EXIT_USER_ERROR, MissingExtraError, UnknownModelError
 from harness.models.choice import REFERENCE_DIR
 from harness.models.gguf_header import gguf_config
-from harness.scenario.scenario import Part, Scenario
+from harness.scenario.part import Part
+from harness.scenario.scenario import Scenario
 from tests.helpers.command import sbd
 from tests.helpers.gguf_files import vocabulary, write_gguf
 

@@ -23,8 +23,9 @@ from harness.engine.loading import LoadedModel, load_model
 from harness.engine.rank_group import RankGroup, joined
 from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, ProcessEndedError
+from harness.scenario.part import Part
 from harness.scenario.plan import make_plan
-from harness.scenario.scenario import Part, Scenario
+from harness.scenario.scenario import Scenario
 
 TINY = {
     "name": "tiny", "layers": 2, "hidden": 32, "intermediate": 47, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 101,

@@ -21,7 +21,7 @@ from harness.analysis.integrity.integrity import integrity_of
 from harness.record.store import read_run
 from harness.runner.cluster import ray_cluster
 from harness.runner.cluster.ray_cluster import _ends, _join, lacking, needs_of, why_lost
-from harness.scenario.scenario import Part
+from harness.scenario.part import Part
 from tests.helpers import ROOT
 from tests.helpers.child_processes import calibrated as calibrated
 

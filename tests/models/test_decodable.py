@@ -187,7 +187,7 @@ def test_loading_asks_again(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     from harness.engine.loading import load_model
-    from harness.scenario.scenario import Part
+    from harness.scenario.part import Part
 
     folder = folder_of("mistral", tmp_path, {"sliding_window": WINDOW})
     save_file({"unused": torch.zeros(1)}, folder / "model.safetensors")

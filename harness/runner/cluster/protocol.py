@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from harness.record.schema import Run, RunHeader
 from harness.runner.recorder import Entry
+from harness.scenario.part import Part
 from harness.scenario.plan import Share
-from harness.scenario.scenario import Part
 
 STARTING, START_S = "starting the process", 600.0
 """A unit's first step and its time limit at any deadline, because libraries may load from a slow disk."""

@@ -17,7 +17,7 @@ from harness.runner.cluster.ray_worker import Unit, header_here
 from harness.runner.job import machine_here
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Entry
-from harness.scenario.scenario import Part
+from harness.scenario.part import Part
 
 NODE_RESOURCE = "sbd"
 """A custom resource: a node that offers 1 of it takes one unit at a time, with any number of cores and GPUs."""

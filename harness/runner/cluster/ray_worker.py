@@ -27,8 +27,9 @@ from harness.runner.protocols import Machine
 from harness.runner.recorder import Begun, Entry
 from harness.runner.work import work_of
 from harness.runner.worker import take
+from harness.scenario.part import Part
 from harness.scenario.plan import Share
-from harness.scenario.scenario import Part, Scenario
+from harness.scenario.scenario import Scenario
 
 ON_NODES = "in a run over a cluster every node has its own: see the session entries"
 
