@@ -20,9 +20,10 @@ from harness.errors import ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
 from harness.record.schema import Run
 from harness.regression.gate_decision import plan_of
+from harness.regression.guarded_command import launch
 from harness.regression.noise_floor import NoiseFloor
 from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
-from harness.regression.revisions import Commands, Revisions, default_work, launch
+from harness.regression.revisions import Commands, Revisions, default_work
 from tests.helpers import ROOT
 from tests.helpers.running import running_in
 from tests.helpers.synthetic_run import NTP
@@ -408,7 +409,7 @@ def heeding() -> None:
 def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
     """Neither Ctrl-C, a cancelled CI job, a closed terminal nor kill -9 leaves the command behind, nor what it started."""
     program = (
-        "import sys; from pathlib import Path; from harness.regression.revisions import launch; "
+        "import sys; from pathlib import Path; from harness.regression.guarded_command import launch; "
         f"launch('sleep 600 & echo $$ > {tmp_path}/pid; wait', Path('{tmp_path}/o'), Path('{tmp_path}/e'))"
     )
     command = [sys.executable, "-c", program]
