@@ -38,8 +38,9 @@ class Renderer:
         """
         asked: dict[str, Any] = self._fixed | {"conversations": [[dict(one) for one in messages]]}
         asked |= {"add_generation_prompt": answer, "continue_final_message": not answer}
+        pool = self._started()
         try:
-            return str(self._started().apply_async(_render, (asked,)).get(TIME_LIMIT_S))
+            return str(pool.apply_async(_render, (asked,)).get(TIME_LIMIT_S))
         except multiprocessing.TimeoutError as error:
             raise self._refused(f"takes more than {TIME_LIMIT_S:g} s for one prompt") from error
         except MemoryError as error:
@@ -61,7 +62,13 @@ class Renderer:
         if self._pool is None:
             self._pool = multiprocessing.get_context("spawn").Pool(1, _limit)
             finalize(self, self._pool.terminate)
-            self._pool.apply_async(_ready).get(START_S)
+            try:
+                self._pool.apply_async(_ready).get(START_S)
+            except multiprocessing.TimeoutError as error:
+                raise UserError(
+                    f"the process that fills in chat templates has not started within {START_S:g} s; try again when the "
+                    'machine does less. In a script of your own, keep what it does under `if __name__ == "__main__":`'
+                ) from error
         return self._pool
 
 

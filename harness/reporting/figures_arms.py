@@ -89,7 +89,7 @@ def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, t
         for arm in ends
     ]
     reference = f" NTP: {formatting.percent(_value(ntp[0].accuracy))} right." if ntp else ""
-    lossless = " Green: lossless." if any(arm.lossless for arm in sbd) else ""
+    lossless = " Green: lossless in exact arithmetic." if any(arm.lossless for arm in sbd) else ""
     return f"{'; '.join(said)}.{reference}{lossless} Lines: 95 % intervals."
 
 
@@ -211,8 +211,8 @@ def _ways_caption(ways: Sequence[Way], timed: bool) -> str:
     left_out = f" {len(ways) - MOST_WAYS} slower ways are in the table." if len(ways) > MOST_WAYS else ""
     return (
         f"{_leaders(ways, timed)} Each way's fastest setting that lost at most {100 * MARGIN:g} point of accuracy, of "
-        f"{sum(way.settings for way in ways)} arms, chosen on these decodes. Green: lossless; hollow: every setting lost more; "
-        f"pale: no answer was checked.{left_out}"
+        f"{sum(way.settings for way in ways)} arms, chosen on these decodes. Green: lossless in exact arithmetic; "
+        f"hollow: every setting lost more; pale: no answer was checked.{left_out}"
     )
 
 
