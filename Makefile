@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks docs
 
-.PHONY: bench test docs test-ray serving-ready llama-ready test-serving test-llama served lint verify sbom gpu-check gpu-carried clean
+.PHONY: bench test test-long docs test-ray serving-ready llama-ready test-serving test-llama served lint verify sbom gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -13,8 +13,13 @@ bench: $(VENV)/run.stamp
 
 # Everything a change must pass; offline once the environment is there.
 # `make test ARGS=tests/roofline` runs one package. One process a core with one thread each: two threads that wait for one another would cost more than they bring.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not full and not ray and not serving" -n 2 --dist loadfile $(ARGS)
+	$(PYTEST) -m "not long and not full and not ray and not serving" $(ARGS)
+
+# What takes 5 s and more: pages in a real browser, commands in several processes.
+test-long: $(VENV)/dev.stamp
+	$(PYTEST) -m "long and not full" $(ARGS)
 
 # The manual, into build/site. A warning, a link that leads nowhere, and a page that loads from the network end it.
 docs: $(VENV)/docs.stamp

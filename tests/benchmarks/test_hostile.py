@@ -18,6 +18,7 @@ from benchmarks.hostile.world import CONFIRMED, REFUTED, World
 SHARES = {"scenarios": 13, "claims": 4, "profiles": 6, "records": 2, "configs": 12, "links": 2, "environments": 2}
 
 
+@pytest.mark.long
 def test_a_few_cases_of_every_light_kind(tmp_path: Path) -> None:
     """Nothing is lost, nothing runs, nothing is judged otherwise."""
     counts = hostile.kinds()

@@ -35,6 +35,7 @@ def test_mistakes_are_explained(
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 def test_a_causal_lm_becomes_an_sbd_model(tmp_path):
     """A tiny Llama and a file of pairs go in; weights in safetensors and a tokenizer with a mask token come out."""
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)

@@ -203,6 +203,7 @@ def test_accumulated_batches_weigh_as_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert gradient(1, True) == pytest.approx(alone, rel=1e-4)
 
 
+@pytest.mark.long
 def test_a_recipe_runs_from_end_to_end(tmp_path: Path) -> None:
     """A tiny random Qwen3 with its tokenizer on disk is trained by a recipe on a dataset and then decoded by `sbd run`.
 

@@ -16,11 +16,11 @@ from harness.reporting.page import render
 from harness.reporting.pdf import print_pdf
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.browser import CHROMIUM, opened, unfold
+from tests.helpers.browser import IN_BROWSER, opened, unfold
 from tests.helpers.browser import browser as browser
 from tests.helpers.pages import FULL
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
+pytestmark = IN_BROWSER
 
 QUICKSTART = ROOT / "reports" / "quickstart"
 EVIL = "<script>window.planted = 1</script>\"><img src=x onerror='window.planted = 2'></title></style></script>{{ 7 * 7 }}"

@@ -13,11 +13,11 @@ from harness.analysis.comparison import compare
 from harness.record.store import read_run
 from harness.reporting.page import render
 from tests.helpers import ROOT
-from tests.helpers.browser import CHROMIUM, THEMES, browser, opened, unfold, violations
+from tests.helpers.browser import IN_BROWSER, THEMES, browser, opened, unfold, violations
 from tests.helpers.pages import FULL
 
 __all__ = ["browser"]
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
+pytestmark = IN_BROWSER
 
 PUBLISHED = ROOT / "reports"
 # Visible words: texts that are rendered before the section of tables, those in drawings too; what is folded is not rendered.

@@ -9,12 +9,12 @@ import pytest
 
 from harness.reporting.gallery import write_gallery
 from harness.reporting.side_by_side import write_side_by_side
-from tests.helpers.browser import CHROMIUM, THEMES, WIDTHS, axe, browser, opened, unfold
+from tests.helpers.browser import IN_BROWSER, THEMES, WIDTHS, axe, browser, opened, unfold
 from tests.helpers.two_pages import BASE, FOUND
 from tests.helpers.two_runs import stored
 
 __all__ = ["browser"]
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
+pytestmark = IN_BROWSER
 
 
 @pytest.fixture(scope="module")

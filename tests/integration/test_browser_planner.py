@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -18,12 +17,11 @@ from harness.reporting.assets import STYLES
 from harness.reporting.planner.panel import BATCHES, DEVICES
 from harness.reporting.planner.view import carried, planner_view
 from tests.helpers import ROOT
-from tests.helpers.browser import THEMES, WIDTHS, axe, unfold
+from tests.helpers.browser import CHROMIUM, IN_BROWSER, THEMES, WIDTHS, axe, unfold
 from tests.helpers.planner_page import AXES, FIGURES, Chosen, asked, choices, rendered, with_verified
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[browser]')")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
+pytestmark = IN_BROWSER
 TEMPLATES = ROOT / "harness" / "reporting" / "templates"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
 

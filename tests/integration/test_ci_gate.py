@@ -22,6 +22,8 @@ from tests.helpers.fake_forge import BOT, Forge, forge
 from tests.helpers.synthetic_run import NTP
 from tests.helpers.two_runs import MORE_PASSES, stored, two_arms
 
+pytestmark = pytest.mark.long
+
 CI = ROOT / "docs" / "ci"
 STEPS = ("Gate", "Comment", "Keep the answers")
 BASE_CMD, NEW_CMD = "cp -r base/run {out}", "cp -r run {out}"

@@ -12,6 +12,8 @@ import pytest
 
 from tests.helpers import ROOT
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("transformers")
 EXAMPLE = ROOT / "examples" / "my_method"
 SCENARIO = """

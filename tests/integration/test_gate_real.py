@@ -20,6 +20,8 @@ from harness.regression.counted import counted
 from tests.helpers.synthetic_run import NTP
 from tests.helpers.two_runs import MORE_PASSES, noisy, stored, two_arms
 
+pytestmark = pytest.mark.long
+
 RUN = two_arms()
 SCENARIO = """\
 version: 1

@@ -223,6 +223,7 @@ def test_the_table_of_a_run_tells_what_is_missing(tmp_path: Path) -> None:
 WITHOUT = ("sqlalchemy", "ruptures", "httpx", "prometheus_client", "accelerate", "ray", "datasets", "lm_eval", "psycopg")
 
 
+@pytest.mark.long
 def test_what_a_gpu_machine_runs_wants_no_package_that_it_lacks(tmp_path: Path) -> None:
     """A page, and the imports of run, check, verify and doctor, where each of these packages is missing."""
     run = begun(tmp_path / "run", samples=2)

@@ -19,6 +19,8 @@ import pytest
 from tests.helpers import ROOT
 from tests.helpers.begun_runs import begun
 
+pytestmark = pytest.mark.long
+
 # Left out of the installation: the extra [run], and this project itself, should it be installed here.
 ABSENT = ("torch", "transformers", "functorch", "sbd_bench", "sbd-bench", "__editable__", "_sbd_bench")
 Command = Callable[..., subprocess.CompletedProcess[str]]

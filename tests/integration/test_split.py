@@ -165,6 +165,7 @@ def test_torchrun_leaves_the_record_of_one_process(tmp_path: Path, alone: Any) -
     assert [one["tensor_parallel"] for one in engines] == [{"processes": 2, "backend": "gloo"}] * 3
 
 
+@pytest.mark.long
 def test_sbd_run_starts_the_processes_of_each_part(tmp_path: Path) -> None:
     """Without torchrun, under the lock of the process that started them: what one process here writes."""
     part = COMMON | {"name": "p", "arms": ARMS[:2], "model": MODELS["llama"], "workload": RANDOM}
@@ -195,6 +196,7 @@ def test_a_split_that_cannot_be_is_refused_in_one_line(started: int, words: str,
     assert not (tmp_path / "run" / "run.json").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "status", "said"),
     [

@@ -74,6 +74,7 @@ def test_no_line_is_wider_than_the_terminal(own: dict[str, str], name: str, colu
     _whole(seen)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_the_history_fits_too(own: dict[str, str], columns: int, tmp_path: Path) -> None:
     """Adding, listing, showing and the trend of one run."""
@@ -83,6 +84,7 @@ def test_the_history_fits_too(own: dict[str, str], columns: int, tmp_path: Path)
         _whole(seen)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_a_run_leaves_one_line_of_progress_and_its_answer(own: dict[str, str], columns: int, tmp_path: Path) -> None:
     """The bar is drawn in one place, nothing of transformers' is seen, and the last lines are the answer."""

@@ -81,6 +81,7 @@ def test_the_page_about_an_adapter_is_followed(tmp_path: Path) -> None:
     assert set(identical.values()) == {1.0} and len(identical) == 3
 
 
+@pytest.mark.long
 def test_the_tutorial_about_a_model_is_followed(tmp_path: Path) -> None:
     """What needs no training, and what SBD would be worth: the first arm's answers are checked, the second one is replayed."""
     assert len(follow(DOCS / "tutorial" / "my_model.md", tmp_path)) == 5

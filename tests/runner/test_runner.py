@@ -160,6 +160,7 @@ parts:
 """
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_is_continued(tmp_path):
     """kill -9 in the middle of a real run, then the same command: every sample once, the first ones untouched."""
     pytest.importorskip("transformers")
