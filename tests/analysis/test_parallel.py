@@ -84,6 +84,7 @@ def test_a_killed_child_loses_nothing():
     assert found == ["done", "done", "too"]
 
 
+@pytest.mark.long
 def test_a_report_is_the_same_to_the_byte():
     """Comparison and page of a run of two parts, one piece after the other and side by side."""
     found = told("""

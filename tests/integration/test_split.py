@@ -32,6 +32,8 @@ from harness.runner.subprocesses import end_all, first_end, start
 from harness.scenario.ranks import Ranks
 from tests.helpers.split_worker import MODELS, logits_of, part_of, stored_bytes
 
+pytestmark = pytest.mark.long
+
 ARMS = [
     {"method": "ntp", "temperature": [0, 0.8]},
     {"method": "sbd", "block_size": 8, "gamma": 0.6, "temperature": [0, 0.8]},
@@ -165,7 +167,6 @@ def test_torchrun_leaves_the_record_of_one_process(tmp_path: Path, alone: Any) -
     assert [one["tensor_parallel"] for one in engines] == [{"processes": 2, "backend": "gloo"}] * 3
 
 
-@pytest.mark.long
 def test_sbd_run_starts_the_processes_of_each_part(tmp_path: Path) -> None:
     """Without torchrun, under the lock of the process that started them: what one process here writes."""
     part = COMMON | {"name": "p", "arms": ARMS[:2], "model": MODELS["llama"], "workload": RANDOM}
@@ -196,7 +197,6 @@ def test_a_split_that_cannot_be_is_refused_in_one_line(started: int, words: str,
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "status", "said"),
     [

@@ -378,6 +378,7 @@ def assert_nothing_runs_in(group: int) -> None:
     pytest.fail(f"still running: {running_in(group)}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_command_starts_ends_it_too(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
