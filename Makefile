@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks docs
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 .PHONY: bench test test-long docs test-ray serving-ready llama-ready test-serving test-llama served lint verify sbom gpu-check gpu-carried clean
 
@@ -13,7 +14,6 @@ bench: $(VENV)/run.stamp
 
 # Everything a change must pass; offline once the environment is there.
 # `make test ARGS=tests/roofline` runs one package. One process a core with one thread each: two threads that wait for one another would cost more than they bring.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 test: lint
 	$(PYTEST) -m "not long and not full and not ray and not serving" $(ARGS)
 

@@ -29,7 +29,6 @@ trained_tokens                       masked tokens that the adapter was charged 
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from statistics import geometric_mean
@@ -42,13 +41,14 @@ from harness.analysis.comparison import compare
 from harness.analysis.pass_values import EX_ANTE_SHAPE
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.sample_totals import distinct_share
+from harness.engine.training.curve import trained_tokens
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.workloads.instructions import TRAINED, UNSEEN
 
 LEAST_TOKENS = 64
 REPETITIVE = 0.85
-CURVE = Path("scenarios/adapters/smollm2_135m/curve.jsonl")
+ADAPTER = Path("scenarios/adapters/smollm2_135m")
 BLOCK_SIZE = 5
 RIVALS = ("prompt_lookup", "draft_model", "early_exit", "hierarchical", "universal_draft")
 
@@ -145,7 +145,7 @@ def main() -> None:
         "identical_to_ntp": verified.identical_to_ntp.value,
         "prediction_error_max": prediction_error(cell),
         "processes": verified.wall_speedup.processes,
-        "trained_tokens": json.loads(CURVE.read_text(encoding="utf-8").splitlines()[-1])["masked_tokens"],
+        "trained_tokens": trained_tokens(ADAPTER),
     }
     if len(sys.argv) > 2:
         figures |= sampled_figures(Path(sys.argv[2]))

@@ -61,7 +61,8 @@ def main() -> None:
     pairs = list(zip(told, again[: len(found)], strict=True))
     assert all(one[key] == other[key] for one, other in pairs for key in ("case_id", "prompt_id", "at"))
     for before, now in pairs:
-        print(f"{now['prompt_id']} token {now['at']}: {before['class']}, gap {before['gap']}; float64 {now['class']}, {now}")
+        exactly = f"float64 {now['class']}, gap {now['gap']}, behind {now['behind']}"
+        print(f"{now['prompt_id']} token {now['at']}: {before['class']}, gap {before['gap']}; {exactly}")
     classes = Counter(one["class"] for one in told)
     figures = {
         "prompts": compared, "parted": len(found), "near_ties": classes["near_tie"], "errors": classes["error"],

@@ -32,8 +32,6 @@ from harness.runner.subprocesses import end_all, first_end, start
 from harness.scenario.ranks import Ranks
 from tests.helpers.split_worker import MODELS, logits_of, part_of, stored_bytes
 
-pytestmark = pytest.mark.long
-
 ARMS = [
     {"method": "ntp", "temperature": [0, 0.8]},
     {"method": "sbd", "block_size": 8, "gamma": 0.6, "temperature": [0, 0.8]},
@@ -118,6 +116,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("session", ["static", "plain"])
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_one_process(name: str, session: str, told: Path) -> None:
@@ -131,6 +130,7 @@ def test_logits_are_those_of_one_process(name: str, session: str, told: Path) ->
     assert first["digest"] == second["digest"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_each_process_keeps_its_share_alone(name: str, told: Path) -> None:
     """Half the KV heads; weights that add up to the whole model, but for the norms and what one rank rounds up."""
@@ -167,6 +167,7 @@ def test_torchrun_leaves_the_record_of_one_process(tmp_path: Path, alone: Any) -
     assert [one["tensor_parallel"] for one in engines] == [{"processes": 2, "backend": "gloo"}] * 3
 
 
+@pytest.mark.long
 def test_sbd_run_starts_the_processes_of_each_part(tmp_path: Path) -> None:
     """Without torchrun, under the lock of the process that started them: what one process here writes."""
     part = COMMON | {"name": "p", "arms": ARMS[:2], "model": MODELS["llama"], "workload": RANDOM}
@@ -197,6 +198,7 @@ def test_a_split_that_cannot_be_is_refused_in_one_line(started: int, words: str,
     assert not (tmp_path / "run" / "run.json").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "status", "said"),
     [

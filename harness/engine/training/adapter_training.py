@@ -17,7 +17,7 @@ from transformers import Trainer, set_seed
 from harness.engine.adapter_files import write_adapter
 from harness.engine.loading import OpenedModel, device_here, keep_what_is_freed, open_stored
 from harness.engine.training.adapter_module import TrainedAdapter
-from harness.engine.training.curve import CURVE, Curve, masked_tokens_before
+from harness.engine.training.curve import CURVE, Curve, trained_tokens
 from harness.engine.training.distillation import Answer, distil
 from harness.engine.training.masked_blocks import AnswerStream, BlockCollator
 from harness.engine.training.noising import SpecialIds
@@ -56,7 +56,8 @@ def train_adapter(recipe: TrainRecipe, config: TrainingConfig, progress: Progres
     progress.note(f"{len(fitting)} of {len(answers)} answers have at most {recipe.sequence_tokens} tokens with their prompt")
     with torch.enable_grad():
         trained = TrainedAdapter(held.module, recipe.adapter, ids.mask)
-        trained.charged += masked_tokens_before(recipe.adapter.start)
+        if recipe.adapter.start is not None:
+            trained.charged += trained_tokens(Path(recipe.adapter.start))
         stream = AnswerStream(fitting, recipe.batch_size, recipe.steps * recipe.accumulate, recipe.seed)
         walk_steps = -(-len(fitting) // (recipe.batch_size * recipe.accumulate))
         curve = Curve(recipe, trained, unseen, ids, out / CURVE, progress, walk_steps)

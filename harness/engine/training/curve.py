@@ -21,7 +21,7 @@ from harness.engine.training.adapter_module import TrainedAdapter
 from harness.engine.training.distillation import Answer
 from harness.engine.training.held_out import held_out_figures
 from harness.engine.training.noising import SpecialIds
-from harness.engine.training.recipe import TrainRecipe
+from harness.engine.training.recipe import HeldOut, TrainRecipe
 from harness.progress import Progress
 
 CURVE = "curve.jsonl"
@@ -39,7 +39,8 @@ class Curve(TrainerCallback):
         progress: Progress, walk_steps: int,
     ) -> None:  # fmt: skip
         """``answers``: the held-out ones, none for no curve; ``walk_steps``: steps of a walk over those that are learnt."""
-        self._recipe, self._trained, self._answers, self._ids = recipe, trained, answers, ids
+        self._asked = recipe.held_out if answers else None
+        self._bf16, self._trained, self._answers, self._ids = recipe.bf16, trained, answers, ids
         self.file, self._progress, self._walk_steps = file, progress, walk_steps
         self._points: list[dict[str, Any]] = []
         self._trained_s = 0.0
@@ -50,37 +51,33 @@ class Curve(TrainerCallback):
         self._progress.start(["steps"] * (args.max_steps - state.global_step))
         self._points = [point for point in curve_points(self.file) if point["step"] <= state.global_step]
         self._trained_s = self._points[-1]["trained_s"] if self._points else 0.0
-        if self._answers:
+        if self._asked is not None:
             self.file.write_text("".join(json.dumps(point) + "\n" for point in self._points), encoding="utf-8")
-        if self._answers and not self._points:
-            self._measure(state.global_step)
+            if not self._points:
+                self._measure(self._asked, state.global_step)
         self._since = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """Measure, where a point is due; training time goes on without it."""
         self._progress.advance("steps")
         self._trained.average(state.global_step)
-        if not self._answers or self._recipe.held_out is None:
+        asked, charged = self._asked, int(self._trained.charged)
+        if asked is None:
             return
-        asked, charged = self._recipe.held_out, int(self._trained.charged)
         due = max(self._points[-1]["masked_tokens"], FIRST_TOKENS) * 2 ** (1 / asked.points_per_doubling)
         if charged < due and state.global_step < args.max_steps:
             return
         self._trained_s += time.monotonic() - self._since
-        self._measure(state.global_step)
+        self._measure(asked, state.global_step)
         gain, least = doubling_gain(self._points), asked.stop_gain
         if least is not None and gain is not None and gain < least and state.global_step >= self._walk_steps:
             self._progress.note(f"the last doubling added {gain:.3f} tokens per pass, less than {least:g}: training ends")
             control.should_training_stop = control.should_save = True
         self._since = time.monotonic()
 
-    def _measure(self, step: int) -> None:
-        asked = self._recipe.held_out
-        assert asked is not None, "there are held-out answers"
+    def _measure(self, asked: HeldOut, step: int) -> None:
         with self._trained.averaged():
-            figures = held_out_figures(
-                self._trained, self._answers, asked.block_size, self._ids, self._recipe.bf16, asked.copies
-            )
+            figures = held_out_figures(self._trained, self._answers, asked.block_size, self._ids, self._bf16, asked.copies)
         about = {"step": step, "masked_tokens": int(self._trained.charged), "trained_s": round(self._trained_s, 1)}
         self._points.append(about | asdict(figures))
         with self.file.open("a", encoding="utf-8") as lines:
@@ -102,9 +99,9 @@ def doubling_gain(points: Sequence[dict[str, Any]]) -> float | None:
     return values[-1] - values[right - 1] - share * (values[right] - values[right - 1])
 
 
-def masked_tokens_before(start: str | None) -> int:
-    """Of the adapter that a training goes on from, by the curve in its folder; 0 for a fresh one, or without a curve."""
-    points = [] if start is None else curve_points(Path(start) / CURVE)
+def trained_tokens(adapter: Path) -> int:
+    """Masked tokens that an adapter was charged for, by the curve in its folder; 0 without one."""
+    points = curve_points(adapter / CURVE)
     return int(points[-1]["masked_tokens"]) if points else 0
 
 
