@@ -2,7 +2,8 @@
 
     python -m benchmarks.real_model RUN [ARMS]
 
-RUN: the directory of a run of scenarios/real_model.yaml. ARMS: one of scenarios/real_model_arms.yaml, for what was sampled.
+RUN: the directory of a run of scenarios/real_model.yaml, whose name is that of the result. ARMS: one of
+scenarios/real_model_arms.yaml, for what was sampled.
 
 The SBD arm is quadratic self-speculation with copies and blocks of 5, chosen on other prompts (seed 11): of 4 and 6 one was the
 fastest by the clock, one made the most tokens a pass. A rival decodes without the adapter and without loss, too. The best one
@@ -150,7 +151,8 @@ def main() -> None:
     if len(sys.argv) > 2:
         figures |= sampled_figures(Path(sys.argv[2]))
     print(f"{verified.label}; lowest: {min(per, key=lambda task: per[task])}; rival: {rival.label}")
-    print(write_results("real_model", {name: value for name, value in figures.items() if value is not None}))
+    known = {name: value for name, value in figures.items() if value is not None}
+    print(write_results(Path(sys.argv[1]).name, known, run.header.environment))
 
 
 if __name__ == "__main__":

@@ -266,6 +266,7 @@ def test_training_ends_where_its_curve_says_so(
         if control.should_training_stop:
             break
     assert (state.global_step if control.should_training_stop else None) == ended
+    assert made.ended() == control.should_training_stop
     assert [point["step"] for point in curve_points(made.file)] == list(range(state.global_step + 1))
 
 
@@ -331,6 +332,14 @@ def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
     for name in ("adapter_model", "mask_embedding"):
         saved = [(one / "adapter" / f"{name}.safetensors").read_bytes() for one in (out, unbroken)]
         assert saved[0] == saved[1]
+    # What its curve has ended is not trained further.
+    ends = {"steps": 8, "held_out": recipe["held_out"] | {"stop_gain": 99.0}}
+    file.write_text(json.dumps(recipe | ends))
+    adapter = (out / "adapter" / "adapter_model.safetensors").read_bytes()
+    done = sbd_process("train", "--recipe", str(file), "--out", str(out), "--cpu")
+    assert done.returncode == 0, done.stderr
+    assert (out / "adapter" / "adapter_model.safetensors").read_bytes() == adapter
+    assert [json.loads(line)["step"] for line in (out / "curve.jsonl").read_text().splitlines()][-1] == 6
     # Another way to answer is another file.
     file.write_text(json.dumps(recipe | {"distill": {"workload": work, "temperatures": [0.5]}}))
     done = sbd_process("train", "--recipe", str(file), "--out", str(out), "--cpu")

@@ -61,6 +61,8 @@ def train_adapter(recipe: TrainRecipe, config: TrainingConfig, progress: Progres
         stream = AnswerStream(fitting, recipe.batch_size, recipe.steps * recipe.accumulate, recipe.seed)
         walk_steps = -(-len(fitting) // (recipe.batch_size * recipe.accumulate))
         curve = Curve(recipe, trained, unseen, ids, out / CURVE, progress, walk_steps)
+        if curve.ended() and (out / ADAPTER / CURVE).exists():
+            return out / ADAPTER
         collator = BlockCollator(recipe.adapter, ids, recipe.seed)
         run_trainer(config, trained, stream, collator, Trainer, [curve])
     with trained.averaged():

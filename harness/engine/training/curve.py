@@ -69,11 +69,23 @@ class Curve(TrainerCallback):
             return
         self._trained_s += time.monotonic() - self._since
         self._measure(asked, state.global_step)
-        gain, least = doubling_gain(self._points), asked.stop_gain
-        if least is not None and gain is not None and gain < least and state.global_step >= self._walk_steps:
-            self._progress.note(f"the last doubling added {gain:.3f} tokens per pass, less than {least:g}: training ends")
+        if self._flat(self._points):
             control.should_training_stop = control.should_save = True
         self._since = time.monotonic()
+
+    def ended(self) -> bool:
+        """Whether the curve in the file has ended its training."""
+        return self._flat(curve_points(self.file))
+
+    def _flat(self, points: Sequence[dict[str, Any]]) -> bool:
+        least = self._asked.stop_gain if self._asked is not None else None
+        if least is None or not points or points[-1]["step"] < self._walk_steps:
+            return False
+        gain = doubling_gain(points)
+        if gain is None or gain >= least:
+            return False
+        self._progress.note(f"the last doubling added {gain:.3f} tokens per pass, less than {least:g}: training ends")
+        return True
 
     def _measure(self, asked: HeldOut, step: int) -> None:
         with self._trained.averaged():
