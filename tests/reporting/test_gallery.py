@@ -60,8 +60,10 @@ def test_every_run_is_listed_with_question_machine_date_and_links_that_lead_some
     newest_first = sorted(heads, key=lambda head: str(head["created_at"]), reverse=True)
     places = []
     for head in newest_first:
-        assert head["created_at"] in page and head["environment"]["cpu_model"] in page
-        places.append(html.unescape(page).index(head["question"]))
+        place = page.index(head["created_at"])
+        article = html.unescape(page[page.rindex("<article", 0, place) : page.index("</article>", place)])
+        assert head["question"] in article and head["environment"]["cpu_model"] in article
+        places.append(place)
     assert places == sorted(places) and len(places) == len(heads) >= 4
     links = re.findall(r'href="([^"]*)"', page)
     assert len(links) == 5 * len(heads) and all((copied / unquote(link)).is_file() for link in links)
