@@ -35,7 +35,7 @@ def draw(points: list[Point], slope: float, file: Path) -> None:
     xs, ys = [one["masked_tokens"] for one in points], [one["tokens_per_pass"] for one in points]
     axes.plot(xs, ys, "o-", label="measured while trained")
     axes.plot([tokens, 10 * tokens], [last, last + slope], "--", label=f"by its slope: {slope:+.2f} a decade")
-    axes.set(xscale="log", xlabel="masked tokens charged", ylabel="tokens final per pass, held-out prompts")
+    axes.set(xscale="log", xlabel="masked tokens charged in these trainings", ylabel="tokens final per pass, held-out prompts")
     axes.legend()
     figure.savefig(file, dpi=120)
 

@@ -3,12 +3,13 @@
     python -m benchmarks.sampled_real_model [RUN]
 
 RUN: a run of scenarios/real_model_sampled.yaml. What is expected comes from transformers' own forward of the base model in
-float32: softmax(logits / temperature) behind every prompt and prefix that was drawn often enough. None of this program's
-decoding is in it. NTP is held against it, too: it shows what the test itself makes of right samples.
+float32: softmax(logits / temperature) behind every prompt and prefix that was drawn often enough. The first token of an answer is left
+out: the prompt's own pass makes it, whatever the method. None of this program's decoding is in what is expected. NTP is held
+against it, too: it shows what the test itself makes of right samples.
 
 chi_square, degrees, p_value   of the SBD arm; the statistics of all contexts add up, and so do their degrees of freedom
 ntp_p_value                    of NTP
-contexts, answers              contexts of at least LEAST_DRAWS draws, and answers
+contexts, draws, answers       contexts of at least LEAST_DRAWS draws, tokens drawn behind them, and all answers of the arm
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ Context = tuple[str, tuple[int, ...]]
 
 
 def draws(run: Run, method: str) -> dict[Context, Counter[int]]:
-    """The tokens drawn behind every prompt and prefix."""
+    """The tokens drawn behind every prompt and first tokens of its answer."""
     cases = {case.case_id for case in run.header.cases if case.arm["method"] == method}
     found: dict[Context, Counter[int]] = defaultdict(Counter)
     for sample in run.samples:
         for row in sample.rows if sample.case_id in cases else ():
-            for at, token in enumerate(row.ids):
-                found[row.prompt_id, tuple(row.ids[:at])][token] += 1
+            for at in range(1, len(row.ids)):
+                found[row.prompt_id, tuple(row.ids[:at])][row.ids[at]] += 1
     return {context: tokens for context, tokens in found.items() if tokens.total() >= LEAST_DRAWS}
 
 
@@ -88,10 +89,12 @@ def main() -> None:
     prompts, drawn = prompts_of(run), draws(run, "self_speculation")
     statistic, degrees = fit(model, prompts, drawn)
     of_ntp = fit(model, prompts, draws(run, "ntp"))
+    sampling = {case.case_id for case in run.header.cases if case.arm["method"] == "self_speculation"}
+    answers = sum(len(sample.rows) for sample in run.samples if sample.case_id in sampling)
     figures = {
         "chi_square": statistic, "degrees": degrees, "p_value": float(stats.chi2.sf(statistic, degrees)),
         "ntp_p_value": float(stats.chi2.sf(*of_ntp)), "contexts": len(drawn),
-        "answers": sum(tokens.total() for (_, prefix), tokens in drawn.items() if not prefix),
+        "draws": sum(tokens.total() for tokens in drawn.values()), "answers": answers,
     }  # fmt: skip
     print(figures)
     print(write_results("sampled_real_model", figures, run.header.environment))

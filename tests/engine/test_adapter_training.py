@@ -286,7 +286,7 @@ def test_every_answer_comes_once_a_walk_and_batches_hold_like_lengths() -> None:
     assert [later[i].prompt for i in range(70, 90)] == stream[70:90]
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
     """`sbd train` on a tiny model: answers, curve and adapter are written; a second call goes on and repeats nothing."""
     pytest.importorskip("accelerate")

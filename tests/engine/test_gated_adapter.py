@@ -137,7 +137,7 @@ def test_compiled_layers_keep_the_causal_half():
     torch.compiler.reset()
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.skipif(not can_compile(), reason="no C++ compiler")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_a_whole_compiled_forward_keeps_the_causal_half(dtype):

@@ -20,7 +20,7 @@ pytest.importorskip("accelerate")
 
 DOCS = ROOT / "docs"
 SMALLER = {
-    "steps: 1000": "steps: 3", "rank: 32": "rank: 2", "bigram_rank: 256": "bigram_rank: 2", "slots: 192": "slots: 16",
+    "steps: 10000": "steps: 3", "rank: 32": "rank: 2", "bigram_rank: 256": "bigram_rank: 2", "slots: 192": "slots: 16",
     "block_size: 6": "block_size: 4", "bfloat16": "float32", "processes: 3": "processes: 1",
     "max_new_tokens: 80": "max_new_tokens: 6, prompts: 6", "max_new_tokens: 96": "max_new_tokens: 12, prompts: 2",
     "execution: auto": "execution: eager",
@@ -71,7 +71,7 @@ def follow(page: Path, folder: Path) -> list[str]:
     return [*files, *commands]
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_the_page_about_an_adapter_is_followed(tmp_path: Path) -> None:
     """From the model to an adapter and a verdict; every answer is the model's own."""
     assert len(follow(DOCS / "your_model.md", tmp_path)) == 7
