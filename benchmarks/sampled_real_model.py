@@ -3,22 +3,27 @@
     python -m benchmarks.sampled_real_model [RUN]
 
 RUN: a run of scenarios/real_model_sampled.yaml. What is expected comes from transformers' own forward of the base model in
-float32: softmax(logits / temperature) behind every prompt and prefix that was drawn often enough. The first token of an answer is left
-out: the prompt's own pass makes it, whatever the method. None of this program's decoding is in what is expected. NTP is held
-against it, too: it shows what the test itself makes of right samples.
+float32: softmax(logits / temperature) behind the prompt and the answer's own first tokens. None of this program's decoding is
+in it. Every drawn token is turned into its place in that distribution, with the likeliest first: the chance of all likelier
+ones, and a random share of its own. Right samples are uniform on these places (the randomised probability integral transform;
+Smith 1985), so places are counted in BINS equal bins. The first two tokens of an answer are left out: the prompt's pass and
+the first decode pass make them, before anything was drafted. NTP is held against it, too: it shows what the test makes of
+right samples.
 
-chi_square, degrees, p_value   of the SBD arm; the statistics of all contexts add up, and so do their degrees of freedom
+chi_square, degrees, p_value   of the SBD arm
 ntp_p_value                    of NTP
-contexts, draws, answers       contexts of at least LEAST_DRAWS draws, tokens drawn behind them, and all answers of the arm
+draws, answers                 tokens that are tested, and answers, of the SBD arm
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping
+import copy
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from scipy import stats
 from transformers import AutoModelForCausalLM
@@ -34,30 +39,17 @@ from harness.workloads.loader import prompt_items
 
 SCENARIO = Path("scenarios/real_model_sampled.yaml")
 TEMPERATURE = 0.7
-LEAST_DRAWS, LEAST_EXPECTED = 25, 5.0
-Context = tuple[str, tuple[int, ...]]
+BINS, FIRST_CHECKED = 20, 2
 
 
-def draws(run: Run, method: str) -> dict[Context, Counter[int]]:
-    """The tokens drawn behind every prompt and first tokens of its answer."""
+def answers_of(run: Run, method: str) -> dict[str, list[list[int]]]:
+    """The answers to every prompt."""
     cases = {case.case_id for case in run.header.cases if case.arm["method"] == method}
-    found: dict[Context, Counter[int]] = defaultdict(Counter)
+    found: dict[str, list[list[int]]] = defaultdict(list)
     for sample in run.samples:
         for row in sample.rows if sample.case_id in cases else ():
-            for at in range(1, len(row.ids)):
-                found[row.prompt_id, tuple(row.ids[:at])][row.ids[at]] += 1
-    return {context: tokens for context, tokens in found.items() if tokens.total() >= LEAST_DRAWS}
-
-
-def cells(drawn: Counter[int], chances: torch.Tensor) -> tuple[list[float], list[float]]:
-    """(observed, expected) of every token that is expected LEAST_EXPECTED times, and of all others together."""
-    n = drawn.total()
-    single = [int(token) for token in torch.nonzero(chances * n >= LEAST_EXPECTED).flatten()]
-    observed, expected = [float(drawn[token]) for token in single], [float(chances[token]) * n for token in single]
-    rest = n - sum(expected)
-    if rest >= LEAST_EXPECTED or not single:
-        return [*observed, n - sum(observed)], [*expected, rest]
-    return [*observed[:-1], n - sum(observed[:-1])], [*expected[:-1], n - sum(expected[:-1])]
+            found[row.prompt_id].append(list(row.ids))
+    return found
 
 
 def prompts_of(run: Run) -> dict[str, tuple[int, ...]]:
@@ -69,32 +61,44 @@ def prompts_of(run: Run) -> dict[str, tuple[int, ...]]:
     return {one.prompt_id: one.ids for one in items}
 
 
-def fit(model: Any, prompts: Mapping[str, tuple[int, ...]], drawn: Mapping[Context, Counter[int]]) -> tuple[float, int]:
-    """(chi-square, degrees of freedom) over all contexts."""
-    statistic, degrees = 0.0, 0
-    for (prompt, prefix), tokens in drawn.items():
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([[*prompts[prompt], *prefix]])).logits[0, -1].double()
-        observed, expected = cells(tokens, torch.softmax(logits / TEMPERATURE, dim=-1))
-        if len(observed) > 1:
-            statistic += float(stats.chisquare(observed, expected).statistic)
-            degrees += len(observed) - 1
-    return statistic, degrees
+def places(model: Any, prompt: Sequence[int], answers: Sequence[Sequence[int]], drawn: np.random.Generator) -> list[float]:
+    """Of every checked token of ``answers``, its place in the model's own distribution."""
+    found: list[float] = []
+    with torch.no_grad():
+        read = model(input_ids=torch.tensor([list(prompt)])).past_key_values
+        for length in sorted({len(answer) for answer in answers if len(answer) > FIRST_CHECKED}):
+            ids = torch.tensor([answer for answer in answers if len(answer) == length])
+            kept = copy.deepcopy(read)
+            kept.batch_repeat_interleave(len(ids))
+            logits = model(input_ids=ids, past_key_values=kept).logits.double()
+            for at in range(FIRST_CHECKED, length):
+                chances = torch.softmax(logits[:, at - 1] / TEMPERATURE, dim=-1)
+                own = chances.gather(1, ids[:, at : at + 1])
+                likelier = (chances * (chances > own)).sum(dim=1)
+                found += (likelier.numpy() + own[:, 0].numpy() * drawn.random(len(ids))).tolist()
+    return found
+
+
+def test(found: Sequence[float]) -> tuple[float, float]:
+    """(chi-square, p-value) of places that are to be uniform."""
+    counts, _ = np.histogram(found, bins=BINS, range=(0.0, 1.0))
+    result = stats.chisquare(counts)
+    return float(result.statistic), float(result.pvalue)
 
 
 def main() -> None:
     """Measure or read, print, write."""
     run = measured_run(SCENARIO)
     model: Any = AutoModelForCausalLM.from_pretrained(found_folder("smollm2-135m"), dtype=torch.float32)
-    prompts, drawn = prompts_of(run), draws(run, "self_speculation")
-    statistic, degrees = fit(model, prompts, drawn)
-    of_ntp = fit(model, prompts, draws(run, "ntp"))
-    sampling = {case.case_id for case in run.header.cases if case.arm["method"] == "self_speculation"}
-    answers = sum(len(sample.rows) for sample in run.samples if sample.case_id in sampling)
+    prompts, drawn = prompts_of(run), np.random.default_rng(0)
+    found = {}
+    for method in ("self_speculation", "ntp"):
+        answers = answers_of(run, method)
+        found[method] = [one for prompt, own in answers.items() for one in places(model, prompts[prompt], own, drawn)]
+    (chi_square, p_value), (_, ntp_p_value) = test(found["self_speculation"]), test(found["ntp"])
     figures = {
-        "chi_square": statistic, "degrees": degrees, "p_value": float(stats.chi2.sf(statistic, degrees)),
-        "ntp_p_value": float(stats.chi2.sf(*of_ntp)), "contexts": len(drawn),
-        "draws": sum(tokens.total() for tokens in drawn.values()), "answers": answers,
+        "chi_square": chi_square, "degrees": BINS - 1, "p_value": p_value, "ntp_p_value": ntp_p_value,
+        "draws": len(found["self_speculation"]), "answers": sum(map(len, answers_of(run, "self_speculation").values())),
     }  # fmt: skip
     print(figures)
     print(write_results("sampled_real_model", figures, run.header.environment))

@@ -5,6 +5,7 @@ A prompt decoded several times counts once, with the mean over its repeats. Rela
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Hashable, Mapping, Sequence
 
 from harness.analysis.results import ArmResult, Highlight, HighlightBasis
@@ -13,6 +14,8 @@ from harness.analysis.stats.quantity import (
     CONFIDENCE,
     Quantity,
     absent,
+    effective_pairs,
+    exact,
     paired_lower_bound,
     pairs_needed,
     simultaneous_confidence,
@@ -138,3 +141,35 @@ def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str, conf
             if expected is not None and output is not None:
                 same[prompt] = same.get(prompt, True) and output == expected
     return wilson_interval(sum(same.values()), len(same), confidence) if same else absent(why_none)
+
+
+def accuracy_figures(
+    arm: Grades, ntp: Grades, related: Clusters, why_none: str, confidence: float = CONFIDENCE
+) -> dict[str, Quantity]:
+    """Accuracy lost to NTP in percentage points, prompt by prompt, and its standard deviation over prompts.
+
+    The ends of the loss are one-sided bounds (two one-sided tests): the least and the most that is lost. ``n`` of the deviation
+    counts the unrelated prompts that carry the same information.
+    """
+    alone = len(arm.keys() ^ ntp.keys())
+    if not arm or not ntp or alone:
+        if arm and ntp:
+            why_none = (
+                f"{alone} prompts were graded for NTP alone or for this arm alone: what is left out of one side flatters it"
+            )
+        return {"accuracy_loss_points": absent(why_none), "accuracy_loss_sd_points": absent(why_none)}
+    gained, belongs_to = gains(arm, ntp, related)
+    gain = paired_lower_bound(gained, confidence, belongs_to)
+    loss = paired_lower_bound([-one for one in gained], confidence, belongs_to)
+    found = Quantity(
+        value=_points(loss.value), low=_points(loss.low), high=None if gain.low is None else -100 * gain.low,
+        n=gain.n, method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}", reason=gain.reason,
+    )  # fmt: skip
+    if len(gained) < 2:
+        return {"accuracy_loss_points": found, "accuracy_loss_sd_points": absent("one prompt only")}
+    sd = exact(100 * statistics.stdev(gained), n=effective_pairs(gained, belongs_to))
+    return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
+
+
+def _points(share: float | None) -> float | None:
+    return None if share is None else 100 * share

@@ -6,7 +6,6 @@ mean over prompts; its name with ``_totals`` is the ratio of totals.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import Any
 
 from harness.analysis import accuracy as on_accuracy
 from harness.analysis import unpaired
-from harness.analysis.accuracy import Clusters, Grades, Outputs, gains
+from harness.analysis.accuracy import Clusters, Grades, Outputs, accuracy_figures
 from harness.analysis.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
 from harness.analysis.pass_values import DURING_RUN, price_words
 from harness.analysis.prices import Ladder
@@ -218,34 +217,6 @@ def _requests(one: ArmBesideNtp, pairs: Sequence[Pair], why_none: str, confidenc
     return _both("request_speedup", terms, why_none, confidence)
 
 
-def accuracy_figures(
-    arm: Grades, ntp: Grades, related: Clusters, why_none: str, confidence: float = quantity.CONFIDENCE
-) -> dict[str, Quantity]:
-    """Accuracy lost to NTP in percentage points, prompt by prompt, and its standard deviation over prompts.
-
-    The ends of the loss are one-sided bounds (two one-sided tests): the least and the most that is lost. ``n`` of the deviation
-    counts the unrelated prompts that carry the same information.
-    """
-    alone = len(arm.keys() ^ ntp.keys())
-    if not arm or not ntp or alone:
-        if arm and ntp:
-            why_none = (
-                f"{alone} prompts were graded for NTP alone or for this arm alone: what is left out of one side flatters it"
-            )
-        return {"accuracy_loss_points": absent(why_none), "accuracy_loss_sd_points": absent(why_none)}
-    gained, belongs_to = gains(arm, ntp, related)
-    gain = quantity.paired_lower_bound(gained, confidence, belongs_to)
-    loss = quantity.paired_lower_bound([-one for one in gained], confidence, belongs_to)
-    found = Quantity(
-        value=_points(loss.value), low=_points(loss.low), high=None if gain.low is None else -100 * gain.low,
-        n=gain.n, method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}", reason=gain.reason,
-    )  # fmt: skip
-    if len(gained) < 2:
-        return {"accuracy_loss_points": found, "accuracy_loss_sd_points": absent("one prompt only")}
-    sd = exact(100 * statistics.stdev(gained), n=quantity.effective_pairs(gained, belongs_to))
-    return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
-
-
 def _both(name: str, terms: Sequence[Term], why_none: str, confidence: float, clock: bool = True) -> dict[str, Quantity]:
     """A ratio by either estimator, over the terms that are positive."""
     usable = [term for term in terms if min(term[1:]) > 0]
@@ -305,7 +276,3 @@ def _prediction_error(
         method = f"{price_words(price)} roofline; {ratio.method}"
         found[key] = replace(ratio, value=value, low=low, high=high, method=method)
     return found
-
-
-def _points(share: float | None) -> float | None:
-    return None if share is None else 100 * share

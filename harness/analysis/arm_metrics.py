@@ -15,7 +15,14 @@ import numpy as np
 from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, rung_of
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient
-from harness.analysis.stats.ratios import geometric_mean_alone, geometric_mean_ratio, ratio_of_totals, ratio_percentiles
+from harness.analysis.stats.ratios import (
+    geometric_mean_alone,
+    geometric_mean_ratio,
+    product_of_independent,
+    ratio_of_independent,
+    ratio_of_totals,
+    ratio_percentiles,
+)
 
 NO_PASS = "no decode pass was made"
 NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
@@ -276,22 +283,6 @@ def _mean_s_per_token(tallies: Sequence[Tally], rung: str) -> list[Quantity]:
     processes = [tally.key[3] for tally in tallies]
     ends = zip(*(tally.priced_s[rung] for tally in tallies), strict=True)
     return [geometric_mean_alone(list(zip(map(float, end), tokens, strict=True)), prompts, processes) for end in ends]
-
-
-def ratio_of_independent(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
-    """(low, expected, high) of a ratio of two such triples with independent errors.
-
-    The squared distances of their ends from the middle, in logarithms, add up (propagation of independent errors).
-    """
-    return product_of_independent(over, [1 / value for value in reversed(under)])
-
-
-def product_of_independent(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
-    """(low, expected, high) of a product of two such triples, by the same rule."""
-    first, second = (np.log(np.asarray(triple)) for triple in (one, other))
-    down, up = math.hypot(first[1] - first[0], second[1] - second[0]), math.hypot(first[2] - first[1], second[2] - second[1])
-    middle = float(first[1] + second[1])
-    return math.exp(middle - down), math.exp(middle), math.exp(middle + up)
 
 
 def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:

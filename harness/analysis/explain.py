@@ -24,11 +24,10 @@ STEPS = ("fewer passes", "rows that wait", "cost of a pass", "sampler and loop")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """The least that a claim states, and of which metric; ``source`` None: no author is named."""
+    """The least that a claim states, and of which metric."""
 
     metric: str
     at_least: float
-    source: str | None
 
     @property
     def words(self) -> str:
@@ -119,7 +118,7 @@ def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmRe
         return any(one.cell is cell and one.arm is arm for one in named)
 
     found = [
-        Claimed(metric=bound.metric, at_least=bound.min, source=claim.source)
+        Claimed(metric=bound.metric, at_least=bound.min)
         for claim in claims
         for bound in claim.bounds
         if bound.metric in CLAIMED and bound.min is not None and about(claim)

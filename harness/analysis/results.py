@@ -299,19 +299,20 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """As dataclasses.asdict, without copying the leaves: a large run has millions."""
     kind: Any = type(value)
-    if kind in _LEAVES:
+    if kind in LEAVES:
         return value
-    names = _field_names(kind)
+    names = field_names(kind)
     if names:
-        return {name: one if type(one := getattr(value, name)) in _LEAVES else _plain(one) for name in names}
+        return {name: one if type(one := getattr(value, name)) in LEAVES else _plain(one) for name in names}
     if kind is dict:
         return {key: _plain(inner) for key, inner in value.items()}
     return [_plain(inner) for inner in value] if kind in (tuple, list) else value
 
 
-_LEAVES = frozenset((float, int, str, bool, type(None)))
+LEAVES = frozenset((float, int, str, bool, type(None)))
 
 
 @cache
-def _field_names(kind: Any) -> tuple[str, ...]:
+def field_names(kind: Any) -> tuple[str, ...]:
+    """Of a dataclass; none of anything else."""
     return tuple(one.name for one in fields(kind)) if is_dataclass(kind) and isinstance(kind, type) else ()

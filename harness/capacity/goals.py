@@ -106,11 +106,6 @@ class ServiceGoal:
         return float(load)
 
     @property
-    def load_unit(self) -> str:
-        """Of ``load``."""
-        return "users" if self.users is not None else "requests/s"
-
-    @property
     def prompts(self) -> tuple[int, ...]:
         """Lengths of the prompts: one, or those of the trace."""
         return self.trace.prompt_tokens if self.trace else (self.prompt_tokens,)

@@ -5,19 +5,16 @@ The CSV has a line per device and arm, or per device and context; an absent valu
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from harness.capacity.acceptance import AssumedAcceptance, assumed_acceptance, from_passes, from_speedup, from_table1
 from harness.capacity.deployments import plan_goals
 from harness.capacity.plan import DEGREES, Question, plan
-from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
-from harness.cli.capacity_table import in_order, render, render_break_even
+from harness.capacity.results import Goal, Workload
+from harness.cli.capacity_table import in_order, render, render_break_even, to_csv
 from harness.cli.deployed import (
     BatchingName,
     DpAttention,
@@ -33,7 +30,6 @@ from harness.cli.deployed import (
 from harness.cli.goals import goal_of, refuse, show_goals
 from harness.cli.output import json_text, show
 from harness.errors import EXIT_INCONCLUSIVE, UserError
-from harness.formatting import csv_cell
 from harness.hardware.links import link_called
 from harness.hardware.profile import known_profiles, load_profile
 from harness.models.choice import shape_called
@@ -260,53 +256,3 @@ def _degrees(tensor_parallel: str) -> tuple[int, ...]:
     if not tensor_parallel.isdecimal() or int(tensor_parallel) < 1:
         raise UserError(f"--tensor-parallel {tensor_parallel!r}: allowed are auto, or a number of GPUs per replica from 1")
     return (int(tensor_parallel),)
-
-
-BANDS = (
-    "tokens_per_s_per_user", "decode_tokens_per_s_per_user", "tokens_per_s_per_gpu", "prefill_s", "first_token_s",
-    "usd_per_million_tokens", "kwh_per_million_tokens",
-)  # fmt: skip
-PLAIN = ("tensor_parallel", "devices", "batch", "passes_per_block", "gpus", "gpus_serial", "usd_reason", "kwh_reason")
-RANGES = ("pays", "pays_overlapped", "pays_serial")
-
-
-def to_csv(plan: Plan, break_even: bool) -> str:
-    """The arms of every device, or with ``break_even`` its contexts. ``predicted`` names the rung of a line's figures."""
-    lines = list(_break_even_lines(plan) if break_even else _arm_lines(plan))
-    text = StringIO()
-    table = csv.DictWriter(text, fieldnames=list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
-    table.writeheader()
-    table.writerows({key: csv_cell(value) for key, value in line.items()} for line in lines)
-    return text.getvalue()
-
-
-def _arm_lines(plan: Plan) -> Iterator[dict[str, Any]]:
-    for device in plan.devices:
-        for method, arm in (("ntp", device.ntp), ("sbd", device.sbd)):
-            line = _of_device(plan, device) | {"arm": method, "reason": device.reason or (arm and arm.reason)}
-            line |= {name: getattr(arm, name, None) for name in PLAIN}
-            for name in BANDS:
-                band = getattr(arm, name, None)
-                line |= {f"{name}{side}": getattr(band, part, None) for side, part in _SIDES.items()}
-            speedup = device.wall_speedup if method == "sbd" else None
-            yield line | {f"wall_speedup{side}": getattr(speedup, part, None) for side, part in _SIDES.items()}
-
-
-_SIDES = {"": "expected", "_low": "low", "_high": "high"}
-
-
-def _break_even_lines(plan: Plan) -> Iterator[dict[str, Any]]:
-    for device in plan.devices:
-        for found in device.break_even or (None,):
-            line = _of_device(plan, device) | {"reason": device.reason or (found and found.reason)}
-            plain = [name for name in BreakEven.__dataclass_fields__ if name not in (*RANGES, "reason")]
-            line |= {name: getattr(found, name, None) for name in plain}
-            yield line | {name: " ".join(f"{first}-{last}" for first, last in getattr(found, name, ())) for name in RANGES}
-
-
-def _of_device(plan: Plan, device: DevicePlan) -> dict[str, Any]:
-    price = device.price_usd_per_hour
-    return {
-        "model": plan.model, "hardware": device.hardware, "predicted": device.rung, "price_usd_per_hour": price.value,
-        "price_source": price.source, "price_date": price.date, "power_w": device.power_w.value,
-    }  # fmt: skip

@@ -1,14 +1,14 @@
-"""A capacity plan for a terminal: it arranges and rounds; an absent value is ? with its reason below."""
+"""A capacity plan as a table, which arranges and rounds, or as CSV. An absent value is ? or empty, with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from harness.capacity.results import ArmPlan, Band, BreakEven, DevicePlan, Plan, Sourced
 from harness.capacity.wording import answer, own_break_even, pays_words
-from harness.cli.output import by_reason, grid, wrapped
+from harness.cli.output import by_reason, csv_text, grid, wrapped
 from harness.formatting import rate, ratio
 
 ABSENT = "?"
@@ -166,3 +166,48 @@ def listed(title: str, named: Iterable[tuple[str, str | None]]) -> str:
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
     return grid(heads, rows, right=heads[1:-1])
+
+
+BANDS = (
+    "tokens_per_s_per_user", "decode_tokens_per_s_per_user", "tokens_per_s_per_gpu", "prefill_s", "first_token_s",
+    "usd_per_million_tokens", "kwh_per_million_tokens",
+)  # fmt: skip
+PLAIN = ("tensor_parallel", "devices", "batch", "passes_per_block", "gpus", "gpus_serial", "usd_reason", "kwh_reason")
+RANGES = ("pays", "pays_overlapped", "pays_serial")
+
+
+def to_csv(plan: Plan, break_even: bool) -> str:
+    """The arms of every device, or with ``break_even`` its contexts. ``predicted`` names the rung of a line's figures."""
+    return csv_text(_break_even_lines(plan) if break_even else _arm_lines(plan))
+
+
+def _arm_lines(plan: Plan) -> Iterator[dict[str, Any]]:
+    for device in plan.devices:
+        for method, arm in (("ntp", device.ntp), ("sbd", device.sbd)):
+            line = _of_device(plan, device) | {"arm": method, "reason": device.reason or (arm and arm.reason)}
+            line |= {name: getattr(arm, name, None) for name in PLAIN}
+            for name in BANDS:
+                band = getattr(arm, name, None)
+                line |= {f"{name}{side}": getattr(band, part, None) for side, part in _SIDES.items()}
+            speedup = device.wall_speedup if method == "sbd" else None
+            yield line | {f"wall_speedup{side}": getattr(speedup, part, None) for side, part in _SIDES.items()}
+
+
+_SIDES = {"": "expected", "_low": "low", "_high": "high"}
+
+
+def _break_even_lines(plan: Plan) -> Iterator[dict[str, Any]]:
+    for device in plan.devices:
+        for found in device.break_even or (None,):
+            line = _of_device(plan, device) | {"reason": device.reason or (found and found.reason)}
+            plain = [name for name in BreakEven.__dataclass_fields__ if name not in (*RANGES, "reason")]
+            line |= {name: getattr(found, name, None) for name in plain}
+            yield line | {name: " ".join(f"{first}-{last}" for first, last in getattr(found, name, ())) for name in RANGES}
+
+
+def _of_device(plan: Plan, device: DevicePlan) -> dict[str, Any]:
+    price = device.price_usd_per_hour
+    return {
+        "model": plan.model, "hardware": device.hardware, "predicted": device.rung, "price_usd_per_hour": price.value,
+        "price_source": price.source, "price_date": price.date, "power_w": device.power_w.value,
+    }  # fmt: skip

@@ -5,10 +5,8 @@ The CSV has a line per deployment and then one per point of the Pareto front; th
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +14,8 @@ import typer
 
 from harness.capacity.goals import PERCENTILE, DeploymentPlan, GoalPlan, ServiceGoal, Trace
 from harness.cli.goals_table import render_goals
-from harness.cli.output import json_text, show
+from harness.cli.output import csv_text, json_text, show
 from harness.errors import EXIT_INCONCLUSIVE, UserError
-from harness.formatting import csv_cell
 from harness.workloads.arrivals import read_trace
 
 Sort = Literal["cost", "speed", "name"]
@@ -85,13 +82,7 @@ def show_goals(plan: GoalPlan, sort: Sort, as_json: bool, as_csv: bool) -> None:
 
 def to_csv(plan: GoalPlan) -> str:
     """Deployments, then the Pareto front; every line has the version of the format."""
-    lines = list(_lines(plan))
-    text = StringIO()
-    fields = list(dict.fromkeys(key for line in lines for key in line))
-    table = csv.DictWriter(text, fieldnames=fields, restval="", lineterminator="\n")
-    table.writeheader()
-    table.writerows({key: csv_cell(value) for key, value in line.items()} for line in lines)
-    return text.getvalue()
+    return csv_text(_lines(plan))
 
 
 def _lines(plan: GoalPlan) -> Iterator[dict[str, Any]]:

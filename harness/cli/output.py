@@ -6,15 +6,17 @@ line is broken, so that other programs read them whole.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from io import StringIO
 from typing import Any, TextIO, TypeVar
 
-from harness.formatting import escaped_json, one_line
+from harness.formatting import csv_cell, escaped_json, one_line
 
 Reason = TypeVar("Reason")
 WITHOUT_A_TERMINAL = 160
@@ -32,6 +34,16 @@ _STYLES = {
 STYLES = {word: style for style, words in _STYLES.items() for word in words}
 """Colours of the words that a command ends with; each word says the same without them."""
 _CODES = {"red": 31, "green": 32, "yellow": 33}
+
+
+def csv_text(lines: Iterable[Mapping[str, Any]]) -> str:
+    """The lines as CSV with a head; a line without a column has an empty cell there."""
+    lines = list(lines)
+    text = StringIO()
+    table = csv.DictWriter(text, fieldnames=list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
+    table.writeheader()
+    table.writerows({key: csv_cell(value) for key, value in line.items()} for line in lines)
+    return text.getvalue()
 
 
 def json_text(value: Any, indent: int | None = 1) -> str:

@@ -21,7 +21,7 @@ PART = "h100-sxm"  # whose peaks and bandwidth the paper's constants are
 # Long block, long context, batch 1: there the printed model is farthest from its own corrected dimensions.
 DEFAULT_CELL = {"batch": 1, "context": 65536, "block_size": 64, "nfe_speedup": 4}
 OPTIONS = ("paper", "explain", "batch", "context", "block_size", "nfe_speedup", "dtype", "as_json")
-BAR_WIDTH, TEXT_WIDTH = 32, 100
+BAR_WIDTH = 32
 HEADS = {"slowdown": "Table 3, time(k) / time(1)", "wall_speedup": "Table 4, wall speedup"}
 KINDS = ("fault", "omission", "choice")
 NOTE = """\

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -27,33 +25,12 @@ from harness.models.block_checkpoints import native_config, recognised
 from harness.models.config import Config, fitting, read_object
 from harness.models.gguf_header import gguf_config
 from harness.models.known import KNOWN_MODELS, known_name
-from harness.models.pretrained import PRETRAINED, found_folder, pretrained_folder
-from harness.paths import home
+from harness.models.pretrained import PRETRAINED, found_folder, here_or_on_hub, hub_cache, pretrained_folder
 
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
 REFERENCE_DIR = Path(__file__).parents[1] / "engine" / "reference"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MASK_EMBEDDING, BIGRAM = "mask_embedding.safetensors", "bigram.safetensors"
-_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
-
-
-def here_or_on_hub(name: str, base: Path, fits: Callable[[Path], bool]) -> str | None:
-    """The resolved path, relative to ``base``, if it ``fits``; else ``name`` if it can be a hub id; None: neither."""
-    local = Path(base, os.path.expanduser(name))
-    if fits(local):
-        return str(local.resolve())
-    return None if local.exists() or name.startswith((".", "/", "~")) or not _HUB_ID.match(name) else name
-
-
-def hub_cache(kind: Literal["models", "datasets"], name: str, revision: str) -> tuple[Path, str | None]:
-    """The folder of ``name`` in the hub's cache, and the commit that a branch or tag had when the cache last looked.
-
-    Layout: <kind>--org--name/{refs/<revision>, snapshots/<commit>/}.
-    """
-    root = Path(os.environ.get("HF_HOME") or home() / ".cache" / "huggingface")
-    folder = Path(os.environ.get("HF_HUB_CACHE") or root / "hub") / f"{kind}--{name.replace('/', '--')}"
-    reference = folder / "refs" / revision
-    return folder, reference.read_text(encoding="utf-8").strip() if reference.is_file() else None
 
 
 def _adapter_found(name: str, info: ValidationInfo) -> str:

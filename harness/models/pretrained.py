@@ -1,12 +1,16 @@
-"""Published models that `sbd model get` puts into the cache of sbd once: where each comes from, and its folder there."""
+"""What comes from elsewhere: models that `sbd model get` puts into the cache of sbd once, and what the hub's cache holds."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from harness.errors import UnknownModelError
-from harness.paths import cache_dir
+from harness.paths import cache_dir, home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,7 @@ class Published:
     licence_file: str
 
 
+_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
 PRETRAINED = {
     "smollm2-135m": Published(
         hub="HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -57,3 +62,22 @@ def found_folder(name: str) -> Path:
     if not (folder / "config.json").is_file():
         raise UnknownModelError(f"{name} is not on this machine ({folder} is missing); get it once: sbd model get {name}")
     return folder
+
+
+def here_or_on_hub(name: str, base: Path, fits: Callable[[Path], bool]) -> str | None:
+    """The resolved path, relative to ``base``, if it ``fits``; else ``name`` if it can be a hub id; None: neither."""
+    local = Path(base, os.path.expanduser(name))
+    if fits(local):
+        return str(local.resolve())
+    return None if local.exists() or name.startswith((".", "/", "~")) or not _HUB_ID.match(name) else name
+
+
+def hub_cache(kind: Literal["models", "datasets"], name: str, revision: str) -> tuple[Path, str | None]:
+    """The folder of ``name`` in the hub's cache, and the commit that a branch or tag had when the cache last looked.
+
+    Layout: <kind>--org--name/{refs/<revision>, snapshots/<commit>/}.
+    """
+    root = Path(os.environ.get("HF_HOME") or home() / ".cache" / "huggingface")
+    folder = Path(os.environ.get("HF_HUB_CACHE") or root / "hub") / f"{kind}--{name.replace('/', '--')}"
+    reference = folder / "refs" / revision
+    return folder, reference.read_text(encoding="utf-8").strip() if reference.is_file() else None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.analysis.results import LEAVES, ArmResult, Cell, Comparison, field_names
 from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import RunHeader
 
@@ -28,12 +27,12 @@ class Pointers:
         return f"{found}/{_escaped(field)}" if field else found
 
     def _walk(self, value: Any, at: str) -> None:
-        names = _field_names(type(value))  # type: ignore[arg-type]  # a type can be hashed, mypy does not see it
+        names = field_names(type(value))  # type: ignore[arg-type]  # a type can be hashed, mypy does not see it
         if names:
             self._of.setdefault(id(value), at)
             for name in names:
                 inner = getattr(value, name)
-                if type(inner) not in _LEAVES:
+                if type(inner) not in LEAVES:
                     self._walk(inner, f"{at}/{name}")
         elif isinstance(value, dict):
             for key, inner in value.items():
@@ -41,14 +40,6 @@ class Pointers:
         elif isinstance(value, (tuple, list)) and value and not isinstance(value[0], (int, float, str)):
             for number, inner in enumerate(value):
                 self._walk(inner, f"{at}/{number}")
-
-
-_LEAVES = frozenset((float, int, str, bool, type(None)))
-
-
-@cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) and isinstance(kind, type) else ()
 
 
 def _escaped(part: str) -> str:

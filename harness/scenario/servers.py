@@ -7,7 +7,7 @@ names no program, its arguments load no code, and its environment sets an engine
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,7 +16,6 @@ from harness.models.choice import RandomModel
 from harness.scenario.method import GREEDY, ArmKeys, Method, ReplaySpec, number, per_token
 
 EngineName = Literal["vllm", "llama_cpp", "sglang", "lmdeploy", "tensorrt_llm"]
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 SWITCHES = ("VLLM_", "LLAMA_", "GGML_", "SGLANG_", "LMDEPLOY_", "OMP_", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
 NAMES_CODE = ("PLUGIN", "PACKAGE")
 LOADS_CODE = (

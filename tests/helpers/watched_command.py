@@ -22,7 +22,7 @@ from harness.cli import app
 from harness.errors import InvariantError, SbdError
 
 LONGEST_CPU_S = 30
-"""A hang has no end, so a slow machine is given time: at 5 s one that draws a page three times as slowly was taken for a hang."""
+"""A hang has no end, so a slow machine is given time: at 5 s one that takes three times as long was taken for a hang."""
 LONGEST_WALL_S = 120
 """For a wait that takes no time of the processor, on a machine that others use too."""
 CHANGING = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod", "os.utime"}

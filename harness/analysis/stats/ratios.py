@@ -192,3 +192,19 @@ def _log_table(
 
 def _labels(n: int, clusters: Labels | None, processes: Labels | None) -> tuple[Labels, Labels]:
     return clusters if clusters is not None else range(n), processes if processes is not None else [0] * n
+
+
+def ratio_of_independent(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
+    """(low, expected, high) of a ratio of two such triples with independent errors.
+
+    The squared distances of their ends from the middle, in logarithms, add up (propagation of independent errors).
+    """
+    return product_of_independent(over, [1 / value for value in reversed(under)])
+
+
+def product_of_independent(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+    """(low, expected, high) of a product of two such triples, by the same rule."""
+    first, second = (np.log(np.asarray(triple)) for triple in (one, other))
+    down, up = math.hypot(first[1] - first[0], second[1] - second[0]), math.hypot(first[2] - first[1], second[2] - second[1])
+    middle = float(first[1] + second[1])
+    return math.exp(middle - down), math.exp(middle), math.exp(middle + up)

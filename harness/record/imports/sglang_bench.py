@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.record.imports.document import Asked, Document, Rate, Total, asked_rate
+from harness.record.imports.document import Asked, Document, Rate, asked_rate
 from harness.record.imports.measured import Measured
-from harness.record.imports.vllm_bench import Lists, one_run, printed, requests_of
+from harness.record.imports.vllm_bench import RATES, Lists, Totals, one_run, printed, requests_of
 
 NAME, TOOL = "sglang", "SGLang bench_serving"
 FIGURES = {
     "ttft": "first_token_s", "itl": "gap_s", "tpot": "time_per_token_to_the_end_s", "e2e_latency": "request_to_the_end_s",
-}  # fmt: skip
-RATES = {
-    "output_throughput": "output_tokens_per_s", "request_throughput": "requests_per_s", "total_input_tokens": "prompt_tokens",
-    "total_output_tokens": "output_tokens", "completed": "requests",
 }  # fmt: skip
 LACKS = {
     "output_ids": "SGLang bench_serving keeps texts, not token ids",
@@ -29,15 +25,10 @@ LACKS = {
 }
 
 
-class Result(Lists):
+class Result(Lists, Totals):
     """The lists and the figures; which model it was is not kept."""
 
     request_rate: Asked = None
-    completed: Total
-    total_input_tokens: Total
-    total_output_tokens: Total
-    request_throughput: Rate
-    output_throughput: Rate
     accept_length: Rate | None = None
 
 

@@ -64,6 +64,11 @@ class Totals(Keys):
     total_output_tokens: Total
     request_throughput: Rate
     output_throughput: Rate
+
+
+class Speculation(Totals):
+    """And what speculation did."""
+
     spec_decode_num_drafts: Total | None = None
     spec_decode_draft_tokens: Total | None = None
     spec_decode_accepted_tokens: Total | None = None
@@ -84,7 +89,7 @@ def read(document: Document) -> Measured:
     line = one_run(document)
     if "ttfts" not in line.value:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --save-result --save-detailed")
-    result, sums = line.read(Result), line.read(Totals)
+    result, sums = line.read(Result), line.read(Speculation)
     return Measured(
         format=NAME, tool=TOOL, tool_version=None, model=result.model_id, requests=requests_of(line, result),
         sent=len(result.errors), duration_s=result.duration, concurrency=result.max_concurrency,
