@@ -7,7 +7,8 @@ scenarios/real_model_arms.yaml, for what was sampled.
 
 The SBD arm is quadratic self-speculation with copies and blocks of 5, chosen on other prompts (seed 11): of 4 and 6 one was the
 fastest by the clock, one made the most tokens a pass. A rival decodes without the adapter and without loss, too. The best one
-is picked by its wall speedup on these very prompts, which flatters it. Figures of passes are of answers of 64 tokens or more.
+is picked by its wall speedup on these very prompts, which flatters it. Figures of passes are of answers of 64 tokens or more;
+those are few here, and `python -m benchmarks.real_model_passes` has them of 200 prompts.
 
 verified_tokens_per_pass             decode tokens over all passes, a drafting one included; geometric mean over the domains of
                                      which the adapter saw other prompts
