@@ -24,10 +24,11 @@ STEPS = ("fewer passes", "rows that wait", "cost of a pass", "sampler and loop")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """The least that a claim states, and of which metric."""
+    """The least that a claim states, and of which metric; ``source`` None: no author is named."""
 
     metric: str
     at_least: float
+    source: str | None
 
     @property
     def words(self) -> str:
@@ -118,7 +119,7 @@ def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmRe
         return any(one.cell is cell and one.arm is arm for one in named)
 
     found = [
-        Claimed(metric=bound.metric, at_least=bound.min)
+        Claimed(metric=bound.metric, at_least=bound.min, source=claim.source)
         for claim in claims
         for bound in claim.bounds
         if bound.metric in CLAIMED and bound.min is not None and about(claim)

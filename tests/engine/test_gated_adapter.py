@@ -137,9 +137,11 @@ def test_compiled_layers_keep_the_causal_half():
     torch.compiler.reset()
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not can_compile(), reason="no C++ compiler")
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [
+        pytest.param(torch.float64, marks=pytest.mark.full), pytest.param(torch.float32, marks=pytest.mark.full),
+        pytest.param(torch.bfloat16, marks=pytest.mark.long),
+    ], ids=str)  # fmt: skip
 def test_a_whole_compiled_forward_keeps_the_causal_half(dtype):
     """Kernels that the compiler makes round the base's rows as without an adapter, in half precision as well. There terms have
     a kernel of their own where it takes their shape, and a forward gives what an eager one gives.
