@@ -98,6 +98,7 @@
     cells([shown.tp, ...shown.figures, shown.rows], [count, ...WRITE, count], row);
   }
 
+  const NAME_HEIGHT = 16;  // px; two names that begin at like places stand one above the other
   const SVG = element("picture").firstElementChild.namespaceURI;  // of the empty picture that stands there at first
   function drawn(tag, attributes, parent, text = "") {
     const node = document.createElementNS(SVG, tag);
@@ -138,6 +139,7 @@
     }
     drawn("text", { x: width - 24, y: height - 8, "text-anchor": "end" }, picture, "tokens/s per user →");
     drawn("text", { x: 4, y: 14 }, picture, "↑ tokens/s per GPU");
+    let taken = -NAME_HEIGHT;
     names.forEach((name, i) => {
       const series = drawn("g", { class: i ? "sbd" : "ntp" }, picture);
       const places = fronts[i].map(({ figures }) => [x.at(figures[USER]), y.at(figures[GPU])]);
@@ -154,7 +156,10 @@
         }
       });
       if (places.length) {
-        drawn("text", { x: places[0][0] - 9, y: places[0][1] + 4, "text-anchor": "end", class: "name" }, series, name);
+        let [left, top] = places[0];
+        if (Math.abs(top - taken) < NAME_HEIGHT) top = taken + (top < taken ? -NAME_HEIGHT : NAME_HEIGHT);
+        taken = top;
+        drawn("text", { x: left - 9, y: top + 4, "text-anchor": "end", class: "name" }, series, name);
       }
     });
     picture.addEventListener("keydown", (event) => {
