@@ -35,11 +35,14 @@ import sys
 from pathlib import Path
 from statistics import geometric_mean
 
+import numpy as np
+import numpy.typing as npt
 import pandas
 
-import harness
 from benchmarks.results_file import write_results
 from harness.analysis.comparison import compare
+from harness.analysis.frames import RunFrames
+from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.pass_values import EX_ANTE_SHAPE
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.sample_totals import distinct_share
@@ -53,6 +56,8 @@ REPETITIVE = 0.85
 ADAPTER = Path("scenarios/adapters/smollm2_135m")
 BLOCK_SIZE = 5
 RIVALS = ("prompt_lookup", "draft_model", "early_exit", "hierarchical", "universal_draft")
+Answers = dict[str, npt.NDArray[np.float64]]
+"""By domain, (decode tokens, passes) of every answer of LEAST_TOKENS or more."""
 
 
 def summary_of(cells: tuple[Cell, ...], part: str) -> Cell:
@@ -83,18 +88,32 @@ def varied_prompts(run: Run, ntp: ArmResult) -> set[tuple[str, int]]:
     }
 
 
-def tokens_per_pass(samples: pandas.DataFrame, arm: ArmResult) -> dict[str, float]:
-    """Of every domain, from whole answers of LEAST_TOKENS or more."""
-    of_arm = samples[samples.case_id.isin(arm.case_ids) & ~samples.warmup & (samples.output_tokens >= LEAST_TOKENS)]
-    sums = of_arm.groupby("task")[["decode_tokens", "nfe"]].sum()
-    return {str(task): float(tokens / nfe) for task, tokens, nfe in sums.itertuples()}
+def answers_of(run: Run, arm: ArmResult) -> Answers:
+    """Of ``arm``, warm-ups left out; a row of a batch is charged with the passes in which it was."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for sample in run.samples:
+        if sample.case_id not in arm.case_ids or sample.warmup or sample.packed_passes is None:
+            continue
+        trace = TraceArrays(sample.packed_passes)
+        active = trace.per_row("active").astype(bool) & trace.own[:, None]
+        tokens, passes = np.where(active, trace.per_row("final_tokens"), 0).sum(axis=0), active.sum(axis=0)
+        for at, row in enumerate(sample.rows):
+            if row.output_tokens >= LEAST_TOKENS:
+                found.setdefault(row.prompt_id.partition("/")[0], []).append((int(tokens[at]), int(passes[at])))
+    return {task: np.array(pairs, dtype=float) for task, pairs in found.items()}
+
+
+def by_domain(answers: Answers) -> dict[str, float]:
+    """Tokens per pass of every domain: decode tokens over passes, both summed over its answers."""
+    return {task: float(np.divide(*pairs.sum(axis=0))) for task, pairs in answers.items()}
 
 
 def sampled_figures(directory: Path) -> dict[str, float | None]:
     """Of the arm at temperature 0.7."""
-    cell = summary_of(compare(read_run(directory)).cells, "sampled")
+    run = read_run(directory)
+    cell = summary_of(compare(run).cells, "sampled")
     arm = next(arm for arm in cell.arms if arm.method == "self_speculation")
-    per = tokens_per_pass(harness.load_run(directory).samples, arm)
+    per = by_domain(answers_of(run, arm))
     tokens = geometric_mean([per[task] for task in TRAINED if task in per])
     return {"sampled_wall_speedup": arm.wall_speedup.value, "sampled_tokens_per_pass": tokens}
 
@@ -107,15 +126,15 @@ def prediction_error(cell: Cell) -> float | None:
 
 def main() -> None:
     """Print the table and write the figures."""
-    run, samples = read_run(Path(sys.argv[1])), harness.load_run(sys.argv[1]).samples
-    cells = compare(run).cells
+    run = read_run(Path(sys.argv[1]))
+    samples, cells = RunFrames(run).samples, compare(run).cells
     cell = summary_of(cells, "time")
     [verified] = [arm for arm in cell.arms if arm.label == f"quadratic self-speculation k={BLOCK_SIZE} with copies"]
     rival = max((arm for arm in cell.arms if arm.method in RIVALS), key=lambda arm: arm.wall_speedup.value or 0.0)
     [ntp] = [arm for arm in cell.arms if arm.is_ntp]
     print("arm | tokens per pass, domains seen | unseen | wall speedup | request | as NTP | distinct-4")
     for arm in sorted(cell.arms, key=lambda one: -(one.wall_speedup.value or 1.0)):
-        per = tokens_per_pass(samples, arm)
+        per = by_domain(answers_of(run, arm))
         seen, unseen = ([per[task] for task in tasks if task in per] for tasks in (TRAINED, UNSEEN))
         speed, share = arm.wall_speedup, arm.identical_to_ntp.value
         print(
@@ -124,7 +143,7 @@ def main() -> None:
             f"{arm.figures['request_speedup'].value or 1:.2f} | {'' if share is None else f'{share:.0%}'} | "
             f"{arm.figures['distinct4_median'].value:.2f}"
         )
-    per = tokens_per_pass(samples, verified)
+    per = by_domain(answers_of(run, verified))
     varied, base = varied_prompts(run, ntp), s_per_token(samples, ntp)
 
     def speed_of(arm: ArmResult, among_varied: bool) -> float:

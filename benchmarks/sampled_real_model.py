@@ -91,14 +91,15 @@ def main() -> None:
     run = measured_run(SCENARIO)
     model: Any = AutoModelForCausalLM.from_pretrained(found_folder("smollm2-135m"), dtype=torch.float32)
     prompts, drawn = prompts_of(run), np.random.default_rng(0)
-    found = {}
-    for method in ("self_speculation", "ntp"):
-        answers = answers_of(run, method)
-        found[method] = [one for prompt, own in answers.items() for one in places(model, prompts[prompt], own, drawn)]
-    (chi_square, p_value), (_, ntp_p_value) = test(found["self_speculation"]), test(found["ntp"])
+    speculated, ntp = answers_of(run, "self_speculation"), answers_of(run, "ntp")
+    found, of_ntp = (
+        [one for prompt, own in answers.items() for one in places(model, prompts[prompt], own, drawn)]
+        for answers in (speculated, ntp)
+    )
+    (chi_square, p_value), (_, ntp_p_value) = test(found), test(of_ntp)
     figures = {
         "chi_square": chi_square, "degrees": BINS - 1, "p_value": p_value, "ntp_p_value": ntp_p_value,
-        "draws": len(found["self_speculation"]), "answers": sum(map(len, answers_of(run, "self_speculation").values())),
+        "draws": len(found), "answers": sum(map(len, speculated.values())),
     }  # fmt: skip
     print(figures)
     print(write_results("sampled_real_model", figures, run.header.environment))
