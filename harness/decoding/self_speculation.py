@@ -20,28 +20,31 @@ from harness.decoding.passes import make_pass
 from harness.decoding.request import NOT_CHECKED, DecodeRequest, finished
 from harness.decoding.sampling import PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
-from harness.decoding.verification import VerifiedRow
+from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
 from harness.record.trace import ForwardPass, Generation
 
 SIDE_BY_SIDE = InTurn()
+WITHOUT_LOSS = NextTokenCheck()
 
 
 def decode_linear(
-    session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int
+    session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, check: NextTokenCheck = WITHOUT_LOSS
 ) -> Generator[ForwardPass, None, Generation]:
     """Two passes an iteration. Yield every pass as it happens; the generator's return value is the whole Generation."""
     return decode_verified_blocks(
-        session, request, block_size=block_size, mask_id=mask_id, acceptance=EverySlot(), opens_ahead=False
-    )
+        session, request, block_size=block_size, mask_id=mask_id, acceptance=EverySlot(), opens_ahead=False,
+        check=check,
+    )  # fmt: skip
 
 
 def decode_quadratic(
-    session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, in_turn: InTurn = SIDE_BY_SIDE
-) -> Generator[ForwardPass, None, Generation]:
+    session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, in_turn: InTurn = SIDE_BY_SIDE,
+    check: NextTokenCheck = WITHOUT_LOSS,
+) -> Generator[ForwardPass, None, Generation]:  # fmt: skip
     """One pass an iteration. Yield every pass as it happens; the generator's return value is the whole Generation. The first
     pass checks a block of masks, so it yields only the next-token head's own token and the first draft. ``in_turn``: what
-    a slot of a draft is told of those before it.
+    a slot of a draft is told of those before it. ``check``: what drafts are held against.
     """
     room, noise = request.max_new_tokens + block_size * (block_size + 1), PositionNoise(request, 2 * block_size)
     rows = [VerifiedRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
@@ -49,14 +52,15 @@ def decode_quadratic(
     yield passes[-1]
     drafter = _Drafts(request.never_written(mask_id), noise, in_turn, row_texts(request.prompts, room, request.device))
     while not all(row.ended for row in rows):
-        passes.append(_pass(session, request, rows, mask_id, drafter))
+        passes.append(_pass(session, request, rows, mask_id, drafter, check))
         yield passes[-1]
     return finished(request, rows, passes)
 
 
 def _pass(
-    session: ModelSession, request: DecodeRequest, rows: list[VerifiedRow], mask_id: int, drafter: _Drafts
-) -> ForwardPass:
+    session: ModelSession, request: DecodeRequest, rows: list[VerifiedRow], mask_id: int, drafter: _Drafts,
+    check: NextTokenCheck,
+) -> ForwardPass:  # fmt: skip
     """Check every slot of every row and draft behind each of them."""
     active = [not row.ended for row in rows]
     size = len(rows[0].slots)
@@ -65,8 +69,8 @@ def _pass(
     segment = _segment(drafts, starts, size, mask_id, active)
     logits, made = make_pass(session, [segment], [size * (size + 1) * lives for lives in active])
     kept, decided = [], []
-    for row, said in zip(rows, session.read(drafter.said(logits, drafts, starts)), strict=True):
-        one = NOT_CHECKED if row.ended else row.check(said[:size])
+    for index, (row, said) in enumerate(zip(rows, session.read(drafter.said(logits, drafts, starts)), strict=True)):
+        one = NOT_CHECKED if row.ended else row.check(check.heard(index, row.slots, said[:size]))
         kept.append(one.final)
         decided.append(one.final - one.agreed + sum(row.masked))
         row.draft(said[size:])

@@ -30,7 +30,7 @@ from harness.engine.loading import LoadedModel
 from harness.errors import ScenarioError
 from harness.models.block_families import misuse, same_config
 from harness.record.trace import ForwardPass, Generation
-from harness.roofline.recorded_acceptance import passes_per_block, recorded_checks
+from harness.roofline.recorded_acceptance import RecordedChecks, passes_per_block, recorded_checks, way_of
 from harness.scenario.masked_arms import protocol_of
 from harness.scenario.methods import METHODS
 from harness.scenario.plan import Case
@@ -101,6 +101,11 @@ class Decoding:
         source = self.case.replay.source
         return Path(source["trace"]), self.arm["block_size"], source.get("arm")
 
+    @cached_property
+    def checks(self) -> RecordedChecks:
+        """What the case replays of a run whose drafts were checked. Raises RecordError: that run cannot be replayed."""
+        return _recorded_checks(*self.trace, way_of(self.arm))
+
 
 def decoder_of(asked: Decoding) -> Decoder:
     """The decoder of the case's arm, not yet started.
@@ -144,15 +149,16 @@ def verified_blocks(asked: Decoding) -> Decoder:
     if asked.case.replay is None:
         acceptance, check = asked.acceptance, NextTokenCheck(asked.mask_id, asked.arm.get("least_confidence", 0.0))
     else:
-        recorded = _recorded_checks(*asked.trace)
-        acceptance = ReplayedAcceptance(recorded_passes(recorded.draft_passes), asked.seed)
-        check = ReplayedCheck(recorded.misses, asked.mask_id, asked.seed)
+        acceptance = ReplayedAcceptance(recorded_passes(asked.checks.draft_passes), asked.seed)
+        check = ReplayedCheck(asked.checks.misses, asked.mask_id, asked.seed)
     return decode_verified_blocks(asked.session, asked.request, **asked.blocks, acceptance=acceptance, check=check)
 
 
 def self_speculation(asked: Decoding) -> Decoder:
     """One-step drafts of the masked head, in either form."""
-    more: dict[str, InTurn] = {}
+    more: dict[str, Any] = {}
+    if asked.case.replay is not None:
+        more["check"] = ReplayedCheck(asked.checks.misses, asked.mask_id, asked.seed)
     if asked.arm["form"] == "quadratic":
         more["in_turn"] = InTurn(getattr(asked.model.module, "bigram_of_adapter", None), asked.arm.get("copies", False))
     return FORMS[asked.arm["form"]](asked.session, asked.request, **asked.blocks, **more)

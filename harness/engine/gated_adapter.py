@@ -119,6 +119,31 @@ def attach(model: Any, adapter: Adapter) -> None:
     model.gate_of_adapter = gate
 
 
+def random_like(adapter: Adapter, model: Any, mask_id: int) -> Adapter:
+    """Random terms of the ranks of ``adapter``, which may be of another model, in the layers of ``model`` that its layers are
+    named as. They cost what an adapter of this model would; what they say is noise.
+
+    Raises:
+        UnknownModelError: the model has none of these layers.
+    """
+    ranks = {name.rpartition(".")[2]: term.down.shape[0] for name, term in adapter.terms.items()}
+    terms = {
+        name: _drawn(ranks[name.rpartition(".")[2]], module.in_features, module.out_features)
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and ".layers." in f".{name}" and name.rpartition(".")[2] in ranks
+    }
+    if not terms:
+        raise UnknownModelError(f"it adapts {', '.join(sorted(ranks))}, and the model has no such layers; give another adapter")
+    width = model.config.hidden_size
+    bigram = None if adapter.bigram is None else _drawn(adapter.bigram.down.shape[0], width, width)
+    embedding = None if adapter.mask_embedding is None else torch.randn(width)
+    return Adapter(terms, mask_id, embedding, bigram)
+
+
+def _drawn(rank: int, width: int, out: int) -> LowRank:
+    return LowRank(torch.randn(rank, width) * width**-0.5, torch.randn(out, rank) * rank**-0.5, 0.01)
+
+
 def _bigram(model: Any, term: LowRank) -> Bigram:
     """Raises UnknownModelError where the matrices are of another width than the model."""
     before, head = model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach()

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrain
 from harness.engine.adapter_files import read_adapter
 from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, tensor_names
 from harness.engine.checkpoints import open_checkpoint, open_gguf, read_tokenizer
-from harness.engine.gated_adapter import Adapter, attach
+from harness.engine.gated_adapter import Adapter, attach, random_like
 from harness.engine.library_output import libraries_silent
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.engine.text_tokenizer import TextTokenizer
@@ -89,6 +89,7 @@ def load_model(part: Part, group: RankGroup | None = None) -> LoadedModel:
 
 def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedModel:
     shape = KNOWN_SHAPES[choice.random] if isinstance(choice.random, str) else choice.random
+    adapter = _adapter_of(choice, group)
     if shape.architecture not in _CONFIGS:
         raise UnknownModelError(f"architecture {shape.architecture!r} cannot be built; allowed: {', '.join(_CONFIGS)}")
     config = _CONFIGS[shape.architecture](
@@ -108,9 +109,10 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
         )
     if group is not None:
         split(module, shape.name, part.device, group)
-    return LoadedModel(
-        module=module.to(part.device).eval(), shape=shape, tokenizer=None, mask_id=shape.vocab - 1, stop_ids=frozenset(),
-    )  # fmt: skip
+    module, mask_id = module.to(part.device).eval(), shape.vocab - 1
+    if adapter is not None:
+        _adapt(module, shape, random_like(adapter, module, mask_id), str(choice.adapter))
+    return LoadedModel(module=module, shape=shape, tokenizer=None, mask_id=mask_id, stop_ids=frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +152,8 @@ def open_stored(choice: StoredModel, dtype: str, attention: str, share: dict[str
 def _pretrained(choice: StoredModel, part: Part, group: RankGroup | None) -> LoadedModel:
     name = _name(choice)
     share: dict[str, Any] | None = None
-    adapter = None if choice.adapter is None else read_adapter(Path(choice.adapter))
+    adapter = _adapter_of(choice, group)
     if group is not None:
-        if adapter is not None:
-            raise UnknownModelError(f"{choice.adapter}: an adapter cannot be split yet; remove tensor_parallel")
         refuse_uneven_heads(part, checkpoint_shape(choice))
         share = loading_options(group, part.device)
     held = open_stored(choice, part.dtype, part.model_attention, share)
@@ -175,6 +175,14 @@ def _pretrained(choice: StoredModel, part: Part, group: RankGroup | None) -> Loa
         tokenizer=TextTokenizer(tokenizer, held.template_file), mask_id=mask_id, family=family,
         stop_ids=stop_ids_of(module.generation_config, tokenizer.eos_token_id),
     )  # fmt: skip
+
+
+def _adapter_of(choice: StoredModel | RandomModel, group: RankGroup | None) -> Adapter | None:
+    if choice.adapter is None:
+        return None
+    if group is not None:
+        raise UnknownModelError(f"{choice.adapter}: an adapter cannot be split yet; remove tensor_parallel")
+    return read_adapter(Path(choice.adapter))
 
 
 def _adapt(module: Any, shape: ModelShape, adapter: Adapter, folder: str) -> None:

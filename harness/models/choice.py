@@ -162,6 +162,8 @@ class RandomModel(StrictModel):
         Discriminator(lambda value: "name" if isinstance(value, str) else "shape"),
     ]
     """Name of a known shape, or the fields of one."""
+    adapter: GatedAdapter = None
+    """Folder of a gated adapter of any model, in PEFT's format: random terms of its ranks act where it acts, for their cost."""
 
     @field_validator("random", mode="before")
     @classmethod
@@ -236,8 +238,8 @@ def shape_called(name: str) -> ModelShape:
 def model_name(model: StoredModel | RandomModel) -> str:
     """A short name for tables."""
     if isinstance(model, RandomModel):
-        return f"random {model.random if isinstance(model.random, str) else model.random.name}"
-    if isinstance(model, HuggingFaceModel):
+        name = f"random {model.random if isinstance(model.random, str) else model.random.name}"
+    elif isinstance(model, HuggingFaceModel):
         name = model.huggingface if model.gguf_file is None else f"{model.huggingface}/{model.gguf_file}"
     else:
         name = model.pretrained if isinstance(model, PretrainedModel) else f"reference {model.reference}"

@@ -35,8 +35,10 @@ Known = tuple[str | None, str | None]
 
 def model_digests(choice: StoredModel | RandomModel, seed: int, dtype: str) -> dict[str, Known]:
     """Digests by the names of FILES; those of random weights are of what they are drawn by: shape, ``seed`` and ``dtype``."""
+    adapter_files = [] if choice.adapter is None else _matching(Path(choice.adapter), OF_ADAPTER)
     if isinstance(choice, RandomModel):
-        drawn = json.dumps([choice.model_dump(mode="json"), seed, dtype], sort_keys=True)
+        how = [choice.model_dump(mode="json", exclude={"adapter"}), seed, dtype, *map(file_digest, adapter_files)]
+        drawn = json.dumps(how, sort_keys=True)
         no_file = None, "random weights have no such file"
         return dict.fromkeys(FILES, no_file) | {"weights": (hashlib.sha256(drawn.encode()).hexdigest(), None)}
     folder = model_folder(choice)
@@ -46,8 +48,7 @@ def model_digests(choice: StoredModel | RandomModel, seed: int, dtype: str) -> d
     if isinstance(choice, HuggingFaceModel) and choice.gguf_file is not None:  # it holds all three
         one = (escape(choice.gguf_file),)
         files = {"weights": one, "tokenizer": (*FILES["tokenizer"], *one), "config": one}
-    adapter = {} if choice.adapter is None else {"weights": _matching(Path(choice.adapter), OF_ADAPTER)}
-    return {name: _of_files(folder, patterns, adapter.get(name, [])) for name, patterns in files.items()}
+    return {name: _of_files(folder, files[name], adapter_files if name == "weights" else []) for name in FILES}
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:

@@ -6,15 +6,22 @@ how far the next-token head agreed with it; so does what a server accepted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from harness.errors import RecordError
 from harness.record.schema import CaseHeader, PassColumns, Run
 from harness.record.store import read_run
 from harness.roofline.batches import RecordedRow
 from harness.roofline.served_acceptance import Accepted, accepted_in_file, accepted_in_run, known_labels
+
+Way = tuple[str, str | None, bool]
+"""A method, its form, and whether its drafts copy: what a replay and what it replays have in common."""
+SBD: Way = ("sbd", None, False)
+VERIFIED_SBD: Way = ("sbd_verified", None, False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +43,7 @@ def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -
     run = read_run(run_dir)
     found = [
         passes
-        for columns, row in _rows_of(run, {case.case_id for case in _cases(run, "sbd", block_size, label)})
+        for columns, row in _rows_of(run, {case.case_id for case in _cases(run, SBD, block_size, label)})
         for passes, decided in blocks_of_row(columns, row)
         if decided == block_size
     ]
@@ -68,7 +75,7 @@ def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
                 for row, result in enumerate(sample.rows)
             )
     smallest: dict[str, CaseHeader] = {}
-    for case in sorted(_cases(run, "sbd", block_size), key=lambda case: case.batch_size):
+    for case in sorted(_cases(run, SBD, block_size), key=lambda case: case.batch_size):
         if case.case_id in taken:
             arm = {name: value for name, value in case.arm.items() if name != "batching"}
             smallest.setdefault(repr((case.part, case.task, sorted(arm.items()))), case)
@@ -97,10 +104,15 @@ def blocks_of_row(passes: PassColumns, row: int) -> Iterator[tuple[int, int]]:
     yield taken, decided
 
 
-def _cases(run: Run, method: str, block_size: int | None = None, label: str | None = None) -> Iterator[CaseHeader]:
+def way_of(arm: Mapping[str, Any]) -> Way:
+    """Of an arm with one value on every axis."""
+    return str(arm.get("method")), arm.get("form"), bool(arm.get("copies"))
+
+
+def _cases(run: Run, way: Way, block_size: int | None = None, label: str | None = None) -> Iterator[CaseHeader]:
     """The cases that decoded or checked whole blocks and chose by themselves what to accept; with a size or label, of that."""
     for case in run.header.cases:
-        whole = case.replayed is None and case.arm.get("method") == method and "least_confidence" not in case.arm
+        whole = case.replayed is None and way_of(case.arm) == way and "least_confidence" not in case.arm
         if whole and block_size in (None, case.arm.get("block_size")) and label in (None, case.label):
             yield case
 
@@ -114,7 +126,7 @@ def _rows_of(run: Run, cases: Collection[str]) -> Iterator[tuple[PassColumns, in
 
 
 def _known(run: Run) -> str:
-    sizes = {case.arm.get("block_size") for case in _cases(run, "sbd")}
+    sizes = {case.arm.get("block_size") for case in _cases(run, SBD)}
     return ", ".join(sorted({str(size) for size in sizes if size})) or "none"
 
 
@@ -141,8 +153,8 @@ class Check:
     last: bool
 
 
-def recorded_checks(source: Path, block_size: int, label: str | None) -> RecordedChecks:
-    """The checks of all rows of a run's verified SBD samples with blocks of this size; with ``label``, of that arm alone.
+def recorded_checks(source: Path, block_size: int, label: str | None, way: Way = VERIFIED_SBD) -> RecordedChecks:
+    """The checks of all rows of a run's samples decoded this way with blocks of this size; with ``label``, of that arm alone.
 
     Where a run has none, its served arms stand in, and so does a file of vLLM's answers (harness.roofline.served_acceptance): a
     block then is drafted in one pass, and at most its k-1 drafts are accepted.
@@ -155,13 +167,15 @@ def recorded_checks(source: Path, block_size: int, label: str | None) -> Recorde
         there = "it has no pass"
     else:
         run = read_run(source)
+        # The first pass of the quadratic form checks a block of masks, as its replay does.
+        undrafted = int(way[1] == "quadratic")
         checks = [
             check
-            for columns, row in _rows_of(run, {case.case_id for case in _cases(run, "sbd_verified", block_size, label)})
-            for check in checks_of_row(columns, row, block_size)
+            for columns, row in _rows_of(run, {case.case_id for case in _cases(run, way, block_size, label)})
+            for check in islice(checks_of_row(columns, row, block_size), undrafted, None)
         ] or _served_checks(accepted_in_run(run, label), block_size)
-        labels = dict.fromkeys(case.label for case in _cases(run, "sbd_verified"))
-        there = f"verified SBD there: {', '.join(map(repr, labels)) or 'none'}; served: {known_labels(run)}"
+        labels = dict.fromkeys(case.label for case in _cases(run, way))
+        there = f"{_words(way)} there: {', '.join(map(repr, labels)) or 'none'}; served: {known_labels(run)}"
     whole = tuple(check.draft_passes for check in checks if not check.last)
     if not whole:
         wanted = "" if label is None else f" and label {label!r}"
@@ -170,6 +184,12 @@ def recorded_checks(source: Path, block_size: int, label: str | None) -> Recorde
             f"server did; {there}"
         )
     return RecordedChecks(draft_passes=whole, misses=miss_rates(checks, block_size - 1))
+
+
+def _words(way: Way) -> str:
+    method, form, copies = way
+    name = "verified SBD" if way == VERIFIED_SBD else " ".join(filter(None, (form, method.replace("_", "-"))))
+    return f"{name} with copies" if copies else name
 
 
 def _served_checks(accepted: Iterable[Accepted], block_size: int) -> list[Check]:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from harness.config_file import Counts, Flag, Name, Numbers, Shares, one_or_several
 from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, PassesOfBlock, PlannedPass, number, per_token
-from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, with_choice
+from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replay_id, with_choice
 from harness.scenario.solvers import SolverChoice, Younger
 
 Batching = Literal["lockstep", "ragged"]
@@ -27,6 +27,7 @@ forwards if the arm's are compiled; on a GPU transformers itself compiles those 
 Batchings = Annotated[tuple[Batching, ...], *one_or_several(Batching)]
 Forms = Annotated[tuple[Form, ...], *one_or_several(Form)]
 Flags = Annotated[tuple[bool, ...], *one_or_several(Flag)]
+RealOrRecorded = Annotated[RecordedAcceptance, Field(exclude_if=lambda value: value == "real")]
 
 
 class NtpArm(ArmKeys):
@@ -87,7 +88,7 @@ class VerifiedSbdArm(SolverChoice):
     """Sampling temperature; 0 takes the likeliest token."""
     least_confidence: Annotated[Shares | None, Younger] = None
     """A block is checked, and the next one opened, before its first draft of this confidence or less. Left out: whole."""
-    acceptance: Annotated[RecordedAcceptance, Field(exclude_if=lambda value: value == "real")] = "real"
+    acceptance: RealOrRecorded = "real"
     """`real`; or a recorded run: it gives the passes that draft a block, and how many drafts the next-token head keeps."""
 
     @model_validator(mode="after")
@@ -102,7 +103,7 @@ class VerifiedSbdArm(SolverChoice):
 class SelfSpeculationArm(ArmKeys):
     """One-step drafts of the masked head, checked by the next-token head."""
 
-    axes = ("form", "block_size", "copies", "temperature")
+    axes = ("acceptance", "form", "block_size", "copies", "temperature")
     lossless = True
     method: Literal["self_speculation"]
     """Self-speculation."""
@@ -116,6 +117,8 @@ class SelfSpeculationArm(ArmKeys):
     """Slots of a draft are drawn in turn, and favour what followed the last tokens earlier in the row. A bigram term of the
     model's adapter does so in any case (harness.decoding.in_turn).
     """
+    acceptance: RealOrRecorded = "real"
+    """`real`; or a recorded run: it says how many drafts the next-token head keeps."""
 
     @model_validator(mode="after")
     def _copies_in_one_pass(self) -> SelfSpeculationArm:
@@ -182,8 +185,12 @@ VERIFIED_SBD = Method(
 )  # fmt: skip
 SELF_SPECULATION = Method(
     name="self_speculation", arm=SelfSpeculationArm, decoder="harness.engine.decoders:self_speculation",
-    arm_id=lambda arm, replay: f"{arm['form']}-k{arm['block_size']}-t{number(arm['temperature'])}" + _copies(arm, "-copies"),
-    label=lambda arm, replay: f"{arm['form']} self-speculation k={arm['block_size']}" + _copies(arm, " with copies"),
+    arm_id=lambda arm, replay: (
+        f"{arm['form']}-k{arm['block_size']}{replay_id(replay)}-t{number(arm['temperature'])}" + _copies(arm, "-copies")
+    ),
+    label=lambda arm, replay: (
+        f"{arm['form']} self-speculation k={arm['block_size']}" + _copies(arm, " with copies") + " replayed" * bool(replay)
+    ),
     widest=lambda arm, prompt, new: (_self_speculation_widest(arm),) * 2,
     passes=lambda arm, prompt, new, passes_of: _self_speculation_passes(arm, prompt, new - 1),
 )  # fmt: skip

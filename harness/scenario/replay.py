@@ -70,7 +70,7 @@ class ReplayFromTable1(StrictModel):
 class ReplayFromTrace(StrictModel):
     """Drawn from the arms of the same method and block size in a recorded run.
 
-    For verified SBD also from the served arms of a run that has none of it, or from a file of vLLM's answers with their
+    For checked drafts also from the served arms of a run that has none of it, or from a file of vLLM's answers with their
     ``per_step_accepted``.
     """
 
@@ -139,11 +139,16 @@ def replay_spec(arm: Any, variant: dict[str, Any]) -> ReplaySpec | None:
 
 def choice_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
     """Block size, who decides what is accepted, or drafted, temperature and solver, as case ids have them."""
-    choice = setting_id(arm) if replay is None else f"replay-{_replay_id(replay)}"
-    return f"k{arm['block_size']}-{choice}-t{number(arm['temperature'])}-{arm['solver']}"
+    choice = replay_id(replay) or f"-{setting_id(arm)}"
+    return f"k{arm['block_size']}{choice}-t{number(arm['temperature'])}-{arm['solver']}"
 
 
-def _replay_id(replay: ReplaySpec) -> str:
+def replay_id(replay: ReplaySpec | None) -> str:
+    """What is replayed, as case ids have it; empty where nothing is."""
+    return "" if replay is None else f"-replay-{_source_id(replay)}"
+
+
+def _source_id(replay: ReplaySpec) -> str:
     if cell := replay.source.get("table1"):
         return f"{cell['base_model']}-{cell['task']}-{cell['sampling'].removeprefix('sbd_')}"
     if trace := replay.source.get("trace"):

@@ -14,7 +14,7 @@ from harness.errors import RecordError, ScenarioError
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
 from harness.record.trace import ForwardPass
-from harness.roofline.recorded_acceptance import Check, checks_of_row, miss_rates, recorded_checks
+from harness.roofline.recorded_acceptance import VERIFIED_SBD, Check, checks_of_row, miss_rates, recorded_checks
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from tests.helpers.fake_machine import uncalibrated
@@ -97,6 +97,8 @@ parts:
     arms:
       - {method: ntp}
       - {method: sbd_verified, block_size: 8, acceptance: {replay: {trace: recorded, arm: "SBD verified k=8 γ=0.3"}}}
+      - {method: self_speculation, form: quadratic, block_size: 4, copies: true, acceptance: {replay: {trace: recorded}}}
+      - {method: self_speculation, form: linear, block_size: 8, acceptance: {replay: {trace: recorded}}}
     batch_sizes: [1, 3]
     workload: {synthetic: {prompt_tokens: 9}, prompts: 6, max_new_tokens: 120}
 """
@@ -108,7 +110,11 @@ parts:
     model: {reference: sbd}
     dtype: float64
     timed: false
-    arms: [{method: ntp}, {method: sbd_verified, block_size: 8, gamma: [0.3, 99]}]
+    arms:
+      - {method: ntp}
+      - {method: sbd_verified, block_size: 8, gamma: [0.3, 99]}
+      - {method: self_speculation, form: quadratic, block_size: 4, copies: true}
+      - {method: self_speculation, form: linear, block_size: 8}
     batch_sizes: [4]
     workload: {tasks: [record_to_json, variable_trace], prompts: 12, max_new_tokens: 48}
 """
@@ -127,30 +133,61 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return recorded, run(here / "replay.yaml", here / "replay", machine=uncalibrated())
 
 
-def test_random_weights_go_the_way_of_the_record(runs: tuple[Path, Path]) -> None:
+REPLAYED = {
+    "SBD verified k=8 replayed γ=0.3": ("SBD verified k=8 γ=0.3", 8, VERIFIED_SBD),
+    "quadratic self-speculation k=4 with copies replayed": (None, 4, ("self_speculation", "quadratic", True)),
+    "linear self-speculation k=8 replayed": (None, 8, ("self_speculation", "linear", False)),
+}
+"""By label: the arm of the record, the block size, and how both decode."""
+
+
+def test_every_replay_is_tried(runs: tuple[Path, Path]) -> None:
+    """Labels say what is replayed, and none of the arms claims to write what NTP writes."""
+    cases = [case for case in read_run(runs[1]).header.cases if case.replayed]
+    assert {case.label for case in cases} == set(REPLAYED)
+    assert not any(case.arm.get("lossless") for case in cases)
+
+
+@pytest.mark.parametrize("label", REPLAYED)
+def test_random_weights_go_the_way_of_the_record(runs: tuple[Path, Path], label: str) -> None:
     """The replayed decodes' own checks have the record's rates and passes, within what so many draws scatter; alone none of
-    their drafts would be right. Catches agreement that a row does not keep, drafts that are forced past the answer's end.
+    their drafts would be right. Catches agreement that a row does not keep, drafts that are forced past the answer's end, a
+    first pass of the quadratic form, which has no draft, among its checks.
     """
     recorded, replayed = runs
-    wanted = recorded_checks(recorded, 8, "SBD verified k=8 γ=0.3")
-    run = read_run(replayed)
-    cases = {case.case_id: case for case in run.header.cases if case.replayed}
-    assert {case.label for case in cases.values()} == {"SBD verified k=8 replayed γ=0.3"}
-    assert not any(case.arm.get("lossless") for case in cases.values()), "it does not write what NTP writes"
+    arm, size, way = REPLAYED[label]
+    wanted, run = recorded_checks(recorded, size, arm, way), read_run(replayed)
+    cases = {case.case_id for case in run.header.cases if case.label == label}
     checks = []
     for sample in run.samples:
         if sample.case_id in cases:
             for row, result in enumerate(sample.rows):
-                found = list(checks_of_row(sample.passes, row, 8))
+                found = list(checks_of_row(sample.passes, row, size))
                 assert sum(check.agreed + 1 for check in found) == result.output_tokens - 1 == 119
-                checks += found
-    whole = [check.draft_passes for check in checks if not check.last]
-    assert min(whole) >= 1 and set(whole) <= set(wanted.draft_passes)
-    mean = sum(wanted.draft_passes) / len(wanted.draft_passes)
-    assert sum(whole) / len(whole) == pytest.approx(mean, rel=0.15)
-    expected = sum(_survives(wanted.misses, place) for place in range(7))
-    assert sum(_survives(miss_rates(checks, 7), place) for place in range(7)) == pytest.approx(expected, rel=0.2)
+                checks += found[way[1] == "quadratic" :]
+    if way == VERIFIED_SBD:
+        whole = [check.draft_passes for check in checks if not check.last]
+        assert min(whole) >= 1 and set(whole) <= set(wanted.draft_passes)
+        mean = sum(wanted.draft_passes) / len(wanted.draft_passes)
+        assert sum(whole) / len(whole) == pytest.approx(mean, rel=0.15)
+    expected = sum(_survives(wanted.misses, place) for place in range(size - 1))
+    assert sum(_survives(miss_rates(checks, size - 1), place) for place in range(size - 1)) == pytest.approx(expected, rel=0.2)
     assert expected > 1, "a record in which drafts are right"
+
+
+def test_the_first_pass_of_the_quadratic_form_has_no_draft_to_miss(runs: tuple[Path, Path]) -> None:
+    """The rate of the first draft by hand: passes that made one token final, of those behind an answer's first and before its
+    last, and of that one where it shows a right draft.
+    """
+    run, missed, reached = read_run(runs[0]), 0, 0
+    cases = {case.case_id for case in run.header.cases if case.arm.get("form") == "quadratic"}
+    for sample in run.samples:
+        for row in range(len(sample.rows) if sample.case_id in cases else 0):
+            decoded = zip(sample.passes.active[1:], sample.passes.final_tokens[1:], strict=True)
+            final = [tokens[row] for active, tokens in decoded if active[row]]
+            missed += final[1:-1].count(1)
+            reached += len(final[1:-1]) + (len(final) > 1 and final[-1] > 1)
+    assert recorded_checks(runs[0], 4, None, ("self_speculation", "quadratic", True)).misses[0] == missed / reached > 0
 
 
 def _survives(misses: tuple[float, ...], place: int) -> float:
@@ -198,5 +235,5 @@ def test_two_arms_of_one_record_are_two_cases(runs: tuple[Path, Path]) -> None:
     others = line.replace("γ=0.3", "γ=99"), line.replace(', arm: "SBD verified k=8 γ=0.3"', "")
     file.write_text(REPLAY.replace(line, "\n".join((line, *others))))
     cases = make_plan(load_scenario(file)).cases
-    assert len({case.case_id for case in cases}) == len(cases) == 8
+    assert len({case.case_id for case in cases}) == len(cases) == 12
     assert "SBD verified k=8 replayed trace" in {case.label for case in cases}

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from harness.engine.adapter_files import read_adapter, write_adapter
 from harness.engine.checkpoint_files import read_object
-from harness.engine.gated_adapter import LowRank, adapter_on, attach
+from harness.engine.gated_adapter import GatedLinear, LowRank, adapter_on, attach
 from harness.engine.loading import load_model
 from harness.errors import EXIT_USER_ERROR, UnknownModelError
 from harness.models.choice import REFERENCE_DIR, ReferenceModel, model_name
@@ -167,12 +167,15 @@ def draft_model():
     return transformers.LlamaForCausalLM.from_pretrained(REFERENCE_DIR / "draft")
 
 
-def scenario(adapter):
+OF_PROBLEMS = {"tasks": ["word_problems"], "split": "test"}
+
+
+def scenario(adapter, model=None, prompts=OF_PROBLEMS):
     """One arm on the model with an adapter."""
     part = {
-        "name": "p", "model": {"reference": "draft", "adapter": adapter}, "dtype": "float32", "timed": False,
+        "name": "p", "model": (model or {"reference": "draft"}) | {"adapter": adapter}, "dtype": "float32", "timed": False,
         "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 4, "gamma": 0.1}], "baseline_check": 0,
-        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2},
+        "workload": prompts | {"prompts": 1, "max_new_tokens": 2},
     }  # fmt: skip
     return {"version": 1, "name": "s", "parts": [part]}
 
@@ -191,6 +194,40 @@ def test_an_adapter_in_a_scenario(tmp_path):
     assert loaded.mask_id == 3 and loaded.module.gate_of_adapter.columns == ()
     write_adapter(tmp_path / "mine", random_adapter(draft_model(), mask_id=3, seed=6), "draft")
     assert model_digests(part.model, 0, "float32")["weights"] != of_adapted["weights"]
+
+
+TINY = {"name": "tiny", "layers": 2, "hidden": 32, "intermediate": 64, "heads": 2, "kv_heads": 1, "head_dim": 16, "vocab": 64}
+
+
+def test_random_weights_take_random_terms_of_an_adapters_ranks(tmp_path):
+    """Of a model of any width: each layer so named gets a term of that rank, the mask an embedding, the drafts a bigram term;
+    they act on masked blocks, and causal tokens are what they are without. Known by the adapter's files, wherever they lie.
+    """
+    of_draft = random_adapter(draft_model(), mask_id=3, rank=5)
+    width = draft_model().config.hidden_size
+    bigram = LowRank(torch.zeros(6, width), torch.zeros(width, 6), 1.0)
+    terms = {name: term for name, term in of_draft.terms.items() if name.endswith(("q_proj", "down_proj"))}
+    write_adapter(tmp_path / "theirs", replace(of_draft, terms=terms, bigram=bigram), "draft")
+    shutil.copytree(tmp_path / "theirs", tmp_path / "moved")
+    given = {"random": TINY}, {"synthetic": {"prompt_tokens": 9}}
+    part, moved = (
+        Scenario.model_validate(scenario(name, *given), context={"base": tmp_path}).parts[0] for name in ("theirs", "moved")
+    )
+    assert model_name(part.model) == "random tiny with theirs"
+    plain = part.model_copy(update={"model": part.model.model_copy(update={"adapter": None})})
+    of_plain, of_adapted, of_moved = (model_digests(one.model, 0, "float32")["weights"] for one in (plain, part, moved))
+    assert of_plain != of_adapted == of_moved
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        loaded, base = load_model(part).module, load_model(plain).module
+    adapted = {name: module for name, module in loaded.named_modules() if isinstance(module, GatedLinear)}
+    assert len(adapted) == 2 * TINY["layers"]
+    assert all(one.down.shape == (5, one.in_features) and one.up.shape == (one.out_features, 5) for one in adapted.values())
+    assert loaded.bigram_of_adapter.down.shape == (6, 32)
+    ids = torch.arange(7)[None]
+    with torch.no_grad():
+        assert torch.equal(loaded(input_ids=ids).logits, base(input_ids=ids).logits)
+        with adapter_on(loaded, ((0, 7),)):
+            assert not torch.allclose(loaded(input_ids=ids).logits, base(input_ids=ids).logits)
 
 
 def test_an_adapter_of_another_model_is_told_with_its_folder(tmp_path):
