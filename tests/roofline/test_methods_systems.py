@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 from statistics import mean
@@ -20,7 +21,7 @@ from harness.roofline.methods.set_block import next_token, verified_set_block
 from harness.roofline.methods.speculative import speculative
 from harness.roofline.methods.systems import RECIPES, System, known_systems, read_systems
 from harness.scenario.replay import TABLE1, TABLE1_TASKS
-from tests.helpers import DATA
+from tests.helpers import DATA, ROOT
 
 TABLE = DATA / "methods_figures.csv"
 SYSTEMS = {system.name: system for system in known_systems()}
@@ -42,6 +43,9 @@ PLAUSIBLE = {
 }  # fmt: skip
 
 
+OURS = "Self-speculation"
+
+
 def typed_rows() -> list[dict[str, str]]:
     """The table typed from the sources; ``a/b`` is arithmetic on two figures of the source."""
     with TABLE.open(encoding="utf-8") as file:
@@ -60,10 +64,27 @@ def figures_of(system: System) -> dict[str, SourcedFigure]:
     return {name: figure for name, figure in every.items() if figure.value is not None}
 
 
+def test_our_own_figures_are_those_of_our_records() -> None:
+    """To two digits, with the intervals that the sources name; blocks of 5 are k (k + 1) query tokens, as our decoder feeds."""
+    passes, timed, epyc = (
+        json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["figures"]
+        for name in ("real_model_passes", "real_model", "real_model_epyc")
+    )
+    found = figures_of(SYSTEMS[OURS])
+    assert found["tree_tokens"].value == 5 * 6
+    assert found["tokens_per_pass"].value == round(passes["nfe_speedup"], 2)
+    interval = f"{passes['nfe_speedup_low']:.2f} to {passes['nfe_speedup_high']:.2f}"
+    assert interval in found["tokens_per_pass"].source
+    assert found["speedup"].value == round(timed["verified_wall_speedup"], 2)
+    assert f"{timed['verified_wall_speedup_low']:.2f} to" in found["speedup"].source
+    assert f"{epyc['verified_wall_speedup']:.2f} on two EPYC cores" in found["speedup"].source
+
+
 def test_every_figure_is_that_of_the_typed_table() -> None:
     """No figure of the file is missing in the table and none of the table in the file; values to the digit, and grades."""
-    # Held against Table 1 below.
+    # Held against Table 1 and our own records below.
     derived = {(name, "nfe_speedup") for name in ("SBD, low gamma", "SBD, high gamma", "Split computing, SBD")}
+    derived |= {(OURS, name) for name in figures_of(SYSTEMS[OURS])}
     found = {(s.name, name): figure for s in known_systems() for name, figure in figures_of(s).items()}
     typed = {(row["system"], row["figure"]): row for row in typed_rows()}
     assert set(found) - derived == set(typed)
