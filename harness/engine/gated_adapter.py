@@ -8,7 +8,7 @@ kind of forward knows them as numbers, and one graph serves it. Axes: B rows, Q 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -119,6 +119,19 @@ def attach(model: Any, adapter: Adapter) -> None:
     model.gate_of_adapter = gate
 
 
+def linear_layers(model: Any, called: Collection[str]) -> dict[str, nn.Linear]:
+    """The linear layers within the blocks of ``model`` whose own name (``q_proj``) is among these, by their whole name."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and _last(name) in called and ".layers." in f".{name}"
+    }
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
 def random_like(adapter: Adapter, model: Any, mask_id: int) -> Adapter:
     """Random terms of the ranks of ``adapter``, which may be of another model, in the layers of ``model`` that its layers are
     named as. They cost what an adapter of this model would; what they say is noise.
@@ -126,14 +139,11 @@ def random_like(adapter: Adapter, model: Any, mask_id: int) -> Adapter:
     Raises:
         UnknownModelError: the model has none of these layers.
     """
-    ranks = {name.rpartition(".")[2]: term.down.shape[0] for name, term in adapter.terms.items()}
-    terms = {
-        name: _drawn(ranks[name.rpartition(".")[2]], module.in_features, module.out_features)
-        for name, module in model.named_modules()
-        if type(module) is nn.Linear and ".layers." in f".{name}" and name.rpartition(".")[2] in ranks
-    }
-    if not terms:
+    ranks = {_last(name): term.down.shape[0] for name, term in adapter.terms.items()}
+    layers = linear_layers(model, ranks)
+    if not layers:
         raise UnknownModelError(f"it adapts {', '.join(sorted(ranks))}, and the model has no such layers; give another adapter")
+    terms = {name: _drawn(ranks[_last(name)], layer.in_features, layer.out_features) for name, layer in layers.items()}
     width = model.config.hidden_size
     bigram = None if adapter.bigram is None else _drawn(adapter.bigram.down.shape[0], width, width)
     embedding = None if adapter.mask_embedding is None else torch.randn(width)

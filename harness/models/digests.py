@@ -34,7 +34,9 @@ Known = tuple[str | None, str | None]
 
 
 def model_digests(choice: StoredModel | RandomModel, seed: int, dtype: str) -> dict[str, Known]:
-    """Digests by the names of FILES; those of random weights are of what they are drawn by: shape, ``seed`` and ``dtype``."""
+    """Digests by the names of FILES; those of random weights are of what they are drawn by: shape, ``seed``,
+    ``dtype``, and the files of the adapter whose ranks they take.
+    """
     adapter_files = [] if choice.adapter is None else _matching(Path(choice.adapter), OF_ADAPTER)
     if isinstance(choice, RandomModel):
         how = [choice.model_dump(mode="json", exclude={"adapter"}), seed, dtype, *map(file_digest, adapter_files)]

@@ -18,7 +18,7 @@ from transformers import DynamicCache
 from harness.decoding.in_turn import Bigram
 from harness.engine.adapter_files import read_adapter
 from harness.engine.attention_masks import attention_input
-from harness.engine.gated_adapter import Adapter, LowRank, adapter_on, attach
+from harness.engine.gated_adapter import Adapter, LowRank, adapter_on, attach, linear_layers
 from harness.engine.training.masked_blocks import MaskedBlocks, who_sees
 from harness.engine.training.noising import IGNORE
 from harness.engine.training.recipe import AdapterSettings
@@ -168,11 +168,10 @@ def fresh(model: Any, settings: AdapterSettings) -> Adapter:
         UnknownModelError: the model has none of the layers named.
     """
     found = {}
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and name.rpartition(".")[2] in settings.layers and ".layers." in f".{name}":
-            down = torch.empty(settings.rank, module.in_features)
-            nn.init.kaiming_uniform_(down, a=5**0.5)  # as PEFT begins
-            found[name] = LowRank(down, torch.zeros(module.out_features, settings.rank), 1.0)
+    for name, layer in linear_layers(model, settings.layers).items():
+        down = torch.empty(settings.rank, layer.in_features)
+        nn.init.kaiming_uniform_(down, a=5**0.5)  # as PEFT begins
+        found[name] = LowRank(down, torch.zeros(layer.out_features, settings.rank), 1.0)
     if not found:
         raise UnknownModelError(f"the model has no linear layer named {', '.join(settings.layers)}; name its own")
     return Adapter(found)
