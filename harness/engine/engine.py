@@ -24,13 +24,14 @@ from harness.decoding.self_speculation import decode_quadratic
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.speculative import decode_draft_and_check
+from harness.engine.allocator import keep_what_is_freed, map_what_comes
 from harness.engine.compiling import compiled_steps, execution_of, fuse_of
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
 from harness.engine.hf_generate import generate
-from harness.engine.loading import LoadedModel, keep_what_is_freed, load_model, map_what_comes
+from harness.engine.loading import LoadedModel, load_model
 from harness.engine.rank_group import RankGroup, keep_in_step
 from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError

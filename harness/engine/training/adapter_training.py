@@ -15,7 +15,8 @@ import torch
 from transformers import Trainer, set_seed
 
 from harness.engine.adapter_files import write_adapter
-from harness.engine.loading import OpenedModel, device_here, keep_what_is_freed, open_stored
+from harness.engine.allocator import keep_what_is_freed
+from harness.engine.loading import OpenedModel, device_here, open_stored
 from harness.engine.training.adapter_module import TrainedAdapter
 from harness.engine.training.curve import CURVE, Curve, trained_tokens
 from harness.engine.training.distillation import Answer, distil
