@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -79,16 +80,17 @@ class CudaGraphs(Capture):
         with cuda.graph(graph, pool=self._pool, stream=self._aside):
             out = work()
         CAPTURES.made += 1
-
-        def replay() -> Tensor:
-            graph.replay()
-            return out
-
-        return replay
+        return partial(_replayed, graph, out, work)
 
     def release(self) -> None:
         """The pool ends with the last of its graphs; torch asserts that no later capture names it again."""
         self._pool = None
+
+
+def _replayed(graph: Any, out: Tensor, work: Work) -> Tensor:
+    """Replay. A graph knows addresses alone, so ``work`` is held with it: what it reads must not be freed before the graph."""
+    graph.replay()
+    return out
 
 
 PassKind = tuple[tuple[int, str, int, int], ...]
@@ -183,13 +185,15 @@ class GraphedSession(StaticSession):
         parts = tuple((width, width > 1 and s.visibility == "causal") for width, s in zip(widths, segments, strict=True))
         heads = cast(Any, self._model.config).num_attention_heads // self._ranks
         attention = OPTIONS[self._attention](Fed(parts, rows, heads, groups, length, self._model.dtype, device))
+        # A graph does not hold its session: a session that is dropped takes its graphs along.
+        model, forward, placeholder = self._model, self._captured_forward, self._placeholder
 
         def work() -> Tensor:
             slots, used = _slots_and_used(counts, parts, length)
             layout = UsedKv(keys=keys, values=values, places=(slots + before).flatten(), reading=attention.read(used))
-            with adapter_on(self._model, columns):
-                out = self._captured_forward(
-                    input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
+            with adapter_on(model, columns):
+                out = forward(
+                    input_ids=tokens, position_ids=positions, attention_mask=placeholder, use_cache=False,
                     logits_to_keep=wanted, layout=layout,
                 )  # fmt: skip
             logits: Tensor = out.logits

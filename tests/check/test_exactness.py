@@ -9,10 +9,11 @@ from harness.decoding.next_token import decode_next_token
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.engine.compiling import can_compile
-from harness.engine.cuda_graphs import GraphedSession, by_calling_again
+from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.meters.host import CAPTURES, GraphMeter
+from tests.helpers.emulated_gpu import emulated_graphs
 from tests.helpers.tiny_model import (
     MASK_ID,
     PROMPTS,
@@ -38,7 +39,7 @@ def open_session(kind, architecture="llama"):
     if kind == "static":
         return model, StaticSession(tiny_model(architecture))
     if kind == "graphed":
-        return model, GraphedSession(tiny_model(architecture), by_calling_again)
+        return model, GraphedSession(tiny_model(architecture), emulated_graphs())
     return model, TransformersSession(model, kind.removeprefix("plain-"))
 
 
@@ -128,7 +129,7 @@ def test_a_graph_serves_every_later_pass_of_its_kind():
     """One session, one row and several in turn, twice each: what was captured once serves other contexts, tokens and rows that
     commit or do not; only other buffers ask for a new capture. Catches inputs that a replay does not see.
     """
-    model, session = tiny_model("llama"), GraphedSession(tiny_model("llama"), by_calling_again)
+    model, session = tiny_model("llama"), GraphedSession(tiny_model("llama"), emulated_graphs())
     made = []
     for batch in PROMPTS:
         for _ in range(2):

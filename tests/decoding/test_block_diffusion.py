@@ -20,11 +20,12 @@ from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.solvers import SOLVERS
-from harness.engine.cuda_graphs import GraphedSession, by_calling_again
+from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.models.block_families import FAMILIES
 from tests.helpers import published_rules
+from tests.helpers.emulated_gpu import emulated_graphs
 from tests.helpers.few_words import MASK_ID, WORDS, Work
 from tests.helpers.tiny_model import Says, drain, request
 
@@ -32,7 +33,7 @@ K = 4
 SESSIONS = {
     "plain": lambda model: TransformersSession(model, "sdpa"),
     "static": StaticSession,
-    "graphed": lambda model: GraphedSession(model, by_calling_again),
+    "graphed": lambda model: GraphedSession(model, emulated_graphs()),
 }
 EXPERTS = {
     "moe_intermediate_size": 16, "num_experts_per_tok": 2, "n_routed_experts": 8, "n_group": 2, "topk_group": 1,
@@ -70,8 +71,8 @@ def tiny(model_type, seed, attention="sdpa"):
         "pad_token_id": None, "eos_token_id": None, "bos_token_id": None,
     }  # fmt: skip
     config = transformers.AutoConfig.for_model(model_type, **sizes, **(EXPERTS if model_type == "glm4_moe" else {}))
-    # Experts one after another: the grouped kernel knows no float64.
-    how = {"attn_implementation": attention} | ({"experts_implementation": "eager"} if model_type == "glm4_moe" else {})
+    # The grouped kernel knows no float64, and experts one after another ask the device which: no graph can be captured of that.
+    how = {"attn_implementation": attention} | ({"experts_implementation": "batched_mm"} if model_type == "glm4_moe" else {})
     model = transformers.AutoModelForCausalLM.from_config(config, **how).to(torch.float64).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("gate.weight"):  # a router of zeros would send every token to the same experts

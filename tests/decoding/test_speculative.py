@@ -16,11 +16,12 @@ from harness.decoding.drafters import DraftModel, common_prefix
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.speculative import DraftedRow
-from harness.engine.cuda_graphs import GraphedSession, by_calling_again
+from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.drafters import first_layers
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.meters.clock import HostClock, MeteredSession
+from tests.helpers.emulated_gpu import emulated_graphs
 from tests.helpers.few_rivals import DRAFTERS, decode, draft_modules, drafter, nearly
 from tests.helpers.few_words import MASK_ID, WORDS, Work, few_words, some_work
 from tests.helpers.other_keep import OtherKeep
@@ -29,7 +30,7 @@ from tests.helpers.tiny_model import TOLERANCE, committed_kv, drain
 SESSIONS = {
     "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),
     "static": StaticSession,
-    "graphed": lambda model: GraphedSession(model, by_calling_again),
+    "graphed": lambda model: GraphedSession(model, emulated_graphs()),
 }
 BATCH = 5
 

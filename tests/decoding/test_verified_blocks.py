@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 
+from tests.helpers.emulated_gpu import emulated_graphs
 from tests.helpers.other_keep import OtherKeep
 
 torch = pytest.importorskip("torch")
@@ -19,7 +20,7 @@ from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.verification import VerifiedRow
 from harness.decoding.verified_blocks import DraftedBlocks
-from harness.engine.cuda_graphs import GraphedSession, by_calling_again
+from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.models.choice import REFERENCE_DIR
@@ -31,7 +32,7 @@ from tests.helpers.tiny_model import TOLERANCE, committed_kv, drain, reference_l
 SESSIONS = {
     "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),
     "static": StaticSession,
-    "graphed": lambda model: GraphedSession(model, by_calling_again),
+    "graphed": lambda model: GraphedSession(model, emulated_graphs()),
 }
 BATCH = 5
 

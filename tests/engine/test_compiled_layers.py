@@ -11,7 +11,8 @@ transformers = pytest.importorskip("transformers")
 
 from harness.decoding.session import Segment
 from harness.engine.compiling import CompiledLayer, compiled_unit, with_compiled_layers
-from harness.engine.cuda_graphs import GraphedSession, by_calling_again
+from harness.engine.cuda_graphs import GraphedSession
+from tests.helpers.emulated_gpu import emulated_graphs
 
 SIZES = {
     "vocab_size": 37, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -68,9 +69,9 @@ def test_layers_that_are_alike_share_one_graph(name, graphs):
     traced = torch._dynamo.utils.counters["stats"]
     traced.clear()
     model = tiny_model(name)
-    expected = passes(GraphedSession(tiny_model(name), by_calling_again))
+    expected = passes(GraphedSession(tiny_model(name), emulated_graphs()))
     assert traced["unique_graphs"] == 0
-    found = passes(GraphedSession(model, by_calling_again, with_compiled_layers(model, AS_TRACED)))
+    found = passes(GraphedSession(model, emulated_graphs(compiled=True), with_compiled_layers(model, AS_TRACED)))
     assert traced["unique_graphs"] == graphs
     assert all((one - other).abs().max() < 1e-9 for one, other in zip(found, expected, strict=True))
     torch.compiler.reset()

@@ -14,12 +14,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from harness.engine import engine
-from harness.engine.cuda_graphs import GraphedSession, by_calling_again
+from harness.engine.cuda_graphs import GraphedSession
 from harness.meters.clock import cuda_index
 from harness.meters.host import CAPTURES
 from harness.runner import local_machine
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.scenario import Scenario
+from tests.helpers.emulated_gpu import emulated_graphs
 
 SHAPE = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4, "kv_heads": 2, "head_dim": 4, "vocab": 50}
 
@@ -49,7 +50,7 @@ def graphed(monkeypatch: pytest.MonkeyPatch) -> list[GraphedSession]:
     opened: list[GraphedSession] = []
 
     def open_session(module: Any, **how: Any) -> GraphedSession:
-        opened.append(GraphedSession(module, by_calling_again))
+        opened.append(GraphedSession(module, emulated_graphs()))
         return opened[-1]
 
     monkeypatch.setattr(engine, "open_session", open_session)

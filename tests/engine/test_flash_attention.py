@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.engine import flash_attention
-from harness.engine.cuda_graphs import GraphedSession, by_calling_again
+from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.flash_attention import Runs
 from harness.errors import ScenarioError
-from tests.helpers.emulated_gpu import emulated_flash
+from tests.helpers.emulated_gpu import emulated_flash, emulated_graphs
 
 # As torch 2.11 declares it; 2.13 adds block_table and num_splits behind.
 SCHEMA = (
@@ -115,10 +115,10 @@ def test_a_session_asks_as_it_is_opened(monkeypatch, dtype):
     with emulated_flash():
         monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", older)
         if dtype == torch.float32:
-            GraphedSession(model, by_calling_again)
+            GraphedSession(model, emulated_graphs())
             return
         with pytest.raises(ScenarioError, match="another aten::_flash_attention_forward"):
-            GraphedSession(model, by_calling_again)
+            GraphedSession(model, emulated_graphs())
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from harness.decoding.next_token import decode_next_token
 from harness.decoding.passes import prefill
 from harness.decoding.session import Segment
 from harness.engine.compiling import can_compile, with_compiled_layers
-from harness.engine.cuda_graphs import CudaGraphs, GraphedSession, by_calling_again
+from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.gated_adapter import GatedLinear, adapted_columns, attach
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.errors import UnknownModelError
 from tests.helpers.adapters import adapted_by_hand, random_adapter
-from tests.helpers.emulated_gpu import FakeCuda, emulated_flash
+from tests.helpers.emulated_gpu import emulated_flash, emulated_graphs
 from tests.helpers.few_words import MASK_ID as MASK_OF_FEW
 from tests.helpers.few_words import METHODS, decoder, few_words, some_work
 from tests.helpers.tiny_model import MASK_ID, TOLERANCE, VOCAB, committed_kv, drain, reference_logits, tiny_model
@@ -34,9 +34,9 @@ SESSIONS = {
     "plain-eager": lambda model: TransformersSession(model, "eager"),
     "static": StaticSession,
     "static, leaves out": lambda model: StaticSession(model, leaves_out=True),
-    "graphed": lambda model: GraphedSession(model, CudaGraphs(FakeCuda())),
+    "graphed": lambda model: GraphedSession(model, emulated_graphs()),
     "graphed, compiled layers": lambda model: GraphedSession(
-        model, by_calling_again, with_compiled_layers(model, AS_TRACED), attention="flex"
+        model, emulated_graphs(compiled=True), with_compiled_layers(model, AS_TRACED), attention="flex"
     ),
 }
 QUICK = [name for name in SESSIONS if "compiled" not in name]

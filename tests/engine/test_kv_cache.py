@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from harness.decoding.session import Segment
 from harness.engine import flash_attention
 from harness.engine.captured_attention import OPTIONS
-from harness.engine.cuda_graphs import WARM_UPS, CudaGraphs
+from harness.engine.cuda_graphs import WARM_UPS, CudaGraphs, GraphedSession
 from harness.engine.flash_attention import FlashRuns, merge
 from harness.engine.kv_cache import Fed, UsedKv
 from harness.meters.host import CAPTURES, GraphMeter
 from harness.roofline import storage
 from harness.roofline.storage import pieces_of
 from tests.helpers.emulated_gpu import FakeCuda, emulated_flash
+from tests.helpers.tiny_model import tiny_model
 
 HEADS, GROUPS, SIZE, SLOTS = 4, 2, 8, 32
 CPU = torch.device("cpu")
@@ -205,6 +210,52 @@ def test_a_capture_warms_up_where_it_captures_and_is_counted():
     assert first() is result and second() is result
     assert cuda.log == ["replay", "replay"]
     assert CAPTURES.made == made + 2 and meter.close() == {"compiled_graphs": 2.0}
+
+
+def test_what_a_graph_reads_lives_as_long_as_the_graph():
+    """Its inputs have no other owner: freed after the capture, their addresses would be handed out again (weak references)."""
+
+    def captured():
+        read = torch.tensor([2, 0, 1]), torch.tensor([10, 20, 30])
+        return CudaGraphs(FakeCuda())(lambda: read[1][read[0]]), *map(weakref.ref, read)
+
+    replay, places, offsets = captured()
+    assert places() is not None and offsets() is not None, "the graph would read freed memory"
+    assert replay().tolist() == [30, 10, 20]
+    places().fill_(1)
+    assert replay().tolist() == [20, 20, 20]
+    del replay
+    assert places() is None and offsets() is None, "nothing else may hold it"
+
+
+def test_a_fake_graph_overwrites_what_dies():
+    """A replay over freed memory reads what its next owner wrote there, in every test of graphed sessions."""
+    graph, there = FakeCuda().CUDAGraph(), torch.ones(2)
+    with graph.recording:
+        out = there + 1
+    graph.recording.run()
+    assert out.tolist() == [2, 2]
+    del there
+    graph.recording.run()
+    assert out.tolist() == [graph.recording.OVERWRITTEN + 1] * 2
+
+
+def test_a_session_that_is_dropped_takes_its_graphs_along():
+    """No graph holds its session, so no cycle keeps buffers and pools until the next collection."""
+    cuda = FakeCuda()
+    session = GraphedSession(tiny_model("llama"), CudaGraphs(cuda))
+    session.reset(1, 20)
+    for start, end in ((0, 5), (5, 6)):
+        place = torch.arange(start, end)[None]
+        session.forward([Segment(tokens=place, positions=place, visibility="causal", logits=1)])
+        session.keep([end - start])
+    assert list(cuda.pools.values()) == [1]
+    gc.disable()
+    try:
+        del session
+        assert list(cuda.pools.values()) == [0]
+    finally:
+        gc.enable()
 
 
 def test_graphs_that_are_gone_take_their_pool_with_them():

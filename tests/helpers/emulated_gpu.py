@@ -7,15 +7,18 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from harness.engine import flash_attention
+from harness.engine.cuda_graphs import CudaGraphs
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -82,8 +85,9 @@ class FakeCuda:
     up then, a workspace of cuBLAS for one, would be captured too.
     """
 
-    def __init__(self):
+    def __init__(self, recorded=True):
         self.log = []
+        self._recorded = recorded
         self.pools = {}  # how many live graphs use it; of a pool whose graphs are gone torch keeps the entry
         self._handles = itertools.count(1)
         self._current = self._default = FakeStream(self, "default")
@@ -124,10 +128,32 @@ class FakeCuda:
         graph.begin(self.graph_pool_handle() if pool is None else pool)
         self.log.append("captured:")
         before, self._current = self._current, stream
-        with graph.recording:
+        with graph.recording if self._recorded else nullcontext():
             yield
         self._current = before
         self.log.append(":captured")
+
+
+def emulated_graphs(compiled=False):
+    """CUDA graphs of a GPU of its own, of a compiled forward too."""
+    return CalledAgain() if compiled else CudaGraphs(FakeCuda())
+
+
+class CalledAgain(CudaGraphs):
+    """For compiled forwards, which no recording sees into: a replay calls the work itself, as long as the capture holds it."""
+
+    def __init__(self):
+        super().__init__(FakeCuda(recorded=False))
+
+    def __call__(self, work):
+        """See Capture."""
+        replay, held = super().__call__(work), weakref.ref(work)
+
+        def again():
+            assert held() is not None, "what the graph reads has been freed"
+            return replay().copy_(held()())
+
+        return again
 
 
 class FakeStream:
@@ -172,29 +198,59 @@ class FakeGraph:
 
 
 class Recording(TorchDispatchMode):
-    """Operations as they run, to be run again on the very same tensors."""
+    """Operations as they run, to be run again on the very same memory.
+
+    What the operations made is held, as a graph's pool holds it. What they read from elsewhere is not: a graph knows addresses
+    alone. Memory that died since then has another owner, so a replay finds OVERWRITTEN there.
+    """
 
     WAITS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+    OVERWRITTEN = 0x7E7E
 
     def __init__(self):
         super().__init__()
-        self._held = []
+        self._steps, self._pool = [], set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run one and remember it."""
         assert func not in self.WAITS, f"{func}: operation not permitted when stream is capturing"
-        out = func(*args, **(kwargs or {}))
-        self._held.append((func, args, kwargs or {}, out))
+        kwargs = kwargs or {}
+        read = {_owner(one) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)}
+        out = func(*args, **kwargs)
+        made = {_owner(one) for one in tree_leaves(out) if isinstance(one, torch.Tensor)}
+        self._pool |= made - read
+        self._steps.append((func, *tree_map(self._noted, (args, kwargs, out))))
         return out
 
+    def _noted(self, one):
+        """A tensor of the graph's own pool itself, of any other its place."""
+        return Place(one) if isinstance(one, torch.Tensor) and _owner(one) not in self._pool else one
+
+    @torch.no_grad()
     def run(self):
         """Every operation writes to where it wrote when it was recorded."""
-        for func, args, kwargs, held in self._held:
+        for func, *noted in self._steps:
+            args, kwargs, held = tree_map(lambda one: one.tensor() if isinstance(one, Place) else one, noted)
             again = func(*args, **kwargs)
-            for there, here in zip(_tensors(held), _tensors(again), strict=True):
-                if there.data_ptr() != here.data_ptr():
+            for there, here in zip(tree_leaves(held), tree_leaves(again), strict=True):
+                if isinstance(there, torch.Tensor) and there.data_ptr() != here.data_ptr():
                     there.copy_(here)
 
 
-def _tensors(out):
-    return [one for one in (out if isinstance(out, (list, tuple)) else (out,)) if isinstance(one, torch.Tensor)]
+class Place:
+    """Where a tensor lies. It does not keep the memory."""
+
+    def __init__(self, one):
+        self._memory = StorageWeakRef(one.untyped_storage())
+        self._dtype, self._view = one.dtype, (one.storage_offset(), one.shape, one.stride())
+
+    def tensor(self):
+        """What lies there now."""
+        memory = torch.UntypedStorage._new_with_weak_ptr(self._memory.cdata)
+        if memory is None:
+            return torch.full(self._view[1], Recording.OVERWRITTEN).to(self._dtype)
+        return torch.empty(0, dtype=self._dtype).set_(memory, *self._view)
+
+
+def _owner(one):
+    return one.untyped_storage()._cdata
