@@ -59,10 +59,15 @@ by_calling_again = Capture()
 class CudaGraphs(Capture):
     """Captures share one memory pool: what one returned is overwritten when any of them runs again. ``cuda`` may be a fake.
     Warm-ups and captures run on one side stream, so the stream's first-use setup is done before a capture.
+
+    cuBLAS's workspace belongs to a stream, and torch frees it whenever anything clears the workspaces, as compiled generate()
+    does. A graph would go on writing there (pytorch#192061). So each capture allocates one of its own, in its pool.
+    ``clear_workspaces``: torch's own where None.
     """
 
-    def __init__(self, cuda: Any = torch.cuda) -> None:
+    def __init__(self, cuda: Any = torch.cuda, clear_workspaces: Callable[[], None] | None = None) -> None:
         self._cuda = cuda
+        self._clear_workspaces = clear_workspaces or torch._C._cuda_clearCublasWorkspaces
         self._aside: Any = None
         self._pool: Any = None
 
@@ -77,8 +82,10 @@ class CudaGraphs(Capture):
                 work()
         cuda.current_stream().wait_stream(self._aside)
         graph = cuda.CUDAGraph()
+        self._clear_workspaces()
         with cuda.graph(graph, pool=self._pool, stream=self._aside):
             out = work()
+        self._clear_workspaces()  # the pool keeps the memory
         CAPTURES.made += 1
         return partial(_replayed, graph, out, work)
 

@@ -14,7 +14,7 @@ from harness.check.half_precision import half_precision, main
 from harness.engine import flash_attention
 from harness.engine.cuda_graphs import CudaGraphs
 from harness.engine.flash_attention import FlashRuns
-from tests.helpers.emulated_gpu import FakeCuda, emulated_flash
+from tests.helpers.emulated_gpu import FakeCuda, emulated_flash, emulated_graphs
 
 BATCHES = ((1, 200), (1, 900), (3, 900))
 """One piece; four of which three hold nothing; three rows. Each but the first drops the graphs and captures anew."""
@@ -24,7 +24,7 @@ def probe(batches=BATCHES):
     """Every pass of the check on the emulated GPU."""
     cuda = FakeCuda()
     with emulated_flash():
-        return half_precision("cpu", CudaGraphs(cuda), batches), cuda
+        return half_precision("cpu", emulated_graphs(cuda), batches), cuda
 
 
 def test_graphs_in_half_precision_compute_what_float32_computes():

@@ -14,13 +14,13 @@ torch = pytest.importorskip("torch")
 from harness.decoding.session import Segment
 from harness.engine import flash_attention
 from harness.engine.captured_attention import OPTIONS
-from harness.engine.cuda_graphs import WARM_UPS, CudaGraphs, GraphedSession
+from harness.engine.cuda_graphs import WARM_UPS, GraphedSession
 from harness.engine.flash_attention import FlashRuns, merge
 from harness.engine.kv_cache import Fed, UsedKv
 from harness.meters.host import CAPTURES, GraphMeter
 from harness.roofline import storage
 from harness.roofline.storage import pieces_of
-from tests.helpers.emulated_gpu import FakeCuda, emulated_flash
+from tests.helpers.emulated_gpu import FakeCuda, emulated_flash, emulated_graphs
 from tests.helpers.tiny_model import tiny_model
 
 HEADS, GROUPS, SIZE, SLOTS = 4, 2, 8, 32
@@ -199,7 +199,7 @@ def test_a_capture_warms_up_where_it_captures_and_is_counted():
     meter = GraphMeter({"stats": {"unique_graphs": 0}})
     meter.open()
     made = CAPTURES.made
-    capture = CudaGraphs(cuda)
+    capture = emulated_graphs(cuda)
     first = capture(work)
     on_side = "work on side"
     warm = ["side waits for default", "side:", *[on_side] * WARM_UPS, ":side", "default waits for side"]
@@ -209,6 +209,7 @@ def test_a_capture_warms_up_where_it_captures_and_is_counted():
     cuda.log.clear()
     assert first() is result and second() is result
     assert cuda.log == ["replay", "replay"]
+    assert not cuda.workspaces, "what another program part clears must not be a graph's"
     assert CAPTURES.made == made + 2 and meter.close() == {"compiled_graphs": 2.0}
 
 
@@ -217,7 +218,7 @@ def test_what_a_graph_reads_lives_as_long_as_the_graph():
 
     def captured():
         read = torch.tensor([2, 0, 1]), torch.tensor([10, 20, 30])
-        return CudaGraphs(FakeCuda())(lambda: read[1][read[0]]), *map(weakref.ref, read)
+        return emulated_graphs()(lambda: read[1][read[0]]), *map(weakref.ref, read)
 
     replay, places, offsets = captured()
     assert places() is not None and offsets() is not None, "the graph would read freed memory"
@@ -243,7 +244,7 @@ def test_a_fake_graph_overwrites_what_dies():
 def test_a_session_that_is_dropped_takes_its_graphs_along():
     """No graph holds its session, so no cycle keeps buffers and pools until the next collection."""
     cuda = FakeCuda()
-    session = GraphedSession(tiny_model("llama"), CudaGraphs(cuda))
+    session = GraphedSession(tiny_model("llama"), emulated_graphs(cuda))
     session.reset(1, 20)
     for start, end in ((0, 5), (5, 6)):
         place = torch.arange(start, end)[None]
@@ -261,7 +262,7 @@ def test_a_session_that_is_dropped_takes_its_graphs_along():
 def test_graphs_that_are_gone_take_their_pool_with_them():
     """As torch's allocator asserts it: a pool of which no graph is left is never named again."""
     cuda = FakeCuda()
-    capture = CudaGraphs(cuda)
+    capture = emulated_graphs(cuda)
     graphs = [capture(lambda: torch.zeros(1)) for _ in range(2)]
     del graphs[:]
     with pytest.raises(AssertionError, match="use_count > 0"):
@@ -280,9 +281,9 @@ def test_a_fake_graph_runs_what_was_captured_and_nothing_else():
         held[0:1] += there.sum()
         return held + by_host[0]
 
-    replay = CudaGraphs(cuda)(work)
+    replay = emulated_graphs(cuda)(work)
     there.copy_(torch.tensor([3.0, 4.0]))
     by_host[0] = 99.0
     assert replay().tolist() == [17.0, 10.0]
     with pytest.raises(AssertionError, match="not permitted when stream is capturing"):
-        CudaGraphs(cuda)(lambda: torch.zeros(int(there[0])))
+        emulated_graphs(cuda)(lambda: torch.zeros(int(there[0])))

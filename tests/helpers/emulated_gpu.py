@@ -82,7 +82,7 @@ class FakeCuda:
     A graph records the operations that run while it is captured, and a replay runs them again on the same tensors and nothing
     else. Asserts what CUDA and torch's caching allocator assert: no capture on the default stream, none that waits for the
     device, and no pool whose graphs are all gone. Nor may a stream be used for the first time within a capture, for what is set
-    up then, a workspace of cuBLAS for one, would be captured too.
+    up then would be captured too; but a workspace that cuBLAS has on the stream by then is not the graph's own.
     """
 
     def __init__(self, recorded=True):
@@ -91,11 +91,15 @@ class FakeCuda:
         self.pools = {}  # how many live graphs use it; of a pool whose graphs are gone torch keeps the entry
         self._handles = itertools.count(1)
         self._current = self._default = FakeStream(self, "default")
-        self._warm = set()
+        self._warm, self.workspaces = set(), set()
 
     def Stream(self):
         """A side stream."""
         return FakeStream(self, "side")
+
+    def clear_workspaces(self):
+        """Every stream's workspace of cuBLAS is freed."""
+        self.workspaces.clear()
 
     def current_stream(self):
         """Where work runs now."""
@@ -114,6 +118,7 @@ class FakeCuda:
         """Work on another stream."""
         before, self._current = self._current, one
         self._warm.add(one)
+        self.workspaces.add(one)
         self.log.append(f"{one.name}:")
         yield
         self.log.append(f":{one.name}")
@@ -125,6 +130,8 @@ class FakeCuda:
         stream = FakeStream(self, "capture") if stream is None else stream
         assert stream is not self._default, "CUDA graphs must be captured on a non-default stream"
         assert stream in self._warm, "what a stream sets up when it is first used would be captured"
+        assert stream not in self.workspaces, "the graph would write to a workspace that it does not own"
+        self.workspaces.add(stream)
         graph.begin(self.graph_pool_handle() if pool is None else pool)
         self.log.append("captured:")
         before, self._current = self._current, stream
@@ -134,16 +141,14 @@ class FakeCuda:
         self.log.append(":captured")
 
 
-def emulated_graphs(compiled=False):
-    """CUDA graphs of a GPU of its own, of a compiled forward too."""
-    return CalledAgain() if compiled else CudaGraphs(FakeCuda())
+def emulated_graphs(cuda=None, compiled=False):
+    """CUDA graphs of this GPU, or one of its own; of a compiled forward too."""
+    cuda = cuda or FakeCuda(recorded=not compiled)
+    return (CalledAgain if compiled else CudaGraphs)(cuda, cuda.clear_workspaces)
 
 
 class CalledAgain(CudaGraphs):
     """For compiled forwards, which no recording sees into: a replay calls the work itself, as long as the capture holds it."""
-
-    def __init__(self):
-        super().__init__(FakeCuda(recorded=False))
 
     def __call__(self, work):
         """See Capture."""
