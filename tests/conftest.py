@@ -30,6 +30,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests go first: begun last, they would leave the other workers idle."""
+    items.sort(key=lambda item: item.path.name != "test_your_model.py")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _without_this_machines_own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What `sbd calibrate` has left on a developer's machine must not decide a test."""
