@@ -155,7 +155,7 @@ def _write_constants(
         "version": 1,
         "fitted_from": f"{anchors} published speeds in anchors.yaml, by python -m benchmarks.anchored",
         "copy_share": {memory: value[f"copy_{memory}"] for memory in get_args(MemoryType)},
-        "matrix_share": {name: value[f"matrix_{name}"] for name in ("float16", "float8", "unpacked")},
+        "matrix_share": {name: value[f"matrix_{name}"] for name in ("float16", "float8", "weight_only", "unpacked")},
         "metal_attention_share": value["metal_attention"],
         **{name: value[name] for name in NAMES if name.endswith("_us") or name in ("overlap", "expert_reuse")},
         "band": {kind: [round(side, 2) for side in sides] for kind, sides in bands.items()},

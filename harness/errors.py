@@ -113,6 +113,7 @@ class CaseError(SbdError):
 class DoesNotFitError(CaseError):
     """A case needs more memory than the device has."""
 
+    exit_code = EXIT_INCONCLUSIVE
     outcome = "does_not_fit"
 
 

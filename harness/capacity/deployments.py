@@ -68,7 +68,7 @@ class Candidate:
             usd_per_hour=None if price is None else gpus * price,
             usd_per_million_tokens=None if price is None else gpus * price * MILLION / S_PER_HOUR / tokens_per_s,
             kwh_per_million_tokens=None if power is None else gpus * power * MILLION / J_PER_KWH / tokens_per_s,
-            simulated=simulated,
+            simulated=simulated, arithmetic=self.device.ceilings.arithmetic(self.device.question.deployment),
         )  # fmt: skip
 
 

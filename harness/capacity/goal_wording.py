@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from harness.capacity.goals import DeploymentPlan, GoalPlan, ServiceGoal
 from harness.capacity.plan import Question
 from harness.capacity.trials import CLOSE
+from harness.capacity.wording import cheaper
 from harness.formatting import rate, ratio, seconds
 
 
@@ -55,10 +56,8 @@ def _comparison(ntp: DeploymentPlan, sbd: DeploymentPlan) -> str:
     mine, theirs = sbd.usd_per_million_tokens, ntp.usd_per_million_tokens
     if mine is None or theirs is None:
         return "which of the two costs less is not known, for want of a price"
-    if mine * CLOSE < theirs:
-        return f"SBD pays: {ratio(theirs / mine)} cheaper"
-    if mine > theirs * CLOSE:
-        return f"SBD costs {ratio(mine / theirs)} as much as NTP"
+    if max(mine, theirs) > min(mine, theirs) * CLOSE:
+        return cheaper("SBD", mine, theirs)
     return f"the two cost the same within the {CLOSE - 1:.0%} that the search leaves open"
 
 
@@ -89,6 +88,7 @@ def assumptions(question: Question, plan: GoalPlan, chunks: Sequence[int]) -> It
     rungs = sorted({one.rung for one in (*plan.ntp, *plan.sbd)})
     told = f"predicted, {' and '.join(rungs) or 'no'} rung, nothing was run"
     yield told + ("; the datasheet rung takes peaks as reached and knows no launch cost" if "datasheet" in rungs else "")
+    yield from dict.fromkeys(one.arithmetic for one in (*plan.ntp, *plan.sbd))
     yield (
         f"acceptance: {acceptance.source}; k = {acceptance.block_size}, {acceptance.nfe_speedup:.2f} tokens per pass of a row; "
         "no row waits for another one"

@@ -135,6 +135,7 @@ class DeploymentPlan:
     ``busy``               share of the time in which a replica makes steps
     ``ttft_p50_s``, ``ttft_s``      median, and at the goal's percentile
     ``tokens_per_s_p50``, ``tokens_per_s``  of a user behind the first token: median, and what the goal's percentile reaches
+    ``arithmetic``         how weights are multiplied
     ``tokens_per_s_per_gpu``        delivered at this load; USD and kWh are per token delivered, idle time included
     """
 
@@ -162,6 +163,7 @@ class DeploymentPlan:
     usd_per_million_tokens: float | None
     kwh_per_million_tokens: float | None
     simulated: bool
+    arithmetic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,6 +185,7 @@ def _device_plan(question: Question, profile: HardwareProfile) -> DevicePlan:
         unplanned,
         rung=device.ceilings.rung,
         reached=reached_in_words(profile, sbd.tensor_parallel or 1),
+        arithmetic=device.ceilings.arithmetic(question.deployment),
         ntp=_arm_plan(device, "ntp"),
         sbd=sbd,
         wall_speedup=_speedup(device, sbd),

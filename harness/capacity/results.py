@@ -169,7 +169,8 @@ class Sourced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlan:
-    """NTP and SBD on one kind of device. ``reached``: what published speeds reach of the datasheet there.
+    """NTP and SBD on one kind of device. ``reached``: what published speeds reach of the datasheet there. ``arithmetic``: how
+    weights are multiplied.
 
     ``reason`` names the figures that a plan lacks; then both arms are absent.
 
@@ -183,6 +184,7 @@ class DevicePlan:
     price_usd_per_hour: Sourced
     power_w: Sourced
     reached: str | None = None
+    arithmetic: str | None = None
     ntp: ArmPlan | None = None
     sbd: ArmPlan | None = None
     wall_speedup: Band | None = None

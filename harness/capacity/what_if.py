@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from harness.errors import UnknownHardwareError, UserError
+from harness.errors import DoesNotFitError, UnknownHardwareError, UserError
 from harness.hardware.links import ask_for_link, link_called
 from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import ModelShape
@@ -26,7 +27,8 @@ def describe_prediction(
 ) -> dict[str, Any]:  # fmt: skip
     """A what-if as plain data: the one model of a batch (harness.roofline.step), as `sbd capacity` has it.
 
-    In lockstep the passes of the slowest row follow the assumed distribution.
+    In lockstep the passes of the slowest row follow the assumed distribution. Prices are None where memory cannot hold the
+    batch; ``does_not_fit`` says why.
 
     Raises:
         UnknownHardwareError: no such profile, or no known link of several devices. UserError: a value out of range.
@@ -47,18 +49,22 @@ def describe_prediction(
     read = price_step(
         shape, deployed, ceilings, NTP, rows=0, context_tokens=0, prefill_tokens=max(1, context), prefill_logits=1
     )  # fmt: skip
+    prices = _prices(prediction) | {"prefill": asdict(read)}
+    try:
+        refused = fitting(shape, deployed, profile, batch, context, block_size)
+    except DoesNotFitError as error:
+        prices, refused = dict.fromkeys(prices), str(error)
     return {
         "version": WHAT_IF_VERSION, "model": shape.name, "hardware": hardware, "dtype": deployed.dtype,
         "weights": deployed.weights.name if deployed.weights else None, "kv_dtype": deployed.kv_dtype,
         "tensor_parallel": deployed.tensor_parallel, "split": deployed.words, "devices": deployed.devices,
         "batching": batching, "block_size": block_size,
         "nfe_speedup": nfe_speedup, "batch": batch, "context_tokens": context, "passes_per_block": passes,
-        "rung": ceilings.rung, "reached": reached_in_words(profile, deployed.devices),
+        "rung": ceilings.rung, "arithmetic": ceilings.arithmetic(deployed),
+        "reached": reached_in_words(profile, deployed.devices),
         "band": band_in_words() if ceilings.rung == "anchored" else None,
         "assumed": "passes per block of a row: 1 + binomial with the given mean" if passes != mean_passes else None,
-        "does_not_fit": does_not_fit(shape, deployed, profile, batch, context, block_size),
-        **_prices(prediction),
-        "prefill": {"low_s": read.low_s, "expected_s": read.expected_s, "high_s": read.high_s},
+        "does_not_fit": refused, **prices,
     }  # fmt: skip
 
 
@@ -73,10 +79,14 @@ def _ceilings(profile: HardwareProfile, deployed: Deployment, dtype: str, rung: 
     return found
 
 
-def does_not_fit(
+def fitting(
     shape: ModelShape, deployed: Deployment, profile: HardwareProfile, batch: int, context: int, block_size: int
 ) -> str | None:
-    """Why this batch at this context cannot be held, or is beyond the model's positions; None: it can, or is not known."""
+    """Why this context is beyond the model's positions; None: it is not, or they are not known.
+
+    Raises:
+        DoesNotFitError: the device's memory is known, and too small for this batch.
+    """
     found = []
     if shape.max_positions is not None and context > shape.max_positions:
         found.append(f"{context:,} tokens are more than the {shape.max_positions:,} positions of {shape.name}'s config")
@@ -88,22 +98,18 @@ def does_not_fit(
                 f"batch {batch:,} needs {need.total_bytes(batch) / 1e9:,.3g} GB on each of {deployed.devices}, "
                 f"{budget / 1e9:.3g} are usable; {need.largest_batch:,} such rows fit"
             )
+            raise DoesNotFitError("; ".join(found))
     return "; ".join(found) or None
 
 
 def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:
     names = ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial", "ntp_tokens_per_s", "sbd_tokens_per_s")
-    passes = {"ntp": prediction.ntp, "first": prediction.first, "later": prediction.later}
     share = prediction.first_passes / prediction.passes_per_block
-
-    def mean(field: str) -> float:
-        """Of a step of SBD."""
-        found: float = share * getattr(prediction.first, field) + (1 - share) * getattr(prediction.later, field)
-        return found
-
     named = {"expected_s": "expected_s", "low_s": "low_s", "high_s": "high_s", "bytes": "bytes_", "flops": "flops"}
-    step = {name: mean(field) for name, field in named.items()}
-    return {name: getattr(prediction, name) for name in names} | {"step_pass": step} | {
-        f"{name}_pass": {"expected_s": p.expected_s, "low_s": p.low_s, "high_s": p.high_s, "bytes": p.bytes_, "flops": p.flops}
-        for name, p in passes.items()
+    first, later = prediction.first, prediction.later
+    step = {name: share * getattr(first, field) + (1 - share) * getattr(later, field) for name, field in named.items()}
+    passes = {
+        f"{name}_pass": {key: getattr(price, field) for key, field in named.items()}
+        for name, price in (("ntp", prediction.ntp), ("first", first), ("later", later))
     }
+    return {name: getattr(prediction, name) for name in names} | {"step_pass": step} | passes

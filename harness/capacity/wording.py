@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.results import BreakEven, DevicePlan, Plan, Workload
+from harness.formatting import rate, ratio
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.roofline.anchored import band_in_words
 from harness.roofline.step import BATCH_WORDS
+
+Offers = Sequence[tuple[float, float]]
+"""Tokens/s of a user, and USD per million tokens, at every batch."""
 
 
 def answer(plan: Plan) -> str:
@@ -103,8 +107,23 @@ def _cheapest(planned: Sequence[DevicePlan]) -> Iterator[str]:
         return
     usd, device = min(prices, key=lambda pair: pair[0])
     ntp = device.ntp.usd_per_million_tokens if device.ntp else None
-    beside = f"NTP there {ntp.expected:.3g}" if ntp else "no NTP there reaches it"
+    beside = f"{cheaper('SBD', usd, ntp.expected)} there" if ntp else "no NTP there reaches it"
     yield f"cheapest with SBD where a price is known: {device.hardware}, {usd:.3g} USD per million tokens ({beside})"
+
+
+def cheaper(name: str, usd: float, ntp: float) -> str:
+    """Whether ``name`` or NTP costs less, and by how much."""
+    if usd < ntp:
+        return f"{name} pays: {ratio(ntp / usd)} cheaper than NTP"
+    return f"{name} costs {ratio(usd / ntp)} as much as NTP"
+
+
+def pays_from(ntp: Offers, other: Offers) -> str:
+    """From which speed of a user on the other method is cheaper than NTP, each at its best batch for it."""
+    kept = max((speed for speed, usd in ntp if not any(fast >= speed and cost < usd for fast, cost in other)), default=0.0)
+    if kept >= max(speed for speed, _ in other):
+        return "it pays from no speed on: NTP serves the fastest users"
+    return f"it pays where users want more than {rate(kept)} tokens/s" if kept else "it pays at every speed"
 
 
 def missing_figures(profile: HardwareProfile, dtype: str) -> str:
@@ -136,6 +155,7 @@ def _of_prices(devices: Sequence[DevicePlan]) -> Iterator[str]:
     )
     if "anchored" in rungs:
         yield f"the anchored rung is the datasheet times constants fitted to published speeds; {band_in_words()}"
+    yield from dict.fromkeys(device.arithmetic for device in devices if device.arithmetic)
     yield from dict.fromkeys(device.reached for device in devices if device.reached)
     if "datasheet" in rungs:
         yield (
@@ -216,5 +236,3 @@ def _of_storage(plan: Plan) -> Iterator[str]:
         "GPUs of one replica share every layer (tensor parallel) unless told otherwise; their link is the device's own as far "
         "as it reaches, else PCIe (harness/hardware/links.py), with a latency for every transfer that waits"
     )
-    if plan.matrix_dtype != plan.deployment.dtype:
-        yield f"all matrix products, attention's too, at the {plan.matrix_dtype} peak"

@@ -149,7 +149,7 @@ def capacity_command(
         raise UserError(f"{given[0]} goes with {', '.join(service)}; give one of them, or leave it out")
     lengths = (None, None, 0, None) if of_service else (prompt_tokens, output_tokens, shared_prefix, chunk)
     question = Question(
-        shape=shape_called(model),
+        shape=shape_called(model, weights),
         deployment=deployment(
             dtype, weights, kv_dtype, expert_parallel=expert_parallel, dp_attention=dp_attention,
             pipeline_parallel=pipeline_parallel,

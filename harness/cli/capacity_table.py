@@ -208,6 +208,7 @@ def _break_even_lines(plan: Plan) -> Iterator[dict[str, Any]]:
 def _of_device(plan: Plan, device: DevicePlan) -> dict[str, Any]:
     price = device.price_usd_per_hour
     return {
-        "model": plan.model, "hardware": device.hardware, "predicted": device.rung, "price_usd_per_hour": price.value,
-        "price_source": price.source, "price_date": price.date, "power_w": device.power_w.value,
+        "model": plan.model, "hardware": device.hardware, "predicted": device.rung, "arithmetic": device.arithmetic,
+        "price_usd_per_hour": price.value, "price_source": price.source, "price_date": price.date,
+        "power_w": device.power_w.value,
     }  # fmt: skip

@@ -7,9 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from harness.capacity.what_if import fitting
 from harness.cli.output import by_reason, give, grid, lines_of
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
+from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings, ceilings_of
 from harness.roofline.methods.calls import MethodTrace, Setting, price_method
 from harness.roofline.methods.ranges import PricedRange, figures_at, priced_range
@@ -37,9 +39,12 @@ def print_methods(
 
     Raises:
         UserError: an unknown device or dtype, a size out of range, or a refused file.
+        DoesNotFitError: memory cannot hold the rows of NTP.
     """
     at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
-    ceilings = ceilings_of(load_profile(hardware or HARDWARE), dtype)
+    profile = load_profile(hardware or HARDWARE)
+    fitting(at.target, Deployment(dtype=dtype), profile, batch, context, 0)
+    ceilings = ceilings_of(profile, dtype)
     described = describe_methods(at, dtype, ceilings, known_systems() if file is None else read_systems(file))
     give(as_json, lambda: described, lambda: render_methods(described))
 
@@ -140,7 +145,8 @@ def render_methods(found: dict[str, Any]) -> str:
     ranges = [line for method in found["methods"] if method["range"] for line in _over_range(method)]
     if ranges:
         missing += ["", RANGES, *ranges]
-    return "\n".join([lines_of(head), "", table, "", LEGEND, lines_of(f"assumed: {found['assumed']}", *missing)])
+    assumed = f"assumed: {found['assumed']}; all matrix products in {found['dtype']}"
+    return "\n".join([lines_of(head), "", table, "", LEGEND, lines_of(assumed, *missing)])
 
 
 def _over_range(method: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from harness.capacity.what_if import describe_prediction
+from harness.capacity.what_if import describe_prediction, fitting
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
 from harness.cli.deployed import (
@@ -29,11 +29,11 @@ from harness.cli.deployed import (
 from harness.cli.methods import print_methods
 from harness.cli.output import give, grid, json_text, lines_of, show
 from harness.cli.paper import explain_paper
-from harness.errors import UserError
+from harness.errors import EXIT_INCONCLUSIVE, UserError
 from harness.hardware.profile import load_profile
 from harness.models import ModelShape
 from harness.models.choice import shape_called
-from harness.models.deployment import dtype_called
+from harness.models.deployment import Deployment, dtype_called
 from harness.record.store import read_run
 from harness.roofline.anchored import rung_called, what_if_ceilings
 from harness.roofline.batch_decode import passes_interval, predict_batch
@@ -126,7 +126,7 @@ def roofline_command(
         return
     if model is None or (hardware is None and not calibrate):
         raise UserError("give --paper, --methods, --anchors, or --model and --hardware for a prediction (see `sbd hardware`)")
-    shape = shape_called(model)
+    shape = shape_called(model, "" if from_run else weights)
     if calibrate:
         hardware = profile_here(None, [dtype], given=hardware).name
     assert hardware is not None
@@ -148,6 +148,8 @@ def roofline_command(
         matrix_dtype=matrix_dtype, link=link,
     )  # fmt: skip
     give(as_json, lambda: described, lambda: _render_prediction(described))
+    if described["wall_speedup"] is None:
+        raise typer.Exit(EXIT_INCONCLUSIVE)
 
 
 def _render_prediction(found: dict[str, Any]) -> str:
@@ -159,6 +161,10 @@ def _render_prediction(found: dict[str, Any]) -> str:
         f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}",
         f"  batch                   {BATCH_WORDS[found['batching']]}",
     ]
+    if found["does_not_fit"]:
+        lines.append(f"  does not fit            {found['does_not_fit']}")
+    if found["wall_speedup"] is None:
+        return lines_of(*lines)
     mixed = found["batching"] == "ragged" and found["batch"] > 1
     sbd = (("step", "SBD step"),) if mixed else (("first", "first pass of a block"), ("later", "later pass of a block"))
     for name, what in (("ntp", "NTP step" if mixed else "NTP pass"), *sbd):
@@ -169,15 +175,13 @@ def _render_prediction(found: dict[str, Any]) -> str:
         f"  wall speedup            {found['wall_speedup']:.2f}x "
         f"({found['wall_speedup_overlapped']:.2f}x overlapped, {found['wall_speedup_serial']:.2f}x serial)"
     )
-    for name in ("band", "reached"):
+    for name in ("arithmetic", "band", "reached"):
         if found[name]:
             lines.append(f"  {name:24}{found[name]}")
     lines.append(
         f"  time to first token     {found['prefill']['expected_s'] * MS_PER_S:,.4g} ms for a prompt of "
         f"{max(1, found['context_tokens']):,}, read alone"
     )
-    if found["does_not_fit"]:
-        lines.append(f"  does not fit            {found['does_not_fit']}")
     if found["assumed"]:
         lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
     return lines_of(*lines)
@@ -213,8 +217,10 @@ def describe_batches(
         UnknownHardwareError: no such profile.
         RecordError: no run, or no SBD arm of this block size with real acceptance.
         UserError: more rows than recorded prompts.
+        DoesNotFitError: memory cannot hold the batch.
     """
     profile = load_profile(hardware)
+    fitting(shape, Deployment(dtype=dtype), profile, batch, context, block_size)
     ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
     batchings: tuple[Batching, ...] = ("lockstep", "ragged")
 
@@ -249,7 +255,8 @@ def render_batches(found: dict[str, Any]) -> str:
     lines = [
         f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, k="
         f"{found['block_size']}, {found['context_tokens']} tokens in the cache at first; rows of a batch padded to the widest, "
-        f"as this program's own sessions run them; acceptance and lengths from {found['run']}; priced, not run"
+        f"as this program's own sessions run them; all matrix products in {found['dtype']}; acceptance and lengths from "
+        f"{found['run']}; priced, not run"
     ]
     for arm in found["arms"]:
         lines.append(f"{arm['part']}, {arm['task']}, {arm['label']}: {arm['prompts']} prompts of {arm['recorded_model']}")

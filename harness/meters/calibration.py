@@ -19,13 +19,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import StorageError
+from harness.errors import StorageError, UserError
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
 from harness.meters.other_load import OtherLoad
 from harness.meters.torch_bench import Kernel, Stepping, TorchBench
 from harness.paths import cache_dir
 from harness.record.regular_file import write_whole
-from harness.roofline.ceilings import why_unusable
+from harness.roofline.ceilings import ceilings_from_calibration
 
 STREAMING_TOKENS = (1, 2, 4, 8, 16, 32, 64)
 RESIDENT_TOKENS = ATTENTION_QUERIES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -189,9 +189,9 @@ def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: 
     if (cached := kept_at(path, dtype)) is not None:
         return cached
     calibration = measure(bench, dtype, model_bytes)
-    if why_unusable(calibration, dtype) or calibration.disturbed:  # measured once more
+    if not _usable(calibration, dtype) or calibration.disturbed:  # measured once more
         calibration = measure(bench, dtype, model_bytes)
-    if why_unusable(calibration, dtype) is None and calibration.disturbed is None:  # else only the record keeps it
+    if _usable(calibration, dtype) and calibration.disturbed is None:  # else only the record keeps it
         with suppress(OSError, StorageError):  # what cannot be cached is measured again by the next run
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, calibration.model_dump_json(indent=1).encode())
@@ -208,6 +208,13 @@ def kept_at(path: Path, dtype: str) -> Calibration | None:
     """What is kept there, if ceilings for ``dtype`` follow from it."""
     with suppress(OSError, ValidationError, UnicodeDecodeError):
         cached = Calibration.model_validate_json(path.read_text(encoding="utf-8"))
-        if why_unusable(cached, dtype) is None:
+        if _usable(cached, dtype):
             return cached
     return None
+
+
+def _usable(calibration: Calibration, dtype: str) -> bool:
+    """Whether ceilings follow from it."""
+    with suppress(UserError):
+        return bool(ceilings_from_calibration(calibration, dtype))
+    return False

@@ -221,12 +221,20 @@ def model_config(model: StoredModel | RandomModel) -> Config | None:
     return None if file is None else _native(file)
 
 
-def shape_called(name: str) -> ModelShape:
+def shape_called(name: str, weights: str | None = "") -> ModelShape:
     """A known shape by its name or its repository's on the hub, or that of the model in the folder ``name``. Raises
-    UnknownModelError where it is neither, and the message lists the known ones; or the folder's config.json is refused.
+    UnknownModelError where it is neither, and the message lists the known ones; or the folder's config.json is refused, or
+    says that its weights are quantised and no format of them was given (``weights`` None).
     """
     config = Path(name) / "config.json"
     if name not in KNOWN_SHAPES and config.is_file():
+        quantised = read_object(config).get("quantization_config")
+        if quantised and weights is None:
+            raise UnknownModelError(
+                f"{config}: the weights are quantised ({quantised}); say which format is planned for: --weights float8 (FP8), "
+                "int8 (W8A8), w8a16 (8 bits for weights alone), int4-g128 (GPTQ, AWQ, bitsandbytes in 4 bits), mxfp4, nvfp4, "
+                "or bfloat16 to leave it out"
+            )
         return _read_config(Path(name).resolve().name, config)
     found, hint = known_name(name)
     if found is None:

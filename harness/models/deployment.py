@@ -27,17 +27,24 @@ class WeightFormat:
         stored = int(self.bits // 8) if self.bits % 8 == 0 else self.bits / 8
         return stored if self.group_size is None else stored + self.scale_bytes / self.group_size
 
+    @property
+    def native(self) -> str:
+        """The dtype that a device with such a peak multiplies it in; ``w8a16`` and ``int4`` are no dtype of any peak."""
+        return self.name.partition("-")[0]
+
 
 # Besides the plain dtypes: what deployed checkpoints use. Sources: DeepSeek-V3 (arXiv 2412.19437, section 3.3.2: blocks of
 # 128 x 128, float32 scales), GPTQ and AWQ checkpoints (groups of 128, float16 scale, 4-bit zero point), OCP Microscaling 1.0
 # (MXFP4: groups of 32, one-byte scale), NVIDIA NVFP4 (groups of 16, one-byte scale), PyTorch's tinygemm as gpt-fast and torchao
-# pack it (int4-g32, int4-g64: bfloat16 scale and bfloat16 zero).
+# pack it (int4-g32, int4-g64: bfloat16 scale and bfloat16 zero). float8 and int8 quantise activations too, where a device
+# multiplies them so (W8A8); w8a16 is 8 bits for the weights alone.
 WEIGHT_FORMATS: dict[str, WeightFormat] = {
     weights.name: weights
     for weights in (
         *(WeightFormat(name=dtype, bits=8 * size) for dtype, size in DTYPE_BYTES.items()),
         WeightFormat(name="float8-block128", bits=8, group_size=128 * 128, scale_bytes=4),
         WeightFormat(name="int8", bits=8),
+        WeightFormat(name="w8a16", bits=8),
         WeightFormat(name="int4-g32", bits=4, group_size=32, scale_bytes=4),
         WeightFormat(name="int4-g64", bits=4, group_size=64, scale_bytes=4),
         WeightFormat(name="int4-g128", bits=4, group_size=128, scale_bytes=2.5),
@@ -65,7 +72,7 @@ class Deployment:
     ``attention_data_parallel``  each of them has the whole attention, for its share of the rows (DP attention)
     ``pipeline_parallel``  stages of as many devices each, every one with its share of the layers (PP)
 
-    The ceilings have the matrix rates: 8-bit weights may be multiplied in 8 bits or unpacked first.
+    The ceilings have the matrix rates: weights are multiplied in their own format, or unpacked first.
 
     Raises:
         UserError: an unknown dtype, or a split over fewer than one device or stage.
@@ -126,6 +133,10 @@ class Deployment:
     def lm_head_bytes(self) -> float:
         """Bytes of a weight of the LM head, scales included."""
         return self.element_bytes if self.lm_head_weights is None else self.lm_head_weights.bytes_per_weight
+
+    def stored(self, operation: str) -> WeightFormat | None:
+        """The format of what an operation of a pass multiplies with; None: ``dtype``."""
+        return {"attention": None, "router": None, "lm_head": self.lm_head_weights}.get(operation, self.weights)
 
     @property
     def kv_element_bytes(self) -> int:

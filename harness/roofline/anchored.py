@@ -19,7 +19,7 @@ from harness.errors import InvariantError, UnknownHardwareError, UserError
 from harness.hardware.figures import MemoryType
 from harness.hardware.profile import HardwareProfile
 from harness.roofline.anchor_values import Kind
-from harness.roofline.ceilings import Ceilings, ceilings_from_measured, ceilings_from_profile, ceilings_of
+from harness.roofline.ceilings import EIGHT_BITS, Ceilings, ceilings_from_measured, ceilings_from_profile, ceilings_of
 
 ProfileRung = Literal["datasheet", "anchored", "calibrated"]
 """The rungs that a profile alone can offer, lowest first."""
@@ -40,7 +40,9 @@ class Constants(StrictModel):
     """What the fit found.
 
     ``copy_share``       share of the datasheet's bandwidth that engines reach, by memory type
-    ``matrix_share``     share of the matrix peak: 16-bit, float8, and where weights are unpacked first
+    ``matrix_share``     share of the matrix peak: 16-bit, 8-bit, and of the 16-bit peak where weights are unpacked first: by
+                         servers' kernels (``weight_only``, not fitted: vLLM's Marlin reaches 141 of an A100's 312 TFLOP/s,
+                         https://github.com/vllm-project/vllm/pull/2497), and by those of llama.cpp (``unpacked``)
     ``overlap``          of memory and arithmetic, as in Ceilings
     ``layer_us``, ``routing_layer_us``  fixed cost of a layer, and on top where it routes to experts
     ``all_reduce_us``    latency of an all-reduce; two in a layer that is split
@@ -55,7 +57,7 @@ class Constants(StrictModel):
     version: Literal[1]
     fitted_from: Text
     copy_share: dict[MemoryType, Share]
-    matrix_share: dict[Literal["float16", "float8", "unpacked"], Share]
+    matrix_share: dict[Literal["float16", "float8", "weight_only", "unpacked"], Share]
     overlap: Annotated[float, Field(ge=0, le=1)]
     layer_us: NonNegativeFloat
     routing_layer_us: NonNegativeFloat
@@ -87,8 +89,10 @@ def is_metal(profile: HardwareProfile) -> bool:
     return any(name.startswith("Apple ") for name in profile.match_names)
 
 
-def ceilings_from_anchors(profile: HardwareProfile, dtype: str, fitted: Constants | None = None) -> Ceilings:
-    """The anchored rung of a profile.
+def ceilings_from_anchors(
+    profile: HardwareProfile, dtype: str, fitted: Constants | None = None, engine: str = "vllm"
+) -> Ceilings:
+    """The anchored rung of a profile; ``engine``: whose kernels unpack weights.
 
     Raises:
         UnknownHardwareError: the profile has no peak for ``dtype``, no bandwidth, or no memory type.
@@ -102,14 +106,17 @@ def ceilings_from_anchors(profile: HardwareProfile, dtype: str, fitted: Constant
         )
     base, metal = ceilings_from_profile(profile, dtype), is_metal(profile)
     bandwidth = base.bandwidth_bytes_per_s * copied
-    (_, peak), share = base.matrix_rates[0], fitted.matrix_share["float8" if dtype == "float8" else "float16"]
+    (_, peak), shares = base.matrix_rates[0], fitted.matrix_share
+    unpacked = shares["unpacked" if engine == "llama.cpp" else "weight_only"]
     routing_us = fitted.metal_routing_layer_us if metal else fitted.routing_layer_us
     return replace(
         base,
         rung="anchored",
         bandwidth_bytes_per_s=bandwidth,
-        matrix_rates=((1, peak * share),),
-        unpacked_rates=((1, peak * fitted.matrix_share["unpacked"]),),
+        matrix_rates=((1, peak * shares["float8" if dtype in EIGHT_BITS else "float16"]),),
+        native_rates=tuple((name, ((1, rate * shares["float8"]),)) for name, ((_, rate),) in base.native_rates),
+        unpacked_rates=((1, peak * unpacked),),
+        unpacked_words=f"unpacked first for want of a faster peak, at {unpacked:g} of the {dtype} peak",
         attention_bytes_per_s=bandwidth * fitted.metal_attention_share if metal else None,
         overlap=fitted.overlap,
         fixed_s_per_layer=fitted.layer_us * US,
@@ -128,16 +135,10 @@ def what_if_ceilings(profile: HardwareProfile, dtype: str, rung: ProfileRung | N
     Raises:
         UnknownHardwareError: the profile has no peak for ``dtype`` or no bandwidth, or lacks what ``rung`` needs.
     """
-    if rung == "datasheet":
-        return ceilings_from_profile(profile, dtype)
-    if rung == "anchored":
+    found = None if rung else ceilings_of(profile, dtype)
+    if rung == "anchored" or (found and found.rung == "datasheet" and profile.memory_type in constants().copy_share):
         return ceilings_from_anchors(profile, dtype)
-    if rung == "calibrated":
-        return ceilings_from_measured(profile, dtype)
-    found = ceilings_of(profile, dtype)
-    if found.rung == "calibrated" or profile.memory_type not in constants().copy_share:
-        return found
-    return ceilings_from_anchors(profile, dtype)
+    return found or (ceilings_from_profile if rung == "datasheet" else ceilings_from_measured)(profile, dtype)
 
 
 def rung_called(name: str | None) -> ProfileRung | None:
@@ -146,11 +147,8 @@ def rung_called(name: str | None) -> ProfileRung | None:
     Raises:
         UserError: no rung is called so.
     """
-    if name is None:
-        return None
-    for rung in get_args(ProfileRung):
-        if rung == name:
-            return rung  # type: ignore[no-any-return]  # get_args forgets what it got
+    if name is None or name in get_args(ProfileRung):
+        return name  # type: ignore[return-value]  # get_args forgets what it got
     raise UserError(f"got the rung {name!r}; allowed are {', '.join(get_args(ProfileRung))}")
 
 

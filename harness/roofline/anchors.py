@@ -122,7 +122,7 @@ def published_s(anchor: Anchor) -> float:
 def anchored_ceilings(anchor: Anchor, profile: HardwareProfile, fitted: Constants | None = None) -> Ceilings:
     """The anchored rung for an anchor. Apple publishes no matrix rate: its rows are decodes, priced by their bytes alone."""
     known = profile.peak_flops_per_s["float16"].value is not None
-    found = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, fitted)
+    found = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, fitted, anchor.engine)
     found = joined(found, profile, anchor.tensor_parallel)
     return found if known else replace(found, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
 

@@ -18,7 +18,7 @@ from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.links import Link, link_of
 from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.hardware.profile import Calibration, HardwareProfile
-from harness.models import ModelShape
+from harness.models import DTYPE_BYTES, ModelShape
 from harness.models.deployment import Deployment, element_bytes
 from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import Points, interpolate
@@ -29,6 +29,7 @@ Rung = Literal["datasheet", "published", "anchored", "calibrated", "shape-calibr
 
 PAIR = 2
 """The fewest devices that share a model: a rung of a profile has the link of a pair; ``joined`` gives that of more."""
+EIGHT_BITS = ("float8", "int8")  # what devices multiply weights in, besides their wider dtypes
 LARGEST_FIT_ERROR = 1.0
 """Limit of a calibration's error on its own streaming times: quiet machines leave 0.04 to 0.27, a busy one left 15."""
 
@@ -48,7 +49,8 @@ class Ceilings:
                              ``fixed_reason`` says why
     ``fixed_s_per_routing_layer``  cost on top in a layer that routes to experts: router, selection, gathering
     ``all_reduce_s``         latency of one all-reduce between devices; None: not known, only its bytes are priced
-    ``unpacked_rates``       matrix rates where weights are stored in fewer bits than they are multiplied in; None: matrix_rates
+    ``native_rates``         matrix rates of weights in fewer bits than ``dtype``, by the dtype that a device multiplies them in
+    ``unpacked_rates``       of other such weights, which are unpacked first, as ``unpacked_words`` say; None: matrix_rates
     ``expert_reuse``         n tokens visit as many experts as n to this power would under independent routing
     ``attention_bytes_per_s``  rate of attention's reads; None: bandwidth_bytes_per_s
     ``fixed_hidden``         fixed cost runs beside the arithmetic (a host launching kernels), not before or between it (a CPU;
@@ -75,7 +77,9 @@ class Ceilings:
     fixed_s_per_layer: float | None = None
     fixed_s_per_routing_layer: float | None = None
     all_reduce_s: float | None = None
+    native_rates: tuple[tuple[str, Points], ...] = ()
     unpacked_rates: Points | None = None
+    unpacked_words: str = "unpacked first, which costs no time"
     expert_reuse: float | None = None
     attention_bytes_per_s: float | None = None
     fixed_reason: str | None = None
@@ -88,12 +92,22 @@ class Ceilings:
     share_reason: str = ""
     factors: PassFactors | None = None
 
-    def for_weights(self, deployment: Deployment) -> Ceilings:
-        """These ceilings for a deployment: with ``unpacked_rates`` where its weights have to be unpacked."""
-        stored = deployment.weights
-        if self.unpacked_rates is None or stored is None or stored.bits >= 8 * element_bytes(self.dtype):
+    def for_weights(self, deployment: Deployment, operation: str = "ffn") -> Ceilings:
+        """These ceilings for an operation of a pass: with the faster rates of its weights' format where that has fewer bits."""
+        stored = deployment.stored(operation)
+        if stored is None or stored.bits >= 8 * DTYPE_BYTES.get(self.dtype, 1):
             return self
-        return replace(self, matrix_rates=self.unpacked_rates)
+        unpacked = self.unpacked_rates or self.matrix_rates
+        return replace(self, matrix_rates=max(unpacked, dict(self.native_rates).get(stored.native, unpacked)))
+
+    def arithmetic(self, deployment: Deployment) -> str:
+        """How weights are multiplied, in words."""
+        rated, stored = self.for_weights(deployment), deployment.weights
+        if stored is None or rated is self:
+            return f"all matrix products in {self.dtype}"
+        native = rated.matrix_rates == dict(self.native_rates).get(stored.native)
+        how = f"multiplied in {stored.native}" if native else self.unpacked_words
+        return f"{stored.name} weights {how}; attention and LM head in {self.dtype}"
 
     def fixed_s(self, shape: ModelShape, deployment: Deployment) -> float:
         """Seconds of a pass that are neither bytes nor flops. A split layer has two all-reduces, with DP attention one."""
@@ -128,9 +142,8 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
     Raises:
         UnknownHardwareError: the profile has no peak for ``dtype``, or no bandwidth.
     """
-    peaks = {name: figure.value for name, figure in profile.peak_flops_per_s.items() if figure.value is not None}
-    peak = {str(name): value for name, value in peaks.items()}.get(dtype)
-    bandwidth = profile.bandwidth_bytes_per_s.value
+    peaks = {str(name): figure.value for name, figure in profile.peak_flops_per_s.items() if figure.value is not None}
+    peak, bandwidth = peaks.get(dtype), profile.bandwidth_bytes_per_s.value
     if peak is None or bandwidth is None:
         missing = f"no peak for {dtype!r} (it has {', '.join(peaks) or 'none'})" if peak is None else "no bandwidth"
         raise UnknownHardwareError(
@@ -142,6 +155,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         dtype=dtype,
         bandwidth_bytes_per_s=bandwidth,
         matrix_rates=((1, peak),),
+        native_rates=tuple((name, ((1, peaks[name]),)) for name in EIGHT_BITS if name in peaks),
         fixed_reason="a datasheet knows no launch cost",
         cache_bytes=profile.cache_bytes.value,
         share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
@@ -283,12 +297,3 @@ def joined(ceilings: Ceilings, profile: HardwareProfile, devices: int, link: Lin
     if found is None:
         return replace(ceilings, link_bytes_per_s=None)
     return replace(ceilings, link_bytes_per_s=found.rate(devices), link_latency_s=found.latency_s)
-
-
-def why_unusable(calibration: Calibration, dtype: str) -> str | None:
-    """Why no ceilings follow from a calibration, or None."""
-    try:
-        ceilings_from_calibration(calibration, dtype)
-    except UserError as error:
-        return str(error)
-    return None

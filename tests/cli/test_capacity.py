@@ -232,3 +232,19 @@ def test_an_unknown_model_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: 
     """The known ones are listed."""
     assert sbd(monkeypatch, "capacity", "--model", "gpt-5", "--nfe-speedup", "3") == 2
     assert "qwen3-30b-a3b" in capsys.readouterr().err
+
+
+def test_each_device_says_how_it_multiplies(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """FP8 weights: in FP8 on an H100, unpacked on an A100, which has no such peak; in JSON, CSV, both tables, and by device."""
+    asked = ("capacity", "--model", "qwen3-8b", "--nfe-speedup", "3", "--batch", "16", "--weights", "fp8")
+    asked = (*asked, "--hardware", "h100-sxm", "--hardware", "a100-80-sxm", "--sort", "name")
+    assert sbd(monkeypatch, *asked, "--json") == 0
+    devices = {one["hardware"]: one["arithmetic"] for one in json.loads(capsys.readouterr().out)["devices"]}
+    assert "multiplied in float8" in devices["h100-sxm"] and "unpacked first" in devices["a100-80-sxm"]
+    for form in ((), ("--break-even",)):
+        assert sbd(monkeypatch, *asked, *form, "--csv") == 0
+        rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        assert {(row["hardware"], row["arithmetic"]) for row in rows} == set(devices.items())
+        assert sbd(monkeypatch, *asked, *form) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert all(said in text for said in devices.values())

@@ -45,6 +45,20 @@ def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert table.index("NTP, predicted") < table.index("SBD, predicted")
 
 
+def test_weights_in_eight_bits_need_no_more_gpus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """200 users of an 8B on H100s: no more than in bfloat16, at a lower price; the arithmetic stands in all three forms."""
+    arguments = (*SERVICE, *LENGTHS, "--users", "200", "--chunk", "2048")
+    plain, eight = (json.loads(output(monkeypatch, capsys, *arguments, *more, "--json")) for more in ((), ("--weights", "fp8")))
+    for method in ("ntp", "sbd"):
+        (before,), (after,) = plain[method], eight[method]
+        assert after["gpus"] <= before["gpus"] and after["usd_per_million_tokens"] < before["usd_per_million_tokens"]
+        assert after["arithmetic"] == "float8 weights multiplied in float8; attention and LM head in bfloat16"
+    rows = csv.DictReader(io.StringIO(output(monkeypatch, capsys, *arguments, "--weights", "fp8", "--csv")))
+    assert {row["arithmetic"] for row in rows} == {eight["ntp"][0]["arithmetic"], ""}, "a point of the front has none"
+    text = " ".join(output(monkeypatch, capsys, *arguments, "--weights", "fp8").split())
+    assert eight["ntp"][0]["arithmetic"] in text and eight["ntp"][0]["arithmetic"] in eight["notes"]
+
+
 def test_a_rate_and_a_trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Poisson arrivals, and the lengths of a file in Mooncake's form."""
     found = json.loads(output(monkeypatch, capsys, *SERVICE, *LENGTHS, "--requests-per-s", "5", "--json"))

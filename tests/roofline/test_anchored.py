@@ -72,6 +72,56 @@ def test_unpacked_weights_have_their_own_rate() -> None:
     assert eight.for_weights(Deployment(dtype="bfloat16", weights=WEIGHT_FORMATS["float8"])) is eight
 
 
+def matrix_rate(hardware: str, weights: str | None, engine: str = "vllm") -> float:
+    """FLOP/s of a feed-forward network with weights in that format, under bfloat16."""
+    deployed = Deployment(dtype="bfloat16", weights=weights and WEIGHT_FORMATS[weights])
+    return ceilings_from_anchors(load_profile(hardware), "bfloat16", engine=engine).for_weights(deployed).matrix_flops_per_s(1)
+
+
+def test_weights_are_multiplied_in_their_own_format_where_the_device_has_its_peak() -> None:
+    """Datasheet peaks by hand; what has none is unpacked as vLLM's Marlin does it (141 TFLOP/s measured on an A100), or as
+    llama.cpp's kernels do; where a peak is slower than that (int8 of a B300), it is not used.
+    """
+    eight = constants().matrix_share["float8"]
+    for weights in ("float8", "float8-block128"):
+        assert matrix_rate("h100-sxm", weights) == pytest.approx(1979e12 * eight)
+        assert matrix_rate("a100-80-sxm", weights) == pytest.approx(141e12, rel=0.01)
+    assert matrix_rate("a100-80-sxm", "int8") == pytest.approx(624e12 * eight)
+    assert matrix_rate("b300-sxm", "int8") == pytest.approx(0.45 * 2250e12)
+    for weights in ("w8a16", "int4-g32", "int4-g64", "int4-g128", "mxfp4", "nvfp4"):
+        assert matrix_rate("h100-sxm", weights) == pytest.approx(0.45 * 989.4e12)
+        assert matrix_rate("h100-sxm", weights, "llama.cpp") == pytest.approx(0.221 * 989.4e12)
+    assert matrix_rate("h100-sxm", "bfloat16") == matrix_rate("h100-sxm", None)
+
+
+def test_attention_and_lm_head_keep_the_rate_of_their_dtype() -> None:
+    """Only what is stored in fewer bits changes its arithmetic: seconds of each operation, one by one."""
+    found = ceilings_from_anchors(load_profile("h100-sxm"), "bfloat16")
+    counts = PassCounts(rows=4, query=100, context=500, logits=100, kept=400)
+    plain, four = (
+        {one.name: one.compute_s for one in price_counts(MIXTURE, deployed, counts, found).operations}
+        for how in (None, WEIGHT_FORMATS["int4-g128"])
+        for deployed in [Deployment(dtype="bfloat16", weights=how)]
+    )  # fmt: skip
+    slower = found.matrix_flops_per_s(1) / (0.45 * 989.4e12)
+    for name in ("attention", "lm_head", "router"):
+        assert four[name] == plain[name] > 0
+    for name in ("qkv", "o", "experts"):
+        assert four[name] == pytest.approx(slower * plain[name])
+
+
+def test_sixteen_requests_at_once_as_published() -> None:
+    """Llama 3.1 8B in 4 bits takes 0.267 s where bfloat16 takes 0.336 s (one H100, batch 16): faster, by about as much."""
+    found = ceilings_from_anchors(load_profile("h100-sxm"), "bfloat16")
+    took = []
+    for weights in (None, WEIGHT_FORMATS["int4-g128"]):
+        how = Deployment(dtype="bfloat16", weights=weights)
+        read = PassCounts(rows=16, query=256, context=0, logits=1, kept=16 * 256, causal=True)
+        write = PassCounts(rows=16, query=1, context=272, logits=1, kept=16)
+        took.append(price_counts(DENSE, how, read, found).expected_s + 31 * price_counts(DENSE, how, write, found).expected_s)
+    assert took[0] == pytest.approx(0.336, rel=0.1) and took[1] == pytest.approx(0.267, rel=0.1)
+
+
 def test_tokens_of_a_batch_share_experts() -> None:
     """Fewer than under independent routing for many tokens, the same for one."""
     found = ceilings_from_anchors(load_profile("h100-sxm"), "bfloat16")
