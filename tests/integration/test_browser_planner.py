@@ -15,7 +15,7 @@ import pytest
 from harness.formatting import rate, ratio
 from harness.reporting.assets import STYLES
 from harness.reporting.planner.panel import BATCHES, DEVICES
-from harness.reporting.planner.view import carried, planner_view
+from harness.reporting.planner.view import SPEEDS, carried, planner_view
 from tests.helpers import ROOT
 from tests.helpers.browser import CHROMIUM, IN_BROWSER, THEMES, WIDTHS, axe, unfold
 from tests.helpers.planner_page import AXES, FIGURES, Chosen, asked, choices, rendered, with_verified
@@ -68,7 +68,8 @@ def opened(chromium: Any, file: Path, **options: Any) -> tuple[Any, list[str]]:
 def choose(page: Any, one: Chosen) -> None:
     """Set every choice as a user does."""
     for axis in AXES:
-        page.select_option(f"#plan-{axis}", index=getattr(one, axis) + (axis == "device"))
+        first = {"device": 1, "batch": 1 + len(SPEEDS)}.get(axis, 0)  # behind "all", and behind the best of each
+        page.select_option(f"#plan-{axis}", index=getattr(one, axis) + first)
 
 
 def shown(page: Any, device: str, arm: str) -> list[dict[str, Any]]:
@@ -101,13 +102,13 @@ def test_the_panel_shows_what_capacity_answers(
                 continue
             arms.add(name)
             figures = [carried(said[figure]["expected"]) for figure in FIGURES]
-            assert [float(cell["value"]) for cell in cells[3:7]] == figures
-            assert [cell["text"] for cell in cells[3:7]] == [rate(value) for value in figures]
-            assert [int(cells[i]["value"]) for i in (2, 7, 9)] == [
-                said["tensor_parallel"], said["gpus"], said["memory"]["largest_batch"]
+            assert [float(cell["value"]) for cell in cells[4:8]] == figures
+            assert [cell["text"] for cell in cells[4:8]] == [rate(value) for value in figures]
+            assert [int(cells[i]["value"]) for i in (2, 3, 8, 10)] == [
+                said["tensor_parallel"], said["batch"], said["gpus"], said["memory"]["largest_batch"]
             ]  # fmt: skip
         if device["sbd"]["reason"] is None:
-            assert cells[8]["text"] == ratio(device["wall_speedup"]["expected"])
+            assert cells[9]["text"] == ratio(device["wall_speedup"]["expected"])
     assert arms == {"NTP", "SBD", "SBD verified"} and seen == []
 
 
@@ -147,6 +148,32 @@ def test_the_chart_draws_what_no_other_setting_beats(
     assert seen == []
 
 
+def test_the_best_of_each_keeps_the_asked_speed(chromium: Any, file: Path) -> None:
+    """Of every arm on every device the batch and TP with most tokens/s per GPU among those that are as fast: found here from
+    the panel's own columns. Where none is, the row says so. The command is each row's own.
+    """
+    panel = with_verified()
+    page, seen = opened(chromium, file)
+    assert page.locator("#plan-batch").input_value() == "0"
+    for place, least in enumerate((0, *SPEEDS)):
+        page.select_option("#plan-batch", index=place)
+        assert "--batch BATCH --tensor-parallel TP" in page.locator("#plan-command").inner_text()
+        for device, arm in product(range(len(DEVICES)), (0, 1)):
+            fast = [
+                (carried(figures.tokens_per_s_per_gpu), -degree, -at)
+                for degree in range(4)
+                for at, figures in enumerate(panel.columns[0, 0, 0, 0, device, arm, degree].figures)
+                if carried(figures.tokens_per_s_per_user) >= least
+            ]  # fmt: skip
+            cells = shown(page, DEVICES[device], "SBD" if arm else "NTP")
+            if not fast:
+                assert cells[2]["text"] == f"no batch gives a user {least} tokens/s"
+                continue
+            most, degree, at = max(fast)
+            assert [cell["value"] for cell in (*cells[2:4], cells[5])] == [str(2**-degree), str(BATCHES[-at]), f"{most:g}"]
+    assert seen == []
+
+
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_panel_by_keyboard_and_on_a_phone(chromium: Any, file: Path, width: int, theme: str) -> None:
@@ -180,4 +207,4 @@ def test_without_scripts_the_first_answer_stands_and_no_dead_control_is_shown(ch
         named = ("rows th", "rows td", "answer", "said", "question", "caption", "command", "front th", "front td")
         every = [page.locator(f"#plan-{name}").all_text_contents() for name in named]
         told.append([[" ".join(text.split()) for text in texts] for texts in every])
-    assert told[0] == told[1] and len(told[0][1]) == 2 * 9 * len(DEVICES)
+    assert told[0] == told[1] and len(told[0][1]) == 2 * 10 * len(DEVICES)

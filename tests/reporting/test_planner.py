@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from harness.analysis.comparison import compare
 from harness.capacity.grid import Figures
 from harness.capacity.plan import DEGREES
+from harness.capacity.wording import pays_from
+from harness.formatting import rate, ratio
 from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, DEVICES, Panel, panel_of
-from harness.reporting.planner.view import HEADS, Setting, carried, embedded, pareto_front, planner_view, ratio_carried
+from harness.reporting.planner.view import HEADS, SPEEDS, Setting, carried, embedded, pareto_front, planner_view, ratio_carried
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.planner_page import FIGURES, Chosen, asked, choices, compared, quickstart, rendered, with_verified
@@ -66,10 +68,10 @@ def test_the_data_fits_and_names_every_choice() -> None:
     panel = quickstart()
     view, data = planner_view(panel), embedded(panel)
     assert len(view["data"]) <= 450_000
-    assert json.loads(gzip.decompress(base64.b64decode(view["data"]))) == data and data["version"] == 2
+    assert json.loads(gzip.decompress(base64.b64decode(view["data"]))) == data and data["version"] == 3
     axes = {axis.name: len(axis.options) for axis in view["axes"]}
     assert axes == {"model": 2, "weights": 3, "kv": 2, "request": 3, "device": 1 + len(DEVICES), "degree": 5,
-                    "batch": len(BATCHES), "arm": len(panel.choices)}  # fmt: skip
+                    "batch": 1 + len(SPEEDS) + len(BATCHES), "arm": len(panel.choices)}  # fmt: skip
     assert len(data["columns"]) == 2 * 3 * 2 * 3 * len(DEVICES) * 4 * (1 + len(panel.choices))
     assert "llama-3.1-70b" in view["axes"][0].options[1]
 
@@ -140,9 +142,44 @@ def test_the_first_answer_stands_without_scripts() -> None:
     view = planner_view(quickstart())
     page = rendered(view)
     assert page.count("<tr data-device=") == 2 * len(DEVICES)
-    cheapest = [min(one.figures[2] for one, _ in view["rows"] if one.arm == arm and one.figures) for arm in ("NTP", "SBD")]
-    assert view["answer"].endswith(f"SBD costs {'less' if cheapest[1] < cheapest[0] else 'more'}.")
+    ntp, sbd = (min(one.figures[2] for one, _ in view["rows"] if one.arm == arm and one.figures) for arm in ("NTP", "SBD"))
+    told = f"SBD pays: {ratio(ntp / sbd)} cheaper than NTP; " if sbd < ntp else f"SBD costs {ratio(sbd / ntp)} as much as NTP; "
+    since = r"it pays (at every speed|from no speed on.*|where users want more than \S+ tokens/s)\.$"
+    assert told in view["answer"] and re.search(since, view["answer"])
     assert "--model llama-3.1-8b --hardware h100-sxm" in view["command"]
+
+
+def test_each_arm_stands_at_its_own_best_batch() -> None:
+    """First shown: of every arm on every device the batch and TP with most tokens/s per GPU, found here column by column; not
+    one batch for both, and no worse than batch 8 for either.
+    """
+    panel = quickstart()
+    rows = planner_view(panel)["rows"]
+    for one, cells in rows:
+        place = (DEVICES.index(one.device), one.arm != "NTP")
+        every = [figures for degree in range(len(DEGREES)) for figures in panel.columns[0, 0, 0, 0, *place, degree].figures]
+        assert one.figures.tokens_per_s_per_gpu == carried(max(found.tokens_per_s_per_gpu for found in every))
+        assert [cells[at].raw for at in (0, 1)] == [one.tensor_parallel, one.batch]
+    assert len({one.batch for one, _ in rows}) > 1
+
+
+@given(*[st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=8)] * 2)
+def test_from_where_on_sbd_pays(ntp: list[tuple[int, int]], sbd: list[tuple[int, int]]) -> None:
+    """Against every least speed in halves: the cheapest offer of either method that is as fast, or none."""
+
+    def pays(least: float) -> bool:
+        mine, theirs = (min((usd for speed, usd in offers if speed >= least), default=99) for offers in (sbd, ntp))
+        return mine < theirs
+
+    speeds = [half / 2 for half in range(1, 2 * max(speed for speed, _ in ntp + sbd) + 1)]
+    lost = [least for least in speeds if not pays(least)]
+    told = pays_from(ntp, sbd)
+    if not lost:
+        assert told == "it pays at every speed"
+    elif lost[-1] == speeds[-1]:
+        assert told == "it pays from no speed on: NTP serves the fastest users"
+    else:
+        assert told == f"it pays where users want more than {rate(lost[-1])} tokens/s"
 
 
 def test_every_column_of_figures_says_that_it_is_predicted() -> None:
@@ -150,7 +187,7 @@ def test_every_column_of_figures_says_that_it_is_predicted() -> None:
     found = re.findall(r'<table class="plans">\s*<thead>(.*?)</thead>', rendered(planner_view(quickstart())), flags=re.DOTALL)
     heads = [re.findall(r'<th scope="col">([^<]*)(.*?)</th>', one) for one in found]
     said = [[name for name, rest in one if 'class="mark predicted"' in rest] for one in heads]
-    assert said == [list(HEADS), list(HEADS[1:4])]
+    assert said == [list(HEADS), list(HEADS[2:5])]
     assert [[name for name, rest in one if not rest] for one in heads] == [["Device", "Arm"], ["Arm", "Device", "TP", "Batch"]]
 
 

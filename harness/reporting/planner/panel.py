@@ -23,7 +23,7 @@ from harness.models.deployment import WEIGHT_FORMATS
 from harness.record.schema import Run
 
 DTYPE = "bfloat16"
-WEIGHTS = {"16 bits (bfloat16)": None, "8 bits (fp8; int8 has the same speed)": "float8", "4 bits (int4-g128)": "int4-g128"}
+WEIGHTS = {"16 bits (bfloat16)": None, "8 bits (fp8)": "float8", "4 bits (int4-g128)": "int4-g128"}
 """Of the linear layers, by what the page calls them."""
 KV_DTYPES = {"16 bits (bfloat16)": None, "8 bits (fp8)": "float8"}
 DEVICES = ("h100-sxm", "h200-sxm", "b200-sxm", "a100-80-sxm", "l40s", "rtx-4090")

@@ -1,8 +1,9 @@
 """The planning part of the page: the choices, the data that answers them, and the first answer for readers without scripts.
 
 Every figure is one of harness.reporting.planner.panel; neither this module nor the page's script (planner.js) computes any.
-Both pick: the smallest TP that holds a batch, the cheapest device, and the Pareto front of tokens/s per user and per GPU. The
-script does it for every choice, this module for the first one, in the same words.
+Both pick: the best batch (or the smallest TP that holds a given one), the cheapest device, from where on SBD pays, and the
+Pareto front of tokens/s per user and per GPU. The script does it for every choice, this module for the first one, in the same
+words.
 
 The embedded data has every answer once, figures with the digits shown, and reasons by number. ``columns`` are in the order of
 ``Place``: model, weights, KV format, request, device, arm, TP.
@@ -14,12 +15,13 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from harness import formatting
 from harness.capacity.grid import Column, Figures
 from harness.capacity.plan import DEGREES
-from harness.capacity.wording import anchored_in_words
+from harness.capacity.wording import anchored_in_words, cheaper, pays_from
 from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
@@ -36,15 +38,17 @@ from harness.reporting.planner.panel import (
     Panel,
 )
 
-PLANNER_VERSION = 2
+PLANNER_VERSION = 3
 PACKED = 6
 """Compression level, of nine; level 9 takes longer for 1 % less."""
 DIGITS = 3
 """The digits of a rate in harness.formatting; rounding twice may differ from rounding once."""
 FOLDER = "FOLDER"
 """Stands for the folder with config.json of a model that has no name on the command line."""
-FIRST_BATCH = 2
-"""Index of the first choice: nobody serves batch 1, and its price would read like the price."""
+BEST = "best of each arm and device"
+"""First choice: one batch for all compares an arm where it is good with another where it is not."""
+SPEEDS = (20, 50, 100)
+"""Tokens/s per user that the best batch may be asked to keep."""
 
 
 def embedded(panel: Panel) -> dict[str, Any]:
@@ -65,6 +69,7 @@ def embedded(panel: Panel) -> dict[str, Any]:
         ],
         "degrees": list(DEGREES),
         "batches": list(BATCHES),
+        "speeds": [0, *SPEEDS],
         "always": ALWAYS,
         "columns": columns,
         "texts": list(texts),
@@ -120,17 +125,16 @@ def _carried(found: Figures) -> Any:
     return [*(None if value is None else carried(value) for value in figures), gpus, ratio_carried(speedup)]
 
 
-HEADS = ("TP", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",
+HEADS = ("TP", "Batch", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",
          f"GPUs for {REQUESTS_PER_S:g} requests/s", "Decode speed against NTP", "Rows that fit")  # fmt: skip
 
 
 class Axis(NamedTuple):
-    """One choice: the name of its element, its label, the options, and the index of the first one shown."""
+    """One choice: the name of its element, its label, and the options."""
 
     name: str
     label: str
     options: tuple[str, ...]
-    first: int = 0
 
 
 class Setting(NamedTuple):
@@ -155,21 +159,21 @@ def planner_view(panel: Panel) -> dict[str, Any]:
     axes, choice, model = _axes(panel), panel.choices[0], panel.models[0].name
     names = ("NTP", choice.arm)
     every = [[_settings(panel, device, arm) for device in range(len(DEVICES))] for arm in (0, 1)]
-    rows = [[_at_first_batch(found) for found in of] for of in every]
+    rows = [[max(found, key=_per_gpu) for found in of] for of in every]
     fronts = [pareto_front(one for found in of for one in found if one.figures) for of in every]
     devices = " ".join(f"--hardware {name}" for name in DEVICES)
     return {
         "axes": axes,
         "heads": HEADS,
         "data": packed(embedded(panel)),
-        "question": "; ".join(axis.options[axis.first] for axis in axes),
+        "question": "; ".join(axis.options[0] for axis in axes),
         "said": said_of(choice, model),
-        "answer": _answer(names, rows),
+        "answer": _answer(names, rows, every),
         "rows": [(one, _cells(one)) for pair in zip(*rows, strict=True) for one in pair],
         "caption": _caption(names, fronts),
-        "front": [(one, _cells(one)[1:4]) for one in (*fronts[0], *fronts[1])],
+        "front": [(one, _cells(one)[2:5]) for one in (*fronts[0], *fronts[1])],
         "command": f"sbd capacity --model {model_argument(model)} {devices} {_request(0)} {' '.join(choice.arguments)} "
-        f"--batch {BATCHES[FIRST_BATCH]} {ALWAYS}{where(model)}",
+        f"--batch BATCH --tensor-parallel TP {ALWAYS}{where(model)} (BATCH, TP: those of a row)",
         "notes": (anchored_in_words(), *NOTES),
         "prices": [
             f"{name}: {_sourced(profile.price_usd_per_hour, 'USD per hour')}; {_sourced(profile.power_w, 'W')}"
@@ -185,6 +189,8 @@ NOTES = (
     "No row waits for another one and none is padded, as engines run batches. Acceptance is that of a row.",
     f"GPUs are those for {REQUESTS_PER_S:g} such requests a second, all of them busy. sbd capacity --users simulates queues.",
     "Memory holds weights, the KV cache at its longest, logits and activations in 90 % of the device's label.",
+    "The best batch has most tokens/s per GPU, at any TP that fits. Weights of 8 bits are multiplied in FP8 where a device has "
+    "that peak, others at 0.45 of the 16-bit peak, as vLLM's Marlin does.",
     "USD is the list price of the profile, kWh the board's power: at full load, without host, idle time or cooling.",
 )
 
@@ -196,8 +202,8 @@ def _axes(panel: Panel) -> tuple[Axis, ...]:
         Axis("kv", "KV cache", tuple(KV_DTYPES)),
         Axis("request", "Request", tuple(f"{prompt:,} tokens in, {output:,} out" for prompt, output in REQUESTS)),
         Axis("device", "Device", (f"all {len(DEVICES)}", *DEVICES)),
-        Axis("degree", "GPUs of a replica (TP)", ("the fewest that fit", *map(str, DEGREES))),
-        Axis("batch", "Batch of a replica", tuple(map(str, BATCHES)), FIRST_BATCH),
+        Axis("degree", "GPUs of a replica (TP)", ("any; for one batch the fewest that fit", *map(str, DEGREES))),
+        Axis("batch", "Batch", (BEST, *(f"{BEST} at {speed} tokens/s per user" for speed in SPEEDS), *map(str, BATCHES))),
         Axis("arm", "Beside NTP", tuple(f"{one.label} ({one.remark})" for one in panel.choices)),
     )
 
@@ -234,8 +240,8 @@ def _settings(panel: Panel, device: int, arm: int) -> list[Setting]:
     ]
 
 
-def _at_first_batch(found: list[Setting]) -> Setting:
-    return next((one for one in found if one.batch == BATCHES[FIRST_BATCH]), found[-1])
+def _per_gpu(one: Setting) -> float:
+    return one.figures.tokens_per_s_per_gpu if one.figures else -1.0
 
 
 def pareto_front(found: Iterable[Setting]) -> list[Setting]:
@@ -259,7 +265,7 @@ def _cells(one: Setting) -> list[Entry]:
     if one.figures is None:
         return []
     return [
-        Entry(text=formatting.count(one.tensor_parallel), raw=one.tensor_parallel),
+        *(Entry(text=formatting.count(count), raw=count) for count in (one.tensor_parallel, one.batch)),
         *(
             Entry(text="not known") if value is None else Entry(text=write(value), raw=value)
             for write, value in zip(WRITE, one.figures, strict=True)
@@ -268,23 +274,28 @@ def _cells(one: Setting) -> list[Entry]:
     ]
 
 
-def _answer(names: Sequence[str], rows: Sequence[Sequence[Setting]]) -> str:
-    """The cheapest device of each arm, and which arm costs less."""
+def _answer(names: Sequence[str], rows: Sequence[Sequence[Setting]], every: Sequence[Sequence[Sequence[Setting]]]) -> str:
+    """The cheapest device of each arm, which arm costs less, and from where on the second one does."""
     said, best = [], list[float]()
     for name, of in zip(names, rows, strict=True):
-        priced = [(one.figures.usd_per_million_tokens, one) for one in of if one.figures]
-        usd, one = min(((usd, one) for usd, one in priced if usd is not None), key=lambda pair: pair[0], default=(None, None))
-        if usd is None or one is None or one.figures is None:
-            said.append(f"With {name} no device has a price for this.")
+        found = [
+            (one.figures.usd_per_million_tokens or inf, one.figures.tokens_per_s_per_user, one) for one in of if one.figures
+        ]
+        usd, speed, one = min(found, key=lambda offer: offer[0], default=(inf, 0, None))
+        if one is None or usd == inf:
+            said.append(f"With {name} no device does this at a known price.")
             continue
         best.append(usd)
         said.append(
-            f"{name} is cheapest on {one.device} (TP {one.tensor_parallel}): {formatting.rate(usd)} USD per million tokens, "
-            f"{formatting.rate(one.figures.tokens_per_s_per_user)} tokens/s per user."
+            f"{name} is cheapest on {one.named}: {formatting.rate(usd)} USD per million tokens, "
+            f"{formatting.rate(speed)} tokens/s per user."
         )
     if len(best) == len(names):
-        ntp, other = best
-        said.append("Both cost the same." if other == ntp else f"{names[1]} costs {'less' if other < ntp else 'more'}.")
+        offers = (
+            [(figures[0], figures.usd_per_million_tokens or inf) for of in arm for *_, figures in of if figures]
+            for arm in every
+        )
+        said.append(f"{cheaper(names[1], *reversed(best))}; {pays_from(*offers)}.")
     return " ".join(said)
 
 

@@ -64,15 +64,26 @@
   const cheapest = (rows) =>
     rows.reduce((best, row) => (row.figures[USD] !== null && !(best && best.figures[USD] <= row.figures[USD]) ? row : best), null);
 
-  function answer(names, rows) {
+  function answer(names, rows, every) {
     const best = rows.map(cheapest);
     const said = best.map((row, i) => row === null
-      ? `With ${names[i]} no device has a price for this.`
-      : `${names[i]} is cheapest on ${data.devices[row.device]} (TP ${row.tp}): ${inDigits(row.figures[USD])} USD per ` +
-        `million tokens, ${inDigits(row.figures[USER])} tokens/s per user.`);
+      ? `With ${names[i]} no device does this at a known price.`
+      : `${names[i]} is cheapest on ${named(row)}: ${inDigits(row.figures[USD])} USD per million tokens, ` +
+        `${inDigits(row.figures[USER])} tokens/s per user.`);
     if (best.includes(null)) return said.join(" ");
     const [ntp, other] = best.map((row) => row.figures[USD]);
-    return [...said, other === ntp ? "Both cost the same." : `${names[1]} costs ${other < ntp ? "less" : "more"}.`].join(" ");
+    const who = other < ntp ? `pays: ${ratio(ntp / other)} cheaper than NTP` : `costs ${ratio(other / ntp)} as much as NTP`;
+    return [...said, `${names[1]} ${who}; ${paysFrom(every)}.`].join(" ");
+  }
+
+  // From which speed of a user on the second arm is cheaper than NTP, each at its best batch for it.
+  function paysFrom(every) {
+    const [ntp, other] = every.map((of) => of.flatMap(({ found }) =>
+      found.map(({ figures }) => ({ speed: figures[USER], usd: figures[USD] ?? Infinity }))));
+    const kept = Math.max(0, ...ntp
+      .filter(({ speed, usd }) => !other.some((one) => one.speed >= speed && one.usd < usd)).map(({ speed }) => speed));
+    if (kept >= Math.max(...other.map(({ speed }) => speed))) return "it pays from no speed on: NTP serves the fastest users";
+    return kept ? `it pays where users want more than ${inDigits(kept)} tokens/s` : "it pays at every speed";
   }
 
   function caption(names, fronts) {
@@ -91,11 +102,11 @@
     made("td", name, row);
     if (typeof shown === "string") {
       const absent = made("td", shown, row);
-      absent.colSpan = 2 + WRITE.length;
+      absent.colSpan = 3 + WRITE.length;
       absent.className = "absent";
       return;
     }
-    cells([shown.tp, ...shown.figures, shown.rows], [count, ...WRITE, count], row);
+    cells([shown.tp, data.batches[shown.batch], ...shown.figures, shown.rows], [count, count, ...WRITE, count], row);
   }
 
   const NAME_HEIGHT = 16;  // px; two names that begin at like places stand one above the other
@@ -180,13 +191,17 @@
     const arms = [0, asked.arm + 1], names = arms.map((arm) => data.names[arm]);
     const devices = asked.device > 0 ? [asked.device - 1] : data.devices.map((_, i) => i);  // the first option is all
     const every = arms.map((arm) => devices.map((device) => settings(asked, device, arm)));
-    const rows = every.map((of) => of.map(({ found }) => found.find(({ batch }) => batch === asked.batch)));
+    const least = data.speeds[asked.batch], batch = asked.batch - data.speeds.length;  // the best of each, or one batch
+    const rows = every.map((of) => of.map(({ found }) => least === undefined ? found.find((one) => one.batch === batch) :
+      found.filter(({ figures }) => figures[USER] >= least)
+        .reduce((best, one) => (best && best.figures[GPU] >= one.figures[GPU] ? best : one), undefined)));
     element("rows").replaceChildren();
     devices.forEach((device, i) => arms.forEach((_, arm) => {
-      line(names[arm], device, rows[arm][i] ?? every[arm][i].reason, element("rows"));
+      const { found, reason } = every[arm][i], why = found.length && least ? `no batch gives a user ${least} tokens/s` : reason;
+      line(names[arm], device, rows[arm][i] ?? why, element("rows"));
     }));
     current = { names, fronts: every.map((of) => front(of.flatMap(({ found }) => found))) };
-    element("answer").textContent = answer(names, rows.map((of) => of.filter(Boolean)));
+    element("answer").textContent = answer(names, rows.map((of) => of.filter(Boolean)), every);
     element("said").textContent = data.arms[asked.arm].said[asked.model];
     element("caption").textContent = caption(names, current.fronts);
     element("front").replaceChildren();
@@ -200,9 +215,10 @@
     element("command").textContent = [
       "sbd capacity --model", model.argument, ...devices.map((device) => "--hardware " + data.devices[device]),
       data.weights[asked.weights], data.kv[asked.kv], data.requests[asked.request], data.arms[asked.arm].arguments,
-      "--batch", data.batches[asked.batch], asked.degree > 0 ? "--tensor-parallel " + data.degrees[asked.degree - 1] : "",
+      "--batch", least === undefined ? data.batches[batch] : "BATCH",
+      asked.degree > 0 ? "--tensor-parallel " + data.degrees[asked.degree - 1] : least === undefined ? "" : "--tensor-parallel TP",
       data.always,
-    ].filter((part) => part !== "").join(" ") + model.where;
+    ].filter((part) => part !== "").join(" ") + model.where + (least === undefined ? "" : " (BATCH, TP: those of a row)");
     element("question").textContent = axes.map((name) => element(name).selectedOptions[0].textContent).join("; ");
     element("question").className = "print-only";
     element("point").textContent = "";
