@@ -19,10 +19,10 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
+from benchmarks.speedup_grid import predict_grid
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
-from harness.roofline.speedup import predict_grid
 
 CELLS, ROUNDS = 1_000_000, 5
 DEVICES = ("h100-sxm", "h200-sxm", "b200-sxm", "a100-80-sxm", "mi300x")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.speedup_grid import predict_grid
 from harness.analysis.arm_metrics import pair_up, predictions
 from harness.analysis.comparison import compare
 from harness.analysis.prices import ladder, machine_spread, measured_passes
@@ -19,7 +20,7 @@ from harness.analysis.stats.quantity import exact
 from harness.errors import UserError
 from harness.roofline.pricing import price_counts
 from harness.roofline.shape_calibration import MeasuredPass, shape_calibrated
-from harness.roofline.speedup import predict_grid, predict_speedup
+from harness.roofline.speedup import predict_speedup
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.measured_passes import BASE, MEASURED, SHAPE, TRUTH, counts, seen
 

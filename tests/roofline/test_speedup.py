@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.speedup_grid import CELLS_AT_ONCE, predict_grid
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.operation import interpolate
-from harness.roofline.speedup import CELLS_AT_ONCE, predict_grid, predict_speedup
+from harness.roofline.speedup import predict_speedup
 
 DATASHEET = ceilings_from_profile(load_profile("h200-sxm"), "bfloat16")
 CALIBRATED = Ceilings(
