@@ -55,6 +55,29 @@ def gains(arm: Grades, reference: Grades, related: Clusters) -> tuple[list[float
     return [arm[one] - reference[one] for one in common], belongs_to
 
 
+CANNOT_TELL = "so the check cannot tell"
+
+
+def untold(right: float, wrong: float, n: int, margin: float = MARGIN) -> str | None:
+    """Why grades of ``n`` prompts cannot tell a loss of ``margin`` from none; None where they can.
+
+    A loss is a prompt that NTP gets ``right`` and an arm gets ``wrong``. Where one of the two is so rare that the one-sided
+    bound of its share does not exceed the margin, these prompts could not have shown such a loss, whatever an arm wrote. So
+    they show no equality either: nothing, or everything, may pass the check. A loss that is shown is never void by this rule.
+
+    Args:
+        wrong: prompts that any arm of the cell, NTP included, gets wrong: then the check is known to fail.
+
+    Source: ICH E10, Choice of Control Group in Clinical Trials (2000), 1.5: assay sensitivity of non-inferiority trials.
+    """
+    rarest = min(right, wrong)
+    low = paired_lower_bound([rarest / n] * n).low if n else None
+    if low is None or low > margin:
+        return None
+    said = f"NTP is right in {right:g} of {n}" + (f", and no arm is wrong in more than {wrong:g}" if wrong < right else "")
+    return f"{said}, {CANNOT_TELL} a loss of {100 * margin:g} in 100 from none"
+
+
 def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quantity:
     """Share of correct prompts with its Wilson interval."""
     if replayed:

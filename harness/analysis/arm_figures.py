@@ -92,7 +92,7 @@ class CellContext:
     """What all arms of a cell share.
 
     ``lacks``: why an imported run has no ids, passes or grades, by names of harness.record.imported. ``unpaired``: why its
-    requests have no pairs; None where they have.
+    requests have no pairs; None where they have. ``wrong``: prompts that some arm answers wrongly.
     """
 
     ladder: Ladder
@@ -104,6 +104,7 @@ class CellContext:
     why_unchecked: str
     lacks: Mapping[str, str] = field(default_factory=dict)
     unpaired: str | None = None
+    wrong: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs __dict__
@@ -152,10 +153,21 @@ class ArmBesideNtp:
         """Why none of its samples has a time."""
         return NO_TIMES if self.place.timed else NOT_TIMED
 
+    @cached_property
+    def untold(self) -> str | None:
+        """Why NTP's grades tell no loss from none."""
+        graded = self.ntp.grades if self.ntp else {}
+        return on_accuracy.untold(sum(graded.values()), self.place.wrong, len(graded))
+
+    @property
+    def ntp_grades(self) -> Grades:
+        """NTP's grades; none where they tell nothing."""
+        return {} if self.ntp is None or self.untold else self.ntp.grades
+
     @property
     def why_ungraded(self) -> str:
         """Why its accuracy cannot be compared with NTP's."""
-        return self.arm.accuracy.reason or NOT_GRADED
+        return self.arm.accuracy.reason or self.untold or NOT_GRADED
 
 
 NOT_SERVED = "no server decoded this arm, or nothing was greedy: only then are answers held against the weights"
@@ -201,7 +213,7 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
         **_prediction_errors(pairs, one.place.lacks.get("passes", why_unpaired), confidence),
         **request_figures(one.arm.tallies, reference.tallies if reference else None, confidence),
         **accuracy_figures(
-            one.arm.grades, reference.grades if reference else {}, one.arm.related, one.why_ungraded, confidence
+            one.arm.grades, one.ntp_grades if reference else {}, one.arm.related, one.why_ungraded, confidence
         ),
     }
 

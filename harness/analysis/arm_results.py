@@ -74,8 +74,7 @@ def _counted_quotient(over: int | None, under: int | None, why_unknown: str) -> 
 
 def accuracy_difference(one: ArmBesideNtp, confidence: float = CONFIDENCE) -> Quantity:
     """Accuracy of the arm less that of NTP, with its one-sided lower bound at ``confidence``."""
-    of_ntp = one.ntp.grades if one.ntp else {}
-    return on_accuracy.difference(one.arm.grades, of_ntp, one.arm.related, one.why_ungraded, confidence)
+    return on_accuracy.difference(one.arm.grades, one.ntp_grades, one.arm.related, one.why_ungraded, confidence)
 
 
 def simultaneous(one: ArmBesideNtp, picked_from: int) -> Simultaneous:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from harness.analysis.accuracy import CANNOT_TELL, untold
 from harness.analysis.arm_figures import TOTALS
 from harness.analysis.claim_places import CellNotFound, ClaimedCell, in_words
 from harness.analysis.judgement import Judgement, State
@@ -28,6 +29,8 @@ MORE_PROCESSES = (
 MORE_FILES = f"import files of {FEWEST_PROCESSES} runs of each arm, or claim it of these alone (scope: this process)"
 COUNT_PASSES = "let sbd run the servers (docs/servers.md): it counts their passes and keeps their tokens"
 NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
+
+MEND_CHECK = "mend the answers, the check or its pattern, or take prompts that NTP answers in part"
 
 NO_FIGURE = absent("this comparison holds no such figure")
 NO_REQUESTS = absent("no server decoded this arm, or its record is older than version 8: no request has times of its own")
@@ -137,6 +140,11 @@ def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
         return "NTP is what the other arms are compared with", "name another arm"
     if bound.metric == "nfe_speedup" and arm.replayed:
         return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", REAL
+    ntp = next((one.accuracy for one in place.cell.arms if one.is_ntp), NO_FIGURE)
+    if bound.metric == "accuracy_loss_points" and bound.max and ntp.value is not None:
+        why = untold(ntp.value * ntp.n, ntp.n, ntp.n, margin=bound.max / 100)
+        if why is not None:
+            return why, MEND_CHECK
     if metric.to_ntp and arm.paired.one_sided:
         return arm.wall_speedup.reason or "one side lacks prompts of the other", CONTINUE
     if metric.to_ntp and check.state == "different_tokens":
@@ -172,6 +180,8 @@ def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity, comparison: C
         remedy = COUNT_PASSES
     elif METRICS[bound.metric].of_prompts and place.arm.replayed:
         remedy = REAL
+    elif CANNOT_TELL in (value.reason or ""):
+        remedy = MEND_CHECK
     return value.reason or "there is no figure", remedy
 
 

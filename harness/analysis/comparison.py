@@ -285,6 +285,7 @@ def _arms(cases: Sequence[CaseHeader], tallies: Tallies, place: CellContext) -> 
     ]
     reference = [(arm, _ntp_for(arm, arms)) for arm in arms if arm.tallies]
     found = [replace(arm, tallies=charged(arm.tallies, ntp.tallies if ntp else ())) for arm, ntp in reference]
+    place = replace(place, wrong=len({prompt for arm in found for prompt, grade in arm.grades.items() if grade < 1}))
     return [ArmBesideNtp(arm=arm, ntp=_ntp_for(arm, found), place=place) for arm in found]
 
 

@@ -212,7 +212,7 @@ def _ways_caption(ways: Sequence[Way], timed: bool) -> str:
     return (
         f"{_leaders(ways, timed)} Each way's fastest setting that lost at most {100 * MARGIN:g} point of accuracy, of "
         f"{sum(way.settings for way in ways)} arms, chosen on these decodes. Green: lossless in exact arithmetic; "
-        f"hollow: every setting lost more; pale: no answer was checked.{left_out}"
+        f"hollow: every setting lost more; pale: its accuracy is not known.{left_out}"
     )
 
 
@@ -230,5 +230,5 @@ def _leaders(ways: Sequence[Way], timed: bool) -> str:
     if lossy is not None:
         return f"Fastest that keeps NTP's accuracy: {said(lossy)}."
     checked = any(way.keeps is not None for way in ways)
-    why = "No way keeps NTP's accuracy" if checked else "No answer was checked"
+    why = "No way keeps NTP's accuracy" if checked else "No accuracy is known"
     return f"{why}; fastest: {said(ways[0])}."

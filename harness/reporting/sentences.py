@@ -183,7 +183,7 @@ def _identity(arm: ArmResult) -> str:
     """What stands in for an accuracy: for an arm without loss, how many of its answers are NTP's."""
     same = arm.identical_to_ntp
     if not arm.lossless or same.value is None:
-        return f"nothing is said about accuracy: {arm.accuracy.reason}"
+        return f"nothing is said about accuracy: {arm.accuracy_difference.reason}"
     said = f"{round(same.value * same.n)} of {formatting.count(same.n)} answers are NTP's token for token"
     return f"without loss in exact arithmetic, against {arm.lossless}; here {said}"
 

@@ -115,7 +115,7 @@ def test_the_drawing_says_who_leads_and_every_bar() -> None:
     ("arms", "begins"),
     [
         ([arm("a n=1", 3.0, 30), arm("a n=2", 2.0, 9)], "No way keeps NTP's accuracy; fastest: a n=2, 1.00x fewer passes."),
-        ([arm("a n=1", 3.0, None), arm("b n=2", 2.0, None)], "No answer was checked; fastest: a n=1, 1.50x fewer passes."),
+        ([arm("a n=1", 3.0, None), arm("b n=2", 2.0, None)], "No accuracy is known; fastest: a n=1, 1.50x fewer passes."),
         ([arm("a n=1", 3.0), arm("b n=2", 9.0, 2)], "Fastest that keeps NTP's accuracy: a n=1, 1.50x fewer passes."),
         ([arm("a n=1", 3.0, None, "greedy NTP")], "Fastest lossless against NTP: a n=1, 1.50x fewer passes. Each way's"),
     ],

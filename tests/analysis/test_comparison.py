@@ -240,7 +240,8 @@ def test_baseline_part_is_compared_prompt_by_prompt() -> None:
 
 def test_highlight_says_on_what_ground() -> None:
     """Shown with 1,000 pairs of equal answers; observed with 8; none where every arm lost more than the margin."""
-    many = synthetic.Part(prompts=1000, batch_size=50, timed=False, arms=synthetic.ARMS[:2])
+    equal = tuple(replace(one, wrong=frozenset(range(50))) for one in synthetic.ARMS[:2])
+    many = synthetic.Part(prompts=1000, batch_size=50, timed=False, arms=equal)
     assert compare(synthetic.build(many)).highlights[0].basis == "shown"
     few = compare(synthetic.build()).highlights[0]
     assert (few.basis, few.label, few.pairs, few.pairs_needed) == ("observed", "SBD k=16 γ=0.1", 8, 368), "0.99^368 < 5 % / 2"

@@ -260,7 +260,8 @@ def test_wall_over_nfe_is_the_cost_of_a_pass() -> None:
 
 def test_accuracy_within_a_margin() -> None:
     """1,000 equal answers show a loss below 1 point, 8 do not (473 can, one lost), and 3 of 8 lost are more than 1 point."""
-    equal = synthetic.build(synthetic.Part(prompts=1000, batch_size=50, timed=False, arms=synthetic.ARMS[:2]))
+    arms = tuple(replace(arm, wrong=frozenset(range(50))) for arm in synthetic.ARMS[:2])
+    equal = synthetic.build(synthetic.Part(prompts=1000, batch_size=50, timed=False, arms=arms))
     shown = one(equal, "same accuracy")
     assert shown.word == "confirmed" and shown.value.value == 0 and shown.sizes == {"prompts": 1000}
     assert shown.value.high == pytest.approx(100 * (1 - 0.05 ** (1 / 1000)))
@@ -269,6 +270,59 @@ def test_accuracy_within_a_margin() -> None:
     assert "if it stays at 0 points lost, at most one answer lost; " in (few.remedy or "")
     lost = synthetic.Arm(label="SBD", gamma=0.6, wrong=frozenset(range(0, 200, 4)) | {3})
     assert one(synthetic.build(synthetic.Part(prompts=200, arms=(synthetic.NTP, lost))), "same accuracy").word == "refuted"
+
+
+NEVER, ALWAYS = frozenset(range(60)), frozenset[int]()
+
+
+def graded(ntp: frozenset[int], arm: frozenset[int], prompts: int = 60) -> Run:
+    """Untimed; ``ntp`` and ``arm`` are the prompts that each answers wrongly."""
+    arms = (replace(synthetic.NTP, wrong=ntp), replace(synthetic.ARMS[1], wrong=arm))
+    return synthetic.build(synthetic.Part(prompts=prompts, timed=False, arms=arms))
+
+
+@pytest.mark.parametrize(
+    ("ntp", "arm", "said"),
+    [
+        (NEVER, NEVER, "NTP is right in 0 of 60, so the check cannot tell"),
+        (NEVER - {7}, NEVER, "NTP is right in 1 of 60, so the check cannot tell"),
+        (ALWAYS, ALWAYS, "NTP is right in 60 of 60, and no arm is wrong in more than 0, so the check cannot tell"),
+        (ALWAYS | {7}, ALWAYS | {7}, "NTP is right in 59 of 60, and no arm is wrong in more than 1, so the check cannot tell"),
+    ],
+    ids=["never", "almost never", "always", "almost always"],
+)
+def test_grades_that_cannot_tell_are_void(ntp: frozenset[int], arm: frozenset[int], said: str) -> None:
+    """Nothing, or everything, passes the check: no claim, however weak, and no arm is picked by it."""
+    run = graded(ntp, arm)
+    for claim in ("accuracy_loss_points <= 5", f"accuracy_loss_points <= 5 at arm='{SLOW}'", "same accuracy"):
+        found = one(run, claim)
+        assert found.word == "void" and found.reason.startswith(said), found.reason
+        assert "the check or its pattern" in (found.remedy or "")
+    comparison = compare(run)
+    assert comparison.highlights[0].basis == "ungraded"
+    assert comparison.cells[0].arms[1].accuracy.value is not None, "what was graded is still shown"
+
+
+def test_the_floor_is_that_of_the_claimed_loss() -> None:
+    """5 right of 60: if all were lost, that would show a loss of more than 2 points, and not of 5."""
+    run = graded(NEVER - {1, 2, 3, 4, 5}, NEVER - {1, 2, 3, 4, 5})
+    assert one(run, f"accuracy_loss_points <= 1 at arm='{SLOW}'").word == "inconclusive"
+    found = one(run, f"accuracy_loss_points <= 5 at arm='{SLOW}'")
+    assert found.word == "void" and "cannot tell a loss of 5 in 100" in found.reason
+
+
+def test_a_loss_that_is_seen_is_not_void() -> None:
+    """NTP right in all of 60, the arm in 51: the check fails where it should."""
+    assert one(graded(ALWAYS, frozenset(range(9))), f"accuracy_loss_points <= 5 at arm='{SLOW}'").word == "refuted"
+
+
+def test_another_arm_shows_that_the_check_can_fail() -> None:
+    """NTP and one arm right in all of 60: void alone, and judged beside an arm that the same check grades wrong."""
+    kept, lossy = (replace(arm, wrong=wrong) for arm, wrong in zip(synthetic.ARMS[1:], (ALWAYS, frozenset(range(9)))))
+    arms = (replace(synthetic.NTP, wrong=ALWAYS), kept, lossy)
+    run = synthetic.build(synthetic.Part(prompts=60, timed=False, arms=arms))
+    assert one(run, f"accuracy_loss_points <= 5 at arm='{SLOW}'").word == "confirmed"
+    assert compare(run).highlights[0].label == kept.label
 
 
 def test_accuracy_is_refused_where_one_side_lacks_answers() -> None:
@@ -531,7 +585,7 @@ def test_a_named_arm_pays_nothing() -> None:
 
 def test_accuracy_of_a_picked_arm_is_bounded_at_the_simultaneous_level() -> None:
     """320 equal answers: 0.99^320 = 4.0 % shows a named arm, and not one of two, which takes 2.5 %; nor is the pick 'shown'."""
-    equal = tuple(replace(arm, wrong=frozenset({3})) for arm in synthetic.ARMS)
+    equal = tuple(replace(arm, wrong=frozenset(range(30))) for arm in synthetic.ARMS)
     run = synthetic.build(synthetic.Part(prompts=320, batch_size=40, timed=False, arms=equal))
     assert one(run, f"same accuracy at arm='{SLOW}'").word == "confirmed"
     assert one(run, "same accuracy").word == "inconclusive" and compare(run).highlights[0].basis == "observed"
