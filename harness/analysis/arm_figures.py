@@ -18,7 +18,7 @@ from harness.analysis.arm_metrics import NO_PASS, Pair, Term, both_estimates, on
 from harness.analysis.pass_values import DURING_RUN, price_words
 from harness.analysis.prices import Ladder
 from harness.analysis.request_figures import request_figures
-from harness.analysis.sample_totals import Tally
+from harness.analysis.sample_totals import Tally, units_of
 from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.analysis.stats.sample_size import percentile_over_processes
@@ -238,7 +238,8 @@ def _both(name: str, terms: Sequence[Term], why_none: str, confidence: float, cl
 
 def _latencies(timed: Sequence[Tally], why_none: str, confidence: float) -> dict[str, Quantity]:
     """Percentiles over prompts of the request latency, prefill and decode; repeats in a process are averaged."""
-    known = [(tally.latency_s, tally.key[:2], tally.key[3]) for tally in timed if tally.latency_s is not None]
+    units = zip(timed, units_of(timed), strict=True)
+    known = [(tally.latency_s, unit, tally.key[3]) for tally, unit in units if tally.latency_s is not None]
     if not known:
         return {f"latency_p{p}_s": absent(why_none) for p in PERCENTILES}
     latencies, prompts, processes = zip(*known, strict=True)

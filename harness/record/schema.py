@@ -77,6 +77,8 @@ class RowResult(_Frozen):
 
     ``correct`` is None with ``ungraded_reason`` if nothing can be checked (no answer, replayed acceptance).
     ``cluster``: what the prompt shares with related ones (the workload's ``cluster``); written only where it is given.
+    ``prompt_digest``: of the prompt's token ids, equal where these are. None where they are not known: in imported runs, and in
+    records of earlier programs. There every prompt counts by itself.
     ``output_ids`` and ``stop_reason`` are None in imported runs alone, whose header says why.
     ``times``: its own, of a timed request to a server; None: only the sample has times.
     """
@@ -89,6 +91,7 @@ class RowResult(_Frozen):
     correct: bool | None
     ungraded_reason: str | None = None
     cluster: Annotated[str | None, Field(exclude_if=lambda label: label is None)] = None
+    prompt_digest: Annotated[str | None, Field(exclude_if=lambda digest: digest is None)] = None
     times: Annotated[RowTimes | None, Field(exclude_if=lambda times: times is None)] = None
 
     @property

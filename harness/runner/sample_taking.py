@@ -5,6 +5,7 @@ The first decodes of every arm have their tokens spelt out, so a report shows th
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ from harness.workloads.loader import PromptItem, Tokenizer, prompt_items
 
 SHOWN_GROUPS = 2
 """Per case, decodes of so many prompt groups have their tokens spelt out in the record."""
+
+DIGITS = 16
+"""Of a prompt's digest: among a million prompts, two different ones agree with a chance of 1 in 30 million."""
 
 
 class TokenTexts:
@@ -106,6 +110,7 @@ def _row(
         correct=correct,
         ungraded_reason=reason if correct is None else None,
         cluster=item.cluster,
+        prompt_digest=hashlib.sha256(repr(item.ids).encode()).hexdigest()[:DIGITS],
         times=times,
     )
 

@@ -1,7 +1,12 @@
-"""Reads the prompts of a dataset with the library `datasets` (extra [eval]); it never runs a dataset's own code."""
+"""Reads the prompts of a dataset with the library `datasets` (extra [eval]); it never runs a dataset's own code.
+
+The library guesses the type of a column from all its values: one blank makes 2 to 2.0, and 007 is 7. No output has
+an answer of another form. So columns of CSV are read as text, and a JSON file is read here.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -12,6 +17,9 @@ from pydantic import ValidationError
 from harness.errors import MissingExtraError, ScenarioError
 from harness.workloads.prompts import Prompt, cluster_of, last_match
 from harness.workloads.spec import FORMATS, DatasetChoice, fields_of
+
+EXACT = 2**53
+"""Whole numbers below are exact as floats. A column of whole numbers with a blank or a fraction has them as such."""
 
 
 @cache
@@ -39,7 +47,7 @@ def dataset_pairs(choice: DatasetChoice, count: int | None) -> list[tuple[str, s
 
 
 def read_rows(choice: DatasetChoice) -> Any:
-    """The split as `datasets` gives it: len() rows, each a mapping from field to value.
+    """The split, as `datasets` gives it or as a JSON file has it: len() rows, each a mapping from field to value.
 
     Raises:
         MissingExtraError, ScenarioError: as dataset_prompts.
@@ -50,12 +58,29 @@ def read_rows(choice: DatasetChoice) -> Any:
         raise MissingExtraError(f"prompts from a dataset need {error.name}; pip install 'sbd-bench[eval]'") from error
     path = Path(choice.path)
     try:
+        if path.is_file() and FORMATS[path.suffix] == "json":
+            return _as_written(path.read_text(encoding="utf-8-sig"))
         if path.is_file():
-            return datasets.load_dataset(FORMATS[path.suffix], data_files={choice.split: choice.path}, split=choice.split)
-        return datasets.load_dataset(choice.path if path.is_dir() else _snapshot(choice), choice.name, split=choice.split)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            read = partial(datasets.load_dataset, FORMATS[path.suffix], data_files={choice.split: choice.path})
+        else:
+            read = partial(datasets.load_dataset, choice.path if path.is_dir() else _snapshot(choice), choice.name)
+        found = read(split=choice.split)
+        if found.builder_name == "csv":
+            text = datasets.Features(dict.fromkeys(found.column_names, datasets.Value("string")))
+            found = read(split=choice.split, features=text, keep_default_na=False, na_values=[""])
+        return found
+    except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ScenarioError(f"{choice.words}: cannot read the dataset: {reason}; mend path, name or split") from error
+
+
+def _as_written(text: str) -> list[dict[str, Any]]:
+    """The rows of JSON, one a line or a list; numbers with a point keep their digits as text."""
+    try:
+        found = json.loads(text, parse_float=str)
+    except ValueError:
+        found = [json.loads(line, parse_float=str) for line in text.split("\n") if line.strip()]
+    return [{**row} for row in (found if isinstance(found, list) else [found])]
 
 
 def _snapshot(choice: DatasetChoice) -> str:
@@ -101,4 +126,5 @@ def _filled_in(template: str, row: Mapping[str, Any], where: str) -> str:
             there = ", ".join(name for name, value in row.items() if isinstance(value, str | int | float))
             what = f"is {type(row[name]).__name__}, not text or a number" if name in row else "is not there"
             raise ScenarioError(f"{where}: the field {name!r} {what}; fields of this row: {there}")
-    return template.format_map(row)
+    whole = {name: int(one) for name, one in row.items() if isinstance(one, float) and one % 1 == 0 and abs(one) < EXACT}
+    return template.format_map({**row, **whole})

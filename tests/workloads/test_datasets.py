@@ -198,6 +198,60 @@ def test_rows_become_prompts(folder: Path, library, form: str, monkeypatch: pyte
     assert second.is_correct("so 1007") is True and second.is_correct("7") is False
 
 
+WRITTEN = ("2", "007", "1.50", "NA", "None", "true", "12345678901234567890", "2020-01-05", "1e5")
+
+
+def answers(path: Path, count: int = len(WRITTEN)) -> list[str | None]:
+    """As the dataset at ``path`` gives them."""
+    from harness.workloads.datasets import dataset_prompts
+
+    return [one.answer for one in dataset_prompts(DatasetChoice(path=str(path), prompt="{q}?", answer="{a}"), count)]
+
+
+@pytest.mark.parametrize("form", ["file.csv", "folder.csv", "file.jsonl", "file.json"])
+@pytest.mark.parametrize("text", WRITTEN)
+def test_text_stays_text(tmp_path: Path, library, form: str, text: str) -> None:
+    """A column of one kind of text, and a blank further down: what a row has is what the file says, byte by byte."""
+    kind, _, suffix = form.partition(".")
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "data" / f"test.{suffix}"
+    rows = [{"q": f"{number}", "a": text} for number in range(3)] + [{"q": "open", "a": None}]
+    if suffix == "csv":
+        file.write_text("q,a\n" + "".join(f"{row['q']},{row['a'] or ''}\n" for row in rows))
+    else:
+        file.write_text(json.dumps(rows) if suffix == "json" else "".join(json.dumps(row) + "\n" for row in rows))
+    path = file if kind == "file" else file.parent
+    assert answers(path, 3) == [text] * 3
+    with pytest.raises(ScenarioError, match="row 3: answer: the field 'a' is NoneType"):
+        answers(path, 4)
+
+
+@pytest.mark.parametrize("written", ["2", "0.10", "12345678901234567890", "9007199254740993", "2.0"])
+def test_numbers_of_json_stay_as_written(tmp_path: Path, library, written: str) -> None:
+    """Beside a fraction and a null, which make a column of floats."""
+    (tmp_path / "n.jsonl").write_text(f'{{"q": 1, "a": {written}}}\n{{"q": 2, "a": 0.5}}\n{{"q": 3, "a": null}}\n')
+    assert answers(tmp_path / "n.jsonl", 2) == [written, "0.5"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "folder"])
+def test_whole_numbers_among_floats_are_whole(tmp_path: Path, library, form: str) -> None:
+    """A null or a fraction in the column, as pandas and the library store it: 2 and not 2.0."""
+    rows = [{"q": "a", "a": 2.0}, {"q": "b", "a": 0.5}, {"q": "c", "a": None}]
+    if form == "parquet":
+        library.Dataset.from_list(rows).to_parquet(str(tmp_path / "n.parquet"))
+    else:
+        (tmp_path / "test.jsonl").write_text('{"q": "a", "a": 2}\n{"q": "b", "a": 0.5}\n{"q": "c", "a": null}\n')
+    assert answers(tmp_path / "n.parquet" if form == "parquet" else tmp_path, 2) == ["2", "0.5"]
+
+
+@pytest.mark.parametrize("text", ["3", "[1, 2]", '{"q": 1}\n{"q"\n'])
+def test_json_without_rows_is_refused(tmp_path: Path, library, text: str) -> None:
+    """In words, without a traceback."""
+    (tmp_path / "n.json").write_text(text)
+    with pytest.raises(ScenarioError, match="cannot read the dataset"):
+        answers(tmp_path / "n.json", 1)
+
+
 @pytest.mark.parametrize(
     ("changes", "count", "words"),
     [
