@@ -121,7 +121,7 @@ def both_estimates(terms: Sequence[Term], confidence: float, clock: bool = True)
     """The geometric mean over prompts, and the ratio of totals. ``clock``: both rest on times, which differ from process to
     process.
     """
-    prompts = units_of(term.of for term in terms)
+    prompts = units_of([term.of for term in terms])
     processes = [term.of.key[3] for term in terms] if clock else None
     sums, per = [(term.over, term.under) for term in terms], [(term.over_per, term.under_per) for term in terms]
     return (
@@ -165,7 +165,7 @@ def wall_speedups(pairs: Sequence[Pair], why_none: str, confidence: float = CONF
 
 def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
     """Spread, lengths and counts of these pairs; ``lost`` prompts have no pair because only one side decoded them."""
-    percentiles = ratio_percentiles(_ratios(_per_token(pairs)), units_of(arm for _, arm in pairs))
+    percentiles = ratio_percentiles(_ratios(_per_token(pairs)), units_of([arm for _, arm in pairs]))
     p10, p50, p90 = percentiles or (None, None, None)
     return Paired(
         pairs=len(pairs),
@@ -189,7 +189,7 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
     chain = ("decode_tokens", "row_passes", "passes", "forward_s", "decode_s")
     if not pairs or any((getattr(tally, name) or 0) <= 0 for pair in pairs for tally in pair for name in chain):
         return None
-    prompts, processes = units_of(arm for _, arm in pairs), [arm.key[3] for _, arm in pairs]
+    prompts, processes = units_of([arm for _, arm in pairs]), [arm.key[3] for _, arm in pairs]
 
     def mean(over: str, under: str) -> float | None:
         """Of the arm's ``over`` ÷ ``under``, over NTP's."""

@@ -30,7 +30,7 @@ from harness.analysis.prices import Ladder, feeds_masks, ladder, read_calibratio
 from harness.analysis.pricing import Pricer
 from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Comparison, Highlight, to_json
 from harness.analysis.row_totals import tallies_of
-from harness.analysis.sample_totals import Tally, charged
+from harness.analysis.sample_totals import Tally, charged, one_name_each
 from harness.analysis.served import partings_of, served_counts
 from harness.analysis.stats.quantity import simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
@@ -58,7 +58,7 @@ def compare(run: Run) -> Comparison:
     run = of_one_machine(run)
     integrity = integrity_of(run)
     run, health = without_void_times(run)
-    pricers, counter_of, samples = _pricers(run), counters(run), _by_case(run)
+    pricers, counter_of, samples = _pricers(run), counters(run), _by_case(one_name_each(run))
     tallies: Tallies = {}  # a part that is the baseline of others is tallied once in a process
 
     def cells_of(part: str, batch_size: int) -> tuple[list[Cell], Highlight]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from harness.analysis.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.pricing import Band, Places, Pricer
 from harness.analysis.requests import Request
 from harness.analysis.traffic import Counted, TrafficCounter
-from harness.record.schema import FIRST_TOKENS, CaseHeader, Sample
+from harness.record.schema import FIRST_TOKENS, CaseHeader, RowResult, Run, Sample
 from harness.roofline.speedup import describe_pass
 
 Key = tuple[str, int, int, int]
@@ -92,6 +92,38 @@ class Tally:
         return bool(self.decode_s) and self.decode_tokens > 0
 
 
+def one_name_each(run: Run) -> Run:
+    """The run with the prompts of a part whose token ids are equal under one name: that of the first of them."""
+    part = {case.case_id: case.part for case in run.header.cases}
+    first: dict[Hashable, str] = {}
+
+    def named(of: Sample, row: RowResult) -> RowResult:
+        name = first.setdefault((part.get(of.case_id), row.prompt_digest), row.prompt_id)
+        return row.model_copy(update={"prompt_id": name}) if row.prompt_digest else row
+
+    samples = [one.model_copy(update={"rows": [named(one, row) for row in one.rows]}) for one in run.samples]
+    return run.model_copy(update={"samples": samples})
+
+
+def units_of(tallies: Sequence[Tally]) -> list[Hashable]:
+    """The independent unit of every decode, its (task, group). Decodes that share a prompt, directly or through others, are one
+    unit, named by the first of them.
+    """
+    above: dict[Hashable, Hashable] = {}
+    label: dict[Hashable, Hashable] = {}
+
+    def root(one: Hashable) -> Hashable:
+        while one in above:
+            one = above[one]
+        return one
+
+    for one in tallies:
+        for prompt in one.prompts:
+            if (unit := root(one.key[:2])) != root(prompt):
+                above[unit] = root(prompt)
+    return [label.setdefault(root(one.key[:2]), one.key[:2]) for one in tallies]
+
+
 def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: TrafficCounter | None = None) -> Tally:
     """Reduce ``sample``; with a ``pricer`` its decode passes are priced too, with a ``counter`` its memory traffic is read.
 
@@ -102,7 +134,7 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     latency_s = None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s
     told: dict[str, Any] = {
         "key": (case.task, sample.group, sample.repeat, sample.process),
-        "prompts": tuple((case.task, row.prompt_id) for row in sample.rows),
+        "prompts": tuple(("" if "/" in row.prompt_id else case.task, row.prompt_id) for row in sample.rows),
         "clusters": tuple(row.cluster for row in sample.rows),
         "outputs": tuple(row.output_ids for row in sample.rows),
         "distinct4": tuple(None if row.output_ids is None else distinct_share(row.output_ids) for row in sample.rows),

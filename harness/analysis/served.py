@@ -101,11 +101,13 @@ def partings_of(run: Run, part: str, case_ids: Collection[str]) -> Partings | No
     ties = [abs(one["gap"]) for one in found if one["class"] == "near_tie"]
     rounding = [event["rounding"] for event in events if event.get("rounding") is not None]
     rows = [
-        (one.case_id, row.prompt_id) for one in run.samples if one.case_id in case_ids and not one.warmup for row in one.rows
-    ]
-    wrong = {(one["case_id"], one["prompt_id"]) for one in found if one["class"] == "error"}
+        ((one.case_id, row.prompt_id), row.prompt_digest)
+        for one in run.samples if one.case_id in case_ids and not one.warmup for row in one.rows
+    ]  # fmt: skip
+    asked = {name: digest or name for name, digest in rows}
+    wrong = {asked[one["case_id"], one["prompt_id"]] for one in found if one["class"] == "error"}
     return Partings(
-        compared=len(rows), prompts=len(set(rows)), wrong_prompts=len(wrong), near_ties=by_class["near_tie"],
+        compared=len(rows), prompts=len({*asked.values()}), wrong_prompts=len(wrong), near_ties=by_class["near_tie"],
         errors=by_class["error"], unclassified=by_class["unclassified"],
         largest_near_tie=max(ties, default=None), rounding=max(rounding, default=None),
     )  # fmt: skip

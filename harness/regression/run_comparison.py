@@ -18,6 +18,7 @@ from harness.analysis.judgement import Judgements
 from harness.analysis.judgement import to_json as judgements_json
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.results import to_json as comparison_json
+from harness.analysis.sample_totals import one_name_each
 from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
 from harness.analysis.stats.two_runs import ratio_of_runs, sign_test_p
 from harness.analysis.verdict import claims_for, verdict
@@ -112,7 +113,7 @@ def _graded(base: Run, new: Run) -> list[Change]:
 def _grades(run: Run) -> dict[CellMetric, _Grades]:
     """By arm, all tasks together; without warm-ups and replayed acceptance, whose outputs are not the model's."""
     found: dict[CellMetric, _Grades] = {}
-    for case, sample in run.of_arms():
+    for case, sample in one_name_each(run).of_arms():
         for row in sample.rows:
             if row.correct is not None and case.replayed is None:
                 of_arm = found.setdefault(metric_of("accuracy", case), {})

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from harness.analysis.health import without_void_times
 from harness.analysis.request_figures import percentile_by_process
 from harness.analysis.row_totals import tallies_of
-from harness.analysis.sample_totals import Tally, charged
+from harness.analysis.sample_totals import Tally, charged, one_name_each
 from harness.analysis.stats.two_runs import Observations
 from harness.analysis.unpaired import whole
 from harness.record.schema import CaseHeader, Run
@@ -47,7 +47,7 @@ def processes_of(run: Run) -> list[Process]:
 
     The requests of an imported run without pairs are added up, file by file: there each file has prompts of its own.
     """
-    run, health = without_void_times(run)
+    run, health = without_void_times(one_name_each(run))
     found: dict[int, _Decodes] = {}
     served: dict[int, dict[str, list[Tally]]] = {}
     parts = {part["name"]: part for part in run.header.scenario.get("parts", [])}

@@ -20,8 +20,6 @@ from harness.workloads.loader import PromptItem, Tokenizer, prompt_items
 SHOWN_GROUPS = 2
 """Per case, decodes of so many prompt groups have their tokens spelt out in the record."""
 
-DIGITS = 16
-"""Of a prompt's digest: among a million prompts, two different ones agree with a chance of 1 in 30 million."""
 
 
 class TokenTexts:
@@ -110,7 +108,7 @@ def _row(
         correct=correct,
         ungraded_reason=reason if correct is None else None,
         cluster=item.cluster,
-        prompt_digest=hashlib.sha256(repr(item.ids).encode()).hexdigest()[:DIGITS],
+        prompt_digest=hashlib.sha256(repr(item.ids).encode()).hexdigest()[:16],
         times=times,
     )
 

@@ -318,7 +318,7 @@ def test_a_loss_that_is_seen_is_not_void() -> None:
 
 def test_another_arm_shows_that_the_check_can_fail() -> None:
     """NTP and one arm right in all of 60: void alone, and judged beside an arm that the same check grades wrong."""
-    kept, lossy = (replace(arm, wrong=wrong) for arm, wrong in zip(synthetic.ARMS[1:], (ALWAYS, frozenset(range(9))), strict=True))
+    kept, lossy = replace(synthetic.ARMS[1], wrong=ALWAYS), replace(synthetic.ARMS[2], wrong=frozenset(range(9)))
     arms = (replace(synthetic.NTP, wrong=ALWAYS), kept, lossy)
     run = synthetic.build(synthetic.Part(prompts=60, timed=False, arms=arms))
     assert one(run, f"accuracy_loss_points <= 5 at arm='{SLOW}'").word == "confirmed"
