@@ -70,12 +70,10 @@ def untold(right: float, wrong: float, n: int, margin: float = MARGIN) -> str | 
 
     Source: ICH E10, Choice of Control Group in Clinical Trials (2000), 1.5: assay sensitivity of non-inferiority trials.
     """
-    rarest = min(right, wrong)
-    low = paired_lower_bound([rarest / n] * n).low if n else None
-    if low is None or low > margin:
+    if not n or (paired_lower_bound([min(right, wrong) / n] * n).low or 0.0) > margin:
         return None
-    said = f"NTP is right in {right:g} of {n}" + (f", and no arm is wrong in more than {wrong:g}" if wrong < right else "")
-    return f"{said}, {CANNOT_TELL} a loss of {100 * margin:g} in 100 from none"
+    beside = f", and no arm is wrong in more than {wrong:g}" if wrong < right else ""
+    return f"NTP is right in {right:g} of {n}{beside}, {CANNOT_TELL} a loss of {100 * margin:g} in 100 from none"
 
 
 def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quantity:
@@ -87,10 +85,16 @@ def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quanti
     return wilson_interval(sum(graded.values()), len(graded))
 
 
-def difference(arm: Grades, reference: Grades, related: Clusters, why_none: str, confidence: float = CONFIDENCE) -> Quantity:
-    """Accuracy of the arm less that of the reference over the prompts both were graded on, with a one-sided lower bound."""
+def difference(
+    arm: Grades, reference: Grades, related: Clusters, why_none: str, wrong: int, confidence: float = CONFIDENCE
+) -> Quantity:
+    """Accuracy of the arm less that of the reference over the prompts both were graded on, with a one-sided lower bound.
+
+    ``wrong``: as in ``untold``.
+    """
     common, belongs_to = gains(arm, reference, related)
-    return paired_lower_bound(common, confidence, belongs_to) if common else absent(why_none)
+    why = untold(sum(reference.values()), wrong, len(reference)) if common else why_none
+    return absent(why) if why else paired_lower_bound(common, confidence, belongs_to)
 
 
 def contenders(arms: Sequence[ArmResult]) -> list[ArmResult]:
@@ -167,20 +171,18 @@ def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str, conf
 
 
 def accuracy_figures(
-    arm: Grades, ntp: Grades, related: Clusters, why_none: str, confidence: float = CONFIDENCE
+    arm: Grades, ntp: Grades, related: Clusters, why_none: str, wrong: int, confidence: float = CONFIDENCE
 ) -> dict[str, Quantity]:
     """Accuracy lost to NTP in percentage points, prompt by prompt, and its standard deviation over prompts.
 
     The ends of the loss are one-sided bounds (two one-sided tests): the least and the most that is lost. ``n`` of the deviation
-    counts the unrelated prompts that carry the same information.
+    counts the unrelated prompts that carry the same information. ``wrong``: as in ``untold``.
     """
-    alone = len(arm.keys() ^ ntp.keys())
-    if not arm or not ntp or alone:
-        if arm and ntp:
-            why_none = (
-                f"{alone} prompts were graded for NTP alone or for this arm alone: what is left out of one side flatters it"
-            )
-        return {"accuracy_loss_points": absent(why_none), "accuracy_loss_sd_points": absent(why_none)}
+    alone, why = len(arm.keys() ^ ntp.keys()), why_none if not arm or not ntp else None
+    if alone and not why:
+        why = f"{alone} prompts were graded for NTP alone or for this arm alone: what is left out of one side flatters it"
+    if why := why or untold(sum(ntp.values()), wrong, len(ntp)):
+        return dict.fromkeys(("accuracy_loss_points", "accuracy_loss_sd_points"), absent(why))
     gained, belongs_to = gains(arm, ntp, related)
     gain = paired_lower_bound(gained, confidence, belongs_to)
     loss = paired_lower_bound([-one for one in gained], confidence, belongs_to)

@@ -153,21 +153,10 @@ class ArmBesideNtp:
         """Why none of its samples has a time."""
         return NO_TIMES if self.place.timed else NOT_TIMED
 
-    @cached_property
-    def untold(self) -> str | None:
-        """Why NTP's grades tell no loss from none."""
-        graded = self.ntp.grades if self.ntp else {}
-        return on_accuracy.untold(sum(graded.values()), self.place.wrong, len(graded))
-
-    @property
-    def ntp_grades(self) -> Grades:
-        """NTP's grades; none where they tell nothing."""
-        return {} if self.ntp is None or self.untold else self.ntp.grades
-
     @property
     def why_ungraded(self) -> str:
         """Why its accuracy cannot be compared with NTP's."""
-        return self.arm.accuracy.reason or self.untold or NOT_GRADED
+        return self.arm.accuracy.reason or NOT_GRADED
 
 
 NOT_SERVED = "no server decoded this arm, or nothing was greedy: only then are answers held against the weights"
@@ -213,7 +202,8 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
         **_prediction_errors(pairs, one.place.lacks.get("passes", why_unpaired), confidence),
         **request_figures(one.arm.tallies, reference.tallies if reference else None, confidence),
         **accuracy_figures(
-            one.arm.grades, one.ntp_grades if reference else {}, one.arm.related, one.why_ungraded, confidence
+            one.arm.grades, reference.grades if reference else {}, one.arm.related, one.why_ungraded, one.place.wrong,
+            confidence,
         ),
     }
 

@@ -32,6 +32,7 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         on_arms.summed(tallies, attrgetter(name))
         for name in ("row_passes", "passes", "fed_tokens", "draft_passes", "draft_fed_tokens")
     )
+    over, under = (absent(why_no_passes) if one is None else exact(one) for one in (fed, passes))
     return ArmResult(
         label=arm.cases[0].label,
         method=arm.method,
@@ -49,7 +50,7 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         nfe=nfe,
         passes=passes,
         nfe_speedup=on_arms.nfe_speedup(tallies, arm.replayed is not None and arm.method != "ntp", why_no_passes),
-        query_tokens_per_pass=_counted_quotient(fed, passes, why_no_passes),
+        query_tokens_per_pass=quotient(over, under, on_arms.NO_PASS),
         final_tokens_histogram=tuple(map(sum, zip_longest(*(t.histogram for t in tallies), fillvalue=0))),
         figures=claimed_figures(one),
         requests=request_counts(tallies),
@@ -66,15 +67,10 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
     )
 
 
-def _counted_quotient(over: int | None, under: int | None, why_unknown: str) -> Quantity:
-    if over is None or under is None:
-        return absent(why_unknown)
-    return quotient(exact(over), exact(under), on_arms.NO_PASS)
-
-
 def accuracy_difference(one: ArmBesideNtp, confidence: float = CONFIDENCE) -> Quantity:
     """Accuracy of the arm less that of NTP, with its one-sided lower bound at ``confidence``."""
-    return on_accuracy.difference(one.arm.grades, one.ntp_grades, one.arm.related, one.why_ungraded, confidence)
+    of_ntp = one.ntp.grades if one.ntp else {}
+    return on_accuracy.difference(one.arm.grades, of_ntp, one.arm.related, one.why_ungraded, one.place.wrong, confidence)
 
 
 def simultaneous(one: ArmBesideNtp, picked_from: int) -> Simultaneous:
@@ -156,4 +152,4 @@ def _baseline_difference(one: ArmBesideNtp) -> Quantity | None:
     if place.baseline_part is None:
         return None
     why_none = arm.accuracy.reason or f"part {place.baseline_part!r} has no graded NTP decode of the same prompts"
-    return on_accuracy.difference(arm.grades, place.baseline_grades, arm.related, why_none)
+    return on_accuracy.difference(arm.grades, place.baseline_grades, arm.related, why_none, place.wrong)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from harness.analysis.accuracy import CANNOT_TELL, untold
 from harness.analysis.arm_figures import TOTALS
 from harness.analysis.claim_places import CellNotFound, ClaimedCell, in_words
+from harness.analysis.health import STREAM, UNCOUNTED
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
@@ -32,6 +33,7 @@ NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at 
 
 MEND_CHECK = "mend the answers, the check or its pattern, or take prompts that NTP answers in part"
 
+REMEDIES = {CANNOT_TELL: MEND_CHECK, UNCOUNTED: STREAM}
 NO_FIGURE = absent("this comparison holds no such figure")
 NO_REQUESTS = absent("no server decoded this arm, or its record is older than version 8: no request has times of its own")
 Why = tuple[str, str | None]
@@ -141,10 +143,9 @@ def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
     if bound.metric == "nfe_speedup" and arm.replayed:
         return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", REAL
     ntp = next((one.accuracy for one in place.cell.arms if one.is_ntp), NO_FIGURE)
-    if bound.metric == "accuracy_loss_points" and bound.max and ntp.value is not None:
-        why = untold(ntp.value * ntp.n, ntp.n, ntp.n, margin=bound.max / 100)
-        if why is not None:
-            return why, MEND_CHECK
+    loss = bound.max if bound.metric == "accuracy_loss_points" else None
+    if loss and (why := untold((ntp.value or 0.0) * ntp.n, ntp.n, ntp.n, loss / 100)):
+        return why, MEND_CHECK
     if metric.to_ntp and arm.paired.one_sided:
         return arm.wall_speedup.reason or "one side lacks prompts of the other", CONTINUE
     if metric.to_ntp and check.state == "different_tokens":
@@ -169,20 +170,20 @@ def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity, comparison: C
     """Why the figure is absent; void samples are named by the rules they broke."""
     if value.value is not None:
         return None
+    said = place.cell.void_words(place.arm)
+    remedy = next((one for words, one in REMEDIES.items() if words in f"{value.reason} {said}"), None)
     health = next((one for one in comparison.health if one.part == place.cell.part), None)
     if METRICS[bound.metric].clock and health is not None and health.timed and health.void == health.timed:
         rules = "; ".join(health.reasons)
-        return f"all {health.timed} timed samples of the part were void: {rules}", "run it again on a quiet machine"
-    remedy = None
+        return f"all {health.timed} timed samples of the part were void: {rules}", remedy or "run it again on a quiet machine"
     if METRICS[bound.metric].clock and not place.cell.timed:
         remedy = "run it with timed: true"
     elif place.cell.imported and not METRICS[bound.metric].clock:
         remedy = COUNT_PASSES
     elif METRICS[bound.metric].of_prompts and place.arm.replayed:
         remedy = REAL
-    elif CANNOT_TELL in (value.reason or ""):
-        remedy = MEND_CHECK
-    return value.reason or "there is no figure", remedy
+    beside = f"; {said}" if said and METRICS[bound.metric].clock else ""
+    return f"{value.reason or 'there is no figure'}{beside}", remedy
 
 
 def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity, state: State) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.analysis.health import without_void_times
 from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.errors import UserError
 from harness.record.schema import Run
@@ -59,10 +60,10 @@ def forced_acceptance(run: Run, label: str) -> ForcedAcceptance:
     wanted = {case.case_id for case in run.header.cases if case.label == label}
     made: list[int] = []
     drafting = 0
-    for case, sample in run.of_arms():
+    for case, sample in without_void_times(run)[0].of_arms():
         if case.case_id in wanted:
             if sample.packed_passes is None:
-                raise UserError(f"{label}: an imported run does not tell its passes; give a run of sbd's own")
+                raise UserError(f"{label}: the passes of a sample are unknown, or counts disagree; give a run that has them")
             found, of_drafts = _tokens_of_passes(TraceArrays(sample.packed_passes))
             made, drafting = made + found, drafting + of_drafts
     if not made or min(made) < 1:

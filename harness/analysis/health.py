@@ -1,6 +1,7 @@
 """Rules that void the times of a sample before any statistics, because the machine was not fit for timing.
 
-A void sample keeps its counts (passes, tokens, answers) and loses every time. The scenario sets the thresholds that depend on
+A void sample keeps its counts (passes, tokens, answers) and loses every time. Where the ways of counting a server's passes
+disagree, timed or not, it loses its passes too. The scenario sets the thresholds that depend on
 how quiet a machine can be (HealthLimits); the others are facts about the hardware.
 
 A rule that drops slow samples makes the rest look faster: voids of an arm raise its speedup, voids of NTP lower it. So slowness
@@ -18,11 +19,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
-from harness.record.schema import CaseHeader, Run, Sample
+from harness.record.schema import NO_PASSES, CaseHeader, Run, Sample
 from harness.scenario.limits import HealthLimits
 
 SLOWEST_CLOCK = 0.9
 """A GPU below this share of its arm's fastest clock was not warm, or was slowed by something other than the arm."""
+
+WAYS = "served_ways_disagree"
+UNCOUNTED = "the ways of counting a server's passes disagree"
+STREAM = "start the server with --stream-interval 1 (vLLM, SGLang), so that each pass sends its tokens by themselves"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,7 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
         "another process used the GPU": read["device_processes"] > 1,
         "the GPU's clock was below 90 % of the arm's best": not power_capped and clock_mhz < slow_clock_mhz,
         "a forward pass was compiled while the clock ran": read["compiled_graphs"] > 0,
-        "the ways of counting a server's passes disagree": read["served_ways_disagree"] > 0,
+        UNCOUNTED: read[WAYS] > 0,
         "another client used the server": read["served_foreign_requests"] > 0,
         "the server reused a prompt from its cache": read["served_cached_tokens"] > 0,
         "the server put a request off for lack of memory": read["served_preempted"] > 0,
@@ -102,7 +107,7 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
     by_part: dict[str, list[Sample]] = {}
     by_arm: dict[tuple[str, int, str], list[Sample]] = {}
     for sample in run.samples:
-        if sample.case_id in arm_of and sample.decode_s is not None:
+        if sample.case_id in arm_of and (sample.decode_s is not None or sample.meters.get(WAYS)):
             arm = arm_of[sample.case_id]
             by_part.setdefault(arm[0], []).append(sample)
             by_arm.setdefault(arm, []).append(sample)
@@ -131,13 +136,14 @@ def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
             counted = by_part.setdefault(part_of[sample.case_id], {})
             if not sample.warmup:
                 counted.setdefault(sample.case_id, []).append(rules)
-    kept = [_untimed(sample) if rules else sample for sample, rules in judged]
+    kept = [_untimed(sample, UNCOUNTED in rules) if rules else sample for sample, rules in judged]
     return run.model_copy(update={"samples": kept}), tuple(_part_health(part, found) for part, found in by_part.items())
 
 
-def _untimed(sample: Sample) -> Sample:
-    passes = None if sample.packed_passes is None else sample.packed_passes.untimed()
-    return sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": passes})
+def _untimed(sample: Sample, uncounted: bool) -> Sample:
+    passes = None if uncounted or sample.packed_passes is None else sample.packed_passes.untimed()
+    reasons = sample.meter_reasons | ({NO_PASSES: UNCOUNTED} if uncounted else {})
+    return sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": passes, "meter_reasons": reasons})
 
 
 def together(voids: Iterable[Voids]) -> Voids:

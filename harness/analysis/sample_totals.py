@@ -94,34 +94,23 @@ class Tally:
 
 def one_name_each(run: Run) -> Run:
     """The run with the prompts of a part whose token ids are equal under one name: that of the first of them."""
-    part = {case.case_id: case.part for case in run.header.cases}
-    first: dict[Hashable, str] = {}
+    first: dict[str, str] = {}
 
-    def named(of: Sample, row: RowResult) -> RowResult:
-        name = first.setdefault((part.get(of.case_id), row.prompt_digest), row.prompt_id)
-        return row.model_copy(update={"prompt_id": name}) if row.prompt_digest else row
+    def named(row: RowResult) -> RowResult:
+        digest = row.prompt_digest
+        return row.model_copy(update={"prompt_id": first.setdefault(digest, row.prompt_id)}) if digest else row
 
-    samples = [one.model_copy(update={"rows": [named(one, row) for row in one.rows]}) for one in run.samples]
+    samples = [one.model_copy(update={"rows": [*map(named, one.rows)]}) for one in run.samples]
     return run.model_copy(update={"samples": samples})
 
 
-def units_of(tallies: Sequence[Tally]) -> list[Hashable]:
-    """The independent unit of every decode, its (task, group). Decodes that share a prompt, directly or through others, are one
-    unit, named by the first of them.
-    """
-    above: dict[Hashable, Hashable] = {}
-    label: dict[Hashable, Hashable] = {}
-
-    def root(one: Hashable) -> Hashable:
-        while one in above:
-            one = above[one]
-        return one
-
-    for one in tallies:
-        for prompt in one.prompts:
-            if (unit := root(one.key[:2])) != root(prompt):
-                above[unit] = root(prompt)
-    return [label.setdefault(root(one.key[:2]), one.key[:2]) for one in tallies]
+def units_of(tallies: Sequence[Tally]) -> list[tuple[str, int]]:
+    """The independent unit of every decode, as (task, group): the earliest that holds one of its prompts."""
+    first: dict[Hashable, tuple[str, int]] = {}
+    for key, prompts in sorted((one.key[:2], one.prompts) for one in tallies):
+        for prompt in prompts:
+            first.setdefault(prompt, key)
+    return [min((first[prompt] for prompt in one.prompts), default=one.key[:2]) for one in tallies]
 
 
 def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: TrafficCounter | None = None) -> Tally:

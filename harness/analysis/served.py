@@ -58,8 +58,8 @@ class ServedCounts:
 
     @property
     def tokens_per_pass(self) -> float | None:
-        """Decode tokens over passes by the first way that is known for all requests."""
-        known = next((count for count in self.passes.values() if count), None)
+        """Decode tokens over passes by the first way that is known for all requests; None where ways disagree."""
+        known = next((count for count in self.passes.values() if count and self.agreeing == self.requests), None)
         return self.decode_tokens / known if known else None
 
 

@@ -29,24 +29,6 @@ def scenario(dry: bool) -> dict[str, Any]:
     return {"version": 1, "name": "gpu_check", "question": "Does SBD make an 8B model faster on this GPU?", "parts": parts}
 
 
-def made_small(document: dict[str, Any]) -> dict[str, Any]:
-    """The CPU dry run of a GPU scenario: the same parts and arms, tiny shapes, few and short prompts.
-
-    A model that is not random stays unchanged.
-    """
-    return document | {"parts": [_made_small(part) for part in document["parts"]]}
-
-
-def _made_small(part: dict[str, Any]) -> dict[str, Any]:
-    model = {"random": TINY} if "random" in part["model"] else part["model"]
-    sizes = sorted({min(size, 2) for size in part.get("batch_sizes", [1])})
-    workload = dict(part["workload"]) | {"prompts": 2, "max_new_tokens": 16}
-    if "synthetic" in workload:
-        workload["synthetic"] = {"prompt_tokens": 8}
-    place = {"device": "cpu", "execution": "eager", "health": {"kernel": 1.0, "steal": 1.0}}
-    return part | {"model": model, "batch_sizes": sizes, "workload": workload, **place}
-
-
 def attention_cells(dry: bool) -> list[tuple[int, int, int]]:
     """(batch, context, block size) of the comparison of ways of attending."""
     return [(batch, context // 256 if dry else context, 4 if dry else PAPER_BLOCK) for batch, context in ATTENTION]

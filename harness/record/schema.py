@@ -77,8 +77,8 @@ class RowResult(_Frozen):
 
     ``correct`` is None with ``ungraded_reason`` if nothing can be checked (no answer, replayed acceptance).
     ``cluster``: what the prompt shares with related ones (the workload's ``cluster``); written only where it is given.
-    ``prompt_digest``: of the prompt's token ids, equal where these are. None where they are not known: in imported runs, and in
-    records of earlier programs. There every prompt counts by itself.
+    ``prompt_digest``: of the part's name and the prompt's token ids, equal where these are. None where they are not known: in
+    imported runs, and in records of earlier programs. There every prompt counts by itself.
     ``output_ids`` and ``stop_reason`` are None in imported runs alone, whose header says why.
     ``times``: its own, of a timed request to a server; None: only the sample has times.
     """

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from harness.analysis.arm_metrics import NO_PASS, summed
+from harness.analysis.health import UNCOUNTED, WAYS
 from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.pricing import Pricer
 from harness.analysis.sample_totals import tally
@@ -97,6 +98,8 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
     greedy = case.arm.get("temperature") == GREEDY and case.replayed is None
     seen: dict[tuple[int, int], tuple[list[int], list[list[int] | None]]] = {}
     for sample in samples:
+        if sample.meters.get(WAYS):
+            return UNCOUNTED
         final = sample.packed_passes.arrays()["final_tokens"] if sample.packed_passes else array("B")
         trace = (final.tolist(), [row.output_ids for row in sample.rows])
         if seen.setdefault((sample.group, 0 if greedy else sample.repeat), trace) != trace:

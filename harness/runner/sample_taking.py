@@ -108,7 +108,7 @@ def _row(
         correct=correct,
         ungraded_reason=reason if correct is None else None,
         cluster=item.cluster,
-        prompt_digest=hashlib.sha256(repr(item.ids).encode()).hexdigest()[:16],
+        prompt_digest=hashlib.sha256(f"{case.part.name} {item.ids}".encode()).hexdigest()[:16],
         times=times,
     )
 

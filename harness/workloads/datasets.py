@@ -1,7 +1,7 @@
 """Reads the prompts of a dataset with the library `datasets` (extra [eval]); it never runs a dataset's own code.
 
-The library guesses the type of a column from all its values: one blank makes 2 to 2.0, and 007 is 7. No output has
-an answer of another form. So columns of CSV are read as text, and a JSON file is read here.
+The library guesses the type of a column from all its values: one blank makes 2 to 2.0, and 007 is 7. No output
+would match. So columns of CSV are read as text, and a JSON file is read here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from pydantic import ValidationError
 from harness.errors import MissingExtraError, ScenarioError
 from harness.workloads.prompts import Prompt, cluster_of, last_match
 from harness.workloads.spec import FORMATS, DatasetChoice, fields_of
-
-EXACT = 2**53
-"""Whole numbers below are exact as floats. A column of whole numbers with a blank or a fraction has them as such."""
 
 
 @cache
@@ -121,10 +118,11 @@ def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any], cluster: 
 
 
 def _filled_in(template: str, row: Mapping[str, Any], where: str) -> str:
+    """The template with the row's values. A whole number that others of its column made a float is whole again."""
     for name in fields_of(template):
         if not isinstance(row.get(name), str | int | float):
             there = ", ".join(name for name, value in row.items() if isinstance(value, str | int | float))
             what = f"is {type(row[name]).__name__}, not text or a number" if name in row else "is not there"
             raise ScenarioError(f"{where}: the field {name!r} {what}; fields of this row: {there}")
-    whole = {name: int(one) for name, one in row.items() if isinstance(one, float) and one % 1 == 0 and abs(one) < EXACT}
+    whole = {name: int(one) for name, one in row.items() if isinstance(one, float) and one % 1 == 0 and abs(one) < 2**53}
     return template.format_map({**row, **whole})

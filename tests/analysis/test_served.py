@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from harness.analysis.comparison import compare
+from harness.analysis.forced_acceptance import forced_acceptance
 from harness.analysis.health import void_reasons
 from harness.analysis.verdict import verdict
+from harness.errors import UserError
 from harness.record.schema import Run
+from harness.regression.counted import counted
 from harness.reporting.cells import Pointers
 from harness.reporting.page import render
 from harness.reporting.served import served_table
+from harness.roofline.served_acceptance import accepted_in_run
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 
@@ -77,6 +81,39 @@ def test_what_spoils_a_served_sample_voids_it_by_name(meter: str, value: float, 
     rules = [rule for rule in void_reasons(run) if rule]
     assert len(rules) == len([one for one in run.samples if one.meters.get(meter) == value])
     assert all(words in rule[0] for rule in rules)
+
+
+@pytest.mark.parametrize("timed", [True, False], ids=["timed", "untimed"])
+def test_ways_that_disagree_give_no_passes(timed: bool) -> None:
+    """Void by name with a remedy that helps: no claim, no table, no gate, no acceptance has passes of such samples."""
+    run = served_run()
+    spoilt = [
+        one.model_copy(update={"meters": one.meters | {"served_ways_disagree": 1.0}} if one.meters else {}) for one in run.samples
+    ]
+    if not timed:
+        spoilt = [one.model_copy(update={"decode_s": None, "prefill_s": None}) for one in spoilt]
+    run = run.model_copy(update={"samples": spoilt})
+    comparison = compare(run)
+    arm = next(one for one in comparison.cells[0].arms if one.label == LABEL)
+    assert (arm.nfe, arm.passes, arm.nfe_speedup.value, arm.passes_saved.value) == (None,) * 4
+    assert "ways of counting" in (arm.nfe_speedup.reason or "") and arm.served and arm.served.tokens_per_pass is None
+    for text in ("nfe_speedup >= 1", "nfe_speedup >= 1 by ratio_of_totals", "wall_over_nfe >= 0.1"):
+        [judged] = verdict(comparison, (read_claim(f"{text} at arm='{LABEL}'"),), run.header).judgements
+        assert judged.word == "void" and "ways of counting" in judged.reason, judged.reason
+        assert "--stream-interval 1" in (judged.remedy or "") and "quiet" not in (judged.remedy or "")
+    of_arm = {one.name: count for one, count in counted(run).items() if "served" in str(one) or LABEL in str(one)}
+    assert of_arm["passes"].value is None and "ways of counting" in (of_arm["passes"].reason or "")
+    with pytest.raises(UserError, match="counts disagree"):
+        forced_acceptance(run, LABEL)
+    assert not list(accepted_in_run(run)) and list(accepted_in_run(served_run()))
+
+
+def test_samples_whose_ways_agree_keep_their_passes() -> None:
+    """One of eight is void: the claim rests on the other seven, and the totals, which lack one, are not known."""
+    run = served_run(served_ways_disagree=1.0)
+    arm = next(one for one in compare(run).cells[0].arms if one.label == LABEL)
+    mean = arm.figures["nfe_speedup"]
+    assert mean.value == pytest.approx(4) and mean.n == 7 and arm.nfe_speedup.value is None
 
 
 TIE, ERROR, UNKNOWN = (

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from benchmarks import gpu_carried
+from benchmarks.dry_scenario import made_small
 from benchmarks.run_table import table
-from harness.check.grid import made_small
 from harness.record.store import RunStore
 from harness.scenario.loading import find_scenario
 from harness.scenario.plan import make_plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,10 +132,31 @@ def losses(held: Run) -> tuple[Quantity, Quantity]:
 
 def test_equal_answers_to_related_prompts_show_less() -> None:
     """1,000 equal answers show a loss within 1 point; about 100 texts they are 100: 1 - 0.05^(1/100) may be lost."""
-    held = synthetic.build(synthetic.Part(prompts=1_000, batch_size=50, timed=False, arms=synthetic.ARMS[:2]))
+    arms = tuple(replace(arm, wrong=frozenset(range(0, 1_000, 20))) for arm in synthetic.ARMS[:2])
+    held = synthetic.build(synthetic.Part(prompts=1_000, batch_size=50, timed=False, arms=arms))
     alone, points = losses(held)
     assert alone.low is not None and alone.low > -0.01 and points.high == pytest.approx(-100 * alone.low)
     related, points = losses(labelled(held, 10))
     assert related.low == pytest.approx(0.05 ** (1 / 100) - 1) and points.high == pytest.approx(-100 * related.low)
     assert related.n == alone.n == 1_000
     assert losses(labelled(held, 1))[0] == alone
+
+
+def test_the_record_knows_equal_prompts_by_their_ids(tmp_path: Path) -> None:
+    """The digest is of the ids: two texts of the same ids have one, and two prompts of other ids never."""
+    from harness.models import KNOWN_SHAPES
+
+    class Stripping(Letters):
+        """As a chat template does, which trims a message."""
+
+        def encode(self, text: str) -> list[int]:
+            return super().encode(text.strip())
+
+    engine = FakeEngine(KNOWN_SHAPES["llama-250m"])
+    engine.tokenizer = Stripping()
+    lines = [{"prompt": "one"}, {"prompt": "two"}, {"prompt": " one"}]
+    scenario = written(tmp_path, *lines, scenario=SCENARIO.replace("cluster: document, ", ""))
+    held = read_run(run(scenario, tmp_path / "run", machine=fake_machine(engine)))
+    digests = {row.prompt_id: row.prompt_digest for one in held.samples for row in one.rows}
+    assert digests["p/0"] == digests["p/2"] != digests["p/1"] and all(digests.values())
+    assert compare(held).cells[0].arms[0].prompts == 2
