@@ -16,7 +16,7 @@ from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale
 from harness.record.identity import Mix
 
-COMPARISON_VERSION = 8
+COMPARISON_VERSION = 9
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]

@@ -87,9 +87,8 @@ def test_what_spoils_a_served_sample_voids_it_by_name(meter: str, value: float, 
 def test_ways_that_disagree_give_no_passes(timed: bool) -> None:
     """Void by name with a remedy that helps: no claim, no table, no gate, no acceptance has passes of such samples."""
     run = served_run()
-    spoilt = [
-        one.model_copy(update={"meters": one.meters | {"served_ways_disagree": 1.0}} if one.meters else {}) for one in run.samples
-    ]
+    disagree = {"served_ways_disagree": 1.0}
+    spoilt = [one.model_copy(update={"meters": one.meters | disagree}) if one.meters else one for one in run.samples]
     if not timed:
         spoilt = [one.model_copy(update={"decode_s": None, "prefill_s": None}) for one in spoilt]
     run = run.model_copy(update={"samples": spoilt})
