@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +22,11 @@ from harness.config_file import StrictModel, Text
 from harness.errors import ScenarioError
 
 Check = Literal["exact", "contains", "number", "none"]
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"), "-")
+_GAP = r"['\u2019\xa0\u2009\u202f]"
+_NUMBER = re.compile(rf"(?:(?<![\w)])-)?(?:\d+|(?<![\w.])\.\d+)(?:(?:[-,.:/^*]|{_GAP}(?=\d{{3}}(?!\d))|[eE][-+]?)\d+)*")
+"""A number, or a chain of them, such as a date; a minus behind a word or a number is no sign."""
+_IN_GROUPS = re.compile(rf"-?(?!0)\d{{1,3}}(?:(?:,|{_GAP})\d{{2,3}})*(?:,|{_GAP})\d{{3}}(?:\.\d+)?")
 
 
 def _regex(pattern: str) -> str:
@@ -64,7 +71,8 @@ class Prompt(StrictModel):
         """Whether ``output`` answers the prompt; None if nothing can be checked.
 
         exact: the same text, white space around it aside; contains: the answer occurs in the output;
-        number: the last number written has the answer's value. Output without a match of ``pattern`` is no answer.
+        number: the last number written has exactly the answer's value; dates and the like are compared as text.
+        Output without a match of ``pattern`` is no answer.
         """
         if self.answer is None or self.check == "none":
             return None
@@ -136,6 +144,14 @@ def _read_line(file: Path, number: int, line: str, cluster: str | None) -> Promp
         raise ScenarioError(f'{file}:{number}: not JSON: {error}; write one object per line: {{"prompt": "..."}}') from error
 
 
-def _last_number(text: str) -> float | None:
-    found = _NUMBER.findall(text)
-    return float(found[-1].replace(",", "")) if found else None
+def _last_number(text: str) -> Decimal | Fraction | str | None:
+    """Its value, or itself where it has none, as a date; None: there is no number."""
+    found = _NUMBER.findall(text.translate(_MINUS))
+    if not found:
+        return None
+    last: str = found[-1]
+    if _IN_GROUPS.fullmatch(last):
+        last = re.sub(r"[^-.\d]", "", last)
+    with suppress(ArithmeticError, ValueError):
+        return Fraction(last) if "/" in last else Decimal(last)  # of an exponent, a Fraction makes all digits
+    return last

@@ -5,7 +5,7 @@ import pytest
 from harness.engine.training.fine_tuning import read_pairs
 from harness.errors import ScenarioError
 from harness.workloads.loader import PromptItem, refuse_too_long
-from harness.workloads.prompts import read_prompts
+from harness.workloads.prompts import Prompt, read_prompts
 
 SEPARATORS = "a\u2028b\u2029c\x85d"
 
@@ -26,3 +26,50 @@ def test_a_prompt_that_is_too_long_is_refused_by_its_length() -> None:
     refuse_too_long(items, 10**6, None)
     with pytest.raises(ScenarioError, match="long: 12 prompt \\+ 5 new tokens; the model has 16 positions"):
         refuse_too_long(items, 5, 16)
+
+
+@pytest.mark.parametrize(
+    ("answer", "output", "is_correct"),
+    [
+        # Digit by digit, whatever the size: floats would take these for equal.
+        ("9007199254740993", "It is 9007199254740992", False),
+        ("7" * 4999 + "1", "7" * 5000, False),
+        ("7" * 5000, "7" * 5000 + ".0", True),
+        ("0.1", "0.1000000000000000055", False),
+        ("1e400", "1e401", False),
+        ("1e400", "10.0E+399", True),
+        ("3", "1e3", False),
+        # Exponents that would fill the memory if they were written out.
+        ("7e999999999999999999", "5", False),
+        ("7e99999999999999999999", "7/3", False),
+        # How a number is written does not matter.
+        ("1234567", "so $1,234,567.00.", True),
+        ("1234567", "1\N{NARROW NO-BREAK SPACE}234\N{NO-BREAK SPACE}567", True),
+        ("0.5", "p = .5", True),
+        ("0.5", "2/4", True),
+        ("50", "+50 %", True),
+        ("-5", "x = \N{MINUS SIGN}5", True),
+        ("-5", "\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH DIGIT FIVE}", True),
+        ("0", "-0.0", True),
+        # A minus between two numbers is no sign, and a chain of numbers is not its last one.
+        ("2031-07-15", "2030-06-15", False),
+        ("2031-07-15", "on 2031-07-15.", True),
+        ("30", "at 12:30", False),
+        ("3", "10^3", False),
+        ("23", "1,23", False),
+        ("123", "0,123", False),
+        ("2/3", "1/3", False),
+        ("2", "between 1 and 2...", True),
+        ("1", "not a number", False),
+    ],
+)  # fmt: skip
+def test_numbers_are_compared_exactly_and_whole(answer: str, output: str, is_correct: bool) -> None:
+    """Half of these were graded otherwise while the last digits were compared as floats."""
+    assert Prompt(prompt="?", answer=answer, check="number").is_correct(output) is is_correct
+
+
+@pytest.mark.parametrize("answer", ["nan", "Infinity", "none"])
+def test_an_answer_that_is_no_number_is_refused(answer: str) -> None:
+    """No output could be right."""
+    with pytest.raises(ValueError, match="needs a number as answer"):
+        Prompt(prompt="?", answer=answer, check="number")
