@@ -27,8 +27,9 @@ from harness.engine.allocator import keep_what_is_freed
 from harness.engine.attention_masks import attention_input
 from harness.engine.loading import open_stored
 from harness.engine.training.adapter_module import TrainedAdapter
-from harness.engine.training.adapter_training import ANSWERS, choice_of, special_ids
+from harness.engine.training.adapter_training import ANSWERS, choice_of
 from harness.engine.training.distillation import Answer
+from harness.engine.training.fine_tuning import special_ids
 from harness.engine.training.masked_blocks import AnswerStream, BlockCollator
 from harness.engine.training.noising import IGNORE, Example, doubled_batch
 from harness.engine.training.recipe import load_recipe
@@ -61,7 +62,7 @@ def main() -> None:
     assert recipe.adapter is not None
     keep_what_is_freed()
     held = open_stored(choice_of(recipe), "bfloat16", "sdpa")
-    ids = special_ids(held, recipe.adapter, recipe.model)
+    ids = special_ids(recipe.model, held.module, held.tokenizer, recipe.adapter.mask_token_id)
     torch.set_grad_enabled(True)
     whole = copy.deepcopy(held.module).float()
     whole.set_attn_implementation(FLOAT32_ATTENTION)

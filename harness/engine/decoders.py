@@ -29,6 +29,7 @@ from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.engine.loading import LoadedModel
 from harness.errors import ScenarioError
 from harness.models.block_families import misuse, same_config
+from harness.models.decodable import refuse_ids
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.recorded_acceptance import RecordedChecks, passes_per_block, recorded_checks, way_of
 from harness.scenario.masked_arms import protocol_of
@@ -66,13 +67,10 @@ class Decoding:
         """The token that stands for an undecided position; where acceptance is replayed, nobody reads what it says.
 
         Raises:
-            ScenarioError: the model has no mask token.
+            UnknownModelError: the model has no mask token.
         """
-        if self.model.mask_id is None and self.case.replay is None:
-            raise ScenarioError(
-                f"{self.case.case_id}: the tokenizer of {self.model.shape.name} has no mask token; an SBD checkpoint has one: "
-                "name it with mask_token_id in the model. Another model takes an adapter, or acceptance: {replay: ...}"
-            )
+        if self.model.mask_id is None:
+            refuse_ids(self.case.case_id, None, (), self.model.shape.vocab, self.case.replay is None)
         return self.model.filler_id
 
     @property
@@ -111,8 +109,8 @@ def decoder_of(asked: Decoding) -> Decoder:
     """The decoder of the case's arm, not yet started.
 
     Raises:
-        ScenarioError: the arm needs a mask token and the model has none; or the model's public family is not trained for the
-            arm.
+        UnknownModelError: the arm needs a mask token and the model has none.
+        ScenarioError: the model's public family is not trained for the arm.
         RecordError: the run to be replayed cannot be.
     """
     _check_family(asked.case, asked.model)

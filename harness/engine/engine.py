@@ -286,7 +286,9 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     session = opened(model.module, ranks=part.tensor_parallel)
     # Graphs go with a session's buffers, which have as many rows as a batch; passes are measured on one row, between samples.
     measuring = opened(model.module, ranks=part.tensor_parallel) if isinstance(session, GraphedSession) else session
-    drafts = DraftModels(model, load=lambda choice: load_model(part.model_copy(update={"model": choice})), open_session=opened)
+    drafts = DraftModels(
+        model, load=lambda choice: load_model(part.model_copy(update={"model": choice, "arms": ()})), open_session=opened
+    )
     if group is not None:
         keep_in_step(clock, (session, measuring), group)
     gc.freeze()  # else a collection during a decode walks all of torch and the model

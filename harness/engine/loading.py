@@ -34,7 +34,7 @@ from harness.models.choice import (
     refuse_remote_code,
 )  # fmt: skip
 from harness.models.config import read_object
-from harness.models.decodable import why_undecodable
+from harness.models.decodable import refuse_ids, why_undecodable
 from harness.models.pretrained import found_folder
 from harness.scenario.part import Part
 from harness.scenario.ranks import refuse_uneven_heads
@@ -158,15 +158,15 @@ def _pretrained(choice: StoredModel, part: Part, group: RankGroup | None) -> Loa
     if mask_id is None and adapter is not None:
         mask_id = adapter.mask_id
     if mask_id is None:
-        of_tokenizer: int | None = tokenizer.mask_token_id
-        mask_id = of_tokenizer if family is None else mask_id_of(family, held.config, of_tokenizer)[0]
+        mask_id, _ = mask_id_of(family, held.config, tokenizer.mask_token_id)
     shape, module = shape_from_config(name, module.config.to_dict()), module.to(part.device).eval()
+    stop_ids = stop_ids_of(module.generation_config, tokenizer.eos_token_id)
+    refuse_ids(name, mask_id, stop_ids, shape.vocab, part.needs_mask)
     if adapter is not None:
         _adapt(module, shape, replace(adapter, mask_id=mask_id), str(choice.adapter))
     return LoadedModel(
         module=module, shape=shape,
-        tokenizer=TextTokenizer(tokenizer, held.template_file), mask_id=mask_id, family=family,
-        stop_ids=stop_ids_of(module.generation_config, tokenizer.eos_token_id),
+        tokenizer=TextTokenizer(tokenizer, held.template_file), mask_id=mask_id, family=family, stop_ids=stop_ids,
     )  # fmt: skip
 
 
@@ -255,10 +255,13 @@ def said_by_transformers(name: str) -> Iterator[None]:
 
 
 def stop_ids_of(generation_config: Any, *more: int | None) -> frozenset[int]:
-    """End-of-sequence ids of a generation config (one id, several or none; None: no config) and ``more``."""
-    configured = getattr(generation_config, "eos_token_id", None)
-    ids = configured if isinstance(configured, list) else [configured]
-    return frozenset(i for i in [*ids, *more] if i is not None)
+    """End-of-sequence ids of a generation config (see ids_of; None: no config) and ``more``."""
+    return frozenset([*ids_of(getattr(generation_config, "eos_token_id", None)), *(i for i in more if i is not None)])
+
+
+def ids_of(given: Any) -> list[int]:
+    """Token ids that are given as one, several (a list, an array, a tensor) or None."""
+    return [] if given is None else torch.as_tensor(given).flatten().tolist()
 
 
 def _decodable(

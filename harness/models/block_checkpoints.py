@@ -56,12 +56,13 @@ def block_size(family: BlockModelFamily, config: Config) -> tuple[int, str]:
     return family.block_size, f"the family's own ({family.source})"
 
 
-def mask_id(family: BlockModelFamily, config: Config, of_tokenizer: int | None) -> tuple[int | None, str]:
+def mask_id(family: BlockModelFamily | None, config: Config, of_tokenizer: int | None) -> tuple[int | None, str]:
     """The mask token with where it comes from: the config, else the tokenizer, else what the family's code has."""
-    if isinstance(config.get(family.mask_key), int):
-        return config[family.mask_key], f"{family.mask_key} in config.json"
+    key = family.mask_key if family else "mask_token_id"
+    if isinstance(config.get(key), int):
+        return config[key], f"{key} in config.json"
     if of_tokenizer is not None:
         return of_tokenizer, "the tokenizer's mask token"
-    if family.mask_id is not None:
+    if family and family.mask_id is not None:
         return family.mask_id, f"the family's own ({family.source})"
     return None, "neither config.json nor the tokenizer names one"

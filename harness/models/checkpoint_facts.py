@@ -10,11 +10,13 @@ from harness.errors import UnknownModelError
 from harness.models import ModelShape, shape_from_config
 from harness.models.block_checkpoints import block_size, mask_id, native_config, recognised
 from harness.models.block_families import FAMILIES, BlockModelFamily
+from harness.models.choice import ModelChoice, RandomModel, model_folder, model_name
 from harness.models.config import FAMILIES as NTP_FAMILIES
 from harness.models.config import Config, fitting, read_object
-from harness.models.decodable import why_undecodable
+from harness.models.decodable import refuse_ids, why_undecodable
 
 ModelKind = Literal["block model", "sbd", "ntp"]
+NO_MASK = "the tokenizer has no mask token"
 DTYPE = "bfloat16"
 """The dtype that a model of this size runs in."""
 
@@ -38,6 +40,7 @@ class ModelFacts:
     block_size_from: str | None
     mask_id: int | None
     mask_id_from: str | None
+    stop_ids: set[int]
     chat: bool
 
     @property
@@ -59,7 +62,7 @@ def read_model_facts(folder: Path) -> ModelFacts:
     config = read_object(file)
     with fitting(file):
         family = recognised(config)
-        if family is None and config.get("model_type") not in NTP_FAMILIES:
+        if family is None and config.get("text_config", config).get("model_type") not in NTP_FAMILIES:
             raise UnknownModelError(_unknown(config))
         native = config if family is None else native_config(family, config)
         shape = shape_from_config(folder.resolve().name, native)
@@ -67,9 +70,11 @@ def read_model_facts(folder: Path) -> ModelFacts:
         if undecodable is not None:
             raise UnknownModelError(f"this model {undecodable}")
     with fitting(folder, "tokenizer of a language model"):
-        of_tokenizer, where = _mask_of_tokenizer(folder)
+        of_tokenizer, where = _of_tokenizer(folder, "mask")
+        mask, mask_from = mask_id(family, config, of_tokenizer)
+        ends = {**config, **_settings(folder, "generation_config.json")}.get("eos_token_id")
+        stops = {_of_tokenizer(folder, "eos")[0], *(ends if isinstance(ends, list) else [ends])} - {None}
     size, size_from = (None, None) if family is None else block_size(family, config)
-    mask, mask_from = (of_tokenizer, where) if family is None else mask_id(family, config, of_tokenizer)
     return ModelFacts(
         folder=folder.resolve(),
         kind="block model" if family else "sbd" if of_tokenizer is not None else "ntp",
@@ -82,6 +87,7 @@ def read_model_facts(folder: Path) -> ModelFacts:
         block_size_from=size_from,
         mask_id=mask,
         mask_id_from=where if mask is None else mask_from,
+        stop_ids=stops,
         chat=(folder / "chat_template.jinja").is_file() or "chat_template" in _settings(folder, "tokenizer_config.json"),
     )
 
@@ -99,13 +105,28 @@ def _unknown(config: Config) -> str:
     )
 
 
-def _mask_of_tokenizer(folder: Path) -> tuple[int | None, str]:
-    """The id of the tokenizer's mask token, from its files."""
+def refuse_ids_of(choice: ModelChoice, needs_mask: bool) -> None:
+    """refuse_ids by what a folder on this machine says; loading has the tokenizer, and checks again.
+
+    Raises:
+        UnknownModelError: see there, and read_model_facts.
+    """
+    folder = None if isinstance(choice, RandomModel) else model_folder(choice)
+    if choice.adapter or not folder or not {"config.json", "tokenizer_config.json"} <= {file.name for file in folder.iterdir()}:
+        return
+    facts, mask = read_model_facts(folder), getattr(choice, "mask_token_id", None)
+    # Gemma's tokenizers have a mask without a setting.
+    needs_mask &= facts.mask_id_from == NO_MASK and not facts.native.startswith("gemma")
+    refuse_ids(model_name(choice), facts.mask_id if mask is None else mask, facts.stop_ids, facts.shape.vocab, needs_mask)
+
+
+def _of_tokenizer(folder: Path, kind: str) -> tuple[int | None, str]:
+    """The id of the tokenizer's mask or eos token, from its files."""
     config = _settings(folder, "tokenizer_config.json")
-    token = config.get("mask_token") or _settings(folder, "special_tokens_map.json").get("mask_token")
+    token = config.get(f"{kind}_token") or _settings(folder, "special_tokens_map.json").get(f"{kind}_token")
     text = token.get("content") if isinstance(token, dict) else token
     if text is None:
-        return None, "the tokenizer has no mask token"
+        return None, NO_MASK
     for number, added in (config.get("added_tokens_decoder") or {}).items():
         if added.get("content") == text:
             return int(number), "tokenizer_config.json"

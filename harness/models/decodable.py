@@ -5,7 +5,7 @@ A model is refused if a session would decode it wrongly without an error, or fai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from harness.errors import UnknownModelError
 from harness.models import ModelShape
@@ -26,6 +26,25 @@ def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:
         reason = None if shape is None else why_undecodable(config, shape, dtype)
     if reason is not None:
         raise UnknownModelError(f"{model_name(choice)} {reason}")
+
+
+def refuse_ids(name: str, mask_id: int | None, stop_ids: Collection[int], rows: int, needs_mask: bool = True) -> None:
+    """Refuse a mask that no decode can use, and stops that no answer can reach. ``rows``: of the embeddings; some may stand for
+    no token, and a mask may be one of these.
+
+    Raises:
+        UnknownModelError: with what is given, and what to do.
+    """
+    unfit = needs_mask if mask_id is None else mask_id in stop_ids or not 0 <= mask_id < rows
+    if unfit or min(stop_ids, default=-1) >= rows:
+        mask = "not known" if mask_id is None else mask_id
+        raise UnknownModelError(
+            f"{name}: the mask token is {mask}, answers end with {sorted(stop_ids)}, and the embeddings have {rows} rows; an arm "
+            f"of blocks needs a mask of 0 to {rows - 1} that ends no answer, and answers need an end among these. Give the mask "
+            "that the model was trained with: mask_token_id in the model, or in a recipe's adapter, or "
+            "mask_token_id=tokenizer.mask_token_id to generate(); the ends are eos_token_id in generation_config.json. A model "
+            "without a mask takes an adapter, or acceptance: {replay: ...}"
+        )
 
 
 def why_undecodable(config: Config, shape: ModelShape, dtype: str) -> str | None:

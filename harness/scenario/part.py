@@ -156,6 +156,11 @@ class Part(StrictModel):
         return tuple(dict.fromkeys(size for arm in self.arms for size in getattr(arm, "block_size", ())))
 
     @property
+    def needs_mask(self) -> bool:
+        """Whether an arm feeds masks and reads what the model says of them."""
+        return bool(self.block_sizes) and not (self.replayed or self.servers)
+
+    @property
     def measured_beside(self) -> tuple[tuple[Beside, int], ...]:
         """Kinds of passes whose cost SBD's do not tell, because a gated adapter makes some passes dearer than others: the check
         of drafts without it, by tokens, and quadratic self-speculation with it, by block size. None without an adapter.
@@ -255,7 +260,6 @@ class Part(StrictModel):
                 "size; use a multiple, or timed: false"
             )
         return self
-
 
     @model_validator(mode="after")
     def _loads_fit(self, info: ValidationInfo) -> Part:

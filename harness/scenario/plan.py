@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.models.checkpoint_facts import refuse_ids_of
 from harness.models.choice import model_name, shape_of
 from harness.models.decodable import refuse_undecodable
 from harness.record.schema import CaseHeader, SampleKey, is_check
@@ -210,6 +211,8 @@ def make_plan(scenario: Scenario) -> Plan:
     models = ((model, case.part.dtype) for case in cases for model in (case.part.model, *draft_models(case.arm)))
     for model, dtype in {repr(one): one for one in models}.values():
         refuse_undecodable(model, dtype)
+    for part in scenario.parts:
+        refuse_ids_of(part.model, part.needs_mask)
     for claim in scenario.claims:
         known = dict.fromkeys(case.label for case in cases if claim.where.part in (None, case.part.name))
         refuse_unknown_arms([claim.where.arm], known, f"scenario {scenario.name}: claims")

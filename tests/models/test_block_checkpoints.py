@@ -137,7 +137,7 @@ def loaded(folder: Path, **choice: Any) -> Any:
     """As a scenario loads it."""
     part = SimpleNamespace(
         model=HuggingFaceModel.model_validate({"huggingface": str(folder), **choice}), device="cpu", dtype="float32",
-        model_attention="sdpa", seed=1,
+        model_attention="sdpa", seed=1, needs_mask=False,
     )  # fmt: skip
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         return load_model(part)  # type: ignore[arg-type]

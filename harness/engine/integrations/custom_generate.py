@@ -29,11 +29,11 @@ from harness.decoding.drafters import Drafter
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
-from harness.engine.loading import LoadedModel, stop_ids_of
+from harness.engine.loading import LoadedModel, ids_of, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.errors import UserError
 from harness.models import shape_from_config
-from harness.models.decodable import why_undecodable
+from harness.models.decodable import refuse_ids, why_undecodable
 from harness.record.trace import Generation
 from harness.scenario.plan import Case
 from harness.scenario.single_arm import read_arm, single_case
@@ -187,15 +187,12 @@ def _loaded(model: PreTrainedModel, case: Case, mask_token_id: int | None, confi
     reason = why_undecodable(held, shape, str(model.dtype).removeprefix("torch."))
     if reason is not None:
         raise UserError(f"custom_generate: the model {reason}")
-    mask_id = getattr(untyped.config, "mask_token_id", None) if mask_token_id is None else mask_token_id
-    if mask_id is None and case.arm["method"] != "ntp":
-        raise UserError("custom_generate: which token is the mask? give mask_token_id=tokenizer.mask_token_id")
-    return LoadedModel(module=model, shape=shape, tokenizer=None, mask_id=mask_id, stop_ids=stop_ids_of(config))
+    mask_id = next(iter(ids_of(mask_token_id) or ids_of(getattr(untyped.config, "mask_token_id", None))), None)
+    stop_ids = stop_ids_of(config)
+    refuse_ids("custom_generate", mask_id, stop_ids, shape.vocab, case.part.needs_mask)
+    return LoadedModel(module=model, shape=shape, tokenizer=None, mask_id=mask_id, stop_ids=stop_ids)
 
 
 def _pad_id(config: Any) -> int:
     """What generate() fills up with: the pad token, else the first that ends a sequence."""
-    if config.pad_token_id is not None:
-        return int(config.pad_token_id)
-    ends = config.eos_token_id
-    return int(ends[0] if isinstance(ends, list) else ends or 0)
+    return (ids_of(config.pad_token_id) or ids_of(config.eos_token_id) or [0])[0]

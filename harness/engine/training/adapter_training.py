@@ -20,11 +20,11 @@ from harness.engine.loading import OpenedModel, device_here, open_stored
 from harness.engine.training.adapter_module import TrainedAdapter
 from harness.engine.training.curve import CURVE, Curve, trained_tokens
 from harness.engine.training.distillation import Answer, distil
+from harness.engine.training.fine_tuning import special_ids
 from harness.engine.training.masked_blocks import AnswerStream, BlockCollator
-from harness.engine.training.noising import SpecialIds
-from harness.engine.training.recipe import AdapterSettings, Distillation, TrainRecipe
+from harness.engine.training.recipe import Distillation, TrainRecipe
 from harness.engine.training.trainer import TrainingConfig, run_trainer
-from harness.errors import UnknownModelError, UserError
+from harness.errors import UserError
 from harness.models.choice import HuggingFaceModel, PretrainedModel, StoredModel
 from harness.models.digests import model_digests
 from harness.models.pretrained import PRETRAINED
@@ -46,7 +46,7 @@ def train_adapter(recipe: TrainRecipe, config: TrainingConfig, progress: Progres
     choice, out = choice_of(recipe), config.output_dir
     held = open_stored(choice, "bfloat16" if recipe.bf16 else "float32", "sdpa")
     held.module.to("cpu" if config.cpu else device_here()).eval()
-    ids = special_ids(held, recipe.adapter, recipe.model)
+    ids = special_ids(recipe.model, held.module, held.tokenizer, recipe.adapter.mask_token_id)
     about = {"model": {name: digest for name, (digest, _) in model_digests(choice, 0, "").items()}}
     with torch.no_grad():
         answers = distil(held, recipe.distill, about, out / ANSWERS, progress)
@@ -78,19 +78,6 @@ def choice_of(recipe: TrainRecipe) -> StoredModel:
     if recipe.model in PRETRAINED:
         return PretrainedModel(pretrained=recipe.model)
     return HuggingFaceModel(huggingface=recipe.model, revision=recipe.revision)
-
-
-def special_ids(held: OpenedModel, settings: AdapterSettings, name: str) -> SpecialIds:
-    """Raises UnknownModelError where no mask token or no end of sequence is known."""
-    mask = held.tokenizer.mask_token_id if settings.mask_token_id is None else settings.mask_token_id
-    if mask is None:
-        raise UnknownModelError(
-            f"{name}: its tokenizer has no mask token; give adapter: mask_token_id, a token that the model never writes"
-        )
-    end = held.tokenizer.eos_token_id
-    if end is None:
-        raise UnknownModelError(f"{name}: its tokenizer has no end-of-sequence token, so no answer could end; give another")
-    return SpecialIds(pad=end, eos=end, mask=mask)
 
 
 def _held_out_answers(

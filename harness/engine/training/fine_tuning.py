@@ -13,10 +13,11 @@ from transformers import set_seed
 
 from harness.engine.checkpoint_files import opened
 from harness.engine.checkpoints import open_checkpoint
-from harness.engine.loading import said_by_transformers
+from harness.engine.loading import said_by_transformers, stop_ids_of
 from harness.engine.training.noising import Example, SpecialIds, example_of
 from harness.engine.training.trainer import TrainingConfig, train
 from harness.errors import UnknownModelError, UserError
+from harness.models.decodable import refuse_ids
 
 MASK_TOKEN = "<mask>"
 
@@ -60,6 +61,15 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
     return pairs
 
 
+def special_ids(name: str, model: Any, tokenizer: Any, mask: int | None = None) -> SpecialIds:
+    """``mask``: None for the tokenizer's. Raises UnknownModelError where there is no end of sequence, or no mask of use."""
+    end, mask = tokenizer.eos_token_id, tokenizer.mask_token_id if mask is None else mask
+    if end is None:
+        raise UnknownModelError(f"{name}: its tokenizer has no end-of-sequence token, so no answer could end; give another")
+    refuse_ids(name, mask, stop_ids_of(model.generation_config, end), model.get_input_embeddings().num_embeddings)
+    return SpecialIds(pad=end if tokenizer.pad_token_id is None else tokenizer.pad_token_id, eos=end, mask=mask)
+
+
 def fine_tune(
     name: str, pairs: list[tuple[str, str]], config: TrainingConfig, *, revision: str = "main", longest: int | None = None
 ) -> Path:
@@ -79,10 +89,7 @@ def fine_tune(
         tokenizer.add_special_tokens({"mask_token": MASK_TOKEN})
         if len(tokenizer) > model.get_input_embeddings().num_embeddings:
             model.resize_token_embeddings(len(tokenizer))
-    if tokenizer.eos_token_id is None:
-        raise UnknownModelError(f"{name}: its tokenizer has no end-of-sequence token, so no answer could end; give another")
-    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    ids = SpecialIds(pad=pad, eos=tokenizer.eos_token_id, mask=tokenizer.mask_token_id)
+    ids = special_ids(name, model, tokenizer)
     if longest is not None:
         lengths = [len(example_of(tokenizer, *pair)["input_ids"]) for pair in pairs]
         pairs = [pair for pair, length in zip(pairs, lengths, strict=True) if length <= longest]
