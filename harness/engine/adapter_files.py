@@ -27,9 +27,11 @@ from harness.models.config import read_object
 OF_MODEL = "base_model.model."
 """PEFT's prefix of a module's name."""
 MATRICES = {".lora_A.weight": "down", ".lora_B.weight": "up"}
-READ = {"peft_type", "r", "lora_alpha", "use_rslora", "alpha_pattern", "target_modules", "init_lora_weights"}
+READ = {
+    "peft_type", "r", "lora_alpha", "use_rslora", "alpha_pattern", "target_modules", "exclude_modules", "init_lora_weights",
+}  # fmt: skip
 HARMLESS = {
-    "auto_mapping", "base_model_name_or_path", "eva_config", "exclude_modules", "inference_mode", "layers_pattern",
+    "auto_mapping", "base_model_name_or_path", "eva_config", "inference_mode", "layers_pattern",
     "layers_to_transform", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "rank_pattern", "revision",
     "runtime_config", "task_type",
 }  # fmt: skip
@@ -141,13 +143,21 @@ def _term(folder: Path, config: Mapping[str, Any], module: str, found: Mapping[s
 
 
 def _alpha(file: Path, config: Mapping[str, Any], module: str) -> float:
-    """As PEFT finds it (utils.other.get_pattern_key): that of the first pattern that the name ends with, else lora_alpha."""
+    """As PEFT finds it (utils.other.get_pattern_key): that of the first pattern that the name ends with, else lora_alpha. PEFT
+    adapts no module that exclude_modules names, by a pattern for all of the name or by endings.
+    """
     patterns = config.get("alpha_pattern") or {}
-    alpha = config.get("lora_alpha", 8)
+    alpha, excluded = config.get("lora_alpha", 8), config.get("exclude_modules") or ()
     try:
         alpha = next((one for key, one in patterns.items() if regex.match(rf"(.*\.)?({key})$", module, timeout=MATCH_S)), alpha)
-    except (regex.error, TimeoutError, AttributeError) as error:
-        raise UnknownModelError(f"{file}: alpha_pattern cannot be matched ({error}); name modules, not patterns") from error
+        named = excluded if isinstance(excluded, str) else rf"(.*\.)?({'|'.join(map(regex.escape, excluded))})"
+        stray = regex.fullmatch(named, module, timeout=MATCH_S)
+    except (regex.error, TimeoutError, AttributeError, TypeError) as error:
+        raise UnknownModelError(
+            f"{file}: exclude_modules or alpha_pattern cannot be matched ({error}); name modules"
+        ) from error
+    if stray:
+        raise UnknownModelError(f"{file}: exclude_modules names {module}, which has tensors; give both files of one adapter")
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not abs(alpha) < float("inf"):
         raise UnknownModelError(f"{file}: lora_alpha of {module} is {str(alpha)[:80]}; allowed is a number")
     return float(alpha)
@@ -158,7 +168,7 @@ def _refuse_strays(folder: Path, config: Mapping[str, Any], terms: Mapping[str, 
     if not terms:
         raise UnknownModelError(f"{folder / ADAPTER_WEIGHTS}: holds no tensor; write the adapter again")
     targets = config.get("target_modules")
-    if not isinstance(targets, list):
+    if not isinstance(targets, list) or config.get("exclude_modules"):  # a target may have no module left
         return
     ends = [f".{target}" for target in targets]
     for what, missing in (

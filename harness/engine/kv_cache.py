@@ -14,6 +14,7 @@ Axes: B rows, H query heads, G KV heads, Q fed tokens of all parts, C slots of a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from harness.decoding.session import upload
+from harness.errors import UnknownModelError
 
 NAME = "sbd_used_kv"
 
@@ -120,12 +122,31 @@ def folded_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor |
     return out[:, :, : shared * queries].reshape(rows, heads, queries, width)
 
 
+READ = {"kv", "layout", "output_router_logits", "position_ids", "scaling", "use_cache"}
+"""What an attention of ours reads, or what changes nothing where it is called."""
+
+
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Refuse what a model asks of its attention and ours would leave out, such as the soft cap of Gemma 2.
+
+    Raises:
+        UnknownModelError: an option is not READ, and not off.
+    """
+    asked = [name for name, value in options.items() if name not in READ and (isinstance(value, Tensor) or value)]
+    if asked:
+        raise UnknownModelError(
+            f"the model's attention asks for {', '.join(asked)}, which this program's does not have; give another model, or "
+            "in a scenario session: plain and attention: eager, which is the model's own attention"
+        )
+
+
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """transformers' attention interface; result (B, Q, H, D). The options hold the forward's ``layout``, or ``kv``, which is
-    already of this layer.
+    already of this layer; others are refused.
     """
+    refuse_options(options)
     kv: LayerSlots | UsedLayer = options["kv"] if "kv" in options else options["layout"].of_layer(module.layer_idx)
     return kv.attend(query, key, value, options.get("scaling")), None
 

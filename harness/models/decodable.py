@@ -39,11 +39,10 @@ def refuse_ids(name: str, mask_id: int | None, stop_ids: Collection[int], rows: 
     if unfit or min(stop_ids, default=-1) >= rows:
         mask = "not known" if mask_id is None else mask_id
         raise UnknownModelError(
-            f"{name}: the mask token is {mask}, answers end with {sorted(stop_ids)}, and the embeddings have {rows} rows; an arm "
-            f"of blocks needs a mask of 0 to {rows - 1} that ends no answer, and answers need an end among these. Give the mask "
-            "that the model was trained with: mask_token_id in the model, or in a recipe's adapter, or "
-            "mask_token_id=tokenizer.mask_token_id to generate(); the ends are eos_token_id in generation_config.json. A model "
-            "without a mask takes an adapter, or acceptance: {replay: ...}"
+            f"{name}: the mask token is {mask}, answers end with {sorted(stop_ids)}, the embeddings have {rows} rows; a mask "
+            "is one of the rows and no end, and one of the ends is a row. Name another by mask_token_id (in the model, in a "
+            "recipe's adapter, mask_token_id=tokenizer.mask_token_id to generate()), ends by eos_token_id in "
+            "generation_config.json; without a mask an arm of blocks takes an adapter, or acceptance: {replay: ...}"
         )
 
 

@@ -118,6 +118,10 @@ def changed(tmp_path, **config):
         ({"lora_alpha": "many"}, "lora_alpha of .* is many; allowed is a number"),
         ({"alpha_pattern": {"(": 3}}, "alpha_pattern cannot be matched"),
         ({"alpha_pattern": {"(a|.|..)*[A-Z]": 3}}, r"alpha_pattern cannot be matched \(regex timed out\)"),
+        ({"exclude_modules": ["lm_head", "down_proj"]}, "exclude_modules names model.layers.0.mlp.down_proj, which has"),
+        ({"exclude_modules": r".*layers\.1\..*"}, r"exclude_modules names model.layers.1.*, which has tensors"),
+        ({"exclude_modules": "("}, "exclude_modules or alpha_pattern cannot be matched"),
+        ({"exclude_modules": 3}, "exclude_modules or alpha_pattern cannot be matched"),
     ],
 )  # fmt: skip
 def test_what_is_not_plain_lora_is_refused_by_name(tmp_path, config, words, monkeypatch):
@@ -126,6 +130,14 @@ def test_what_is_not_plain_lora_is_refused_by_name(tmp_path, config, words, monk
     with pytest.raises(UnknownModelError, match=words) as raised:
         read_adapter(changed(tmp_path, **config))
     assert "adapter_config.json: " in str(raised.value) and raised.value.exit_code == EXIT_USER_ERROR
+
+
+def test_what_is_excluded_is_not_missed(tmp_path):
+    """PEFT leaves the modules out that exclude_modules names: endings of names, or a pattern for all of a name."""
+    targets = {"target_modules": ["q_proj", "v_proj", "gate_proj", "down_proj", "k_proj"]}
+    for number, excluded in enumerate((["k_proj"], r".*\.k_proj", ["proj", "layers.9.mlp.down_proj"])):
+        folder = changed(tmp_path / str(number), exclude_modules=excluded, **targets)
+        assert read_adapter(folder).terms.keys() == read_adapter(DATA).terms.keys()
 
 
 def cut(file):

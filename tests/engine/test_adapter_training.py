@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.engine.training.distillation import Answer
-from harness.engine.training.recipe import AdapterSettings, TrainRecipe
+from harness.engine.training.distillation import Answer, Batch, _answered
+from harness.engine.training.recipe import AdapterSettings, Distillation, TrainRecipe
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -24,6 +24,7 @@ from harness.decoding.self_speculation import decode_quadratic
 from harness.engine.adapter_files import write_adapter
 from harness.engine.gated_adapter import adapter_on
 from harness.engine.plain_session import TransformersSession
+from harness.engine.static_session import StaticSession
 from harness.engine.training import curve as curve_module
 from harness.engine.training.adapter_module import TrainedAdapter
 from harness.engine.training.curve import Curve, curve_points, doubling_gain
@@ -32,6 +33,7 @@ from harness.engine.training.masked_blocks import AnswerStream, BlockCollator, d
 from harness.engine.training.noising import IGNORE, SpecialIds
 from harness.errors import UnknownModelError
 from harness.progress import Progress
+from harness.workloads.loader import PromptItem
 from tests.helpers.command import sbd_process
 
 IDS = SpecialIds(pad=0, eos=1, mask=5)
@@ -167,6 +169,22 @@ def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int, copies: boo
         assert figures.tokens_per_pass == pytest.approx((len(written) - 1) / (len(passes) - 1))
         agreed += len(figures.accepted[1:]) and sum(figures.accepted[1:])
     assert agreed, "some pass accepts a draft"
+
+
+def test_the_mask_is_no_answer_in_training_as_in_a_decode(tmp_path: Path) -> None:
+    """A model whose head prefers the mask: it is neither written nor counted as what a slot says."""
+    told = Answer(prompt="lists/1", temperature=0.0, prompt_ids=[6, 9, 12], answer_ids=[7, 8, 10, 11], stopped=False)
+    found = []
+    for size in (0.0, 50.0):  # of the mask's row of the head: the mask is seldom or often the first of all
+        held = model(torch.float32)
+        weight = held.lm_head.weight.detach().clone()
+        weight[IDS.mask] = weight[20] * size
+        held.lm_head.weight = torch.nn.Parameter(weight)
+        module = TrainedAdapter(held, AdapterSettings(mask_token_id=IDS.mask), IDS.mask)
+        with torch.no_grad():
+            logits = module.logits(masked_blocks([told], [[3, 4]], 4, IDS, torch.ones(1, 2, 4, dtype=torch.bool)))
+        found.append((held_out_figures(module, [told], 4, IDS, bf16=False), logits.argmax(-1)))
+    assert found[0][0] == found[1][0] and (found[1][1] == IDS.mask).any()
 
 
 def test_the_loss_by_hand() -> None:
@@ -345,3 +363,21 @@ def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
     done = sbd_process("train", "--recipe", str(file), "--out", str(out), "--cpu")
     assert done.returncode == 2
     assert "answers.jsonl: was made with another distill" in done.stderr
+
+
+def test_an_answer_that_is_learnt_from_has_no_mask() -> None:
+    """However likely the head says it is."""
+    held = model(torch.float32)
+    weight = held.lm_head.weight.detach().clone()
+    weight[IDS.mask] = weight[20] * 50
+    held.lm_head.weight = torch.nn.Parameter(weight)
+    work = {"instructions": {"split": "train", "domains": ["lists"]}, "prompts": 2, "max_new_tokens": 30}
+    items = [PromptItem(prompt_id=str(first), ids=(first, 9, 12)) for first in (6, 20)]
+    written = []
+    for mask in (IDS.mask, 0):
+        found = _answered(
+            StaticSession(held), Distillation.model_validate({"workload": work}), Batch(0, "lists", items, 0.0), StopRule(), mask,
+            torch.device("cpu"),
+        )  # fmt: skip
+        written.append({token for one in found for token in one.answer_ids})
+    assert IDS.mask not in written[0] and IDS.mask in written[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -98,6 +99,57 @@ def test_by_default_generate_writes_what_it_would_have_written():
         alone = model.generate(**inputs, suppress_tokens=[MASK_ID], **settings)
         ours = model.generate(**inputs, custom_generate=sbd, mask_token_id=MASK_ID, **settings)
         assert torch.equal(alone, ours)
+
+
+@pytest.mark.parametrize("given", [torch.tensor([2, 5]), torch.tensor(5), np.array([2, 5]), (2, 5), [[2], [5]]])
+def test_ids_are_given_as_generate_takes_them(given):
+    """Tensors and arrays, for the ends, the pad token and the mask."""
+    model = few_words("qwen3", seed=2)
+    inputs = left_padded(some_work(1, prompts=3).prompts)
+    settings = {"max_new_tokens": 25, "eos_token_id": given, "pad_token_id": torch.tensor(PAD), "do_sample": False}
+    alone = model.generate(**inputs, suppress_tokens=[MASK_ID], **settings)
+    assert torch.equal(alone, model.generate(**inputs, custom_generate=sbd, mask_token_id=torch.tensor(MASK_ID), **settings))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"mask_token_id": 5}, r"mask token is 5, answers end with \[5\]"),
+        ({"mask_token_id": 99}, "mask token is 99"),
+        ({"mask_token_id": -1}, "mask token is -1"),
+        ({"eos_token_id": [99, 98]}, r"answers end with \[98, 99\]"),
+    ],
+)
+def test_a_mask_that_ends_an_answer_or_is_no_row_is_refused(given, words):
+    """And ends that no answer could reach; by the message of a scenario's model."""
+    settings = {"mask_token_id": MASK_ID, "eos_token_id": 5, "max_new_tokens": 5, "custom_generate": sbd} | given
+    with pytest.raises(UserError, match=words):
+        few_words("llama", seed=1).generate(torch.tensor([[1, 2, 3]]), **settings)
+
+
+def gemma(**config):
+    """A tiny Gemma 2 without sliding windows, of its own attention."""
+    torch.manual_seed(4)
+    settings = {
+        "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 4, "layer_types": ["full_attention"] * 2, "initializer_range": 0.8,
+        "query_pre_attn_scalar": 1, "tie_word_embeddings": False, **config,
+    }  # fmt: skip
+    whole = transformers.AutoConfig.for_model("gemma2", **settings)
+    return transformers.AutoModelForCausalLM.from_config(whole, attn_implementation="eager").double().eval()
+
+
+def test_a_soft_cap_is_refused_and_its_absence_is_not():
+    """Gemma 2 caps the scores of its attention; left out without a word, other tokens would be written."""
+    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
+    ids = torch.tensor([[5, 6, 7, 8, 9, 3, 4]])
+    uncapped, capped = gemma(attn_logit_softcapping=None), gemma(attn_logit_softcapping=0.05)
+    alone = [one.generate(ids, suppress_tokens=[31], **options) for one in (uncapped, capped)]
+    assert not torch.equal(*alone), "the cap changes the tokens"
+    assert torch.equal(alone[0], uncapped.generate(ids, custom_generate=sbd, mask_token_id=31, **options))
+    with pytest.raises(UserError, match="attention asks for softcap"):
+        capped.generate(ids, custom_generate=sbd, mask_token_id=31, **options)
+    assert capped.config._attn_implementation == "eager"
 
 
 @pytest.fixture

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from harness.decoding.session import Segment
-from harness.engine import flash_attention
+from harness.engine import flash_attention, kv_cache
 from harness.engine.captured_attention import OPTIONS
 from harness.engine.cuda_graphs import WARM_UPS, GraphedSession
 from harness.engine.flash_attention import FlashRuns, merge
 from harness.engine.kv_cache import Fed, UsedKv
+from harness.engine.training import trainer
+from harness.errors import UnknownModelError
 from harness.meters.host import CAPTURES, GraphMeter
 from harness.roofline import storage
 from harness.roofline.storage import pieces_of
@@ -25,6 +27,27 @@ from tests.helpers.tiny_model import tiny_model
 
 HEADS, GROUPS, SIZE, SLOTS = 4, 2, 8, 32
 CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("attend", [kv_cache.attend, trainer.attend])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("softcap", 30.0), ("sliding_window", 8), ("s_aux", torch.zeros(HEADS)), ("position_bias", torch.ones(1)),
+        ("dropout", 0.1), ("an_option_of_tomorrow", True),
+    ],
+)  # fmt: skip
+def test_an_option_that_would_be_left_out_is_refused(attend, name, value):
+    """Each changes the result; off or absent, it changes nothing."""
+    tensor = torch.ones(1, HEADS, 3, SIZE)
+    layer = kv_cache.LayerSlots(
+        tensor.clone(), tensor.clone(), kv_cache.Layout([], [], None, 0, torch.empty(0), 3, 3, None, None)
+    )
+    plain = {"scaling": None, "kv": layer, "position_ids": torch.arange(3), "use_cache": True, "dropout": 0.0}
+    out, _ = attend(None, tensor, tensor, tensor, None, **plain, **({} if name == "dropout" else {name: None}))
+    assert out.shape == (1, 3, HEADS, SIZE)
+    with pytest.raises(UnknownModelError, match=f"attention asks for {name}, which"):
+        attend(None, tensor, tensor, tensor, None, **plain | {name: value})
 
 
 class Call:

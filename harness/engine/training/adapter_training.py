@@ -47,7 +47,7 @@ def train_adapter(recipe: TrainRecipe, config: TrainingConfig, progress: Progres
     held = open_stored(choice, "bfloat16" if recipe.bf16 else "float32", "sdpa")
     held.module.to("cpu" if config.cpu else device_here()).eval()
     ids = special_ids(recipe.model, held.module, held.tokenizer, recipe.adapter.mask_token_id)
-    about = {"model": {name: digest for name, (digest, _) in model_digests(choice, 0, "").items()}}
+    about = {"model": {name: digest for name, (digest, _) in model_digests(choice, 0, "").items()}, "mask": ids.mask}
     with torch.no_grad():
         answers = distil(held, recipe.distill, about, out / ANSWERS, progress)
         unseen = _held_out_answers(recipe, held, about, out, progress)

@@ -71,7 +71,7 @@ def batches_of(distill: Distillation, tokenizer: TextTokenizer | None, vocab: in
 
 def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], file: Path, progress: Progress) -> list[Answer]:
     """Answer what ``file`` does not hold yet, and return all of it. ``about``: what the answers depend on besides the recipe,
-    as JSON values; a file of others is refused.
+    as JSON values; a file of others is refused. Its ``mask`` is the token that no answer has.
 
     Raises:
         UserError: the file is of another recipe or model, or a line of it is none of ours.
@@ -93,7 +93,7 @@ def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], fil
     stop = StopRule(token_ids=stop_ids_of(model.module.generation_config, model.tokenizer.eos_token_id))
     with file.open("a", encoding="utf-8") as lines:
         for batch in missing:
-            new = list(_answered(session, distill, batch, stop, model.module.device))
+            new = list(_answered(session, distill, batch, stop, about["mask"], model.module.device))
             lines.write("".join(json.dumps(asdict(one)) + "\n" for one in new))
             lines.flush()
             answers += new
@@ -102,12 +102,12 @@ def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], fil
 
 
 def _answered(
-    session: StaticSession, distill: Distillation, batch: Batch, stop: StopRule, device: torch.device
+    session: StaticSession, distill: Distillation, batch: Batch, stop: StopRule, mask: int, device: torch.device
 ) -> Iterator[Answer]:
     """One batch by next-token prediction."""
     request = DecodeRequest(
         prompts=tuple(item.ids for item in batch.items), max_new_tokens=distill.workload.max_new_tokens, stop=stop,
-        suppressed_ids=(), temperature=batch.temperature, device=device,
+        suppressed_ids=(mask,), temperature=batch.temperature, device=device,
         generator=torch.Generator(device).manual_seed(hash((distill.seed, batch.number)) & (2**63 - 1)),
     )  # fmt: skip
     decoder = decode_next_token(session, request)

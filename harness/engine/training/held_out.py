@@ -83,6 +83,7 @@ def _right(
     made = masked_blocks([answer], starts, block_size, ids, masked).to(trained.mask_embedding.device)
     with torch.autocast(made.clean.device.type, torch.bfloat16, enabled=bf16):
         logits = trained.logits(made).view(*made.targets.shape[1:], -1)
+        logits[..., ids.mask] = float("-inf")  # as in a decode
         in_turn = InTurn(trained.bigram, copies)
         said = _in_turn(in_turn, logits, made) if in_turn else logits.argmax(dim=-1)
     inside = made.starts[0][:, None] + torch.arange(block_size, device=said.device) < made.clean.shape[1]

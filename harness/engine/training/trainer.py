@@ -31,6 +31,7 @@ from transformers.masking_utils import sdpa_mask
 
 from harness.engine.attention_masks import attention_input
 from harness.engine.checkpoint_files import refuse_cut_checkpoint
+from harness.engine.kv_cache import refuse_options
 from harness.engine.training.noising import IGNORE, Example, SpecialIds, clean_batch, doubled_batch
 
 Objective = Literal["sbd", "ntp"]
@@ -202,8 +203,9 @@ def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: (B, H, Q, D) in, (B, Q, H, D) out, in the dtype of ``query``. Without a mask: causal,
-    and then transformers has given no keys before the queries.
+    and then transformers has given no keys before the queries. Options are refused as in decoding.
     """
+    refuse_options(options)
     groups = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     with torch.autocast(query.device.type, enabled=False):
