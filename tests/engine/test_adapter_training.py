@@ -375,9 +375,7 @@ def test_an_answer_that_is_learnt_from_has_no_mask() -> None:
     items = [PromptItem(prompt_id=str(first), ids=(first, 9, 12)) for first in (6, 20)]
     written = []
     for mask in (IDS.mask, 0):
-        found = _answered(
-            StaticSession(held), Distillation.model_validate({"workload": work}), Batch(0, "lists", items, 0.0), StopRule(), mask,
-            torch.device("cpu"),
-        )  # fmt: skip
+        distill = Distillation.model_validate({"workload": work})
+        found = _answered(StaticSession(held), distill, Batch(0, "lists", items, 0.0), StopRule(), mask, torch.device("cpu"))
         written.append({token for one in found for token in one.answer_ids})
     assert IDS.mask not in written[0] and IDS.mask in written[1]
