@@ -84,7 +84,7 @@ class HuggingFaceModel(StrictModel):
     revision: Text | None = None
     """Commit, branch or tag on the hub. Left out: main."""
     mask_token_id: CountOrZero | None = None
-    """Mask token that the SBD checkpoint was trained with. Left out: from its tokenizer, or a public block model's config."""
+    """Mask token that the SBD checkpoint was trained with. Left out: from its config.json, else its tokenizer."""
     trust_remote_code: Flag = False
     """Its own code may run, if its family fits no transformers class and the command line says so, too."""
     adapter: GatedAdapter = None
