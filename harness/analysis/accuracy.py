@@ -159,13 +159,13 @@ def outputs(tallies: Sequence[Tally]) -> Outputs:
 
 def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str, confidence: float = CONFIDENCE) -> Quantity:
     """Share of prompts whose every decode equals NTP's of the same repeat and process, with its Wilson interval. Prompts that
-    only one of the two decoded, or whose ids are unknown, are left out.
+    only one of the two decoded, or whose ids are unknown, are left out; so is an equal token that the prompt's pass gave alone.
     """
     same: dict[tuple[str, str], bool] = {}
     for tally in arm:
         for prompt, output in zip(tally.prompts, tally.outputs, strict=True):
             expected = of_ntp.get((tally.key, prompt))
-            if expected is not None and output is not None:
+            if expected is not None and output is not None and (len(output) > 1 or output != expected):
                 same[prompt] = same.get(prompt, True) and output == expected
     return wilson_interval(sum(same.values()), len(same), confidence) if same else absent(why_none)
 

@@ -35,6 +35,7 @@ REPETITIVE = 0.6
 """An answer with a smaller share of distinct 4-grams repeats itself."""
 NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"
+NO_CHOICE = "no decode pass was made: every answer of NTP is one token long, which the prompt's own pass gives"
 NO_NTP = "no NTP arm in this part decoded the same prompts"
 NOT_GRADED = "NTP was not graded on the same prompts"
 
@@ -132,6 +133,12 @@ class ArmBesideNtp:
         return one_sided(self.ntp.tallies, self.arm.tallies) if self.ntp and pairs else []
 
     @property
+    def why_unpaired(self) -> str:
+        """Why no decode has NTP's beside it."""
+        decoded = self.ntp is None or any(one.decode_tokens for one in self.ntp.tallies)
+        return NO_NTP if decoded else NO_CHOICE
+
+    @property
     def why_lost(self) -> str | None:
         """Why there is no interval where prompts have no pair."""
         if not self.lost:
@@ -169,14 +176,15 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
     modelled bytes of the decode's forwards ÷ (their time · read ceiling). *wall_over_nfe*: wall speedup ÷ NFE speedup over the
     same pairs, the share of the saved passes that saves time. Both are per decode token, so it is NTP's time per row-pass over
     the arm's. *distinct4_median*: the median over prompts of the share of distinct 4-grams among those of an answer, and
-    *repetitive_answers*: the share of answers below REPETITIVE. *request_speedup*: time of the whole request per output
-    token, prompt included, NTP ÷ arm. *lossless* is put in behind, for arms that a server decoded (harness.analysis.served).
-    Those over the requests of a server are in harness.analysis.request_figures.
+    *repetitive_answers*: the share of answers below REPETITIVE. *short_answers*: that of answers of one token at most.
+    *request_speedup*: time of the whole request per output token, prompt included, NTP ÷ arm. *lossless* is put in behind, for
+    arms that a server decoded (harness.analysis.served). Those over the requests of a server are in
+    harness.analysis.request_figures.
     """
     timed, why = one.timed, one.why_untimed
     reference = None if one.ntp is one.arm else one.ntp
     pairs = one.pairs if reference and not one.lost else []
-    why_unpaired = why if not timed else one.why_lost or NO_NTP
+    why_unpaired = why if not timed else one.why_lost or one.why_unpaired
     metered = [t for t in timed if t.energy_j and (t.metered_s or 0.0) >= ENERGY_WINDOW_S]
     ceiling = one.place.ladder.read_ceiling
     rate, why_no_rate = (0.0, ceiling.reason or why) if ceiling.value is None else (ceiling.value, why)
@@ -242,11 +250,13 @@ def _repetition(tallies: Sequence[Tally], why_none: str, confidence: float) -> d
         if share is not None
     ]  # fmt: skip
     if not found:
-        return dict.fromkeys(("distinct4_median", "repetitive_answers"), absent(why_none))
+        return dict.fromkeys(("distinct4_median", "repetitive_answers", "short_answers"), absent(why_none))
+    long = [len(ids) for t in tallies for ids in t.outputs if ids is not None]
     shares, prompts, processes = zip(*found, strict=True)
     return {
         "distinct4_median": percentile_over_processes(shares, prompts, processes, 50, confidence),
         "repetitive_answers": exact(sum(share < REPETITIVE for share in shares) / len(shares), n=len(shares)),
+        "short_answers": exact(sum(tokens < 2 for tokens in long) / len(long), n=len(long)),
     }
 
 

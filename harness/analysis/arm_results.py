@@ -96,7 +96,7 @@ def _wall_speedups(one: ArmBesideNtp, confidence: float = CONFIDENCE) -> tuple[Q
         if one.ntp is one.arm:
             return absent(BY_DEFINITION), absent(BY_DEFINITION)
         return unpaired.wall_speedups(one.ntp_timed, one.timed, confidence)
-    wall, wall_totals = on_arms.wall_speedups(one.pairs, NO_NTP if one.place.timed else NOT_TIMED, confidence)
+    wall, wall_totals = on_arms.wall_speedups(one.pairs, one.why_unpaired if one.place.timed else NOT_TIMED, confidence)
     if one.pairs and (one.ntp is one.arm or one.lost):
         reason = one.why_lost or BY_DEFINITION
         return wall.without_interval(reason), wall_totals.without_interval(reason)
@@ -118,7 +118,7 @@ def _times(one: ArmBesideNtp) -> dict[str, Any]:
         "wall_speedup": wall,
         "prompts_for_5_percent": prompts_for_width(wall, 0.05),
         "wall_speedup_totals": wall_totals,
-        "paired": on_arms.paired(pairs, len(one.lost), place.unpaired or (NO_NTP if place.timed else NOT_TIMED)),
+        "paired": on_arms.paired(pairs, len(one.lost), place.unpaired or (one.why_unpaired if place.timed else NOT_TIMED)),
         "factors": on_arms.factors(pairs),
         "decode_s": decode_s,
         "forward_s": forward_s,
@@ -144,7 +144,8 @@ def _identity(one: ArmBesideNtp, confidence: float = CONFIDENCE) -> Quantity:
         return absent(NO_NTP if ntp is None else BY_DEFINITION)
     if arm.temperature or ntp.temperature:
         return absent("sampled outputs differ by chance")
-    return on_accuracy.identical_outputs(ntp.outputs, arm.tallies, one.place.lacks.get("output_ids", NO_NTP), confidence)
+    why_none = one.place.lacks.get("output_ids", one.why_unpaired)
+    return on_accuracy.identical_outputs(ntp.outputs, arm.tallies, why_none, confidence)
 
 
 def _baseline_difference(one: ArmBesideNtp) -> Quantity | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from harness.analysis.accuracy import CANNOT_TELL, untold
 from harness.analysis.arm_figures import TOTALS
+from harness.analysis.best_settings import faster
 from harness.analysis.claim_places import CellNotFound, ClaimedCell, in_words
 from harness.analysis.health import STREAM, UNCOUNTED
 from harness.analysis.judgement import Judgement, State
@@ -218,6 +219,8 @@ def _remarks(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
     if bound.metric == "wall_speedup" and speed is not None:
         beside = "" if first is None else f", first token after {first:.3g} s"
         found.append(f"request speedup (prompt included) {_number(speed)}x{beside}")
+    if bound.metric.endswith("speedup"):
+        found += filter(None, [faster(place.cell, place.arm)])
     if place.arm.replayed and not place.arm.is_ntp:
         found.append("given this acceptance (replayed)")
     if metric.clock and place.arm.decode_time_estimated:

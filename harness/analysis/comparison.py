@@ -38,6 +38,7 @@ from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import NO_PASSES, CaseHeader, Run, RunHeader, Sample
 from harness.scenario.load import recorded_load
+from harness.scenario.methods import METHODS
 from harness.scenario.part import Part
 
 __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
@@ -100,7 +101,7 @@ def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
 
 def _served(cell: Cell, arm: ArmResult, run: Run) -> ArmResult:
     """The arm with what its server counted and how its answers part from NTP's, if a server decoded it."""
-    if not _written(run, cell.part).get("servers"):
+    if not run.header.written(cell.part).get("servers"):
         return arm
     counts = served_counts(run, cell.part, arm.case_ids)
     parted = partings_of(run, cell.part, arm.case_ids)
@@ -139,7 +140,7 @@ def _tallied(
     run: Run, case: CaseHeader, samples: Sequence[Sample], pricer: Pricer | None, counter: TrafficCounter
 ) -> tuple[Tally, ...]:
     """Samples whose time counts are priced too; under a load request by request."""
-    timed, load = case.timed and not case.is_check, recorded_load(_written(run, case.part), case.batch_size)
+    timed, load = case.timed and not case.is_check, recorded_load(run.header.written(case.part), case.batch_size)
     return tuple(chain.from_iterable(
         tallies_of(case, one, load, pricer if timed and one.decode_s is not None else None, counter) for one in samples
     ))  # fmt: skip
@@ -147,7 +148,7 @@ def _tallied(
 
 def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladder, counter: TrafficCounter) -> CellContext:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
-    written, found, imported = _written(run, cases[0].part), _baseline(run, cases[0].part), run.header.imported
+    written, found, imported = run.header.written(cases[0].part), _baseline(run, cases[0].part), run.header.imported
     same = [other for other in found if other.batch_size == cases[0].batch_size]
     return CellContext(
         ladder=rungs,
@@ -187,7 +188,10 @@ def _cells(
 
 
 def _highlight(summary: Cell, arms: Sequence[ArmBesideNtp]) -> Highlight:
-    """The highlighted arm; the accuracy of each arm is bounded at the simultaneous level of all contenders."""
+    """The only arm that is no rival, else the picked one: each arm's accuracy is bounded at the level of all contenders."""
+    own = [arm for arm in summary.arms if not (arm.is_ntp or getattr(METHODS.get(arm.method), "rival", False))]
+    if len(own) == 1 < len(summary.arms) - 1:
+        return _about(summary, own[0])
     confidence = simultaneous_confidence(len(on_accuracy.contenders(summary.arms)))
     results = zip(summary.arms, arms, strict=True)
     bounds = {result.label: accuracy_difference(arm, confidence) for result, arm in results if not result.is_ntp}
@@ -197,8 +201,11 @@ def _highlight(summary: Cell, arms: Sequence[ArmBesideNtp]) -> Highlight:
 def _answer(summary: Cell, picked: Highlight, header: RunHeader) -> Highlight:
     """The arm that the scenario's claims name, else the picked one."""
     asked = asked_arm(summary, header)
-    if asked is None or asked.is_ntp:
-        return picked
+    return picked if asked is None or asked.is_ntp else _about(summary, asked)
+
+
+def _about(summary: Cell, asked: ArmResult) -> Highlight:
+    """The answer about an arm that was named before the first sample."""
     ntp = [arm for arm in summary.arms if arm.is_ntp]
     return replace(on_accuracy.highlight(summary.part, summary.batch_size, [*ntp, asked]), asked=True)
 
@@ -214,15 +221,9 @@ def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight) -
     return replace(cell, arms=tuple(results))
 
 
-def _written(run: Run, name: str) -> dict[str, Any]:
-    """A part as recorded in the scenario; empty where the scenario lacks it."""
-    parts = run.header.scenario.get("parts", [])
-    return next((part for part in parts if isinstance(part, dict) and part.get("name") == name), {})
-
-
 def _baseline(run: Run, part: str) -> list[CaseHeader]:
     """The NTP cases of the part that ``part`` names as its baseline."""
-    name = _written(run, part).get("baseline")
+    name = run.header.written(part).get("baseline")
     return [case for case in run.header.cases if case.part == name and case.arm.get("method") == "ntp"]
 
 

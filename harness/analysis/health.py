@@ -111,13 +111,12 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
             arm = arm_of[sample.case_id]
             by_part.setdefault(arm[0], []).append(sample)
             by_arm.setdefault(arm, []).append(sample)
-    parts = [part for part in run.header.scenario.get("parts", []) if isinstance(part, dict)]
-    limits = {part["name"]: HealthLimits.model_validate(part["health"]) for part in parts if "health" in part}
     cores = run.header.environment.get("logical_cores")
     broken = {}
     for arm, samples in by_arm.items():
-        usual, allowed = usual_of(by_part[arm[0]], samples, cores), limits.get(arm[0], HealthLimits())
-        broken.update({id(sample): broken_rules(sample, usual, allowed) for sample in samples})
+        limits = HealthLimits.model_validate(run.header.written(arm[0]).get("health", {}))
+        usual = usual_of(by_part[arm[0]], samples, cores)
+        broken.update({id(sample): broken_rules(sample, usual, limits) for sample in samples})
     return tuple(broken.get(id(sample), ()) for sample in run.samples)
 
 

@@ -242,7 +242,8 @@ class Highlight:
 
     ``basis``: *shown* where the one-sided lower bound of the accuracy difference is above ``-margin``, at a simultaneous 95 %
     level over ``picked_from`` contenders. *observed*: only the observed difference is within it. *none*: no arm is. *replayed*
-    or *ungraded*: no accuracy exists. ``asked``: the scenario's claims name this arm, so it was picked before the first sample.
+    or *ungraded*: no accuracy exists. ``asked``: it was named before the first sample: by the scenario's claims, or because all
+    other arms are its rivals.
     """
 
     part: str

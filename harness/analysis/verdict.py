@@ -1,7 +1,7 @@
 """The verdict on claims: confirmed, refuted, inconclusive or void, with the interval and the reason.
 
 A claim of several bounds is confirmed where all are met, and refuted where any is missed. A run is held to the claims that were
-asked for, else those of its scenario, else the paper's figures and our limits.
+asked for, else those of its scenario, else the program's question, the paper's figures and our limits.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.scenario.claim_text import OURS, PAPER, load_claims, read_claim
 from harness.scenario.claims import Claim, Claims
+
+QUESTION = read_claim("3-5x faster").model_copy(update={"name": "3-5x faster by the clock"})
+"""What the program asks of a run without claims of its own, before the paper's figure and our limits."""
 
 
 def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgements:
@@ -64,7 +67,7 @@ def _bound_words(claim: Claim) -> str:
 
 
 def claims_for(header: RunHeader, texts: Sequence[str], files: Sequence[Path | str]) -> Claims:
-    """Claims in text and in files, in this order; the recorded ones of the scenario where neither is given.
+    """Claims in text and in files, in this order; else the recorded ones of the scenario, those about the clock first.
 
     Raises:
         UserError, ScenarioError: a claim or a file that cannot be read.
@@ -78,4 +81,5 @@ def claims_for(header: RunHeader, texts: Sequence[str], files: Sequence[Path | s
     except ValidationError as error:
         mistakes = error.error_count()
         raise RecordError(f"{header.run_id}: the claims of the record cannot be read ({mistakes} mistakes)") from error
-    return recorded or load_claims(PAPER) + load_claims(OURS)
+    clock_first = sorted(recorded, key=lambda claim: claim.metric != QUESTION.metric)
+    return tuple(clock_first) or (QUESTION, *load_claims(PAPER), *load_claims(OURS))

@@ -16,9 +16,10 @@ class TextTokenizer:
     """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
 
     def __init__(self, tokenizer: Any, template_file: str = TOKENIZER_CONFIG) -> None:
-        """``template_file``: where the chat template is from, for messages."""
+        """``template_file``: where the chat template is from, for messages. ``has_template``: whether there is one."""
         self._tokenizer = tokenizer
         self._template_file = template_file
+        self.has_template = bool(getattr(tokenizer, "chat_template", None))
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
@@ -47,10 +48,11 @@ class TextTokenizer:
             raise UserError(f"{self._template_file}: holds no chat template that can be used ({error})") from error
         return Renderer(template, self._tokenizer.special_tokens_map, self._template_file)
 
-    def encode_chat(self, text: str) -> list[int]:
-        """Ids of one user message in the chat template."""
-        rendered = self.chat_text([{"role": "user", "content": text}], answer=True)
-        return list(self._tokenizer(rendered, add_special_tokens=False)["input_ids"])
+    def encode_chat(self, text: str, turns: Sequence[Mapping[str, str]] = ()) -> list[int]:
+        """Ids of one user message, or of ``turns``, in the chat template; of a text that is rendered already, as it is."""
+        rendered = self.chat_text(turns or [{"role": "user", "content": text}], answer=True)
+        behind = rendered.rpartition(text.strip() or text)[2].strip()
+        return self.encode(text) if behind and behind in text else self.encode_more(rendered)
 
     def chat_text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
         """Messages of ``role`` and ``content`` in the chat template, up to where the answer begins if one is wanted.

@@ -23,7 +23,7 @@ from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_checkpoints import native_config, recognised
 from harness.models.config import Config, fitting, read_object
-from harness.models.gguf_header import gguf_config
+from harness.models.gguf_header import gguf_config, read_gguf
 from harness.models.known import KNOWN_MODELS, known_name
 from harness.models.pretrained import PRETRAINED, found_folder, here_or_on_hub, hub_cache, pretrained_folder
 
@@ -258,6 +258,19 @@ def model_folder(model: StoredModel) -> Path | None:
     """The folder that the model is loaded from: the package's, its own, or one in a cache; None: not there yet."""
     file = _config_file(model)
     return None if file is None else file.parent
+
+
+def has_chat_template(model: StoredModel) -> bool | None:
+    """Whether its tokenizer brings a chat template; None: it is not on this machine. Raises UnknownModelError: a bad file."""
+    file = _config_file(model)
+    if file is None:
+        return None
+    settings, own = file.with_name("tokenizer_config.json"), file.with_name("tokenizer.json")
+    if file.suffix == ".gguf" and not own.is_file() and "tokenizer.chat_template" in read_gguf(file).settings:
+        return True
+    return file.with_name("chat_template.jinja").is_file() or (
+        settings.is_file() and read_object(settings).get("chat_template") is not None
+    )
 
 
 def _config_file(model: StoredModel) -> Path | None:

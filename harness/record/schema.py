@@ -276,6 +276,10 @@ class RunHeader(_Frozen):
     environment: Environment
     imported: Annotated[Imported | None, Field(exclude_if=lambda origin: origin is None)] = None
 
+    def written(self, part: str) -> dict[str, Any]:
+        """A part as the recorded scenario has it; empty where the scenario lacks it."""
+        return next((one for one in self.scenario.get("parts", []) if one["name"] == part), {})
+
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:
         """Case ids are unique, and a part has one model, dtype and device: prices are made once for all its arms."""

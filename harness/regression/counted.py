@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
+from harness.analysis.accuracy import identical_outputs, outputs
 from harness.analysis.arm_metrics import NO_PASS, summed
 from harness.analysis.health import UNCOUNTED, WAYS
 from harness.analysis.pass_arrays import TraceArrays
@@ -119,18 +120,10 @@ def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sam
         one for one in run.header.cases
         if (one.part, one.batch_size, one.task, one.arm.get("method"), one.arm.get("temperature")) == place
     ]  # fmt: skip
-    of_ntp = _outputs([sample for one in beside for sample in by_case.get(one.case_id, [])])
-    mine = _outputs(by_case.get(case.case_id, []))
-    shared = of_ntp.keys() & mine.keys()
-    if not shared:
-        return Count(value=None, reason="no prompt was decoded by this arm and by NTP")
-    return Count(value=sum(of_ntp[prompt] == mine[prompt] for prompt in shared) / len(shared))
-
-
-def _outputs(samples: list[Sample]) -> dict[str, list[int]]:
-    """Output ids by prompt, of the first repeat, where they are known."""
-    rows = (row for sample in _first_repeat(samples) for row in sample.rows)
-    return {row.prompt_id: row.output_ids for row in rows if row.output_ids is not None}
+    of_ntp = [tally(one, sample, None) for one in beside for sample in _first_repeat(by_case.get(one.case_id, []))]
+    mine = [tally(case, sample, None) for sample in _first_repeat(by_case.get(case.case_id, []))]
+    share = identical_outputs(outputs(of_ntp), mine, "no prompt was decoded by this arm and by NTP")
+    return Count(value=share.value, reason=share.reason)
 
 
 def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> Count:

@@ -50,10 +50,9 @@ def processes_of(run: Run) -> list[Process]:
     run, health = without_void_times(one_name_each(run))
     found: dict[int, _Decodes] = {}
     served: dict[int, dict[str, list[Tally]]] = {}
-    parts = {part["name"]: part for part in run.header.scenario.get("parts", [])}
     for case, sample in run.of_arms():
         decodes = found.setdefault(sample.process, {})
-        for one in tallies_of(case, sample, recorded_load(parts.get(case.part, {}), case.batch_size)):
+        for one in tallies_of(case, sample, recorded_load(run.header.written(case.part), case.batch_size)):
             if one.has_decode_time:
                 decodes[sample.case_id, one.prompts, sample.repeat] = one
             if one.requests:

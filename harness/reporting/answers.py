@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness import formatting
+from harness.analysis.best_settings import faster
 from harness.analysis.claim_places import has_contender
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.analysis.stats.quantity import Quantity
@@ -156,7 +157,8 @@ def _answer(
         nothing = ("No answer", f"Nothing can be said: {highlight.reason}.")
         return card(about=where, figure=Entry(text="No answer"), paragraphs=(nothing,))
     fast = _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
-    told = (*sentences.paragraphs(cell, arm, highlight), *((("Baseline", fast),) if fast else ()))
+    more = (("Prompts", _sentence(sentences.prompted(cell, arm, header))), ("Baseline", fast))
+    told = (*sentences.paragraphs(cell, arm, highlight), *(one for one in more if one[1]))
     card = partial(card, about=f"{wording.arm(arm)}; {where}", paragraphs=told)
     speed = arm.wall_speedup if cell.timed else arm.passes_saved
     read_by: Mark = "measured" if cell.timed else "counted"
@@ -164,9 +166,9 @@ def _answer(
     if highlight.basis == "none":  # a speed that costs accuracy is not an answer: the large type is not that speed
         return card(figure=Entry(text="No arm keeps NTP's accuracy", marks=marks), unit=_at_a_loss(speed, cell, arm))
     if speed.value is None:
-        return card(figure=Entry(text="No wall-clock figure", marks=marks))
+        return card(figure=Entry(text="No wall-clock figure", marks=marks), unit=speed.reason or "")
     figure = shown(speed, formatting.ratio, pointers.of(speed), marks=marks)
-    unit = ", ".join(filter(None, (_unit(speed, cell, arm), sentences.lossless(arm))))
+    unit = ", ".join(filter(None, (_unit(speed, cell, arm), sentences.lossless(arm), faster(cell, arm))))
     ground = sentences.ground(speed, cell) if cell.timed else ""
     if cell.timed and arm.request_speedup.value is not None:
         ground += f"; whole request {formatting.ratio(arm.request_speedup.value)}"

@@ -20,7 +20,7 @@ from harness.analysis.verdict import claims_for, verdict
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.reporting.cells import Entry, Pointers, shown
-from harness.scenario.claim_text import read_claim
+from harness.reporting.exports.wording import tally
 from harness.scenario.claims import Claim
 from harness.scenario.metrics import METRICS
 
@@ -97,19 +97,16 @@ def _labels(labels: Sequence[tuple[float, str]]) -> list[str]:
     return found
 
 
-QUESTION = read_claim("3-5x faster")
-"""The program asks of every run whether it is three times faster by the clock. The claims' verdict leaves it out."""
 SPEEDUPS = ("wall_speedup", "nfe_speedup")
 """Drawn on one axis, so that passes saved and time saved can be compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A claim and one judgement of it; ``asked_here`` for this program's own question."""
+    """A claim and one judgement of it."""
 
     claim: Claim
     judgement: Judgement
-    asked_here: bool = False
 
     @property
     def place(self) -> tuple[str | None, str | None]:
@@ -125,7 +122,7 @@ class Held:
     @property
     def name(self) -> str:
         """What the claim is called."""
-        return "3-5x faster by the clock" if self.asked_here else self.claim.name or self.asked
+        return self.claim.name or self.asked
 
     @property
     def limits(self) -> Limits:
@@ -147,29 +144,20 @@ class ClaimShown:
 
 
 def held_claims(comparison: Comparison, header: RunHeader) -> tuple[list[Held], Judgements, str | None]:
-    """Every judgement with its claim, the verdict over them, and why the record's claims could not be read, or None.
-
-    The program's own question comes first where no claim covers it.
-    """
+    """Every judgement with its claim, the verdict over them, and why the record's claims could not be read, or None."""
     try:
         claims, reason = claims_for(header, (), ()), None
     except RecordError as error:
         claims, reason = (), str(error)
-    overall = verdict(comparison, claims, header)
     held = [Held(claim=claim, judgement=one) for claim in claims for one in verdict(comparison, (claim,), header).judgements]
-    if any(bound.metric == "wall_speedup" for claim in claims for bound in claim.bounds):
-        return held, overall, reason
-    asked = verdict(comparison, (QUESTION,), header).judgements
-    return [*(Held(claim=QUESTION, judgement=one, asked_here=True) for one in asked), *held], overall, reason
+    return held, verdict(comparison, claims, header), reason
 
 
-def whose_claims(header: RunHeader) -> str:
-    """Where the claims come from."""
-    return (
-        "this scenario's own"
-        if header.scenario.get("claims")
-        else "the paper's figure and limits of ours; the scenario states none"
-    )
+def whose_claims(header: RunHeader, judged: Judgements) -> str:
+    """Whose the claims are; of the scenario's own, how many came to which verdict."""
+    if header.scenario.get("claims"):
+        return f"this scenario's own: {tally(judged)}"
+    return "3-5x by the clock, the paper's figure and limits of ours, because the scenario states none"
 
 
 def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:

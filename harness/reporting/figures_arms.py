@@ -17,6 +17,7 @@ from harness.analysis.stats.quantity import Quantity
 from harness.formatting import one_line
 from harness.reporting import svg
 from harness.reporting.cells import between
+from harness.reporting.sentences import lossless
 from harness.reporting.svg import MOST_ARMS, Drawing
 
 Speed = Callable[[ArmResult], Quantity]
@@ -65,8 +66,7 @@ def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
     """A point with the 95 % intervals of both its values."""
     centre, height = _value(x), 100 * _value(arm.accuracy)
     (mark,) = axes.plot([centre], [height], "o", color=colour, ms=6)
-    lossless = ", lossless" if arm.lossless else ""
-    svg.tell(mark, f"{arm.label}{lossless}: {_with_ends(x, formatting.ratio)}, "
+    svg.tell(mark, f"{', '.join(filter(None, (arm.label, lossless(arm))))}: {_with_ends(x, formatting.ratio)}, "
              f"{_with_ends(arm.accuracy, formatting.percent)} of the answers right")  # fmt: skip
     if x.low is not None and x.high is not None:
         axes.plot([x.low, x.high], [height, height], color=colour, lw=1.2)
@@ -89,8 +89,8 @@ def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, t
         for arm in ends
     ]
     reference = f" NTP: {formatting.percent(_value(ntp[0].accuracy))} right." if ntp else ""
-    lossless = " Green: lossless in exact arithmetic." if any(arm.lossless for arm in sbd) else ""
-    return f"{'; '.join(said)}.{reference}{lossless} Lines: 95 % intervals."
+    green = " Green: lossless in exact arithmetic." if any(arm.lossless for arm in sbd) else ""
+    return f"{'; '.join(said)}.{reference}{green} Lines: 95 % intervals."
 
 
 MOST_NAMED = 7
@@ -179,14 +179,9 @@ def _bar(axes: Axes, way: Way, row: int) -> None:
         axes.barh(row, way.speed.value or 0.0, 0.3, color=colour, alpha=1.0 if way.keeps else 0.3)
     if way.speed.low is not None and way.speed.high is not None:
         axes.plot([way.speed.low, way.speed.high], [row, row], color=svg.INK, lw=1.2)
-    svg.name_above(axes, row, _named(way))
+    svg.name_above(axes, row, one_line(way.arm.label, LONGEST_WAY))
     end = max(way.speed.value or 0.0, way.speed.high or 0.0)
     axes.annotate(_words(way), (end, row), (5, 0), textcoords="offset points", va="center", fontsize=9)
-
-
-def _named(way: Way) -> str:
-    """A way with what is known without a clock: that it is lossless."""
-    return f"{one_line(way.arm.label, LONGEST_WAY)}{', lossless' if way.lossless else ''}"
 
 
 def _words(way: Way) -> str:
@@ -201,7 +196,8 @@ def _every(ways: Sequence[Way]) -> str:
 def _said(way: Way) -> str:
     """All that a bar stands for."""
     right, fed = way.arm.accuracy, way.arm.query_tokens_per_token
-    said = f"{_named(way)}: {_with_ends(way.speed, formatting.ratio)}"
+    said = f"{', '.join(filter(None, (one_line(way.arm.label, LONGEST_WAY), lossless(way.arm))))}: "
+    said += _with_ends(way.speed, formatting.ratio)
     said += f", {_with_ends(right, formatting.percent)} of the answers right" if right.value is not None else ""
     return said + (f", {formatting.figure(fed, 3)} query tokens fed for a token" if fed is not None else "")
 
@@ -222,11 +218,11 @@ def _leaders(ways: Sequence[Way], timed: bool) -> str:
     def said(way: Way) -> str:
         return f"{way.arm.label}, {formatting.ratio(way.speed.value or 0.0)} {'by the clock' if timed else 'fewer passes'}"
 
-    lossless = next((way for way in ways if way.lossless and way.keeps is not False), None)
+    exact = next((way for way in ways if way.lossless and way.keeps is not False), None)
     lossy = next((way for way in ways if not way.lossless and way.keeps), None)
-    if lossless is not None:
+    if exact is not None:
         others = f"; of the others that keep NTP's accuracy: {said(lossy)}" if lossy is not None else ""
-        return f"Fastest lossless against NTP: {said(lossless)}{others}."
+        return f"Fastest without loss in exact arithmetic: {said(exact)}{others}."
     if lossy is not None:
         return f"Fastest that keeps NTP's accuracy: {said(lossy)}."
     checked = any(way.keeps is not None for way in ways)

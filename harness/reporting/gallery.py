@@ -16,7 +16,7 @@ from harness.record.store import EVENTS, HEADER, SAMPLES, read_run
 from harness.reporting import out_of_the_collectors_sight
 from harness.reporting.assets import fill_template
 from harness.reporting.claims_shown import held_claims, whose_claims
-from harness.reporting.headline import headlines, tally_of
+from harness.reporting.headline import headlines
 
 
 def write_gallery(folder: Path) -> Path:
@@ -46,11 +46,10 @@ def _listed(path: Path) -> dict[str, Any]:
     with out_of_the_collectors_sight(lambda: read_run(path)) as run:
         header, comparison = run.header, compare(run)
         held, judged, _ = held_claims(comparison, header)
-        asked, counted = headlines(held, comparison), tally_of(held)
+        asked = headlines(held, comparison)
     words = {HEADER: "header", f"{SAMPLES}.gz": "samples", SAMPLES: "samples", EVENTS: "events", REPORTS[1]: "comparison, JSON"}
     return {
-        "folder": path.name, "header": header, "judged": judged, "whose": whose_claims(header),
-        "headlines": asked, "counted": counted,
+        "folder": path.name, "header": header, "judged": judged, "whose": whose_claims(header, judged), "headlines": asked,
         "page": REPORTS[0] if (path / REPORTS[0]).is_file() else None,
         "files": [(name, said) for name, said in words.items() if (path / name).is_file()],
     }  # fmt: skip

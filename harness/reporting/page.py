@@ -28,7 +28,7 @@ from harness.reporting.assets import SCRIPTS, fill_template
 from harness.reporting.cells import Pointers
 from harness.reporting.claims_shown import Held, claims_shown, held_claims, whose_claims
 from harness.reporting.explain import explain_drawings
-from harness.reporting.headline import headlines, tally_of
+from harness.reporting.headline import headlines
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
 from harness.reporting.requests import rates_table, waits_table
@@ -59,8 +59,7 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         header=header,
         overall=overall,
         headlines=headlines(held, comparison),
-        counted=tally_of(held),
-        whose=whose_claims(header),
+        whose=whose_claims(header, overall),
         unread=unread,
         answers=answers(comparison, header, held, pointers),
         elsewhere=claims_shown(_elsewhere(held, comparison, run), pointers),
@@ -88,7 +87,7 @@ def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> t
 def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
     """Judgements that no card shows: of cells that the run lacks, or that hold NTP alone."""
     cards = {(one.part, str(one.batch_size)) for one in comparison.answers if has_contender(one, run.header)}
-    return [one for one in held if not one.asked_here and one.place not in cards]
+    return [one for one in held if one.place not in cards]
 
 
 def _alone(comparison: Comparison, run: Run) -> list[str]:

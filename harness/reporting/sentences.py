@@ -6,10 +6,11 @@ They put values of a comparison into words and compute nothing. A sentence witho
 from __future__ import annotations
 
 from harness import formatting
-from harness.analysis.best_settings import ways
+from harness.analysis.best_settings import faster
 from harness.analysis.pass_values import price_words
 from harness.analysis.results import ArmResult, Cell, Highlight
 from harness.analysis.stats.quantity import Quantity
+from harness.record.schema import RunHeader
 
 SAME = 0.03
 """A factor closer to 1 than this is not mentioned."""
@@ -21,7 +22,7 @@ def paragraphs(cell: Cell, arm: ArmResult, highlight: Highlight) -> tuple[tuple[
     told = [
         ("Why", why(cell, arm)),
         ("Whole request", _request(cell, arm, ntp)),
-        ("Accuracy", f"{_accuracy(arm, ntp)} {_ground(highlight, cell, arm)}"),
+        ("Accuracy", f"{right(arm, ntp)} {_ground(highlight, cell, arm)}"),
         ("Counted", _counted(cell, arm)),
         ("Predicted", _predicted(arm)),
         ("Other arms", _other_arms(cell, arm)),
@@ -88,7 +89,8 @@ def _counted(cell: Cell, arm: ArmResult) -> str:
     return f"{needed}. It was not timed: this says nothing about the clock."
 
 
-def _accuracy(arm: ArmResult, ntp: ArmResult | None) -> str:
+def right(arm: ArmResult, ntp: ArmResult | None) -> str:
+    """The share of right answers beside NTP's, or why there is none."""
     if arm.accuracy.value is None:
         return f"There is none: {arm.accuracy.reason}."
     beside = f", NTP {formatting.percent(ntp.accuracy.value)}" if ntp and ntp.accuracy.value is not None else ""
@@ -157,35 +159,49 @@ def _asked(cell: Cell, arm: ArmResult) -> str:
     if lost.value is not None:
         bound = f", one-sided 95 % lower bound {formatting.points(lost.low)}" if lost.low is not None else ""
         kept = f"its accuracy differs from NTP's by {formatting.points(lost.value)} ({formatting.count(lost.n)} prompts{bound})"
-    return f"The scenario asks about {arm.label}{_faster(cell, arm)}; {kept}."
-
-
-def _faster(cell: Cell, asked: ArmResult) -> str:
-    """By how much another arm is faster, where one is."""
-    speed = asked.wall_speedup if cell.timed else asked.passes_saved
-    best = next(iter(ways(cell)), None)
-    if best is None or best.arm.label == asked.label or (best.speed.value or 0) <= (speed.value or 0):
-        return ""
-    passes = [formatting.ratio(arm.passes_saved.value or 0) for arm in (best.arm, asked)]
-    faster = f"{best.arm.label} is faster, {formatting.ratio(best.speed.value or 0)}"
-    return f" ({faster} at {passes[0]} fewer passes; this arm needs {passes[1]} fewer)" if cell.timed else f" ({faster})"
+    return "; ".join(filter(None, (f"The scenario asks about {arm.label}", faster(cell, arm), f"{kept}.")))
 
 
 def lossless(arm: ArmResult) -> str:
-    """``lossless``; where some answer differs from NTP's (widths of passes round otherwise), only ``in exact arithmetic``."""
-    if "NTP" not in (arm.lossless or ""):
+    """``lossless``, or ``in exact arithmetic`` where some answer is another (widths of passes round otherwise), and how many
+    are NTP's; empty where none was compared.
+    """
+    same = same_answers(arm)
+    if "NTP" not in (arm.lossless or "") or not same:
         return ""
-    same = arm.identical_to_ntp.value
-    return "lossless" if same is None or same == 1 else "lossless in exact arithmetic"
+    return f"lossless{'' if arm.identical_to_ntp.value == 1 else ' in exact arithmetic'}, {same}"
+
+
+def same_answers(arm: ArmResult) -> str:
+    """``30 of 30 answers are NTP's token for token``; empty where none was compared."""
+    same = arm.identical_to_ntp
+    if same.value is None:
+        return ""
+    return f"{round(same.value * same.n)} of {formatting.count(same.n)} answers are NTP's token for token"
 
 
 def _identity(arm: ArmResult) -> str:
     """What stands in for an accuracy: for an arm without loss, how many of its answers are NTP's."""
-    same = arm.identical_to_ntp
-    if not arm.lossless or same.value is None:
+    said = same_answers(arm)
+    if not arm.lossless or not said:
         return f"nothing is said about accuracy: {arm.accuracy_difference.reason}"
-    said = f"{round(same.value * same.n)} of {formatting.count(same.n)} answers are NTP's token for token"
     return f"without loss in exact arithmetic, against {arm.lossless}; here {said}"
+
+
+def prompted(cell: Cell, arm: ArmResult, header: RunHeader) -> str:
+    """How the prompts were put, and which answers hardly are any, with what to write into the scenario."""
+    work = header.written(cell.part).get("workload") or {}
+    if arm.replayed or work.get("synthetic") or "chat_template" not in work:
+        return ""
+    chat, most, answers = work["chat_template"], work["max_new_tokens"], arm.figures["short_answers"].n
+    said = [f"prompts are in {'the' if chat else 'no'} chat template"]
+    remedy = f"write {'' if chat else 'chat_template: auto, or '}other prompts"
+    for name, words in (("short_answers", "one token long or empty"), ("repetitive_answers", "repetitive")):
+        if (found := arm.figures[name]).value:
+            said.append(f"{round(found.value * found.n)} of {found.n} answers are {words}: {remedy}")
+    if arm.decode_tokens in (answers * most, answers * (most - 1)):  # the prompt's pass may give the first token of each
+        said.append("every answer is cut at the limit: raise max_new_tokens")
+    return "; ".join(said)
 
 
 def _against_baseline(cell: Cell, ntp: ArmResult | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.meters.environment import snapshot
-from harness.models.choice import RemoteCode, refuse_missing, refuse_remote_code
+from harness.models.choice import RemoteCode, model_name, refuse_missing, refuse_remote_code
 from harness.paths import data_dir
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
@@ -44,6 +44,11 @@ class Job:
         resolved = scenario.model_dump(mode="json")
         plan = make_plan(scenario)
         for case in plan.cases:
+            if case.workload.chat_template == "auto":
+                raise UserError(
+                    f"part {case.part.name}: {model_name(case.part.model)} is not on this machine, so nothing says whether it "
+                    "has a chat template; fetch it first (hf download), or write chat_template: true or false into the workload"
+                )
             for model in (case.part.model, *draft_models(case.arm)):
                 refuse_remote_code(model)
                 refuse_missing(model)

@@ -116,6 +116,7 @@ class Method:
     ``decoder``  dotted name, ``module:function``, of a function from harness.engine.decoders.Decoding to the decoder
     ``widest``   (query tokens, logits) of a row's widest decode pass, by prompt tokens and new tokens
     ``passes``   the decode passes of one sample, at most, by prompt tokens, new tokens and passes per block
+    ``rival``    whether it stands beside another method to be compared with it, so that no answer is about it first
     """
 
     name: str
@@ -125,6 +126,7 @@ class Method:
     decoder: str
     widest: Callable[[ArmValues, int, int], tuple[int, int]]
     passes: Callable[[ArmValues, int, int, PassesOfBlock], Iterable[PlannedPass]]
+    rival: bool = False
 
 
 def per_token(prompt_tokens: int, steps: int, *passes: tuple[Role, int, int, int]) -> Iterable[PlannedPass]:

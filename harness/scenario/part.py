@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, 
 
 from harness.config_file import Count, CountOrZero, Counts, Flag, Name, StrictModel, distinct
 from harness.errors import ScenarioError
-from harness.models.choice import ModelChoice, RandomModel
+from harness.models.choice import ModelChoice, RandomModel, has_chat_template
 from harness.scenario.arms import NtpArm
 from harness.scenario.limits import HealthLimits, Until
 from harness.scenario.load import Load, Loads, by_size
@@ -25,6 +25,15 @@ Execution = Literal["eager", "compiled", "graphs"]
 """compiled: by torch.compile, and on a GPU captured into CUDA graphs too; graphs: captured as they are."""
 EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
 Beside = Literal["causal", "quadratic"]
+
+
+def _template_known(workload: Workload, info: ValidationInfo) -> Workload:
+    """Fill in whether the prompts go into the model's chat template, where the model is on this machine."""
+    model = info.data.get("model")
+    if workload.chat_template != "auto" or model is None:
+        return workload
+    has = not (workload.synthetic or isinstance(model, RandomModel)) and has_chat_template(model)
+    return workload if has is None else workload.model_copy(update={"chat_template": has})
 
 
 class Part(StrictModel):
@@ -50,7 +59,7 @@ class Part(StrictModel):
     """CPU threads of a process. Left out: torch's own number; a timed part on a cluster is pinned to as many cores."""
     arms: tuple[Arm, ...] = Field(min_length=1)
     """Ways of decoding to compare; a list on a key of an arm is an axis, and each value an arm of its own."""
-    workload: Workload
+    workload: Annotated[Workload, AfterValidator(_template_known)]
     """The prompts, how much is written, and how answers are checked."""
     load: Loads = ()
     """How requests reach the servers, one kind or several. Left out: all of a batch go at once. With it `batch_sizes` is filled

@@ -220,7 +220,7 @@ def _rival(name: str, arm: type[StrictModel], before: str = "") -> Method:
     return Method(
         name=name, arm=arm, decoder="harness.engine.decoders:draft_and_check", arm_id=arm_id, label=label,
         widest=lambda arm, prompt, new: (checked(arm), checked(arm)),
-        passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", checked(arm), 1, 1)),
+        passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", checked(arm), 1, 1)), rival=True,
     )  # fmt: skip
 
 

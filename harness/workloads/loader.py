@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,8 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Ids of a prompt, with the special tokens the model expects in front."""
 
-    def encode_chat(self, text: str) -> list[int]:
-        """Ids of a user message in the model's chat template, ready for the answer."""
+    def encode_chat(self, text: str, turns: Sequence[Mapping[str, str]] = ()) -> list[int]:
+        """Ids of a user message, or of ``turns``, in the model's chat template, ready for the answer."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of output ids, special tokens left out."""
@@ -56,13 +56,14 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
         return _synthetic(workload.synthetic.prompt_tokens, workload.prompt_count, seed, vocab)
     if tokenizer is None:
         raise ScenarioError("text prompts need a tokenizer and this model has none; use workload: {synthetic: {...}}")
-    encode = tokenizer.encode_chat if workload.chat_template else tokenizer.encode
+    chat = workload.chat_template is True  # not "auto": who knows the model fills it in
+    encode = tokenizer.encode_chat if chat else tokenizer.encode
     prompts = given_prompts(workload)
     if prompts is not None:
         found = tuple(
             PromptItem(
                 prompt_id=f"{task}/{index}",
-                ids=tuple(encode(prompt.prompt)),
+                ids=tuple(tokenizer.encode_chat(prompt.prompt, prompt.turns) if chat else encode(prompt.prompt)),
                 grade=prompt.is_correct,
                 ungraded_reason="no answer to check" if prompt.answer is None or prompt.check == "none" else None,
                 cluster=prompt.cluster,

@@ -1,15 +1,17 @@
-"""Prompts from a JSONL file, and how to check an answer to one of them.
+"""Prompts from a file of JSON lines, or of one JSON array, and how to check an answer to one of them.
 
-One object per line: {"prompt": "...", "answer": "...", "check": "exact" | "contains" | "number" | "none", "pattern": "..."}.
-Without an answer nothing is checked. A workload may name one more field, which says what prompts are related. What a model
-wrote is never executed.
+One object each: {"prompt": "...", "answer": "...", "check": "exact" | "contains" | "number" | "none", "pattern": "..."}.
+Without an answer nothing is checked. In the place of the prompt may stand a conversation, in OpenAI's form (messages of role
+and content) or in ShareGPT's (conversations of from and value). Its prompt is everything up to the last user turn; what was
+written behind that turn is left out, as are keys of other programs. A workload may name one more field, which says what
+prompts are related. What a model wrote is never executed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -22,6 +24,10 @@ from harness.config_file import StrictModel, Text
 from harness.errors import ScenarioError
 
 Check = Literal["exact", "contains", "number", "none"]
+_ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
+          "gpt": "assistant"}  # fmt: skip
+"""Who says a turn, by the words of OpenAI and of ShareGPT."""
+_ARRAY, _BETWEEN = re.compile(r"^(\s*)\[(.*)\]\s*$", re.DOTALL), re.compile(r"[\s,]*")
 _MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"), "-")
 _GAP = r"['\u2019\xa0\u2009\u202f]"
 _NUMBER = re.compile(rf"(?:(?<![\w)])-)?(?:\d+|(?<![\w.])\.\d+)(?:(?:[-,.:/^*]|{_GAP}(?=\d{{3}}(?!\d))|[eE][-+]?)\d+)*")
@@ -47,7 +53,9 @@ class Prompt(StrictModel):
     """One line of the file."""
 
     prompt: Text
-    """The text."""
+    """The text; of a conversation, for a model without a chat template, its turns with a blank line between them."""
+    turns: tuple[dict[str, str], ...] = ()
+    """Role and content of every turn of a conversation; filled in."""
     answer: str | None = None
     """The right answer. Left out: nothing is checked."""
     check: Check | None = None
@@ -89,18 +97,18 @@ class Prompt(StrictModel):
 
 
 def read_prompts(file: Path, cluster: str | None = None) -> tuple[Prompt, ...]:
-    """Read all prompts of a JSONL file; blank lines are skipped. ``cluster``: the field that says which are related.
+    """Read all prompts of a file; blank lines are skipped. ``cluster``: the field that says which are related.
 
     Raises:
         ScenarioError: the file cannot be read, holds no prompt, or has a bad line (named as ``file:line``), such as one
             without the field ``cluster``.
     """
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")  # U+2028 and its like are text
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ScenarioError(f"{file}: cannot read the prompts: {reason}; give the path of a readable JSONL file") from error
-    found = tuple(_read_line(file, number, line, cluster) for number, line in enumerate(lines, start=1) if line.strip())
+    found = tuple(_read_row(f"{file}:{line}", row, cluster) for line, row in _rows(file, text))
     if not found:
         raise ScenarioError(f'{file}: holds no prompt; write at least one line such as {{"prompt": "2+2="}}')
     return found
@@ -126,22 +134,50 @@ def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:
     raise ScenarioError(f"{where}: {what}, and cluster: names it; give it in every row, or remove cluster: from the workload")
 
 
-def _read_line(file: Path, number: int, line: str, cluster: str | None) -> Prompt:
+def _rows(file: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """Each value of the file, with the line (from 1) on which it begins. Raises ScenarioError."""
+    text, at, end, line = _ARRAY.sub(r"\1 \2", text), 0, 0, 1
+    while (begin := next(_BETWEEN.finditer(text, end)).end()) < len(text):
+        line, at = line + text.count("\n", at, begin), begin
+        try:
+            row, end = json.JSONDecoder().raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise ScenarioError(f'{file}:{line}: not JSON: {error}; write one object per line: {{"prompt": "..."}}') from error
+        yield line, row
+
+
+def _read_row(where: str, row: Any, cluster: str | None) -> Prompt:
     try:
-        row = json.loads(line)
         if not isinstance(row, dict):
             return Prompt.model_validate(row)
         if "cluster" in row and cluster != "cluster":
-            raise ScenarioError(f'{file}:{number}: "cluster" is read only where the workload says cluster: cluster; rename it')
-        label = None if cluster is None else cluster_of(row, cluster, f"{file}:{number}")
-        own = {key: value for key, value in row.items() if key != cluster or key in Prompt.model_fields}
+            raise ScenarioError(f'{where}: "cluster" is read only where the workload says cluster: cluster; rename it')
+        label = None if cluster is None else cluster_of(row, cluster, where)
+        said = None if "prompt" in row else row.get("messages", row.get("conversations"))
+        kept = row if said is None else _conversation(said, where) | row
+        own = {key: value for key, value in kept.items() if key in Prompt.model_fields or (said is None and key != cluster)}
         return Prompt.model_validate(own | {"cluster": label})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the line"
-        raise ScenarioError(f"{file}:{number}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
-    except (ValueError, RecursionError) as error:
-        raise ScenarioError(f'{file}:{number}: not JSON: {error}; write one object per line: {{"prompt": "..."}}') from error
+        place = ".".join(map(str, first["loc"])) or "the line"
+        raise ScenarioError(f"{where}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+
+
+def _conversation(said: Any, where: str) -> dict[str, Any]:
+    """The prompt and the turns of a conversation up to its last user turn. Raises ScenarioError."""
+    turns, turn = list[dict[str, str]](), said
+    try:
+        for turn in said:
+            text = turn.get("content", turn.get("value"))
+            content = text if isinstance(text, str) else "".join(part["text"] for part in text)
+            turns.append({"role": _ROLES[turn.get("role", turn.get("from"))], "content": content})
+        del turns[max(at for at, one in enumerate(turns, start=1) if one["role"] == "user") :]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ScenarioError(
+            f"{where}: got {str(turn)[:200]}; a conversation is turns of text, one of them the user's, each by one of "
+            f"{', '.join(_ROLES)}; mend it, or leave the row out"
+        ) from error
+    return {"turns": turns, "prompt": "\n\n".join(turn["content"] for turn in turns)}
 
 
 def _last_number(text: str) -> Decimal | Fraction | str | None:

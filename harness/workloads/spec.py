@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, Flag, StrictModel, Text, distinct
+from harness.config_file import Count, StrictModel, Text, distinct
 from harness.errors import ScenarioError
 from harness.models.pretrained import here_or_on_hub, hub_cache
 from harness.workloads.instructions import MOST_PROMPTS, Split, domains_of
@@ -194,7 +194,9 @@ class Workload(StrictModel):
     as fewer in intervals of accuracy. Left out: no prompts are related.
     """
     prompts_file: Text | None = None
-    """JSONL file of {"prompt", "answer", "check", "pattern"}, from the scenario's folder."""
+    """JSONL file of {"prompt", "answer", "check", "pattern"}, from the scenario's folder; or one of conversations in ShareGPT's
+    or OpenAI's form, each a prompt up to its last user turn.
+    """
     prompts_sha256: str | None = Field(default=None, validate_default=True)
     """SHA-256 of that file; filled in, and a given one must agree."""
     # Added after version 1 of the format: left out where it is None, so that digests of older files do not change.
@@ -208,8 +210,10 @@ class Workload(StrictModel):
     """Prompts per task or domain. Left out: all of a prompts_file; elsewhere it is required."""
     max_new_tokens: Count
     """Tokens that an answer has at most."""
-    chat_template: Flag = False
-    """Whether a prompt is put into the model's chat template as a user's message."""
+    chat_template: Literal["auto", True, False] = "auto"
+    """Whether a prompt is put into the model's chat template as a user's message. `auto`: where the tokenizer has one, except
+    for synthetic prompts; filled in. A prompt that holds the template's own marks stays as it is.
+    """
     stop_strings: tuple[Text, ...] = ()
     """Texts that end an answer, beside the model's own end token."""
 

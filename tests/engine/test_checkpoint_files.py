@@ -252,6 +252,26 @@ def test_a_chat_template_gives_what_transformers_gives(folder: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("template", "rendered"),
+    [
+        ("{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>\n{% endfor %}"
+         "{% if add_generation_prompt %}<|assistant|>\n{% endif %}", "<|user|>Tom has 3 apples.<|end|>\n<|assistant|>\nHe"),
+        ("{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}", "[INST] Tom has 3 apples. [/INST]"),
+    ],
+)  # fmt: skip
+def test_a_prompt_that_is_rendered_already_stays_as_it_is(folder: Path, template: str, rendered: str) -> None:
+    """By the marks behind a message; other prompts, of one letter too, are put in, and turns are put in one by one."""
+    (folder / "chat_template.jinja").write_text(template)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    ours = TextTokenizer(theirs)
+    assert ours.encode_chat(rendered) == ours.encode(rendered)
+    turns = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "x"}]
+    for text, messages in (("s", [{"role": "user", "content": "s"}]), ("ignored", turns)):
+        told = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        assert ours.encode_chat(text, turns if messages is turns else ()) == told
+
+
 def test_training_does_not_go_on_from_a_cut_checkpoint(tmp_path: Path) -> None:
     """Weights, state and optimizer; a whole one passes."""
     last = tmp_path / "checkpoint-20"

@@ -182,12 +182,11 @@ def contradictions(run: Run) -> dict[str, list[str]]:
     """Where the record contradicts itself: the places of each contradiction, in words; empty where nothing does."""
     found: dict[str, list[str]] = defaultdict(list)
     cases = {case.case_id: case for case in run.header.cases}
-    parts = {part["name"]: part for part in run.header.scenario.get("parts", [])}
     for sample, place in _placed(run):
         if sample.packed_passes is None:
             continue
         case = cases[sample.case_id]
-        one = Decode(case=case, sample=sample, part=parts.get(case.part, {}), trace=TraceArrays(sample.packed_passes))
+        one = Decode(case=case, sample=sample, part=run.header.written(case.part), trace=TraceArrays(sample.packed_passes))
         for check in SAMPLE_CHECKS:
             for words in check(one):
                 found[words].append(place)

@@ -37,7 +37,7 @@ class Regraded:
 class _Encoded:
     """Stands for the tokenizer while prompts are drawn: grading needs the answers, not the prompts' ids."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, turns: object = ()) -> list[int]:
         return [len(text)]
 
     encode_chat = encode
@@ -52,13 +52,12 @@ def regrade(run: Run) -> Regraded:
     by_case: dict[str, list[Sample]] = defaultdict(list)
     for sample in run.samples:
         by_case[sample.case_id].append(sample)
-    parts = {part["name"]: part for part in run.header.scenario.get("parts", [])}
     graders: dict[str, _Grader | str] = {}
     for case in run.header.cases:
         samples = [one for one in by_case[case.case_id] if any(row.correct is not None for row in one.rows)]
         if not samples or case.replayed is not None:
             continue
-        part = parts.get(case.part, {})
+        part = run.header.written(case.part)
         told = json.dumps([part.get("workload"), part.get("seed"), case.model_source, case.task], sort_keys=True)
         if told not in graders:
             graders[told] = _grader(run, part, case)

@@ -59,6 +59,8 @@ def batches_of(distill: Distillation, tokenizer: TextTokenizer | None, vocab: in
         ScenarioError, MissingExtraError: see harness.workloads.loader.prompt_items.
     """
     size, work = distill.batch_size, distill.workload
+    if tokenizer is not None and work.chat_template == "auto":
+        work = work.model_copy(update={"chat_template": tokenizer.has_template})
     by_task = {task: prompt_items(work, task, distill.seed, tokenizer, vocab) for task in work.task_names}
     rounds = -(-max(map(len, by_task.values())) // size)
     asked = ((turn, task, items[turn * size : (turn + 1) * size]) for turn in range(rounds) for task, items in by_task.items())

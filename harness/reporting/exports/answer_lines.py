@@ -12,12 +12,11 @@ from harness import formatting
 from harness.analysis.claim_places import has_contender
 from harness.analysis.judgement import Judgements
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
-from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import RunHeader
 from harness.reporting.answers import Answer, answers
 from harness.reporting.cells import Pointers
-from harness.reporting.claims_shown import held_claims
-from harness.reporting.exports.wording import tally
+from harness.reporting.claims_shown import held_claims, whose_claims
+from harness.reporting.sentences import prompted, same_answers
 
 MOST_SENTENCE = 120
 """Letters of a weakness; the page has it whole."""
@@ -27,7 +26,8 @@ def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
     """At most seven lines: the first part's answer in full, the number of other parts, the verdict, the next command."""
     cards = answers(comparison, header, (), Pointers(comparison))
     asked = [one for one in comparison.answers if has_contender(one, header)]
-    lines = [line for card, highlight in zip(cards[:1], asked, strict=False) for line in _of_part(card, highlight, comparison)]
+    first = zip(cards[:1], asked, strict=False)
+    lines = [line for card, highlight in first for line in _of_part(card, highlight, comparison, header)]
     if not cards:
         lines.append("answer  none: the scenario has no arm besides NTP")
     for card in cards[1:2]:
@@ -35,39 +35,33 @@ def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
         figure = "" if card.figure.raw is None else f"{card.figure.text} "
         lines.append(f"also    {card.title}: {figure}{card.unit}{more}")
     _, judged, unread = held_claims(comparison, header)
-    lines.append(f"claims  {unread or tally(judged)}")
+    lines.append(f"claims  {unread or whose_claims(header, judged)}")
     lines.append(f"next    {_next(run, judged)}")
     return "\n".join(map(formatting.one_line, lines))
 
 
-def _of_part(card: Answer, highlight: Highlight, comparison: Comparison) -> Iterator[str]:
+def _of_part(card: Answer, highlight: Highlight, comparison: Comparison, header: RunHeader) -> Iterator[str]:
     cell = comparison.summary(highlight.part, highlight.batch_size)
     arm = next((one for one in cell.arms if one.label == highlight.label), None)
     if arm is None or comparison.integrity.void is not None:
         yield f"answer  {card.title}: {comparison.integrity.void or highlight.reason}"
         return
     interval = f" ({card.interval})" if card.interval else ""
-    if card.figure.raw is None:  # a speed that costs accuracy is not an answer
-        speed = _figure(arm.wall_speedup, "x the speed of NTP")
-        yield f"answer  {card.title}: {card.figure.text}; the fastest, {arm.label}: {speed}"
-    else:
-        yield f"answer  {arm.label}, {card.title}: {card.figure.text} {card.unit}{interval}"
-    yield f"passes  {_figure(arm.passes_saved, 'x fewer forward passes')}; {_kept(arm)}"
+    yield f"answer  {arm.label}, {card.title}: {card.figure.text}{',' if card.figure.raw is None else ''} {card.unit}{interval}"
+    known = arm.passes_saved.value
+    fewer = f"not known: {arm.passes_saved.reason}" if known is None else f"{formatting.ratio(known)} fewer forward passes"
+    yield f"passes  {'; '.join(filter(None, (fewer, _kept(arm), prompted(cell, arm, header))))}"
     yield f"base    {_baseline(cell)}"
     if card.weaknesses:
         more = f" (and {len(card.weaknesses) - 1} more on the page)" if len(card.weaknesses) > 1 else ""
         yield f"but     {formatting.one_line(card.weaknesses[0], MOST_SENTENCE)}{more}"
 
 
-def _figure(found: Quantity, words: str) -> str:
-    return f"not known: {found.reason}" if found.value is None else f"{found.value:.2f}{words}"
-
-
 def _kept(arm: ArmResult) -> str:
     """The accuracy beside NTP's; for an arm without loss how many answers are NTP's."""
-    same, lost = arm.identical_to_ntp, arm.accuracy_difference
-    if arm.lossless and same.value is not None:
-        return f"{round(same.value * same.n)} of {formatting.count(same.n)} answers are NTP's token for token"
+    same, lost = same_answers(arm), arm.accuracy_difference
+    if arm.lossless and same:
+        return same
     if lost.value is None or arm.accuracy.value is None:
         return f"accuracy not known: {lost.reason or arm.accuracy.reason}"
     bound = "" if lost.low is None else f", at least {formatting.points(lost.low)}"
