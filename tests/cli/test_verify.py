@@ -63,10 +63,10 @@ def metrics(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_which_claims_are_judged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Those that are given, else those of the record, else the paper's and ours."""
+    """Those that are given, else those of the record, else the program's question, the paper's and ours."""
     directory = kept(RUN, tmp_path / "plain")
     sbd(monkeypatch, "verify", directory, "--json")
-    assert metrics(capsys) == ["nfe_speedup", "wall_over_nfe", "accuracy_loss_points"]
+    assert metrics(capsys) == ["wall_speedup", "nfe_speedup", "wall_over_nfe", "accuracy_loss_points"]
     scenario = RUN.header.scenario | {"claims": [{"metric": "tokens_per_s", "min": 1.0, "scope": "this process"}]}
     claimed = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "own")
     assert sbd(monkeypatch, "verify", claimed, "--json") == 0
