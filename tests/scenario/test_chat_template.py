@@ -80,7 +80,7 @@ def test_what_is_not_here_must_be_said(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     file = written(tmp_path, {"huggingface": "org/name"})
     assert template_of(file) == "auto"
-    with pytest.raises(UserError, match="org/name is not on this machine.*chat_template: true or false"):
+    with pytest.raises(UserError, match=r"org/name is not on this machine.*chat_template: true or false"):
         Job.of(file)
     assert Job.of(written(tmp_path, {"huggingface": "org/name"}, chat_template=False)).plan.cases
 

@@ -1,4 +1,4 @@
-"""A file of conversations, in OpenAI's form or ShareGPT's, as JSON lines or one array: each is a prompt up to its last user turn."""
+"""A file of conversations, in OpenAI's form or ShareGPT's: each is a prompt up to its last user turn."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_is_no_conversation_is_refused_by_file_and_line(tmp_path: Path, row
         assert f"{file}:3: " in str(caught.value) and named in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ['[{"prompt": "a"},\n{"prompt": "b"}', '[{"prompt": "a"},\n{"prompt":', '{"prompt": "a"}\n{"prompt'])
+@pytest.mark.parametrize("text", ['[{"prompt": "a"},\n{"prompt": "b"}', '[{"prompt": "a"},\n{"pro', '{"prompt": "a"}\n{"pro'])
 def test_a_cut_file_is_refused(tmp_path: Path, text: str) -> None:
     """Also where it ends between two prompts of an array."""
     (tmp_path / "p.json").write_text(text)
