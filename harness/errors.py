@@ -141,6 +141,12 @@ class CheckFailedError(SbdError):
     exit_code = EXIT_REGRESSION
 
 
+class NothingMeasuredError(SbdError):
+    """A run ended without a sample of any arm: every case failed or did not fit; the record says why of each."""
+
+    exit_code = EXIT_VOID
+
+
 class InvariantError(SbdError):
     """A conservation law is broken: a fault of this program, never of the user."""
 

@@ -15,11 +15,12 @@ import typer
 from harness.cli.calibrate import need_torch, profile_of_scenario
 from harness.cli.output import show
 from harness.cli.progress import TerminalProgress
-from harness.errors import UserError
+from harness.errors import NothingMeasuredError, UserError
 from harness.formatting import one_line
 from harness.models.choice import RemoteCode
 from harness.progress import Progress
 from harness.record.identity import ALL, ITEMS, allowed_items
+from harness.record.store import read_run
 from harness.runner.cluster.ray_cluster import RayCluster
 from harness.runner.runner import run, run_errand
 from harness.runner.subprocesses import ChildTask, FreshInterpreter
@@ -87,6 +88,9 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
     """Take the samples of a run with progress on the terminal, print its record's place and, if wanted, make its page.
 
     Returns the run directory.
+
+    Raises:
+        NothingMeasuredError: no arm has a sample.
     """
     progress = TerminalProgress(sys.stderr)
     try:
@@ -101,6 +105,8 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
         from harness.cli.report import write_page  # loads what a measuring process does not need
 
         write_page(directory, None)
+    if why := read_run(directory).unmeasured:
+        raise NothingMeasuredError(f"{directory}: {why}; mend the cause, and run it anew with another --out")
     return directory
 
 

@@ -152,7 +152,7 @@ def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), 
         "commit": lambda: _git("rev-parse", "HEAD"),
         "commit_has_changes": _dirty,
     }
-    found: dict[str, Any] = {"taken_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    found: dict[str, Any] = {"taken_at": datetime.now(UTC).isoformat(timespec="microseconds")}
     reasons: dict[str, str] = {}
     for name, reader in readers.items():
         try:

@@ -40,6 +40,8 @@ from harness.record.trace import PassColumns as PassColumns
 MOST_ROWS = 1 << 16
 """Limit of a batch, and of the processes that share a model."""
 
+MOST_TOLD = 4
+"""Failed cases that a message names one by one."""
 
 RECORD_VERSION = 8
 PACKED_SINCE = 6
@@ -313,6 +315,14 @@ class Run(_Frozen):
         """Every sample of an arm with its case; warm-ups and generate() are left out."""
         cases = {case.case_id: case for case in self.header.cases if not case.is_check}
         return ((cases[one.case_id], one) for one in self.samples if not one.warmup and one.case_id in cases)
+
+    @property
+    def unmeasured(self) -> str | None:
+        """Why no arm has a sample, with the outcomes of the first cases; None where one has."""
+        if next(self.of_arms(), None) is not None:
+            return None
+        ended = "; ".join(f"{one.case_id}: {one.reason}" for one in self.outcomes[:MOST_TOLD])
+        return f"nothing was measured: {len(self.outcomes)} of {len(self.header.cases)} cases failed ({ended})"
 
     def events(self, name: str, part: str) -> list[dict[str, Any]]:
         """What the sessions recorded under this name of ``part``, in order."""

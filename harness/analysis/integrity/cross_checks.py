@@ -131,10 +131,12 @@ def _whole(run: Run) -> Iterator[Found]:
 
 
 def _sessions(run: Run) -> Iterator[Found]:
-    """Every process says what it found when it began, and a run on one machine was begun on it."""
+    """Every process says what it found when it began, and a run on one machine was begun on it. A process that tries a case
+    again begins again; older records tell its two begins apart by whole seconds alone.
+    """
     starts = [one for one in run.sessions if one.get("event") == "start"]
-    for names in _twice(((one.get("pid"), one.get("taken_at"), one.get("node")), f"process {one.get('process')}")
-                        for one in starts if one.get("pid") is not None):  # fmt: skip
+    told = dict.fromkeys(tuple(map(one.get, ("pid", "taken_at", "node", "process"))) for one in starts)
+    for names in _twice((one[:3], f"process {one[3]}") for one in told if one[0] is not None):
         yield "two processes are one and the same", names
     if not starts or run.header.record_version < SEALED_SINCE or any(sample.node for sample in run.samples):
         return

@@ -27,7 +27,9 @@ class Contradiction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integrity:
-    """``demanded``: why a demanded signature is not there. ``not_graded``: why some answers could not be graded again."""
+    """``demanded``: why a demanded signature is not there. ``not_graded``: why some answers could not be graded again.
+    ``unmeasured``: why no arm has a sample.
+    """
 
     seal: SealState = "unsealed"
     seal_words: str = "unsealed (it was not read from a record)"
@@ -36,6 +38,7 @@ class Integrity:
     graded_again: int = 0
     not_graded: tuple[str, ...] = ()
     demanded: str | None = None
+    unmeasured: str | None = None
 
     @property
     def void(self) -> str | None:
@@ -44,6 +47,8 @@ class Integrity:
             return f"a signature was demanded: {self.demanded}"
         if self.seal == "broken":
             return f"the record's seal is {self.seal_words}"
+        if self.unmeasured is not None:
+            return self.unmeasured
         if self.contradictions:
             first, more = self.contradictions[0], len(self.contradictions) - 1
             others = f", and {more} more contradictions" if more else ""
@@ -69,4 +74,5 @@ def integrity_of(run: Run) -> Integrity:
         contradictions=tuple(Contradiction(words=one, places=len(at), first=at[0]) for one, at in found.items()),
         graded_again=regraded.again,
         not_graded=tuple(sorted(regraded.reasons)),
+        unmeasured=run.unmeasured,
     )

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planted.tampering import TAMPERINGS
+from harness.analysis.integrity.cross_checks import contradictions
 from harness.analysis.integrity.integrity import integrity_of
 from harness.cli import main
+from harness.meters.environment import snapshot
 from harness.record.publication import publish
 from harness.record.store import read_run
 from harness.reporting import write_report
@@ -58,6 +60,20 @@ def test_an_altered_record_proves_nothing(kind: str, sealed: Path, tmp_path: Pat
     assert found.seal_words == "sealed, not signed" and (found.void is None) == (kind in UNSEEN), found.words
     if found.void is not None:
         assert "contradicts itself" in found.void
+
+
+def test_a_second_try_within_a_second_is_no_copy_of_the_first() -> None:
+    """One process begins anew after a server's 503; another process with its pid and its moment is a copy."""
+    run = read_run(ROOT / "reports" / "quickstart")
+    start = next(one for one in run.sessions if one.get("event") == "start" and one.get("pid"))
+
+    def found(process: int) -> list[str]:
+        again = run.model_copy(update={"sessions": [*run.sessions, start | {"process": process, "load_average": [9.0]}]})
+        return contradictions(again).get("two processes are one and the same", [])
+
+    assert found(start["process"]) == []
+    assert found(7) == [f"process {start['process']} and process 7"]
+    assert snapshot()["taken_at"] != snapshot()["taken_at"]
 
 
 @pytest.mark.parametrize("kind", sorted(UNSEEN))
