@@ -203,10 +203,10 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
         **_both("tokens_per_s", tokens, why, confidence),
         **_both("joules_per_token", joules, NO_ENERGY if timed else why, confidence),
         **_both("bandwidth_share", moved, why_no_rate, confidence),
-        **_latencies(timed, why, confidence),
+        **_latencies(one.arm.tallies, why, confidence),
         **_repetition(one.arm.tallies, one.place.lacks.get("output_ids", "no answer"), confidence),
         **_both("wall_over_nfe", row_passes, one.place.lacks.get("passes", why_unpaired), confidence),
-        **_requests(one, pairs, why_unpaired, confidence),
+        **_requests(one, why_unpaired, confidence),
         **_prediction_errors(pairs, one.place.lacks.get("passes", why_unpaired), confidence),
         **request_figures(one.arm.tallies, reference.tallies if reference else None, confidence),
         **accuracy_figures(
@@ -216,13 +216,16 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
     }
 
 
-def _requests(one: ArmBesideNtp, pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
+def _requests(one: ArmBesideNtp, why_none: str, confidence: float) -> dict[str, Quantity]:
     """The request speedup over pairs, or between the files of an imported run without pairs."""
-    if one.place.unpaired is not None and one.ntp is not None and one.ntp is not one.arm:
-        mean, totals = unpaired.request_speedups(one.ntp_timed, one.timed, confidence)
+    ntp = one.ntp.tallies if one.ntp and one.ntp is not one.arm and not one.lost else ()
+    if one.place.unpaired is not None and ntp:
+        mean, totals = unpaired.request_speedups(ntp, one.arm.tallies, confidence)
         return {"request_speedup": mean, "request_speedup" + TOTALS: totals}
     terms = [
-        Term(arm, ntp.latency_s or 0.0, arm.latency_s or 0.0, ntp.output_tokens, arm.output_tokens) for ntp, arm in pairs
+        Term(arm, ntp.latency_s or 0.0, arm.latency_s or 0.0, ntp.output_tokens, arm.output_tokens)
+        for ntp, arm in pair_up(ntp, one.arm.tallies, "latency_s")
+        if min(ntp.decode_tokens, arm.decode_tokens) > 0
     ]
     return _both("request_speedup", terms, why_none, confidence)
 

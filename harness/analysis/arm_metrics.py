@@ -130,10 +130,10 @@ def both_estimates(terms: Sequence[Term], confidence: float, clock: bool = True)
     )
 
 
-def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[Pair]:
-    """Decodes of the same (task, group, repeat, process) by both arms that have decode time and decode tokens."""
-    of_ntp = {tally.key: tally for tally in ntp if tally.has_decode_time}
-    return [(of_ntp[tally.key], tally) for tally in arm if tally.key in of_ntp and tally.has_decode_time]
+def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally], has: str = "has_decode_time") -> list[Pair]:
+    """Decodes of the same (task, group, repeat, process) by both arms that have decode tokens and the time in question."""
+    of_ntp = {tally.key: tally for tally in ntp if getattr(tally, has)}
+    return [(of_ntp[tally.key], tally) for tally in arm if tally.key in of_ntp and getattr(tally, has)]
 
 
 def nfe_speedup(tallies: Sequence[Tally], given: bool, why_unknown: str = NO_PASS) -> Quantity:

@@ -124,7 +124,7 @@ def _times(one: ArmBesideNtp) -> dict[str, Any]:
         "forward_s": forward_s,
         "pass_parts": on_arms.pass_parts(timed, why_not_per_pass),
         "tokens_per_s": quotient(exact(sum(t.decode_tokens for t in timed), n=len(timed)), decode_s, "no decode tokens"),
-        "latency_s": on_arms.median(timed, lambda t: t.latency_s, NOT_TIMED),
+        "latency_s": on_arms.median(one.arm.tallies, lambda t: t.latency_s, NOT_TIMED),
         "first_token_s": on_arms.median(timed, lambda t: t.first_token_s, why_not_per_pass),
         "decode_time_estimated": ESTIMATED if any(t.estimated for t in timed) else None,
         "modelled_bandwidth_bytes_per_s": bandwidth,

@@ -11,7 +11,7 @@ from harness.analysis.accuracy import CANNOT_TELL, untold
 from harness.analysis.arm_figures import TOTALS
 from harness.analysis.best_settings import faster
 from harness.analysis.claim_places import CellNotFound, ClaimedCell, in_words
-from harness.analysis.health import STREAM, UNCOUNTED
+from harness.analysis.health import CLOCKLESS, QUIET, STREAM, UNCOUNTED
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
@@ -34,7 +34,7 @@ NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at 
 
 MEND_CHECK = "mend the answers, the check or its pattern, or take prompts that NTP answers in part"
 
-REMEDIES = {CANNOT_TELL: MEND_CHECK, UNCOUNTED: STREAM}
+REMEDIES = CLOCKLESS | {CANNOT_TELL: MEND_CHECK, UNCOUNTED: STREAM}
 NO_FIGURE = absent("this comparison holds no such figure")
 NO_REQUESTS = absent("no server decoded this arm, or its record is older than version 8: no request has times of its own")
 Why = tuple[str, str | None]
@@ -82,7 +82,7 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
         return _answer(bound, place, "void", absent(place.reason), "measured", {}, place.reason, CONTINUE)
     arm = place.arm
     value, judged = figure(arm, bound), judged_figure(place, bound)
-    why_void = _why_mixed(place, comparison) or _why_void(bound, place, value) or _why_absent(bound, place, value, comparison)
+    why_void = _why_mixed(place, comparison) or _why_void(bound, place, value) or _why_absent(bound, place, value)
     seen: State = "void" if why_void else state_of(bound, judged)
     metric = METRICS[bound.metric]
     few = None
@@ -167,16 +167,17 @@ def _below(bound: Bound, value: Quantity) -> bool:
     return bound.min is not None and value.high is not None and value.high < bound.min
 
 
-def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity, comparison: Comparison) -> Why | None:
+def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
     """Why the figure is absent; void samples are named by the rules they broke."""
     if value.value is not None:
         return None
+    sides = [one for one in place.cell.arms if one.is_ntp or one.label == place.arm.label]
+    for label, voids in ((one.label, one.voids) for one in sides if METRICS[bound.metric].clock):
+        if voids and 0 < voids.timed == voids.void:
+            todo = "; ".join(dict.fromkeys(REMEDIES.get(rule, QUIET) for rule in voids.reasons))
+            return f"all {voids.timed} timed samples of {label} were void: {'; '.join(voids.reasons)}", todo
     said = place.cell.void_words(place.arm)
     remedy = next((one for words, one in REMEDIES.items() if words in f"{value.reason} {said}"), None)
-    health = next((one for one in comparison.health if one.part == place.cell.part), None)
-    if METRICS[bound.metric].clock and health is not None and health.timed and health.void == health.timed:
-        rules = "; ".join(health.reasons)
-        return f"all {health.timed} timed samples of the part were void: {rules}", remedy or "run it again on a quiet machine"
     if METRICS[bound.metric].clock and not place.cell.timed:
         remedy = "run it with timed: true"
     elif place.cell.imported and not METRICS[bound.metric].clock:

@@ -32,8 +32,9 @@ from harness.analysis.results import COMPARISON_VERSION, ArmResult, Cell, Compar
 from harness.analysis.row_totals import tallies_of
 from harness.analysis.sample_totals import Tally, charged, one_name_each
 from harness.analysis.served import partings_of, served_counts
-from harness.analysis.stats.quantity import simultaneous_confidence
+from harness.analysis.stats.quantity import absent, simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
+from harness.formatting import ratio
 from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import NO_PASSES, CaseHeader, Run, RunHeader, Sample
@@ -46,6 +47,8 @@ __all__ = ["COMPARISON_VERSION", "Comparison", "compare", "to_json"]
 Tallies = dict[str, tuple[Tally, ...]]
 """Tallies of every case by case id; warm-up left out."""
 
+IMPOSSIBLE = 1.05
+"""A server's pass for several tokens is no faster than one for a token; what is shown to be faster was not timed."""
 MANY_SAMPLES = 2000
 """From this number of samples on the cells are computed in parallel."""
 
@@ -88,15 +91,15 @@ def compare(run: Run) -> Comparison:
 
 def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
     """The cell with the void samples of every arm and with NTP's share of the read rate."""
-    if run.header.imported is not None:
-        return replace(cell, imported=limits(run.header.imported))
-    told = (
+    told = tuple(
         _served(cell, replace(arm, voids=together(voids[one] for one in arm.case_ids if one in voids)), run)
         for arm in cell.arms
     )
+    if run.header.imported is not None:
+        return replace(cell, arms=told, imported=limits(run.header.imported))
     case = next(case for case in run.header.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size))
     ceiling = ceiling_check(cell, case, read_calibration(run.header, case))
-    return replace(cell, arms=tuple(told), baseline_check=replace(cell.baseline_check, ceiling=ceiling))
+    return replace(cell, arms=told, baseline_check=replace(cell.baseline_check, ceiling=ceiling))
 
 
 def _served(cell: Cell, arm: ArmResult, run: Run) -> ArmResult:
@@ -105,7 +108,12 @@ def _served(cell: Cell, arm: ArmResult, run: Run) -> ArmResult:
         return arm
     counts = served_counts(run, cell.part, arm.case_ids)
     parted = partings_of(run, cell.part, arm.case_ids)
-    return replace(arm, served=counts, figures=arm.figures | ({"lossless": parted.lossless} if parted else {}))
+    arm = replace(arm, served=counts, figures=arm.figures | ({"lossless": parted.lossless} if parted else {}))
+    over = arm.figures["wall_over_nfe"]
+    if (over.low or over.value or 0.0) < IMPOSSIBLE:
+        return arm
+    none = absent(f"the clock saves {ratio(over.value or 0.0)} of what the passes save: its times are none of passes")
+    return replace(arm, wall_speedup=none, wall_speedup_totals=none, figures=arm.figures | {"wall_over_nfe": none})
 
 
 def _pricers(run: Run) -> dict[str, tuple[Ladder, Pricer | None]]:

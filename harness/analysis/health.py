@@ -16,12 +16,28 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
 
-from harness.record.schema import NO_PASSES, CaseHeader, Run, Sample
+from harness.record.bounds import arrived_together
+from harness.record.schema import NO_PASSES, REQUEST_S, TOGETHER, UNTOLD, CaseHeader, Run, Sample
 from harness.scenario.limits import HealthLimits
 
+CLOCKLESS = {
+    "pieces of its answers came together": (
+        "connect to the server itself: a proxy, gzip or Nagle's algorithm holds pieces of the stream back"
+    ),
+    "its stream has fewer pieces than tokens": (
+        "time every token, those of reasoning too, each in a piece of its own (a newer tool, a stream interval of 1)"
+    ),
+}
+"""Rules by which a stream does not tell the time of decoding, with what to do. The whole request keeps its time."""
+QUIET = "run it again on a quiet machine"
+MOST_TOGETHER = 0.2
+"""Share of an answer's gaps without a time, where an arm has half of it: a busy client reads some pieces late, 8 % of all."""
+MOST_UNTOLD = 0.1
+"""Share of tokens; a token that ends no letter has no piece of its own."""
 SLOWEST_CLOCK = 0.9
 """A GPU below this share of its arm's fastest clock was not warm, or was slowed by something other than the arm."""
 
@@ -32,11 +48,15 @@ STREAM = "start the server with --stream-interval 1 (vLLM, SGLang), so that each
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usual:
-    """The median kernel time of a part's samples, and the fastest clock of an arm's; None where nothing was read."""
+    """The median kernel time of a part's samples, and the fastest clock of an arm's; None where nothing was read.
+
+    ``together``: the mean over an arm's answers of harness.record.bounds.arrived_together.
+    """
 
     kernel_s: float | None
     sm_clock_mhz: float | None
     logical_cores: int | None
+    together: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +107,18 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
         "the server reused a prompt from its cache": read["served_cached_tokens"] > 0,
         "the server put a request off for lack of memory": read["served_preempted"] > 0,
     }
+    held = min(_together(sample), 2 * usual.together) > MOST_TOGETHER
+    broken |= zip(CLOCKLESS, (held, read[UNTOLD] > 1 + MOST_UNTOLD * sample.rows[0].output_tokens), strict=True)
     return tuple(rule for rule, applies in broken.items() if applies)
 
 
-def usual_of(part: Iterable[Sample], arm: Iterable[Sample], logical_cores: int | None) -> Usual:
+def _together(sample: Sample) -> float:
+    """The mean of arrived_together over its answers; 0 without any of several pieces."""
+    streams = [arrived_together(row.times.gaps_s) for row in sample.rows if row.times and row.times.gaps_s]
+    return sample.meters.get(TOGETHER, fmean(streams or [0.0]))
+
+
+def usual_of(part: Iterable[Sample], arm: Sequence[Sample], logical_cores: int | None) -> Usual:
     """The usual values among the timed samples of one part, and of one of its arms at one batch size."""
     kernels = kernel_times_s(part)
     clocks = [s.meters["sm_clock_mhz"] for s in arm if "sm_clock_mhz" in s.meters]
@@ -98,6 +126,7 @@ def usual_of(part: Iterable[Sample], arm: Iterable[Sample], logical_cores: int |
         kernel_s=statistics.median(kernels) if kernels else None,
         sm_clock_mhz=max(clocks, default=None),
         logical_cores=logical_cores,
+        together=fmean(map(_together, arm)) if arm else 0.0,
     )
 
 
@@ -135,14 +164,18 @@ def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
             counted = by_part.setdefault(part_of[sample.case_id], {})
             if not sample.warmup:
                 counted.setdefault(sample.case_id, []).append(rules)
-    kept = [_untimed(sample, UNCOUNTED in rules) if rules else sample for sample, rules in judged]
+    kept = [_untimed(sample, rules) if rules else sample for sample, rules in judged]
     return run.model_copy(update={"samples": kept}), tuple(_part_health(part, found) for part, found in by_part.items())
 
 
-def _untimed(sample: Sample, uncounted: bool) -> Sample:
+def _untimed(sample: Sample, rules: Sequence[str]) -> Sample:
+    uncounted = UNCOUNTED in rules
     passes = None if uncounted or sample.packed_passes is None else sample.packed_passes.untimed()
     reasons = sample.meter_reasons | ({NO_PASSES: UNCOUNTED} if uncounted else {})
-    return sample.model_copy(update={"prefill_s": None, "decode_s": None, "passes": passes, "meter_reasons": reasons})
+    whole = {} if {*rules} - {*CLOCKLESS} else {REQUEST_S: (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)}
+    return sample.model_copy(update={
+        "prefill_s": None, "decode_s": None, "passes": passes, "meters": whole | sample.meters, "meter_reasons": reasons,
+    })  # fmt: skip
 
 
 def together(voids: Iterable[Voids]) -> Voids:

@@ -19,7 +19,7 @@ from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS
 
 OF_EACH: Mapping[str, Callable[[Request], Sequence[float]]] = {
-    "first_token": lambda one: (one.first_token_s,),
+    "first_token": lambda one: () if one.first_token_s is None else (one.first_token_s,),
     "time_per_token": lambda one: () if one.time_per_token_s is None else (one.time_per_token_s,),
     "inter_token": lambda one: one.gaps_s,
     "request": lambda one: (one.request_s,),

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.record.schema import RowTimes, Sample
+from harness.record.schema import REQUEST_S, RowTimes, Sample
 from harness.scenario.load import Load
 
 ROUNDED_S = 2e-6
@@ -45,16 +45,17 @@ class Window:
 class Request:
     """One request, by its client. ``time_per_token_s``: mean over the tokens behind the first piece, None where there is none.
 
-    ``gaps_s``: between the pieces of its answer. ``good``: within the limits of its load; None: it has none.
+    ``gaps_s``: between the pieces of its answer. ``good``: within the limits of its load; None: it has none. All but the whole
+    request are absent where its stream does not tell them.
     """
 
     window: Window
     counted: bool
-    first_token_s: float
-    time_per_token_s: float | None
     request_s: float
-    gaps_s: tuple[float, ...]
-    good: bool | None
+    first_token_s: float | None = None
+    time_per_token_s: float | None = None
+    gaps_s: tuple[float, ...] = ()
+    good: bool | None = None
 
 
 def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens: Sequence[int]) -> tuple[Request, ...]:
@@ -65,7 +66,8 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
         first_tokens: in the first piece of every answer.
     """
     times = [row.times for row in sample.rows if row.times is not None]
-    if len(times) < len(sample.rows) or not times or sample.decode_s is None:
+    clock = sample.decode_s is not None
+    if len(times) < len(sample.rows) or not times or not (clock or REQUEST_S in sample.meters):
         return ()
     begin_s, end_s, counted = _steady(times, load, in_flight)
     tokens = [row.output_tokens for row in sample.rows]
@@ -81,12 +83,15 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
         in_flight=_mean_in_flight(times, begin_s, end_s), left_out=len(times) - sum(counted),
     )  # fmt: skip
     return tuple(
-        _request(one, window, counts, count - first, load)
+        _request(one, window, counts, count - first if clock else None, load)
         for one, counts, count, first in zip(times, counted, tokens, first_tokens, strict=True)
     )
 
 
-def _request(times: RowTimes, window: Window, counted: bool, behind: int, load: Load | None) -> Request:
+def _request(times: RowTimes, window: Window, counted: bool, behind: int | None, load: Load | None) -> Request:
+    """``behind``: tokens behind the first piece; None: its stream tells no times of them."""
+    if behind is None:
+        return Request(window=window, counted=counted, request_s=times.last_token_s)
     per_token = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None
     return Request(
         window=window, counted=counted, first_token_s=times.first_token_s, time_per_token_s=per_token,

@@ -56,6 +56,7 @@ def _of_row(whole: Tally, sample: Sample, row: int, requests: Sequence[Request],
     told, (task, group, repeat, process) = sample.rows[row], whole.key
     one = requests[row] if requests else None
     times = sample.rows[row].times if one is not None and one.counted else None
+    clock = None if whole.decode_s is None else times
     share = told.output_tokens / whole.output_tokens if whole.output_tokens else 0.0
     return replace(
         whole,
@@ -64,9 +65,9 @@ def _of_row(whole: Tally, sample: Sample, row: int, requests: Sequence[Request],
         distinct4=whole.distinct4[row : row + 1], correct=whole.correct[row : row + 1],
         ungraded_reason=told.ungraded_reason if told.correct is None else None,
         output_tokens=told.output_tokens, decode_tokens=max(0, told.output_tokens - first),
-        decode_s=None if times is None else times.last_token_s - times.first_token_s,
-        prompt_s=None if times is None else times.first_token_s,
-        first_token_s=None if times is None else times.first_token_s,
+        decode_s=None if clock is None else clock.last_token_s - clock.first_token_s,
+        prompt_s=None if clock is None else clock.first_token_s,
+        first_token_s=None if clock is None else clock.first_token_s,
         latency_s=None if times is None else times.last_token_s,
         forward_s=None, sampler_s=None, counted=None,
         energy_j=None if whole.energy_j is None or times is None else share * whole.energy_j,

@@ -14,7 +14,7 @@ from harness.analysis.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.pricing import Band, Places, Pricer
 from harness.analysis.requests import Request
 from harness.analysis.traffic import Counted, TrafficCounter
-from harness.record.schema import FIRST_TOKENS, CaseHeader, RowResult, Run, Sample
+from harness.record.schema import FIRST_TOKENS, REQUEST_S, CaseHeader, RowResult, Run, Sample
 from harness.roofline.speedup import describe_pass
 
 Key = tuple[str, int, int, int]
@@ -120,7 +120,9 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     first chunks hold more has decoded before them, and is charged with it.
     """
     output_tokens = sum(row.output_tokens for row in sample.rows)
-    latency_s = None if sample.decode_s is None or sample.prefill_s is None else sample.prefill_s + sample.decode_s
+    latency_s = sample.meters.get(REQUEST_S)
+    if sample.decode_s is not None and sample.prefill_s is not None:
+        latency_s = sample.prefill_s + sample.decode_s
     told: dict[str, Any] = {
         "key": (case.task, sample.group, sample.repeat, sample.process),
         "prompts": tuple(("" if "/" in row.prompt_id else case.task, row.prompt_id) for row in sample.rows),

@@ -45,9 +45,9 @@ def compare_command(
     if len(runs) < 2:
         raise UserError(f"sbd compare {runs[0]}: one run is nothing to compare; give BASE and NEW, two run directories or more")
     base, *others = [read_on_one_machine(run) for run in runs]
-    for path, one in zip(runs, (base, *others), strict=True):
-        if one.unmeasured:
-            raise UserError(f"{path}: {one.unmeasured}; give runs that have samples")
+    for path, record in zip(runs, (base, *others), strict=True):
+        if record.unmeasured:
+            raise UserError(f"{path}: {record.unmeasured}; give runs that have samples")
     found = []
     for path, other in zip(runs[1:], others, strict=True):
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))

@@ -12,12 +12,15 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from harness import formatting
+from harness.analysis.health import without_void_times
+from harness.analysis.imported import cached
+from harness.analysis.integrity.cross_checks import contradictions
 from harness.cli.output import grid, json_text, lines_of, wrapped
 from harness.config_file import Name
 from harness.errors import UserError
 from harness.models.choice import shape_called
 from harness.record.imports.formats import FORMATS, ResultFile, read_file
-from harness.record.schema import RunHeader, Sample
+from harness.record.schema import Run, RunHeader, Sample
 from harness.record.store import RunStore
 from harness.scenario.claim_text import read_claim
 from harness.scenario.imported import About, ImportedArm, imported_run
@@ -74,25 +77,33 @@ def import_command(
         raise UserError(f"--format {format_}: there is no such format; allowed: {', '.join(FORMATS)}")
     claims = tuple(read_claim(text) for text in claim or (ASKED,))
     arms = _arms(files or (), ntp or (), arm or (), format_)
-    said = About(model=shape_called(model) if model else None, machine=_words(machine), claims=claims, command=_command())
+    command = shlex.join(["sbd", *sys.argv[1:]])
+    said = About(model=shape_called(model) if model else None, machine=_words(machine), claims=claims, command=command)
     header, samples = imported_run(arms, said)
     if out is not None:
         _write(out, header, samples)
-    told = [_figures(one, file) for one in arms for file in one.files]
+    _show(arms, Run(header=header, samples=samples, outcomes=[], sessions=[]), out, as_json)
+
+
+def _show(arms: Sequence[ImportedArm], run: Run, out: Path | None, as_json: bool) -> None:
+    """Every file's figures, without those of a stream that tells no times; what is void, what is paired, what files lack."""
+    origin, health = run.header.imported, without_void_times(run)[1]
+    assert origin is not None
+    mute = {case_id: of.words for part in health for case_id, of in part.cases.items() if 2 * of.void > of.timed}
+    told = [_figures(one, file, one.case_id in mute) for one in arms for file in one.files]
+    void = [f"void: {case_id}: {words}" for case_id, words in mute.items()]
+    void += [f"void: {words} ({places[0]})" for words, places in contradictions(run).items()]
     if as_json:
-        print(json_text({"run_id": header.run_id if out else None, "imported": _origin(header), "files": told}))
+        run_id, imported = run.header.run_id if out else None, origin.model_dump(mode="json")
+        print(json_text({"run_id": run_id, "imported": imported, "files": told, "void": void}))
         return
     print(_table(told))
-    origin = _origin(header)
-    print(wrapped(origin["pairing_words"] if len(told) > 1 else "one file: nothing to pair"))
-    for name, why in origin["lacks"].items():
+    for words in (*void, origin.pairing_words if len(told) > 1 else "one file: nothing to pair", cached(origin)):
+        print(wrapped(words))
+    for name, why in origin.lacks.items():
         print(wrapped(f"not known: {name.replace('_', ' ')} ({why})", "  ", "    "))
     if out is not None:
         print(lines_of(f"record  {out}"))
-
-
-def _origin(header: RunHeader) -> dict[str, Any]:
-    return header.imported.model_dump(mode="json") if header.imported else {}
 
 
 def _arms(files: Sequence[Path], ntp: Sequence[Path], named: Sequence[str], wanted: str | None) -> list[ImportedArm]:
@@ -132,10 +143,6 @@ def _words(text: str | None) -> str | None:
     return text and text.strip()
 
 
-def _command() -> str:
-    return shlex.join(["sbd", *sys.argv[1:]])
-
-
 def _write(out: Path, header: RunHeader, samples: Sequence[Sample]) -> None:
     with RunStore(out) as store:
         store.create(header)
@@ -143,10 +150,11 @@ def _write(out: Path, header: RunHeader, samples: Sequence[Sample]) -> None:
             store.append(one)
 
 
-def _figures(arm: ImportedArm, file: ResultFile) -> dict[str, Any]:
-    """A file's own figures, worked out from its requests, in seconds."""
+def _figures(arm: ImportedArm, file: ResultFile, mute: bool) -> dict[str, Any]:
+    """A file's own figures, worked out from its requests, in seconds; ``mute``: without those of its stream."""
     measured = file.measured
-    return {"arm": arm.label, "file": file.name, "sent": measured.sent, "failed": measured.failed, "figures": measured.figures,
+    figures = {name: one for name, one in measured.figures.items() if not (mute and name.endswith(("token_s", "gap_s")))}
+    return {"arm": arm.label, "file": file.name, "sent": measured.sent, "failed": measured.failed, "figures": figures,
             "printed": dict(measured.printed), "counted": dict(measured.counted)}  # fmt: skip
 
 

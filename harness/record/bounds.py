@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -12,6 +14,15 @@ from harness.record.open_values import MOST
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
 YEARS = range(1970, 2200)
+NO_PASS_S = 0.0005
+"""No server makes a pass and sends its tokens in so short a time: two pieces of a stream no further apart share an arrival."""
+
+
+def arrived_together(gaps_s: Sequence[float]) -> float:
+    """The share of gaps between the pieces of a stream whose two pieces share an arrival; 1 where the first two do, for then
+    the time of the first one is unknown. ``gaps_s`` are not empty.
+    """
+    return 1.0 if gaps_s[0] <= NO_PASS_S else fmean(gap_s <= NO_PASS_S for gap_s in gaps_s)
 
 
 def _duration(seconds: float) -> float:

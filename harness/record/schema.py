@@ -48,6 +48,12 @@ PACKED_SINCE = 6
 _T = TypeVar("_T")
 NO_PASSES = "passes"
 """Of a sample's ``meter_reasons``: why a server's passes are unknown."""
+REQUEST_S = "request_s"
+"""Of a sample's ``meters``: its whole request, where that is known by itself."""
+TOGETHER = "arrived_together"
+"""Of an imported sample's ``meters``: harness.record.bounds.arrived_together of its stream."""
+UNTOLD = "untold_tokens"
+"""Of an imported sample's ``meters``: tokens without a piece of the stream, where each should have one."""
 FIRST_TOKENS = "served_first_tokens"
 """Of a served sample's ``meters``: tokens of the first chunks of its answers."""
 SampleKey = tuple[str, int, int, bool, int]

@@ -95,7 +95,7 @@ def void_all(run: Run) -> Run:
 
 def test_void_says_why() -> None:
     """No times left, no such arm, no such part, no clock, the baseline itself."""
-    assert "all 36 timed samples of the part were void: the calibration kernel" in one(void_all(JITTERED), "3-5x").reason
+    assert "all 12 timed samples of NTP were void: the calibration kernel" in one(void_all(JITTERED), "3-5x").reason
     missing = one(JITTERED, "3-5x at arm='SBD k=32'")
     assert missing.word == "void" and f"those that have: NTP, {SLOW}, {FAST}" in missing.reason and missing.remedy
     nowhere = one(JITTERED, "3-5x at part=elsewhere, batch=4")

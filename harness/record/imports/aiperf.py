@@ -49,7 +49,7 @@ class Record(Keys):
     """One line."""
 
     metadata: Metadata
-    metrics: dict[str, Metric] = Field(default_factory=dict)
+    metrics: dict[str, Metric | None] = Field(default_factory=dict)
     error: Any = None
 
 
@@ -64,9 +64,8 @@ def read(document: Document) -> Measured:
     Raises:
         BenchmarkFileError: a line lacks a figure of its request, or has a value that does not fit.
     """
-    records = [(line, line.read(Record)) for line in document.lines]
     timed = sorted(
-        ((line, one) for line, one in records if one.metadata.benchmark_phase == PROFILING),
+        ((line, one) for line in document.lines if (one := line.read(Record)).metadata.benchmark_phase == PROFILING),
         key=lambda pair: (pair[1].metadata.session_num, pair[1].metadata.turn_index or 0),
     )
     answered = [
@@ -96,14 +95,14 @@ def _request(line: Line, record: Record, place: int) -> Request:
     )
 
 
-def _seconds(line: Line, metrics: Mapping[str, Metric], name: str) -> float:
+def _seconds(line: Line, metrics: Mapping[str, Metric | None], name: str) -> float:
     found = _metric(line, metrics, name)
     if isinstance(found.value, list) or not 0 <= found.value * _scale(line, name, found) <= LONGEST:
         raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a duration is needed")
     return found.value * _scale(line, name, found)
 
 
-def _gaps(line: Line, metrics: Mapping[str, Metric]) -> tuple[float, ...] | None:
+def _gaps(line: Line, metrics: Mapping[str, Metric | None]) -> tuple[float, ...] | None:
     found = metrics.get("inter_chunk_latency")
     if found is None or not isinstance(found.value, list):
         return None
@@ -113,17 +112,18 @@ def _gaps(line: Line, metrics: Mapping[str, Metric]) -> tuple[float, ...] | None
     return tuple(value * scale for value in found.value)
 
 
-def _count(line: Line, metrics: Mapping[str, Metric], name: str) -> int:
+def _count(line: Line, metrics: Mapping[str, Metric | None], name: str) -> int:
     found = _metric(line, metrics, name)
     if isinstance(found.value, list) or found.value != int(found.value) or not 0 <= found.value <= 1 << 24:
         raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a whole number of tokens is needed")
     return int(found.value)
 
 
-def _metric(line: Line, metrics: Mapping[str, Metric], name: str) -> Metric:
-    if name not in metrics:
+def _metric(line: Line, metrics: Mapping[str, Metric | None], name: str) -> Metric:
+    found = metrics.get(name)
+    if found is None:
         raise line.refusal(f"metrics.{name}: the key is required and missing; a stream (--streaming) is needed for its times")
-    return metrics[name]
+    return found
 
 
 def _scale(line: Line, name: str, found: Metric) -> float:

@@ -63,7 +63,8 @@ class Line:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(map(str, first["loc"]))[:LONGEST_KEY] or "the whole line"
-            raise self.refusal(f"{key}: {in_words(first)}") from error
+            why = in_words(first).replace("; add it", "; an older version of a tool lacks it: make the file with a newer one")
+            raise self.refusal(f"{key}: {why}") from error
 
     def number_at(self, key: str) -> float | None:
         """The number under a key of this object; None where it is absent or null. Raises BenchmarkFileError as ``read``."""

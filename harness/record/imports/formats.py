@@ -24,14 +24,10 @@ class Format:
 
 
 FORMATS = {
-    one.name: one
-    for one in (
-        Format(name=vllm_bench.NAME, is_it=vllm_bench.is_it, read=vllm_bench.read,
-               made_by="vllm bench serve --save-result --save-detailed"),
-        Format(name=aiperf.NAME, is_it=aiperf.is_it, read=aiperf.read, made_by="aiperf profile: profile_export.jsonl"),
-        Format(name=guidellm.NAME, is_it=guidellm.is_it, read=guidellm.read, made_by="guidellm benchmark: benchmarks.json"),
-        Format(name=sglang_bench.NAME, is_it=sglang_bench.is_it, read=sglang_bench.read,
-               made_by="sglang.bench_serving --output-details"),
+    module.NAME: Format(name=module.NAME, is_it=module.is_it, read=module.read, made_by=made_by)
+    for module, made_by in (
+        (vllm_bench, "vllm bench serve --save-result --save-detailed"), (aiperf, "aiperf profile: profile_export.jsonl"),
+        (guidellm, "guidellm benchmark: benchmarks.json"), (sglang_bench, "sglang.bench_serving --output-details"),
     )
 }  # fmt: skip
 
@@ -59,10 +55,13 @@ def read_file(path: Path, wanted: str | None = None) -> ResultFile:
     if measured.sent > MOST_REQUESTS:
         raise BenchmarkFileError(f"{path}: holds {measured.sent:,} requests; at most {MOST_REQUESTS:,} are read")
     for one in measured.requests:
-        if not all(0 <= time_s <= LONGEST for time_s in (one.first_token_s, one.last_token_s, one.request_s)):
+        times_s = one.first_token_s, one.last_token_s, one.request_s
+        if not one.output_tokens or not all(0 < time_s <= LONGEST for time_s in times_s):
             raise BenchmarkFileError(
-                f"{path}: request {one.place + 1}: first token, last token and end come {one.first_token_s:g}, "
-                f"{one.last_token_s:g} and {one.request_s:g} s after its begin; allowed are 0 to {LONGEST:g}; make it again"
+                f"{path}: request {one.place + 1} of {measured.sent} counts as answered, with {one.output_tokens} tokens; its "
+                f"first token, last token and end come {', '.join(map('{:g}'.format, times_s))} s after its begin; more than 0 "
+                f"to {LONGEST:g} s are allowed, else no token came, or no stream; make it again, with a stream and answers of "
+                "a fixed length (ignore_eos)"
             )
     return ResultFile(name=document.name, sha256=document.sha256, measured=measured)
 

@@ -34,12 +34,14 @@ Epoch = Annotated[float, Field(strict=True, ge=0, le=7e9)]
 
 
 class Timings(Keys):
-    """Wall clock, in seconds."""
+    """Wall clock, in seconds; null where nothing was streamed. Some versions take the first token of content for the first."""
 
     request_start: Epoch
-    first_token_iteration: Epoch
-    last_token_iteration: Epoch
+    first_request_iteration: Epoch | None = None
+    first_token_iteration: Epoch | None
+    last_token_iteration: Epoch | None
     request_end: Epoch
+    token_iterations: Tokens | None = None
 
 
 class Info(Keys):
@@ -53,7 +55,7 @@ class Answered(Keys):
 
     info: Info
     prompt_tokens: Tokens
-    output_tokens: Tokens
+    output_tokens: Tokens | None
     request_args: str | None = None
 
 
@@ -114,13 +116,13 @@ def read(document: Document) -> Measured:
 
 
 def _request(one: Answered, place: int) -> Request:
-    times = one.info.timings
-    begun = datetime.fromtimestamp(times.request_start, UTC)
+    times, begun_s = one.info.timings, one.info.timings.request_start
+    first_s, last_s = times.first_token_iteration or begun_s, times.last_token_iteration or begun_s
     return Request(
-        place=place, prompt_tokens=one.prompt_tokens, output_tokens=one.output_tokens,
-        first_token_s=times.first_token_iteration - times.request_start,
-        last_token_s=times.last_token_iteration - times.request_start, request_s=times.request_end - times.request_start,
-        prompt=_prompt(one.request_args), begun_at=begun.isoformat(timespec="milliseconds"),
+        place=place, prompt_tokens=one.prompt_tokens, output_tokens=one.output_tokens or 0, first_token_s=first_s - begun_s,
+        last_token_s=last_s - begun_s, request_s=times.request_end - begun_s, pieces=times.token_iterations,
+        before_s=first_s - (times.first_request_iteration or first_s), prompt=_prompt(one.request_args),
+        begun_at=datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="milliseconds"),
     )  # fmt: skip
 
 
@@ -155,8 +157,7 @@ def _refuse_sample(line: Line, benchmark: Benchmark) -> None:
 
 
 def _streams(benchmark: Benchmark) -> int | None:
-    strategy = "strategy"
-    found = next((one for key in ("streams", "max_concurrency") if (one := _at(benchmark.config, strategy, key))), None)
+    found = next((one for key in ("streams", "max_concurrency") if (one := _at(benchmark.config, "strategy", key))), None)
     return found if isinstance(found, int) and not isinstance(found, bool) and 1 <= found <= 1 << 24 else None
 
 

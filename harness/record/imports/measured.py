@@ -25,6 +25,7 @@ class Request:
     ``place``: among all requests of its file, in the order they were made, from 0. ``first_token_s``: from sending to the first
     piece of the answer; ``last_token_s``: to the last; ``request_s``: to the end of the stream, by the tool. ``gaps_s``:
     between the pieces of the stream; None where the file has none.
+    ``pieces``: of the stream, where its gaps are unknown. ``before_s``: from its first piece of any kind to the first token.
     ``prompt``: a digest of the prompt's text; None where the file does not hold it. ``begun_at``: ISO 8601, or None.
     """
 
@@ -37,6 +38,8 @@ class Request:
     gaps_s: tuple[float, ...] | None = None
     prompt: str | None = None
     begun_at: str | None = None
+    pieces: int | None = None
+    before_s: float = 0.0
 
     @property
     def time_per_token_s(self) -> float | None:

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.record.bounds import SHORTEST_S
+from harness.record.bounds import SHORTEST_S, arrived_together
 from harness.record.imported import Imported, ImportedFile, Pairing
 from harness.record.imports.formats import ResultFile
 from harness.record.imports.measured import Measured, Request
-from harness.record.schema import RowResult, Sample
+from harness.record.schema import REQUEST_S, TOGETHER, UNTOLD, RowResult, Sample
 
-REQUEST_S, GAPS_S, PIECES = "request_s", "gaps_s", "stream_pieces"
-"""Meters of an imported sample: the request by the tool, the sum of the gaps between the pieces of its stream, the pieces."""
+GAPS_S, PIECES = "gaps_s", "stream_pieces"
+"""Meters of an imported sample: the sum of the gaps between the pieces of its stream, and the pieces."""
 NOT_GRADED = "the files of other tools hold no grades"
 FEWEST_LENGTHS = 2
 
@@ -97,6 +97,8 @@ def _sample(of: Placed, request: Request, group: int, repeat: int, prompt_id: st
     meters = {REQUEST_S: request.request_s}
     if request.gaps_s is not None:
         meters |= {GAPS_S: sum(request.gaps_s), PIECES: 1.0 + len(request.gaps_s)}
+    if request.output_tokens > 1:
+        meters |= _clock(request, decode_s, of.case_id.endswith("/ntp"))
     row = RowResult(
         prompt_id=prompt_id, prompt_tokens=request.prompt_tokens, output_tokens=request.output_tokens, output_ids=None,
         stop_reason=None, correct=None, ungraded_reason=NOT_GRADED,
@@ -107,6 +109,18 @@ def _sample(of: Placed, request: Request, group: int, repeat: int, prompt_id: st
         "decode_s": decode_s if decode_s >= 0 else None,
         "started_at": request.begun_at, "load_1min": None, "meters": meters,
     })  # fmt: skip
+
+
+def _clock(request: Request, decode_s: float, ntp: bool) -> dict[str, float]:
+    """What shows whether the stream tells the time of its tokens. An arm's pass makes several, which may come one by one: there
+    only its first two pieces, of two passes, and those before its first token show something.
+    """
+    pieces = request.pieces or 1 + len(request.gaps_s or range(1, request.output_tokens))
+    gaps_s = request.gaps_s or (decode_s / max(1, pieces - 1),)
+    found = {TOGETHER: arrived_together(gaps_s if ntp else gaps_s[:1])}
+    if ntp or request.before_s * pieces > decode_s:
+        found[UNTOLD] = float(request.output_tokens - pieces)
+    return found
 
 
 def _no_dust(seconds: float) -> float:

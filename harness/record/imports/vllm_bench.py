@@ -41,7 +41,7 @@ class Lists(Keys):
     duration: Whole
     input_lens: list[Tokens]
     output_lens: list[Tokens]
-    ttfts: list[Time]
+    ttfts: list[Time | None]
     itls: list[list[Time]]
     errors: list[str]
     latencies: list[Time] | None = None
@@ -116,13 +116,9 @@ def requests_of(line: Line, result: Lists) -> tuple[Request, ...]:
         BenchmarkFileError: the lists have different lengths.
     """
     sent = len(result.errors)
-    lists: dict[str, Sequence[object]] = {
-        "input_lens": result.input_lens, "output_lens": result.output_lens, "ttfts": result.ttfts, "itls": result.itls,
-    }  # fmt: skip
-    if result.latencies is not None:
-        lists["latencies"] = result.latencies
-    for key, values in lists.items():
-        if len(values) != sent:
+    for key in ("input_lens", "output_lens", "ttfts", "itls", "latencies"):
+        values: Sequence[object] | None = getattr(result, key)
+        if values is not None and len(values) != sent:
             raise line.refusal(f"{key}: has {len(values)} entries, errors has {sent}; the file is damaged, make it again")
     if not sent:
         raise line.refusal("errors: the file holds no request")
@@ -130,11 +126,11 @@ def requests_of(line: Line, result: Lists) -> tuple[Request, ...]:
 
 
 def _request(result: Lists, place: int) -> Request:
-    gaps = tuple(result.itls[place])
-    whole = math.fsum((result.ttfts[place], *gaps)) if result.latencies is None else result.latencies[place]
+    gaps, first_s = tuple(result.itls[place]), result.ttfts[place] or 0.0
+    whole = math.fsum((first_s, *gaps)) if result.latencies is None else result.latencies[place]
     return Request(
         place=place, prompt_tokens=result.input_lens[place], output_tokens=result.output_lens[place],
-        first_token_s=result.ttfts[place], last_token_s=whole, request_s=whole, gaps_s=gaps,
+        first_token_s=first_s, last_token_s=whole, request_s=whole, gaps_s=gaps,
     )  # fmt: skip
 
 
