@@ -34,7 +34,6 @@ from harness.analysis.sample_totals import Tally, charged, one_name_each
 from harness.analysis.served import partings_of, served_counts
 from harness.analysis.stats.quantity import absent, simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
-from harness.formatting import ratio
 from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import NO_PASSES, CaseHeader, Run, RunHeader, Sample
@@ -112,7 +111,7 @@ def _served(cell: Cell, arm: ArmResult, run: Run) -> ArmResult:
     over = arm.figures["wall_over_nfe"]
     if (over.low or over.value or 0.0) < IMPOSSIBLE:
         return arm
-    none = absent(f"the clock saves {ratio(over.value or 0.0)} of what the passes save: its times are none of passes")
+    none = absent(f"the clock saves {over.value:.2f}x of what the passes save, so its times are no times of passes")
     return replace(arm, wall_speedup=none, wall_speedup_totals=none, figures=arm.figures | {"wall_over_nfe": none})
 
 

@@ -94,8 +94,8 @@ def _show(arms: Sequence[ImportedArm], run: Run, out: Path | None, as_json: bool
     void = [f"void: {case_id}: {words}" for case_id, words in mute.items()]
     void += [f"void: {words} ({places[0]})" for words, places in contradictions(run).items()]
     if as_json:
-        run_id, imported = run.header.run_id if out else None, origin.model_dump(mode="json")
-        print(json_text({"run_id": run_id, "imported": imported, "files": told, "void": void}))
+        run_id = run.header.run_id if out else None
+        print(json_text({"run_id": run_id, "imported": origin.model_dump(mode="json"), "files": told, "void": void}))
         return
     print(_table(told))
     for words in (*void, origin.pairing_words if len(told) > 1 else "one file: nothing to pair", cached(origin)):

@@ -40,8 +40,6 @@ from harness.record.trace import PassColumns as PassColumns
 MOST_ROWS = 1 << 16
 """Limit of a batch, and of the processes that share a model."""
 
-MOST_TOLD = 4
-"""Failed cases that a message names one by one."""
 
 RECORD_VERSION = 8
 PACKED_SINCE = 6
@@ -327,7 +325,7 @@ class Run(_Frozen):
         """Why no arm has a sample, with the outcomes of the first cases; None where one has."""
         if next(self.of_arms(), None) is not None:
             return None
-        ended = "; ".join(f"{one.case_id}: {one.reason}" for one in self.outcomes[:MOST_TOLD])
+        ended = "; ".join(f"{one.case_id}: {one.reason}" for one in self.outcomes[:4])
         return f"nothing was measured: {len(self.outcomes)} of {len(self.header.cases)} cases failed ({ended})"
 
     def events(self, name: str, part: str) -> list[dict[str, Any]]:

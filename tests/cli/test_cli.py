@@ -237,13 +237,11 @@ def test_run_ends_with_a_message_and_its_code(
         assert "Traceback" in capsys.readouterr().err
 
 
-def test_run_prints_where_the_record_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_run_prints_where_the_record_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The run directory is on stdout, for scripts."""
-    fake_runner(monkeypatch, tmp_path)
+    fake_runner(monkeypatch, ROOT / "reports" / "quickstart")
     assert sbd(monkeypatch, "run", "quickstart", "--no-report") == 0
-    assert capsys.readouterr().out == f"record  {tmp_path}\n"
+    assert capsys.readouterr().out == f"record  {ROOT / 'reports' / 'quickstart'}\n"
 
 
 def test_run_without_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,14 @@
 """AIPerf's `profile_export.jsonl`: one JSON object a line and request, with a unit beside every figure.
 
 The lines come in the order in which requests ended; the number of their session orders them as they were made. The file holds
-none of the tool's own medians.
+none of the tool's own medians, but each request's time per token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from statistics import median
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -17,7 +18,7 @@ from harness.record.imports.measured import Measured, Request
 
 NAME, TOOL = "aiperf", "AIPerf"
 IN_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
-PROFILING = "profiling"
+PROFILING, OWN = "profiling", "inter_token_latency"
 LACKS = {
     "output_ids": "AIPerf's records keep neither text nor token ids",
     "passes": "AIPerf's records keep counts of tokens, and no passes",
@@ -69,14 +70,15 @@ def read(document: Document) -> Measured:
         key=lambda pair: (pair[1].metadata.session_num, pair[1].metadata.turn_index or 0),
     )
     answered = [
-        _request(line, one, place) for place, (line, one) in enumerate(timed)
-        if one.error is None and not one.metadata.was_cancelled
-    ]  # fmt: skip
+        (line, one, place) for place, (line, one) in enumerate(timed) if one.error is None and not one.metadata.was_cancelled
+    ]
     if not timed:
         raise document.lines[0].refusal("metadata.benchmark_phase: the file holds no request of the phase profiling")
+    own_s = [_seconds(line, one.metrics, OWN) for line, one, _ in answered if OWN in one.metrics]
     return Measured(
-        format=NAME, tool=TOOL, tool_version=None, model=None, requests=tuple(answered), sent=len(timed), duration_s=None,
-        concurrency=None, requests_per_s=None, printed={}, counted={}, lacks=LACKS,
+        format=NAME, tool=TOOL, tool_version=None, model=None, requests=tuple(_request(*one) for one in answered),
+        sent=len(timed), duration_s=None, concurrency=None, requests_per_s=None,
+        printed={"median_time_per_token_s": median(own_s)} if own_s else {}, counted={}, lacks=LACKS,
     )  # fmt: skip
 
 
@@ -97,9 +99,9 @@ def _request(line: Line, record: Record, place: int) -> Request:
 
 def _seconds(line: Line, metrics: Mapping[str, Metric | None], name: str) -> float:
     found = _metric(line, metrics, name)
-    if isinstance(found.value, list) or not 0 <= found.value * _scale(line, name, found) <= LONGEST:
-        raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a duration is needed")
-    return found.value * _scale(line, name, found)
+    if not isinstance(found.value, list) and 0 <= (time_s := found.value * _scale(line, name, found)) <= LONGEST:
+        return time_s
+    raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a duration is needed")
 
 
 def _gaps(line: Line, metrics: Mapping[str, Metric | None]) -> tuple[float, ...] | None:

@@ -17,14 +17,13 @@ from harness.record.imports.measured import MOST_REQUESTS, Measured
 class Format:
     """``is_it`` looks at the first JSON value of a file; ``made_by``: what makes such a file."""
 
-    name: str
     is_it: Callable[[Any], bool]
     read: Callable[[Document], Measured]
     made_by: str
 
 
 FORMATS = {
-    module.NAME: Format(name=module.NAME, is_it=module.is_it, read=module.read, made_by=made_by)
+    module.NAME: Format(is_it=module.is_it, read=module.read, made_by=made_by)
     for module, made_by in (
         (vllm_bench, "vllm bench serve --save-result --save-detailed"), (aiperf, "aiperf profile: profile_export.jsonl"),
         (guidellm, "guidellm benchmark: benchmarks.json"), (sglang_bench, "sglang.bench_serving --output-details"),
@@ -70,6 +69,6 @@ def _recognised(document: Document) -> Format:
     first = document.lines[0]
     found = [one for one in FORMATS.values() if one.is_it(first.value)]
     if len(found) != 1:
-        known = "; ".join(f"{one.name} ({one.made_by})" for one in FORMATS.values())
+        known = "; ".join(f"{name} ({one.made_by})" for name, one in FORMATS.items())
         raise first.refusal(f"is no result file that is known; known are: {known}; --format names one")
     return found[0]

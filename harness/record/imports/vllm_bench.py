@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.record.imports.document import Asked, Document, Keys, Line, Number, Rate, Time, Tokens, Total, Whole, asked_rate
+from harness.record.imports.document import Asked, Document, Keys, Line, Rate, Time, Tokens, Total, Whole, asked_rate
 from harness.record.imports.measured import Measured, Request
 
 NAME, TOOL = "vllm", "vllm bench serve"
@@ -66,15 +66,6 @@ class Totals(Keys):
     output_throughput: Rate
 
 
-class Speculation(Totals):
-    """And what speculation did."""
-
-    spec_decode_num_drafts: Total | None = None
-    spec_decode_draft_tokens: Total | None = None
-    spec_decode_accepted_tokens: Total | None = None
-    spec_decode_acceptance_length: Number | None = None
-
-
 def is_it(value: Any) -> bool:
     """Whether this JSON value is such a result, detailed or not."""
     return isinstance(value, dict) and {"endpoint_type", "tokenizer_id", "duration", "request_throughput"} <= set(value)
@@ -89,13 +80,13 @@ def read(document: Document) -> Measured:
     line = one_run(document)
     if "ttfts" not in line.value:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --save-result --save-detailed")
-    result, sums = line.read(Result), line.read(Speculation)
+    result, sums = line.read(Result), line.read(Totals)
     return Measured(
         format=NAME, tool=TOOL, tool_version=None, model=result.model_id, requests=requests_of(line, result),
         sent=len(result.errors), duration_s=result.duration, concurrency=result.max_concurrency,
         requests_per_s=asked_rate(result.request_rate),
         printed={ours: float(getattr(sums, key)) for key, ours in RATES.items()} | printed(line, FIGURES),
-        counted={ours: float(found) for key, ours in COUNTS.items() if (found := getattr(sums, key)) is not None},
+        counted={ours: found for key, ours in COUNTS.items() if (found := line.number_at(key)) is not None},
         lacks=LACKS,
     )  # fmt: skip
 
