@@ -102,7 +102,9 @@ def test_the_drawing_says_who_leads_and_every_bar() -> None:
     ))  # fmt: skip
     drawing = ways_compared(found, timed=True, name="x")
     assert drawing is not None and drawing.marks == ("measured",)
-    leaders = "without loss in exact arithmetic: safe n=2, 3.00x by the clock; of the others that keep NTP's accuracy: mild n=1, "
+    leaders = (
+        "without loss in exact arithmetic: safe n=2, 3.00x by the clock; of the others that keep NTP's accuracy: mild n=1, "
+    )
     assert drawing.caption.startswith(f"Fastest {leaders}") and "of 33 arms, chosen" in drawing.caption
     assert f"{33 - MOST_WAYS} slower ways are in the table." in drawing.caption
     words = html.unescape(" ".join(re.findall(r"<text[^>]*>(.*?)</text>", drawing.image, flags=re.DOTALL)))
