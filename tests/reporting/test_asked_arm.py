@@ -66,7 +66,8 @@ def test_a_claim_about_an_arm_says_what_is_faster() -> None:
 @pytest.mark.parametrize(
     "claims",
     [[], [
-        {"metric": "accuracy_loss_points", "max": 1.0}, *({"metric": one, "min": 2.0} for one in ("wall_speedup", "nfe_speedup")),
+        {"metric": "accuracy_loss_points", "max": 1.0}, {"metric": "wall_speedup", "min": 2.0},
+        {"metric": "nfe_speedup", "min": 2.0},
     ]],
 )  # fmt: skip
 def test_the_claims_are_one_list(
