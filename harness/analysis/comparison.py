@@ -36,7 +36,7 @@ from harness.analysis.stats.quantity import absent, simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
 from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
-from harness.record.schema import NO_PASSES, CaseHeader, Run, RunHeader, Sample
+from harness.record.schema import NO_PASSES, REMARK, CaseHeader, Run, RunHeader, Sample
 from harness.scenario.load import recorded_load
 from harness.scenario.methods import METHODS
 from harness.scenario.part import Part
@@ -98,7 +98,8 @@ def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
         return replace(cell, arms=told, imported=limits(run.header.imported))
     case = next(case for case in run.header.cases if (case.part, case.batch_size) == (cell.part, cell.batch_size))
     ceiling = ceiling_check(cell, case, read_calibration(run.header, case))
-    return replace(cell, arms=told, baseline_check=replace(cell.baseline_check, ceiling=ceiling))
+    remarks = tuple(dict.fromkeys(one[REMARK] for one in run.events(REMARK, cell.part)))
+    return replace(cell, arms=told, baseline_check=replace(cell.baseline_check, ceiling=ceiling), remarks=remarks)
 
 
 def _served(cell: Cell, arm: ArmResult, run: Run) -> ArmResult:

@@ -192,6 +192,7 @@ class Cell:
     ``tensor_parallel`` processes that share the model. Widths, curves and roofs: summaries only. ``imported``: what limits
     the figures of an imported run, in words; such a run may know neither model size, dtype, device nor attention. ``load``: how
     requests reached the servers, in words, with ``batch_size`` in flight at most; None where all of a batch went at once.
+    ``remarks``: what is odd about the prompts of its part.
     """
 
     part: str
@@ -219,6 +220,7 @@ class Cell:
     curves: tuple[PassCurve, ...] = ()
     roofs: tuple[Roof, ...] = ()
     imported: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def size_words(self) -> str:

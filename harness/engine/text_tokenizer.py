@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +15,13 @@ from harness.errors import UserError
 class TextTokenizer:
     """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
 
-    def __init__(self, tokenizer: Any, template_file: str = TOKENIZER_CONFIG) -> None:
-        """``template_file``: where the chat template is from, for messages. ``has_template``: whether there is one."""
-        self._tokenizer = tokenizer
-        self._template_file = template_file
+    def __init__(self, tokenizer: Any, template_file: str = TOKENIZER_CONFIG, ends: Collection[int] = ()) -> None:
+        """``template_file``: where the chat template is from, for messages. ``has_template``: whether there is one. ``ends``: what
+        ends an answer, besides its own.
+        """
+        self._tokenizer, self._template_file = tokenizer, template_file
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
+        self._ends = {tokenizer.eos_token_id, *ends}
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
@@ -61,6 +63,20 @@ class TextTokenizer:
             UserError: there is no template, or it takes too long or too much memory.
         """
         return self._renderer.text(messages, answer=answer)
+
+    def remark(self, ids: Sequence[int]) -> str | None:
+        """What the special tokens of a prompt are hardly meant to be, in words; None: nothing."""
+        if ids[-1] in self._ends:
+            return (
+                f"prompts end with {self._tokenizer.decode(ids[-1:])}, which ends an answer, so nothing is left to say; change "
+                "the tokenizer (add_eos_token, post_processor) or the chat template"
+            )
+        if ids[:1] == ids[1:2] and ids[0] in self._tokenizer.all_special_ids:
+            return (
+                f"prompts begin with {self._tokenizer.decode(ids[:1])} twice: the text holds what the tokenizer adds; take it "
+                "out of the text, or set add_bos_token: false"
+            )
+        return None
 
     @property
     def prefix_id(self) -> int | None:

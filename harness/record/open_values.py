@@ -32,6 +32,7 @@ _WORKLOAD: Kinds = {"synthetic": _OBJECT}
 _EVENT: Kinds = {
     "event": _TEXT, "part": _TEXT, "node": _TEXT, "case_id": _TEXT, "process": _WHOLE, "pid": _WHOLE, "taken_at": _TEXT,
     "ended_at": _TEXT, "tokenizer_sha256": _TEXT, "model_revision": _TEXT, "reason": _TEXT, "hardware_reason": _TEXT,
+    "remark": _TEXT,
     "calibration": _OBJECT, "hardware": _OBJECT, "items": _OBJECT, "figures": _OBJECT, "texts": _OBJECT, "decodes": _LIST,
 }  # fmt: skip
 _OF_A_PART = {"ceilings", "engine", "meters", "measured_passes", "token_texts"}

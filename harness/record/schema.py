@@ -52,6 +52,8 @@ TOGETHER = "arrived_together"
 """Of an imported sample's ``meters``: harness.record.bounds.arrived_together of its stream."""
 UNTOLD = "untold_tokens"
 """Of an imported sample's ``meters``: tokens without a piece of the stream, where each should have one."""
+REMARK = "remark"
+"""The event, and its key, of what is odd about a part's prompts."""
 FIRST_TOKENS = "served_first_tokens"
 """Of a served sample's ``meters``: tokens of the first chunks of its answers."""
 SampleKey = tuple[str, int, int, bool, int]

@@ -141,7 +141,7 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         "not_drawn": not_drawn,
         "tables": [table for table in shown if table is not None],
         "folded": [table for table in folded if table is not None],
-        "remarks": [*_counter(first), *_missing(first), *_left_out(of_tasks)],
+        "remarks": [*(f"{one}." for one in first.remarks), *_counter(first), *_missing(first), *_left_out(of_tasks)],
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from harness.progress import Progress
 from harness.record.identity import IDENTITY, allowed_event, differences, refuse_other
-from harness.record.schema import CaseOutcome, Run, Sample
+from harness.record.schema import REMARK, CaseOutcome, Run, Sample
 from harness.record.store import RunStore
 
 ATTEMPT = "attempt"
@@ -91,6 +91,8 @@ class Recorder:
         else:
             if entry.get("event") == IDENTITY:
                 self._expect_same(entry)
+            elif entry.get("event") == REMARK:
+                self._progress.note(f"part {entry['part']}: {entry[REMARK]}")
             self._store.append_session(entry)
 
     def keep_all(self, entries: Iterable[Entry]) -> None:

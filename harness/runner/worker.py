@@ -15,7 +15,7 @@ from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossible
 from harness.meters.environment import snapshot
 from harness.progress import Progress
 from harness.record.identity import IDENTITY
-from harness.record.schema import Sample
+from harness.record.schema import REMARK, Sample
 from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
 from harness.runner.protocols import Engine, Machine
@@ -153,6 +153,7 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
     items: dict[tuple[str, str, int], Sequence[PromptItem]] = {}
     token_texts = TokenTexts(engine.tokenizer)
     decoded_s = 0.0  # since passes were measured
+    remarked: set[str | None] = {None}
     for slot in slots:
         case = slot.case
         if not work.pace.needs(slot):
@@ -161,6 +162,10 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
         if case.cell not in items:
             items[case.cell] = case_items(case, engine.tokenizer, engine.shape.vocab)
             refuse_too_long(items[case.cell], case.workload.max_new_tokens, engine.shape.max_positions)
+            if engine.tokenizer is not None and case.workload.synthetic is None and not work.process:
+                found = {engine.tokenizer.remark(item.ids) for item in items[case.cell]} - remarked
+                remarked |= found
+                yield from (work.event(REMARK, case.part.name) | {REMARK: one} for one in found)
         yield Begun(case_id=case.case_id, what="decoding")
         try:
             sample = take_sample(slot, engine, [items[case.cell][i] for i in slot.prompt_range], work.node)

@@ -30,6 +30,9 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Text of output ids, special tokens left out."""
 
+    def remark(self, ids: Sequence[int]) -> str | None:
+        """What is odd about the special tokens of a prompt, in words; None: nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptItem:

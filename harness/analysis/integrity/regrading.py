@@ -45,6 +45,8 @@ class _Encoded:
     def decode(self, ids: Sequence[int]) -> str:
         raise NotImplementedError
 
+    remark = decode
+
 
 def regrade(run: Run) -> Regraded:
     """Grade every graded answer of the model's own again; equal answers to one prompt once."""
