@@ -8,6 +8,7 @@ from logging import ERROR
 from typing import Any
 
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+from transformers import modeling_gguf_pytorch_utils
 from transformers.utils import logging
 
 from harness.progress import tell_share
@@ -45,15 +46,13 @@ class ToldBar:
         return lambda *_, **__: None
 
 
-def _told_bar(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToldBar:
-    return ToldBar(*args, **kwargs)
-
-
 @contextmanager
 def libraries_silent() -> Iterator[None]:
     """Within it transformers says errors only, draws no bar of its own and tells ours; the hub's bars are off."""
     said, hubs_off = logging.get_verbosity(), are_progress_bars_disabled()
-    before = logging.set_tqdm_hook(_told_bar)
+    before = logging.set_tqdm_hook(lambda _, args, kwargs: ToldBar(*args, **kwargs))
+    gguf: Any = modeling_gguf_pytorch_utils
+    gguf.tqdm = logging.tqdm  # the library's own, which asks the hook
     logging.set_verbosity(ERROR)
     disable_progress_bars()
     try:
