@@ -25,7 +25,8 @@ from transformers.utils.hub import cached_file
 
 from harness.errors import UnknownModelError
 from harness.models.config import check_size, read_object
-from harness.models.gguf_header import PRE_TOKENIZERS, gguf_config, read_gguf
+from harness.models.decodable import refuse_unreadable_tokenizer
+from harness.models.gguf_header import gguf_config
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 CONFIG, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE = "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
@@ -71,7 +72,10 @@ def opened(path: str, revision: str | None, gguf_file: str | None = None) -> Ite
         if at and (file := found(first)) is not None:
             at["revision"] = file.parent.name  # the commit, so that all files are of one
         if gguf_file is not None:
-            _take_gguf(folder, path, gguf_file, found(gguf_file), own_tokenizer=found(TOKENIZER) is None)
+            if (file := found(gguf_file)) is None:
+                raise UnknownModelError(f"{path}: holds no {gguf_file}; give the name of a GGUF file of this folder")
+            (folder / CONFIG).write_text(json.dumps(gguf_config(file)))
+            (folder / gguf_file).symlink_to(file)
         for name in SETTINGS if gguf_file is None else (TOKENIZER_CONFIG,):
             if (file := found(name)) is not None:
                 (folder / name).write_text(json.dumps(without_code(read_object(file), file, deep=name != TOKENIZER_CONFIG)))
@@ -86,6 +90,7 @@ def opened(path: str, revision: str | None, gguf_file: str | None = None) -> Ite
         if gguf_file is None:
             _take_safetensors(folder, found)
             tensor_names(folder, path)
+        refuse_unreadable_tokenizer(folder, gguf_file)
         yield folder
 
 
@@ -101,26 +106,9 @@ def _take_safetensors(folder: Path, found: Callable[[str], Path | None]) -> None
             return
 
 
-def _take_gguf(folder: Path, path: str, name: str, file: Path | None, own_tokenizer: bool) -> None:
-    """Link a GGUF file into the folder, after a check of its header, and write the config that it means.
-
-    Raises:
-        UnknownModelError: it is missing or broken, or ``own_tokenizer`` splits texts in a way that is not known.
-    """
-    if file is None:
-        raise UnknownModelError(f"{path}: holds no {name}; give the name of a GGUF file of this folder")
-    (folder / CONFIG).write_text(json.dumps(gguf_config(file)))
-    (folder / name).symlink_to(file)
-    splits = read_gguf(file).pre_tokenizer
-    if own_tokenizer and splits is not None and splits not in PRE_TOKENIZERS:
-        raise UnknownModelError(
-            f"{file}: its tokenizer splits texts as {splits!r}; known are {', '.join(sorted(PRE_TOKENIZERS))}: put the "
-            f"checkpoint's own {TOKENIZER} beside it"
-        )
-
-
 def without_code(settings: Mapping[str, Any], file: Path, deep: bool = True) -> dict[str, Any]:
-    """The settings without the keys that choose code; ``deep``: in the objects that they hold, too.
+    """The settings without the keys by which transformers runs other code, reads another file or replaces an attribute of its
+    class; ``deep``: in the objects that they hold, too.
 
     Raises:
         UnknownModelError: one of LIBRARIES is set.
@@ -134,13 +122,8 @@ def without_code(settings: Mapping[str, Any], file: Path, deep: bool = True) -> 
     return {
         key: without_code(value, file) if deep and isinstance(value, dict) else value
         for key, value in settings.items()
-        if not _chooses_code(key)
+        if not (key.startswith("_") or key.endswith(("_implementation", "_file", "_files")) or key in CODE | _OF_CLASS)
     }
-
-
-def _chooses_code(key: str) -> bool:
-    """Whether transformers runs other code, reads another file or replaces an attribute of its class by this key."""
-    return key.startswith("_") or key.endswith(("_implementation", "_file", "_files")) or key in CODE or key in _OF_CLASS
 
 
 def check_tokenizer(file: Path, config: Mapping[str, Any], named: Path | None) -> None:

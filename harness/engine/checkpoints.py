@@ -7,14 +7,14 @@ which needs the whole checkpoint in memory once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, pre_tokenizers
 from torch import Tensor
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -29,9 +29,13 @@ from harness.engine.checkpoint_files import TOKENIZER
 from harness.errors import MissingExtraError, UnknownModelError
 from harness.models.block_checkpoints import Config, native_config
 from harness.models.block_families import BlockModelFamily
-from harness.models.gguf_header import read_gguf
+from harness.models.gguf_header import LLAMA_3, read_gguf
 
 FUSED = ".attention.query_key_value."
+_LEFT_OUT = re.compile(r"(^|[._])(mtp|medusa)|rotary_emb\.|masked_bias$|\.(attn|attention)\.bias$|position_ids$")
+"""Heads that draft, which no session asks, and buffers that transformers computes anew."""
+_DRAFTS = re.compile(r"model\.layers\.\d+\.(?=eh_proj|enorm|hnorm|shared_head)")
+"""A layer that drafts, by what only such layers have."""
 
 
 def open_checkpoint(
@@ -57,10 +61,10 @@ def open_checkpoint(
         auto: Any = AutoModelForCausalLM
         known = AutoConfig.from_pretrained(path, **options)
         known._name_or_path = name  # transformers picks some tokenizers by their hub id
-        tokenizer = AutoTokenizer.from_pretrained(path, config=known, **options)
+        tokenizer = read_tokenizer(path, known, **options)
         how = how | options | {"use_safetensors": True, "output_loading_info": True} | (share or {})
         module, info = auto.from_pretrained(path, **how)
-        _refuse_missing(info, "")
+        _refuse_other_tensors(name, info, module.config)
         return module, tokenizer
     if share is not None:
         raise UnknownModelError(f"a model of the family {family.name} cannot be split yet; remove tensor_parallel")
@@ -75,8 +79,7 @@ def open_checkpoint(
         module.generation_config = _generation_config(path)
     else:
         module, info = native_class.from_pretrained(path, use_safetensors=True, **how)
-    _refuse_missing(info, f"{family.name} ")
-    _refuse_tensors(info["unexpected_keys"], f"{family.name} ", "has, beyond those of the native class,")
+    _refuse_other_tensors(name, info, as_native)
     return module, read_tokenizer(path, as_native)
 
 
@@ -94,13 +97,9 @@ def open_gguf(folder: Path, file: str, name: str, how: dict[str, Any]) -> tuple[
     config, whole = AutoConfig.from_pretrained(folder), GgufConfig(dequantize=True)
     how = how | {"gguf_file": file, "quantization_config": whole, "output_loading_info": True}
     module, info = auto.from_pretrained(folder, config=config, **how)
-    _refuse_missing(info, "")
-    if (folder / TOKENIZER).is_file():
-        return module, AutoTokenizer.from_pretrained(folder, config=config)
-    tokenizer = AutoTokenizer.from_pretrained(folder, config=config, gguf_file=file)
-    if read_gguf(folder / file).pre_tokenizer == "smollm":  # llama.cpp's LLAMA_VOCAB_PRE_TYPE_SMOLLM; transformers has no entry
-        digits, rest = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, rest])
+    _refuse_other_tensors(name, info, config)
+    tokenizer = read_tokenizer(folder, config, file)
+    module.generation_config.eos_token_id = sorted(read_gguf(folder / file).ends(tokenizer.get_vocab()))
     return module, tokenizer
 
 
@@ -110,28 +109,60 @@ def need_gguf(what: str) -> None:
         raise MissingExtraError(f"{what}: a GGUF file needs {' and '.join(missing)}; pip install 'sbd-bench[gguf]'")
 
 
-def _refuse_missing(info: Any, kind: str) -> None:
-    """transformers fills missing tensors with random numbers and only warns. The model would then write nonsense at the right
-    speed.
+def _refuse_other_tensors(name: str, info: Any, config: Any) -> None:
+    """transformers fills missing tensors with random numbers, leaves out those that nothing reads, and only warns. The model
+    would then write something else at the right speed. Heads that draft and buffers may be left out.
+
+    Raises:
+        UnknownModelError: there are such tensors; the message names the first.
     """
-    _refuse_tensors(info["missing_keys"], kind, "lacks")
+    own, unread = config.get_text_config(), info["unexpected_keys"]
+    layers = range(own.num_hidden_layers, own.num_hidden_layers + (getattr(own, "num_nextn_predict_layers", None) or 0))
+    heads = (*(head[0] for one in unread if (head := _DRAFTS.match(one))), *(f"model.layers.{layer}." for layer in layers))
+    unread = [one for one in unread if not one.startswith(heads)]
+    for keys, words in ((info["missing_keys"], "lacks"), (unread, "has, beyond those that its config.json asks for,")):
+        if found := sorted(one for one in keys if not _LEFT_OUT.search(one)):
+            raise UnknownModelError(
+                f"{name}: this checkpoint {words} {len(found)} tensors, {', '.join(found[:3])} among them: config.json is of "
+                "another model or lacks a key (attention_bias, mlp_bias, num_hidden_layers), or it is no whole checkpoint; "
+                "give the files that belong together"
+            )
 
 
-def _refuse_tensors(keys: Iterable[str], kind: str, words: str) -> None:
-    names = sorted(name for name in keys if not name.endswith("inv_freq"))
-    if names:
-        raise UnknownModelError(
-            f"this {kind}checkpoint {words} {len(names)} tensors, {names[0]} among them: it is of another "
-            "architecture or names its tensors otherwise, or it is no whole checkpoint"
-        )
+def read_tokenizer(
+    path: str | Path, config: Any, gguf_file: str | None = None, trust_remote_code: bool = False, **options: Any
+) -> Any:
+    """The checkpoint's tokenizer as transformers reads it, or, where it has no class there, from its tokenizer.json.
 
-
-def read_tokenizer(path: str, config: Any) -> Any:
-    """The checkpoint's tokenizer as transformers reads it, or, where it has no class there, from its tokenizer.json."""
+    transformers builds some classes anew from the vocabulary and the merges. Texts are split and joined as tokenizer.json says
+    all the same, unless code of the checkpoint's own may run. A ``gguf_file`` is read where there is no tokenizer.json.
+    """
+    file = Path(path, TOKENIZER)
+    if gguf_file is not None and not file.is_file():
+        return _of_gguf(Path(path, gguf_file), config)
     try:
-        return AutoTokenizer.from_pretrained(path, config=config, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(path, config=config, trust_remote_code=trust_remote_code, **options)
     except (OSError, ValueError):
-        return PreTrainedTokenizerFast.from_pretrained(path)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(path)
+    if file.is_file() and tokenizer.is_fast and not trust_remote_code:
+        own = Tokenizer.from_file(str(file))
+        for part in ("normalizer", "pre_tokenizer", "model", "decoder"):
+            setattr(tokenizer.backend_tokenizer, part, getattr(own, part))
+    return tokenizer
+
+
+def _of_gguf(file: Path, config: Any) -> Any:
+    """The tokenizer of a GGUF file, where transformers knows less of it than llama.cpp's llama_vocab::impl::load."""
+    tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, config=config, gguf_file=file.name)
+    header, backend = read_gguf(file), tokenizer.backend_tokenizer
+    splits = header.of_tokenizer("pre")
+    if splits == "smollm":
+        digits, rest = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([digits, rest])
+    if splits in LLAMA_3:
+        backend.model.ignore_merges = True
+        tokenizer.add_bos_token = header.adds_begin
+    return tokenizer
 
 
 def _generation_config(path: str) -> Any:

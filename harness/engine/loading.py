@@ -24,18 +24,18 @@ from harness.models.block_checkpoints import Config, native_config, recognised
 from harness.models.block_checkpoints import mask_id as mask_id_of
 from harness.models.block_families import BlockModelFamily
 from harness.models.choice import (
-    REFERENCE_DIR,
     HuggingFaceModel,
-    PretrainedModel,
     RandomModel,
     ReferenceModel,
     StoredModel,
+    gguf_of,
     model_name,
+    model_place,
+    refuse_missing,
     refuse_remote_code,
 )  # fmt: skip
 from harness.models.config import read_object
 from harness.models.decodable import refuse_ids, why_undecodable
-from harness.models.pretrained import found_folder
 from harness.scenario.part import Part
 from harness.scenario.ranks import refuse_uneven_heads
 
@@ -131,7 +131,7 @@ def open_stored(choice: StoredModel, dtype: str, attention: str, share: dict[str
         config, family = _decodable(folder, path, name, options, dtype)
         where, options = (path, options) if family is None else (str(folder), {})  # a family's own code is never needed
         template_file = str(Path(name, TEMPLATE if (folder / TEMPLATE).is_file() else TOKENIZER_CONFIG))
-        gguf = _gguf(choice)
+        gguf = gguf_of(choice)
         if gguf is None:
             module, tokenizer = open_checkpoint(where, name, config, family, how, options, share)
         elif share is None:
@@ -164,10 +164,8 @@ def _pretrained(choice: StoredModel, part: Part, group: RankGroup | None) -> Loa
     refuse_ids(name, mask_id, stop_ids, shape.vocab, part.needs_mask)
     if adapter is not None:
         _adapt(module, shape, replace(adapter, mask_id=mask_id), str(choice.adapter))
-    return LoadedModel(
-        module=module, shape=shape,
-        tokenizer=TextTokenizer(tokenizer, held.template_file), mask_id=mask_id, family=family, stop_ids=stop_ids,
-    )  # fmt: skip
+    text = TextTokenizer(tokenizer, held.template_file, stop_ids)
+    return LoadedModel(module=module, shape=shape, tokenizer=text, mask_id=mask_id, family=family, stop_ids=stop_ids)
 
 
 def _adapter_of(choice: StoredModel | RandomModel, group: RankGroup | None) -> Adapter | None:
@@ -202,15 +200,11 @@ def checkpoint_shape(choice: StoredModel) -> ModelShape:
 def open_tokenizer(choice: StoredModel) -> TextTokenizer:
     """A checkpoint's tokenizer without its weights. Raises UnknownModelError: it cannot be found."""
     with said_by_transformers(_name(choice)), _place(choice) as (path, _, options):
-        return TextTokenizer(read_tokenizer(path, AutoConfig.from_pretrained(path, **options)))
+        return TextTokenizer(read_tokenizer(path, AutoConfig.from_pretrained(path, **options), gguf_of(choice)))
 
 
 def _name(choice: StoredModel) -> str:
     return f"reference-{choice.reference}" if isinstance(choice, ReferenceModel) else model_name(choice)
-
-
-def _gguf(choice: StoredModel) -> str | None:
-    return choice.gguf_file if isinstance(choice, HuggingFaceModel) else None
 
 
 @contextmanager
@@ -219,21 +213,17 @@ def _place(choice: StoredModel) -> Iterator[tuple[str, Path, dict[str, Any]]]:
 
     The two places are one unless the checkpoint's own code may run.
     """
-    revision = None
+    refuse_remote_code(choice)
+    refuse_missing(choice)
+    path, trusted, revision = model_place(choice), False, None
     if isinstance(choice, HuggingFaceModel):
-        refuse_remote_code(choice)
-        path, revision = choice.huggingface, choice.revision
-    elif isinstance(choice, PretrainedModel):
-        path = str(found_folder(choice.pretrained))
-    else:
-        path = str(REFERENCE_DIR / choice.reference)
-        if not Path(path).is_dir():
-            raise UnknownModelError(
-                f"the reference model {choice.reference!r} does not ship with this version; use reference: sbd, or train it "
-                f"(sbd train --reference {choice.reference} --out DIR) and give huggingface: DIR/{choice.reference}/export"
-            )
-    trusted = isinstance(choice, HuggingFaceModel) and choice.trust_remote_code
-    with opened(path, revision, _gguf(choice)) as folder:
+        trusted, revision = choice.trust_remote_code, choice.revision
+    elif not Path(path).is_dir():
+        raise UnknownModelError(
+            f"the {model_name(choice)} does not ship with this version; use reference: sbd, or train it with sbd train "
+            "--reference NAME --out DIR and give huggingface: DIR/NAME/export"
+        )
+    with opened(path, revision, gguf_of(choice)) as folder:
         options = {"revision": revision or "main", "trust_remote_code": True} if trusted else {"trust_remote_code": False}
         yield path if trusted else str(folder), folder, options
 

@@ -164,6 +164,7 @@ def _converted(name: str, choice: HuggingFaceModel, folder: Path) -> dict[str, A
     config = AutoConfig.for_model(**opened.config)
     config.architectures, config.dtype = [type(opened.module).__name__], getattr(torch, DTYPE)
     config.save_pretrained(folder)
+    opened.module.generation_config.eos_token_id = config.eos_token_id  # a GGUF file's others are llama.cpp's, not its authors'
     opened.module.generation_config.save_pretrained(folder)
     opened.tokenizer.save_pretrained(folder)
     return {"parameters": count, "dtype": DTYPE, "transformers": transformers.__version__}

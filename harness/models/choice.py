@@ -254,6 +254,18 @@ def model_name(model: StoredModel | RandomModel) -> str:
     return name if model.adapter is None else f"{name} with {Path(model.adapter).name}"
 
 
+def model_place(model: StoredModel) -> str:
+    """The folder of the package, of the user or of sbd's cache that the model is loaded from; or its id on the hub."""
+    if isinstance(model, HuggingFaceModel):
+        return model.huggingface
+    return str(REFERENCE_DIR / model.reference if isinstance(model, ReferenceModel) else pretrained_folder(model.pretrained))
+
+
+def gguf_of(model: StoredModel) -> str | None:
+    """The name of its GGUF file; None: its weights are safetensors."""
+    return model.gguf_file if isinstance(model, HuggingFaceModel) else None
+
+
 def model_folder(model: StoredModel) -> Path | None:
     """The folder that the model is loaded from: the package's, its own, or one in a cache; None: not there yet."""
     file = _config_file(model)
@@ -275,16 +287,11 @@ def has_chat_template(model: StoredModel) -> bool | None:
 
 def _config_file(model: StoredModel) -> Path | None:
     """The model's config.json or GGUF file: of the package, of its folder, or in a cache; None: not there."""
-    if isinstance(model, ReferenceModel):
-        config = REFERENCE_DIR / model.reference / "config.json"
-    elif isinstance(model, PretrainedModel):
-        config = pretrained_folder(model.pretrained) / "config.json"
-    else:
-        config = Path(model.huggingface) / (model.gguf_file or "config.json")
-        if not config.is_file():
-            revision = model.revision or "main"
-            folder, commit = hub_cache("models", model.huggingface, revision)
-            config = folder / "snapshots" / (commit or revision) / config.name
+    config = Path(model_place(model), gguf_of(model) or "config.json")
+    if isinstance(model, HuggingFaceModel) and not config.is_file():
+        revision = model.revision or "main"
+        folder, commit = hub_cache("models", model.huggingface, revision)
+        config = folder / "snapshots" / (commit or revision) / config.name
     return config if config.is_file() else None
 
 

@@ -165,8 +165,29 @@ def _read(name: str, architecture: str, family: _Family, config: Config) -> Mode
         sliding_layers=sliding_layers,
         moe=moe,
         mla=mla,
-        max_positions=config.get("max_position_embeddings"),
+        max_positions=config.get("max_position_embeddings") if family.sliding == "pattern" else _positions(config),
     )
+
+
+def rotary(config: Config) -> Iterator[Config]:
+    """The settings of rotary positions, of every kind of layer where they differ, under both names they had."""
+    for key in ("rope_parameters", "rope_scaling"):
+        held = config.get(key)
+        if isinstance(held, dict):
+            yield from (one for one in (held, *held.values()) if isinstance(one, dict))
+
+
+def _positions(config: Config) -> int | None:
+    """The longest context: max_position_embeddings, or as many of the original positions as scaling makes of them.
+
+    Other kinds of scaling (llama3, longrope) come with max_position_embeddings of the longer context.
+    """
+    longest, first = config.get("max_position_embeddings") or 0, config.get("original_max_position_embeddings")
+    for rope in rotary(config):
+        if rope.get("rope_type", rope.get("type")) in ("yarn", "linear", "dynamic"):
+            original = first or rope.get("original_max_position_embeddings") or longest
+            longest = max(longest, int(original * rope["factor"]))
+    return longest or None
 
 
 def _sliding(family: _Family, config: Config, layers: int) -> tuple[int | None, int]:

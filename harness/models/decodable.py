@@ -6,12 +6,23 @@ A model is refused if a session would decode it wrongly without an error, or fai
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
-from harness.errors import UnknownModelError
+from harness.errors import MissingExtraError, UnknownModelError
 from harness.models import ModelShape
 from harness.models.block_checkpoints import Config
-from harness.models.choice import ModelChoice, model_config, model_name, shape_of
-from harness.models.config import fitting
+from harness.models.choice import (
+    ModelChoice,
+    RandomModel,
+    gguf_of,
+    model_config,
+    model_folder,
+    model_name,
+    shape_of,
+)  # fmt: skip
+from harness.models.config import fitting, rotary
+from harness.models.gguf_header import read_gguf
 
 
 def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:
@@ -26,6 +37,29 @@ def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:
         reason = None if shape is None else why_undecodable(config, shape, dtype)
     if reason is not None:
         raise UnknownModelError(f"{model_name(choice)} {reason}")
+    if not isinstance(choice, RandomModel) and (folder := model_folder(choice)) is not None:
+        refuse_unreadable_tokenizer(folder, gguf_of(choice))
+
+
+def refuse_unreadable_tokenizer(folder: Path, gguf_file: str | None) -> None:
+    """Refuse weights without a tokenizer that can be read here; transformers would make up an empty one for some.
+
+    Raises:
+        UnknownModelError: there is none, or it needs what is not installed; the message names the file and what to do.
+    """
+    if (folder / "tokenizer.json").is_file():
+        return
+    if gguf_file is not None:
+        read_gguf((folder / gguf_file).resolve()).refuse_unknown_tokenizer()
+        return
+    words, weights = ([*folder.glob(f"*.{ending}")] for ending in ("model", "safetensors"))
+    if not words and weights and not any(folder.glob("vocab.*")):
+        raise UnknownModelError(f"{weights[0].resolve().parent}: holds no tokenizer; put a tokenizer.json there")
+    if words and not all(map(find_spec, ("sentencepiece", "google", "google.protobuf"))):
+        raise MissingExtraError(
+            f"{words[0].resolve()}: is a vocabulary of SentencePiece, which is read with packages that are not installed; pip "
+            "install sentencepiece protobuf, or put the checkpoint's tokenizer.json beside it"
+        )
 
 
 def refuse_ids(name: str, mask_id: int | None, stop_ids: Collection[int], rows: int, needs_mask: bool = True) -> None:
@@ -85,7 +119,7 @@ def _moving_positions(config: Config) -> str | None:
 
     That position may belong to another row or to a mask behind the answer, and would change a row's own tokens.
     """
-    for rope in _rotary(config):
+    for rope in rotary(config):
         kind = str(rope.get("rope_type") or rope.get("type"))
         if "dynamic" in kind:
             return (
@@ -101,11 +135,3 @@ def _moving_positions(config: Config) -> str | None:
                 "is the same model with one list: write its short_factor as long_factor, too, into a copy of its config.json"
             )
     return None
-
-
-def _rotary(config: Config) -> Iterator[Config]:
-    """The settings of rotary positions, of every kind of layer where they differ, under both names they had."""
-    for key in ("rope_parameters", "rope_scaling"):
-        held = config.get(key)
-        if isinstance(held, dict):
-            yield from (one for one in (held, *held.values()) if isinstance(one, dict))

@@ -15,7 +15,7 @@ from functools import cache
 from glob import escape
 from pathlib import Path
 
-from harness.models.choice import ADAPTER_CONFIG, HuggingFaceModel, RandomModel, StoredModel, model_folder, model_name
+from harness.models.choice import ADAPTER_CONFIG, RandomModel, StoredModel, gguf_of, model_folder, model_name
 
 FILES = {
     "weights": ("*.safetensors", "*.gguf", "*.safetensors.index.json"),
@@ -47,8 +47,8 @@ def model_digests(choice: StoredModel | RandomModel, seed: int, dtype: str) -> d
     if folder is None:
         return dict.fromkeys(FILES, (None, f"{model_name(choice)} is not on this machine"))
     files: dict[str, tuple[str, ...]] = dict(FILES)
-    if isinstance(choice, HuggingFaceModel) and choice.gguf_file is not None:  # it holds all three
-        one = (escape(choice.gguf_file),)
+    if (gguf := gguf_of(choice)) is not None:  # it holds all three
+        one = (escape(gguf),)
         files = {"weights": one, "tokenizer": (*FILES["tokenizer"], *one), "config": one}
     return {name: _of_files(folder, files[name], adapter_files if name == "weights" else []) for name in FILES}
 

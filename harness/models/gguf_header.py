@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
@@ -28,8 +29,18 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "qwen3": ("attn_q_norm.weight", "attn_k_norm.weight"),
 }
 """The architectures that are loaded, each with the tensors that its layers have beyond those of llama."""
-PRE_TOKENIZERS = {"smollm", "gpt-2", "default", "llama-bpe", "llama3", "llama-v3", "qwen2", "deepseek-r1-qwen"}
+LLAMA_3 = {"llama-bpe", "llama3", "llama-v3"}
+"""Whole words go before merges, and a begin token stands before every text unless the file says otherwise."""
+PRE_TOKENIZERS = {"smollm", "gpt-2", "qwen2", "deepseek-r1-qwen"} | LLAMA_3
 """How byte-level vocabularies split a text, where that is known here; another one would give other ids than the original."""
+_OF_TOKENIZER = ("model", "pre", "bos_token_id", "eos_token_id", "add_space_prefix", "remove_extra_whitespaces")
+ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+END_TEXTS = (
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> "
+    "_<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> [e~[ <｜end▁of▁sentence｜> "
+    "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>"
+)
+"""Tokens that end an answer in llama.cpp, by their keys and by their texts. Source: special_eog_ids in its llama-vocab.cpp."""
 _EVERY_LAYER = tuple(
     f"{name}.weight"
     for name in ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down")
@@ -39,23 +50,44 @@ _TEXT, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 
 
-class ArrayLength(int):
-    """How many values a setting has; they are not kept."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufHeader:
-    """``settings``: numbers, texts and lengths of arrays by their names. ``sizes``: of every tensor, the row's length first."""
+    """``settings``: numbers, texts and, each in a list, lengths of arrays by their names. ``sizes``: of every tensor, the row's
+    length first.
+    """
 
     file: Path
     settings: dict[str, Any]
     sizes: dict[str, tuple[int, ...]]
 
+    def of_tokenizer(self, name: str) -> Any:
+        """A setting of the tokenizer; None where it is absent."""
+        return self.settings.get(f"tokenizer.ggml.{name}")
+
     @property
-    def pre_tokenizer(self) -> str | None:
-        """How the text is split before a byte-level vocabulary; None for another kind of vocabulary."""
-        byte_level = self.settings.get("tokenizer.ggml.model") == "gpt2"
-        return str(self.settings.get("tokenizer.ggml.pre", "default")) if byte_level else None
+    def adds_begin(self) -> bool:
+        """Whether a begin token stands before every text; without the key, as llama.cpp assumes by the kind of tokenizer."""
+        assumed = self.of_tokenizer("model") == "llama" or self.of_tokenizer("pre") in LLAMA_3
+        return bool(self.settings.get("tokenizer.ggml.add_bos_token", assumed))
+
+    def ends(self, vocabulary: Mapping[str, int]) -> set[int]:
+        """The tokens that end an answer, as in llama.cpp."""
+        told = [self.of_tokenizer(f"{name}_token_id") for name in ENDS]
+        return {one for one in (*told, *map(vocabulary.get, END_TEXTS.split())) if isinstance(one, int)}
+
+    def refuse_unknown_tokenizer(self) -> None:
+        """Raises UnknownModelError where the file's own tokenizer would make other ids here than its authors'."""
+        told = {name: self.of_tokenizer(name) for name in _OF_TOKENIZER}
+        known = {
+            "gpt2": told["pre"] in PRE_TOKENIZERS,
+            "llama": told["add_space_prefix"] is not False and not told["remove_extra_whitespaces"],
+        }
+        if not known.get(told["model"]) or None in (told["eos_token_id"], told["bos_token_id"] if self.adds_begin else 0):
+            raise UnknownModelError(
+                f"{self.file}: how its tokenizer splits texts is not known here, by {told} (None: tokenizer.ggml has no such "
+                f"key); known are the model gpt2 with pre {', '.join(sorted(PRE_TOKENIZERS))} and llama where it adds a space, "
+                "with the tokens that begin and end a text: put the checkpoint's own tokenizer.json beside it"
+            )
 
 
 def read_gguf(file: Path) -> GgufHeader:
@@ -79,12 +111,20 @@ def gguf_config(file: Path) -> dict[str, Any]:
     """
     header = read_gguf(file)
     settings, kind = header.settings, header.settings.get("general.architecture")
+    if settings.get("split.count", 1) != 1:
+        raise UnknownModelError(
+            f"{file}: is one of {settings['split.count']} files of a split model; make one of them (llama-gguf-split --merge "
+            "FIRST_FILE WHOLE_FILE), or give its safetensors"
+        )
     if kind not in ARCHITECTURES:
         raise UnknownModelError(
             f"{file}: is of the architecture {kind!r}; allowed are {', '.join(ARCHITECTURES)}: give its safetensors"
         )
 
+    read = set[str]()
+
     def number(name: str, default: float | None = None, allowed: tuple[type, ...] = (int,)) -> Any:
+        read.add(name)
         value = settings.get(f"{kind}.{name}", default)
         if type(value) not in allowed:
             raise UnknownModelError(f"{file}: has no number {kind}.{name}; give the checkpoint's safetensors")
@@ -94,25 +134,28 @@ def gguf_config(file: Path) -> dict[str, Any]:
 
     heads, hidden, layers = number("attention.head_count"), number("embedding_length"), number("block_count")
     _refuse_other_tensors(header, kind, layers)
-    width = number("attention.key_length", number("rope.dimension_count", hidden // max(heads, 1)))
-    scaled = settings.get(f"{kind}.rope.scaling.type", "none") != "none" or real("rope.scaling.factor", 1) not in (0, 1)
-    if scaled or number("rope.dimension_count", width) != width:
-        raise UnknownModelError(
-            f"{file}: has scaled rotary positions, or some on a part of each head, which are not read; give its safetensors"
-        )
-    ids = {name: settings.get(f"tokenizer.ggml.{key}_token_id") for name, key in _IDS.items()}
-    return {
+    width = number("attention.key_length", hidden // max(heads, 1))
+    config = {
         "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
         "intermediate_size": number("feed_forward_length"), "num_key_value_heads": number("attention.head_count_kv", heads),
         "head_dim": width,
         "max_position_embeddings": number("context_length"), "rope_theta": real("rope.freq_base", 10_000.0),
         "rms_norm_eps": real("attention.layer_norm_rms_epsilon"), "vocab_size": header.sizes["token_embd.weight"][-1],
         "tie_word_embeddings": "output.weight" not in header.sizes,
-        **{name: value for name, value in ids.items() if isinstance(value, int)},
     }  # fmt: skip
+    for key, value in settings.items():
+        name = key.removeprefix(f"{kind}.")
+        own = width if name in ("rope.dimension_count", "attention.value_length") else 0
+        if name not in {key, "vocab_size", *read} and value not in (0, 1, "none", own):
+            raise UnknownModelError(
+                f"{file}: has {key} ({value}), which is not read and may change what the model computes (scaled rotary "
+                "positions, some on a part of each head, windows); give the checkpoint's safetensors"
+            )
+    ids = {f"{ours}_token_id": header.of_tokenizer(f"{theirs}_token_id") for ours, theirs in _IDS.items()}
+    return config | {name: value for name, value in ids.items() if isinstance(value, int)}
 
 
-_IDS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
+_IDS = {"bos": "bos", "eos": "eos", "pad": "padding"}
 
 
 def _refuse_other_tensors(header: GgufHeader, kind: str, layers: int) -> None:
@@ -124,13 +167,13 @@ def _refuse_other_tensors(header: GgufHeader, kind: str, layers: int) -> None:
         )
     needed = {"token_embd.weight", "output_norm.weight"}
     needed |= {f"blk.{layer}.{name}" for layer in range(layers) for name in in_layer}
-    if lacking := sorted(needed - set(header.sizes)):
-        raise UnknownModelError(f"{header.file}: lacks {len(lacking)} tensors, {lacking[0]} among them; download it again")
-    if more := sorted(set(header.sizes) - needed - {"output.weight"}):
-        raise UnknownModelError(
-            f"{header.file}: has {more[0]}, which a plain {kind} model has not and transformers would leave out; give the "
-            "checkpoint's safetensors"
-        )
+    held = set(header.sizes)
+    for names, words in ((needed - held, "lacks"), (held - needed - {"output.weight"}, "has, beyond a plain model's own,")):
+        if names:
+            raise UnknownModelError(
+                f"{header.file}: {words} {len(names)} tensors, {min(names)} among them; download it again, or give the "
+                "checkpoint's safetensors"
+            )
 
 
 @cache
@@ -215,7 +258,7 @@ class _Cursor:
                     self.skip(*self.numbers("Q"))
             else:
                 self.skip(count * struct.calcsize(f"<{_layout(of)}"))
-            return ArrayLength(count)
+            return [count]  # the values are not kept
         return self.numbers(_layout(kind))[0]
 
 

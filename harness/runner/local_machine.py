@@ -28,8 +28,7 @@ from harness.meters.environment_host import available_host_bytes, cpu_name, tota
 from harness.meters.survey import survey
 from harness.meters.torch_bench import TorchBench
 from harness.models import DTYPE_BYTES, ModelShape
-from harness.models.choice import REFERENCE_DIR, PretrainedModel, RandomModel, ReferenceModel, StoredModel
-from harness.models.pretrained import found_folder
+from harness.models.choice import RandomModel, StoredModel, gguf_of, model_place
 from harness.progress import Progress
 from harness.record.schema import Sample
 from harness.roofline.storage import shard
@@ -106,11 +105,7 @@ def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -
 
 def _weights(choice: StoredModel) -> str:
     """Where a server finds the weights: a folder, a GGUF file, or a name on the hub."""
-    if isinstance(choice, PretrainedModel):
-        return str(found_folder(choice.pretrained))
-    if isinstance(choice, ReferenceModel):
-        return str(REFERENCE_DIR / choice.reference)
-    return str(Path(choice.huggingface, choice.gguf_file)) if choice.gguf_file else choice.huggingface
+    return str(Path(model_place(choice), file)) if (file := gguf_of(choice)) else model_place(choice)
 
 
 def _open(logs: Path, part: Part) -> Engine | SplitEngine | ServedEngine:
