@@ -25,7 +25,6 @@ from transformers.utils.hub import cached_file
 
 from harness.errors import UnknownModelError
 from harness.models.config import check_size, read_object
-from harness.models.decodable import refuse_unreadable_tokenizer
 from harness.models.gguf_header import gguf_config
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
@@ -90,7 +89,6 @@ def opened(path: str, revision: str | None, gguf_file: str | None = None) -> Ite
         if gguf_file is None:
             _take_safetensors(folder, found)
             tensor_names(folder, path)
-        refuse_unreadable_tokenizer(folder, gguf_file)
         yield folder
 
 

@@ -29,6 +29,7 @@ from harness.engine.checkpoint_files import TOKENIZER
 from harness.errors import MissingExtraError, UnknownModelError
 from harness.models.block_checkpoints import Config, native_config
 from harness.models.block_families import BlockModelFamily
+from harness.models.decodable import refuse_unreadable_tokenizer
 from harness.models.gguf_header import LLAMA_3, read_gguf
 
 FUSED = ".attention.query_key_value."
@@ -75,7 +76,8 @@ def open_checkpoint(
     if family.renames:
         how["key_mapping"] = dict(family.renames)
     if family.fused_qkv:
-        module, info = native_class.from_pretrained(None, state_dict=_unfused(_tensors(Path(path)), as_native), **how)
+        held = {name: one for file in sorted(Path(path).glob("*.safetensors")) for name, one in load_file(str(file)).items()}
+        module, info = native_class.from_pretrained(None, state_dict=_unfused(held, as_native), **how)
         module.generation_config = _generation_config(path)
     else:
         module, info = native_class.from_pretrained(path, use_safetensors=True, **how)
@@ -136,7 +138,12 @@ def read_tokenizer(
 
     transformers builds some classes anew from the vocabulary and the merges. Texts are split and joined as tokenizer.json says
     all the same, unless code of the checkpoint's own may run. A ``gguf_file`` is read where there is no tokenizer.json.
+
+    Raises:
+        UnknownModelError: there is none that can be read here.
     """
+    if not trust_remote_code:
+        refuse_unreadable_tokenizer(Path(path), gguf_file)
     file = Path(path, TOKENIZER)
     if gguf_file is not None and not file.is_file():
         return _of_gguf(Path(path, gguf_file), config)
@@ -171,11 +178,6 @@ def _generation_config(path: str) -> Any:
         return generation.from_pretrained(path)
     except OSError:
         return generation()
-
-
-def _tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the checkpoint, on the CPU."""
-    return {name: one for file in sorted(folder.glob("*.safetensors")) for name, one in load_file(str(file)).items()}
 
 
 def _unfused(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:

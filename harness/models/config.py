@@ -186,7 +186,7 @@ def _positions(config: Config) -> int | None:
     for rope in rotary(config):
         if rope.get("rope_type", rope.get("type")) in ("yarn", "linear", "dynamic"):
             original = first or rope.get("original_max_position_embeddings") or longest
-            longest = max(longest, int(original * rope["factor"]))
+            longest = max(longest, int(original * rope["factor"]) if original <= longest else 0)
     return longest or None
 
 

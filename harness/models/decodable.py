@@ -37,7 +37,8 @@ def refuse_undecodable(choice: ModelChoice, dtype: str) -> None:
         reason = None if shape is None else why_undecodable(config, shape, dtype)
     if reason is not None:
         raise UnknownModelError(f"{model_name(choice)} {reason}")
-    if not isinstance(choice, RandomModel) and (folder := model_folder(choice)) is not None:
+    own_code = getattr(choice, "trust_remote_code", False)
+    if not isinstance(choice, RandomModel) and not own_code and (folder := model_folder(choice)) is not None:
         refuse_unreadable_tokenizer(folder, gguf_of(choice))
 
 
@@ -52,7 +53,7 @@ def refuse_unreadable_tokenizer(folder: Path, gguf_file: str | None) -> None:
     if gguf_file is not None:
         read_gguf((folder / gguf_file).resolve()).refuse_unknown_tokenizer()
         return
-    words, weights = ([*folder.glob(f"*.{ending}")] for ending in ("model", "safetensors"))
+    words, weights = [*folder.glob("*.model")], [*folder.glob("*.safetensors")]
     if not words and weights and not any(folder.glob("vocab.*")):
         raise UnknownModelError(f"{weights[0].resolve().parent}: holds no tokenizer; put a tokenizer.json there")
     if words and not all(map(find_spec, ("sentencepiece", "google", "google.protobuf"))):

@@ -33,8 +33,8 @@ LLAMA_3 = {"llama-bpe", "llama3", "llama-v3"}
 """Whole words go before merges, and a begin token stands before every text unless the file says otherwise."""
 PRE_TOKENIZERS = {"smollm", "gpt-2", "qwen2", "deepseek-r1-qwen"} | LLAMA_3
 """How byte-level vocabularies split a text, where that is known here; another one would give other ids than the original."""
-_OF_TOKENIZER = ("model", "pre", "bos_token_id", "eos_token_id", "add_space_prefix", "remove_extra_whitespaces")
-ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+_OF_TOKENIZER = "model pre bos_token_id eos_token_id add_space_prefix remove_extra_whitespaces"
+ENDS = "eos eot eom fim_pad fim_rep fim_sep"
 END_TEXTS = (
     "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> "
     "_<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> [e~[ <｜end▁of▁sentence｜> "
@@ -72,12 +72,12 @@ class GgufHeader:
 
     def ends(self, vocabulary: Mapping[str, int]) -> set[int]:
         """The tokens that end an answer, as in llama.cpp."""
-        told = [self.of_tokenizer(f"{name}_token_id") for name in ENDS]
+        told = [self.of_tokenizer(f"{name}_token_id") for name in ENDS.split()]
         return {one for one in (*told, *map(vocabulary.get, END_TEXTS.split())) if isinstance(one, int)}
 
     def refuse_unknown_tokenizer(self) -> None:
         """Raises UnknownModelError where the file's own tokenizer would make other ids here than its authors'."""
-        told = {name: self.of_tokenizer(name) for name in _OF_TOKENIZER}
+        told = {name: self.of_tokenizer(name) for name in _OF_TOKENIZER.split()}
         known = {
             "gpt2": told["pre"] in PRE_TOKENIZERS,
             "llama": told["add_space_prefix"] is not False and not told["remove_extra_whitespaces"],

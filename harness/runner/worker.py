@@ -162,7 +162,7 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
         if case.cell not in items:
             items[case.cell] = case_items(case, engine.tokenizer, engine.shape.vocab)
             refuse_too_long(items[case.cell], case.workload.max_new_tokens, engine.shape.max_positions)
-            if engine.tokenizer is not None and case.workload.synthetic is None and not work.process:
+            if engine.tokenizer and case.workload.synthetic is None and not work.process:
                 found = {engine.tokenizer.remark(item.ids) for item in items[case.cell]} - remarked
                 remarked |= found
                 yield from (work.event(REMARK, case.part.name) | {REMARK: one} for one in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
 
-from harness.engine.loading import LoadedModel, load_model
+from harness.engine.loading import LoadedModel, load_model, open_tokenizer
 from harness.errors import EXIT_USER_ERROR, MissingExtraError, UnknownModelError
 from harness.models.choice import REFERENCE_DIR
 from harness.models.gguf_header import gguf_config
@@ -69,10 +70,12 @@ def test_the_config_is_that_of_transformers(tmp_path: Path) -> None:
 
 
 def test_the_tokenizer_is_the_original_one(tmp_path: Path) -> None:
-    """Digits are split off first: two spaces before a number stay one token. The chat template and the stop token are there."""
+    """Digits are split off first: two spaces before a number stay one token. The chat template is there. The end of text ends
+    an answer too, as in llama.cpp.
+    """
     write_gguf(tmp_path / "tiny.gguf")
     found, words = load(tmp_path), vocabulary()
-    assert found.tokenizer is not None and found.stop_ids == {2}
+    assert found.tokenizer is not None and found.stop_ids == {0, 2}
     assert [words[one] for one in found.tokenizer.encode("a  12")] == ["a", "ĠĠ", "1", "2"]
     chat = found.tokenizer.encode_chat("hi")
     assert [words[one] for one in chat] == [
@@ -84,7 +87,7 @@ def test_the_tokenizer_is_the_original_one(tmp_path: Path) -> None:
 def test_a_tokenizer_of_its_own_goes_first(tmp_path: Path) -> None:
     """Where it is not known how the file's vocabulary splits texts, there must be one beside the file."""
     write_gguf(tmp_path / "tiny.gguf", splits="exotic")
-    with pytest.raises(UnknownModelError, match=r"splits texts as 'exotic'.*tokenizer\.json beside it"):
+    with pytest.raises(UnknownModelError, match=r"'pre': 'exotic'.*tokenizer\.json beside it"):
         load(tmp_path)
     (tmp_path / "tokenizer.json").write_text((REFERENCE_DIR / "sbd" / "tokenizer.json").read_text())
     with pytest.raises(UnknownModelError, match="embeddings"):  # it is checked as any other
@@ -118,3 +121,48 @@ def test_a_broken_file_ends_a_run_before_it_begins(
     monkeypatch.setattr("harness.engine.checkpoints.find_spec", lambda name: None if name == "gguf" else True)
     with pytest.raises(MissingExtraError, match=r"needs gguf; pip install 'sbd-bench\[gguf\]'"):
         load(tmp_path)
+
+
+def changed(keys: dict[str, Any]) -> Callable[[Any], None]:
+    """What adds these keys to a file, of whatever type their values are."""
+    kinds = {bool: "add_bool", int: "add_uint32", str: "add_string"}
+
+    def change(writer: Any) -> None:
+        for name, value in keys.items():
+            getattr(writer, kinds[type(value)])(name, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("keys", "ends"),
+    [({}, {0, 2}), ({"tokenizer.ggml.eot_token_id": 7}, {0, 2, 7}), ({"tokenizer.ggml.eom_token_id": 9}, {0, 2, 9})],
+)
+def test_an_answer_ends_where_llama_cpp_ends_it(tmp_path: Path, keys: dict[str, int], ends: set[int]) -> None:
+    """At the end of a turn or a message by its key, and at what is known by its text; with another tokenizer beside it, too."""
+    write_gguf(tmp_path / "tiny.gguf", change=changed(keys))
+    found = load(tmp_path)
+    assert found.stop_ids == ends and found.tokenizer is not None
+    found.tokenizer._tokenizer.save_pretrained(tmp_path)
+    assert load(tmp_path).stop_ids == ends
+    assert found.tokenizer.remark([8, *ends]) is not None
+
+
+def test_a_begin_token_stands_where_llama_cpp_puts_it(tmp_path: Path) -> None:
+    """Before texts of a vocabulary split as Llama 3's, whose whole words go before merges, too; not where a key says no."""
+    for told, begins in ((None, True), (True, True), (False, False)):
+        keys = {} if told is None else {"tokenizer.ggml.add_bos_token": told}
+        write_gguf(tmp_path / "tiny.gguf", splits="llama-bpe", adds=None, change=changed(keys), word="abc")
+        text = load(tmp_path).tokenizer
+        words = ["<|im_start|>"] * begins + ["abc"]
+        assert text is not None and [vocabulary("abc")[one] for one in text.encode("abc")] == words
+    write_gguf(tmp_path / "tiny.gguf", word="abc")
+    text = load(tmp_path).tokenizer
+    assert text is not None and [vocabulary("abc")[one] for one in text.encode("abc")] == [*"abc"]
+
+
+def test_a_server_of_such_a_file_gets_its_ids(tmp_path: Path) -> None:
+    """The tokenizer alone is the one that comes with the weights."""
+    write_gguf(tmp_path / "tiny.gguf")
+    alone, whole = open_tokenizer(part_of(tmp_path).model), load(tmp_path).tokenizer
+    assert whole is not None and alone.encode("a  12") == whole.encode("a  12")

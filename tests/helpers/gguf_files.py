@@ -15,11 +15,11 @@ TEMPLATE = (
 )
 
 
-def vocabulary() -> list[str]:
-    """Three special tokens, every byte, and two spaces as one token."""
+def vocabulary(*words: str) -> list[str]:
+    """Three special tokens, every byte, two spaces as one token, and ``words`` that no merge makes."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2 writes the other bytes as letters from 256 on
     letters = [chr(one) for one in shown] + [chr(256 + n) for n in range(256 - len(shown))]
-    return ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *letters, "ĠĠ"]
+    return ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *letters, "ĠĠ", *words]
 
 
 def values_of(packed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -31,12 +31,16 @@ def values_of(packed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def write_gguf(
-    file: Path, *, splits: str = "smollm", kind: str = "llama", change: Callable[[Any], None] = lambda writer: None
-) -> dict[str, np.ndarray[Any, Any]]:
-    """Write the file; returns its tensors, de-quantised, by the names of transformers. ``change`` may add to the writer."""
+    file: Path, *, splits: str | None = "smollm", kind: str = "llama", adds: bool | None = False, word: str | None = None,
+    change: Callable[[Any], None] = lambda writer: None,
+) -> dict[str, np.ndarray[Any, Any]]:  # fmt: skip
+    """Write the file; returns its tensors, de-quantised, by the names of transformers. ``change`` may add to the writer.
+
+    ``splits``, ``adds``: how texts are split, and whether they begin with a token; None leaves the key out.
+    """
     import gguf
 
-    words, random = vocabulary(), np.random.default_rng(1)
+    words, random = vocabulary(*filter(None, [word])), np.random.default_rng(1)
     writer = gguf.GGUFWriter(file, kind)
     writer.add_name("tiny")
     writer.add_block_count(LAYERS)
@@ -50,14 +54,16 @@ def write_gguf(
     writer.add_rope_dimension_count(WIDTH)
     writer.add_vocab_size(len(words))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(splits)
+    if splits is not None:
+        writer.add_tokenizer_pre(splits)
     writer.add_token_list(words)
     writer.add_token_types([3, 3, 3, *[1] * (len(words) - 3)])
     writer.add_token_merges(["Ġ Ġ"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_pad_token_id(2)
-    writer.add_add_bos_token(False)
+    if adds is not None:
+        writer.add_add_bos_token(adds)
     writer.add_chat_template(TEMPLATE)
     found: dict[str, np.ndarray[Any, Any]] = {}
 

@@ -185,7 +185,7 @@ def test_a_tensor_under_another_name_is_not_made_up(tmp_path: Path) -> None:
     with pytest.raises(UnknownModelError, match="block_type: 'sequential'"):
         loaded(tmp_path / "m")
     written(tmp_path / "n", "sdar")
-    for other, words in (("nemotron", "beyond those of the native class, 4 tensors, model.layers.0.self_attn.k_norm"),
+    for other, words in (("nemotron", "beyond those that its config.json asks for, 4 tensors, model.layers.0.self_attn.k_norm"),
                          ("fast_dllm_v2", "lacks 6 tensors, model.layers.0.self_attn.k_proj.bias")):  # fmt: skip
         (tmp_path / "n" / "config.json").write_text(json.dumps(SMALL[other]))
         with pytest.raises(UnknownModelError, match=words):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from harness.errors import UnknownModelError
 from harness.models.choice import HuggingFaceModel, model_config, model_name, shape_of
+from harness.models.decodable import refuse_undecodable
 from harness.models.digests import model_digests
 from harness.models.gguf_header import BLOCKS, gguf_config, read_gguf
 from tests.helpers.gguf_files import HIDDEN, INNER, LAYERS, WIDTH, vocabulary, write_gguf
@@ -109,9 +111,13 @@ def test_no_byte_of_a_header_brings_another_error(whole: Path, tmp_path: Path) -
     [
         ("llama", lambda to: to.add_tensor("rope_freqs.weight", np.ones(8, np.float32)), "rope_freqs.weight"),
         ("llama", lambda to: to.add_tensor("blk.0.attn_q.bias", np.ones(64, np.float32)), "blk.0.attn_q.bias"),
-        ("llama", lambda to: to.add_rope_scaling_type(gguf.RopeScalingType.YARN), "scaled rotary positions"),
-        ("llama", lambda to: to.add_rope_scaling_factor(4.0), "scaled rotary positions"),
-        ("llama", lambda to: to.add_key_length(32), "rotary positions"),
+        ("llama", lambda to: to.add_rope_scaling_type(gguf.RopeScalingType.YARN), "has llama.rope.scaling.type .yarn."),
+        ("llama", lambda to: to.add_rope_scaling_factor(4.0), "has llama.rope.scaling.factor .4.0."),
+        ("llama", lambda to: to.add_float32("llama.rope.scale_linear", 2.0), "has llama.rope.scale_linear .2.0."),
+        ("llama", lambda to: to.add_sliding_window(256), "has llama.attention.sliding_window .256."),
+        ("llama", lambda to: to.add_logit_scale(0.5), "has llama.logit_scale .0.5."),
+        ("llama", lambda to: to.add_key_length(32), "has llama.rope.dimension_count .16."),
+        ("llama", lambda to: to.add_uint16("split.count", 2), "is one of 2 files of a split model.*llama-gguf-split --merge"),
         ("qwen3", lambda to: None, "too few for 2 layers"),
         ("gemma2", lambda to: None, "allowed are llama, qwen2, qwen3"),
     ],
@@ -122,4 +128,53 @@ def test_what_transformers_would_leave_out_is_refused(
     """Tensors beyond the architecture's own, scaled or partial rotary positions, and other architectures."""
     write_gguf(tmp_path / "x.gguf", kind=kind, change=change)
     with pytest.raises(UnknownModelError, match=words):
+        gguf_config(tmp_path / "x.gguf")
+
+
+@pytest.mark.parametrize(
+    ("splits", "keys", "words"),
+    [
+        (None, {}, "'pre': None"), ("default", {}, "'pre': 'default'"), ("tekken", {}, "'pre': 'tekken'"),
+        ("smollm", {"model": "t5"}, "'model': 't5'"), ("smollm", {"model": None}, "'model': None"),
+        ("smollm", {"eos_token_id": None}, "'eos_token_id': None"),
+        ("llama-bpe", {"bos_token_id": None, "add_bos_token": None}, "'bos_token_id': None"),
+        ("smollm", {"bos_token_id": None}, None), ("smollm", {"model": "llama"}, None),
+        ("smollm", {"model": "llama", "add_space_prefix": False}, "'add_space_prefix': False"),
+        ("smollm", {"model": "llama", "remove_extra_whitespaces": True}, "'remove_extra_whitespaces': True"),
+        ("smollm", {"model": "llama", "bos_token_id": None, "add_bos_token": None}, "'bos_token_id': None"),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_that_would_make_other_ids_is_refused(
+    tmp_path: Path, splits: str | None, keys: dict[str, Any], words: str | None
+) -> None:
+    """By the plan, with what to put beside the file; what is beside it goes first."""
+    file = tmp_path / "x.gguf"
+    write_gguf(file, splits=splits)
+    header = read_gguf(file)
+    settings = header.settings | {f"tokenizer.ggml.{name}": value for name, value in keys.items()}
+    told = replace(header, settings={name: value for name, value in settings.items() if value is not None})
+    if words is None:
+        told.refuse_unknown_tokenizer()
+        return
+    with pytest.raises(UnknownModelError, match=f"x.gguf: .*{words}.*tokenizer.json beside it"):
+        told.refuse_unknown_tokenizer()
+    if not keys:
+        choice = HuggingFaceModel(huggingface=str(tmp_path), gguf_file=file.name)
+        with pytest.raises(UnknownModelError, match=words):
+            refuse_undecodable(choice, "float32")
+        (tmp_path / "tokenizer.json").write_text("{}")
+        refuse_undecodable(choice, "float32")
+
+
+def test_the_width_of_a_head_is_what_llama_cpp_assumes(tmp_path: Path) -> None:
+    """Without a key: the hidden width over the heads. The base of the rotary positions is 10,000 where no key says it."""
+    write_gguf(tmp_path / "x.gguf")
+    header = read_gguf(tmp_path / "x.gguf")
+    assert gguf_config(tmp_path / "x.gguf")["head_dim"] == WIDTH == HIDDEN // 4
+    for key in ("llama.rope.freq_base", "llama.rope.dimension_count", "llama.attention.head_count_kv"):
+        del header.settings[key]
+    config = gguf_config(tmp_path / "x.gguf")
+    assert (config["head_dim"], config["rope_theta"], config["num_key_value_heads"]) == (WIDTH, 10_000, 4)
+    del header.settings["llama.attention.layer_norm_rms_epsilon"]
+    with pytest.raises(UnknownModelError, match=r"has no number llama\.attention\.layer_norm_rms_epsilon"):
         gguf_config(tmp_path / "x.gguf")

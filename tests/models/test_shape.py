@@ -196,3 +196,28 @@ def test_a_shape_survives_its_record() -> None:
     assert isinstance(shape.mla, LatentAttention)
     old = {"name": "x", "layers": 2, "hidden": 8, "intermediate": 8, "heads": 2, "kv_heads": 2, "head_dim": 4, "vocab": 9}
     assert ModelShape.model_validate(old).moe is None
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("keys", "positions"),
+    [
+        ({}, 64), ({"rope_scaling": YARN}, 256), ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, 256),
+        ({"rope_scaling": YARN | {"original_max_position_embeddings": 64}}, 256),
+        ({"rope_parameters": YARN | {"original_max_position_embeddings": 16, "factor": 4.0}}, 64),  # said already
+        ({"rope_parameters": YARN | {"original_max_position_embeddings": 48}}, 192),
+        ({"rope_scaling": YARN, "original_max_position_embeddings": 32}, 128),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, 128),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 32.0, "original_max_position_embeddings": 32}}, 64),
+        ({"rope_scaling": {"rope_type": "longrope", "factor": 32.0, "original_max_position_embeddings": 32}}, 64),
+    ],
+)  # fmt: skip
+def test_scaled_positions_count(keys: dict[str, Any], positions: int) -> None:
+    """YaRN's length is its factor times the original one, whatever max_position_embeddings says; others say it there."""
+    config = {
+        "model_type": "qwen2", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8,
+        "vocab_size": 10, "max_position_embeddings": 64,
+    }  # fmt: skip
+    assert shape_from_config("m", config | keys).max_positions == positions
