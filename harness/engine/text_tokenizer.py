@@ -21,7 +21,7 @@ class TextTokenizer:
         """
         self._tokenizer, self._template_file = tokenizer, template_file
         self.has_template = bool(getattr(tokenizer, "chat_template", None))
-        self._ends = {tokenizer.eos_token_id, *ends}
+        self._ends = ends
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
@@ -66,7 +66,7 @@ class TextTokenizer:
 
     def remark(self, ids: Sequence[int]) -> str | None:
         """What the special tokens of a prompt are hardly meant to be, in words; None: nothing."""
-        if ids[-1] in self._ends:
+        if ids[-1] in (*self._ends, self._tokenizer.eos_token_id):
             return (
                 f"prompts end with {self._tokenizer.decode(ids[-1:])}, which ends an answer, so nothing is left to say; change "
                 "the tokenizer (add_eos_token, post_processor) or the chat template"
