@@ -16,8 +16,8 @@ class TextTokenizer:
     """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
 
     def __init__(self, tokenizer: Any, template_file: str = TOKENIZER_CONFIG, ends: Collection[int] = ()) -> None:
-        """``template_file``: where the chat template is from, for messages. ``has_template``: whether there is one. ``ends``: what
-        ends an answer, besides its own.
+        """``template_file``: where the chat template is from, for messages. ``has_template``: whether there is one.
+        ``ends``: what ends an answer.
         """
         self._tokenizer, self._template_file = tokenizer, template_file
         self.has_template = bool(getattr(tokenizer, "chat_template", None))

@@ -5,7 +5,7 @@ A model is refused if a session would decode it wrongly without an error, or fai
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -53,6 +53,9 @@ class Letters:
         """Text of an answer."""
         return "".join(map(chr, ids))
 
+    def remark(self, ids: list[int]) -> None:
+        """Nothing is odd."""
+
 
 def test_the_record_says_which_prompts_are_related(tmp_path: Path) -> None:
     """Every row has its label as text; where the workload names no field the record has no such key."""
