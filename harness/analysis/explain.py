@@ -11,7 +11,7 @@ from harness.analysis.claim_places import ClaimedCell, places
 from harness.analysis.pass_values import PassWidth
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.stats.quantity import Quantity, quotient
-from harness.analysis.verdict import claims_for
+from harness.analysis.verdict import QUESTION, claims_for
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.scenario.claims import Claim
@@ -120,7 +120,7 @@ def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmRe
 
     found = [
         Claimed(metric=bound.metric, at_least=bound.min, source=claim.source)
-        for claim in claims
+        for claim in claims if claim is not QUESTION
         for bound in claim.bounds
         if bound.metric in CLAIMED and bound.min is not None and about(claim)
     ]

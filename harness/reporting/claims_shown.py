@@ -16,7 +16,7 @@ from harness import formatting
 from harness.analysis.judgement import Judgement, Judgements
 from harness.analysis.results import Comparison
 from harness.analysis.stats.quantity import Quantity
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.verdict import QUESTION, claims_for, verdict
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.reporting.cells import Entry, Pointers, shown
@@ -148,7 +148,7 @@ def held_claims(comparison: Comparison, header: RunHeader) -> tuple[list[Held], 
     try:
         claims, reason = claims_for(header, (), ()), None
     except RecordError as error:
-        claims, reason = (), str(error)
+        claims, reason = (QUESTION,), str(error)
     held = [Held(claim=claim, judgement=one) for claim in claims for one in verdict(comparison, (claim,), header).judgements]
     return held, verdict(comparison, claims, header), reason
 

@@ -76,12 +76,12 @@ def test_an_unreadable_claim_of_a_record_is_said_and_the_rest_is_shown() -> None
 
 
 def test_a_scenario_s_own_claims_take_the_place_of_the_papers() -> None:
-    """And this program's question is not asked beside a claim about the wall speedup."""
+    """And this program's question is not asked beside them."""
     run = synthetic.build()
     scenario = run.header.scenario | {"claims": [{"name": "twice as fast", "metric": "wall_speedup", "min": 2}]}
     run = run.model_copy(update={"header": run.header.model_copy(update={"scenario": scenario})})
     text = render(run, compare(run))
-    assert "twice as fast" in text and "(this scenario's own)" in html.unescape(text)
+    assert "twice as fast" in text and "this scenario's own: 1 " in html.unescape(text)
     of_the_paper = ("3-5x", "wall-clock close to the pass reduction", "abstract and Table 1")  # the plan names Table 1 too
     assert not any(words in text for words in of_the_paper)
 
