@@ -2,15 +2,21 @@
 
 A template is a program in jinja that comes with the model. transformers runs it in a sandbox, which keeps it from files, but
 not from loops that never end or strings that fill the memory. One C call of it cannot be interrupted from within the process.
+
+Every process of a run fills in the same prompts: a template that asks for the date gets that of the run's begin (UTC), and one
+that draws at random draws the same.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import random
 import resource
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from multiprocessing.pool import Pool
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 from weakref import finalize
 
 from harness.errors import UserError
@@ -24,6 +30,9 @@ START_S = 120.0
 
 class Renderer:
     """A chat template, ready to be filled in. ``special``: the special tokens by name; ``file``: where the template is from."""
+
+    begun: ClassVar[datetime | None] = None
+    """When the run that this process takes samples of was begun; None: no run, the date is today's."""
 
     def __init__(self, template: str, special: Mapping[str, Any], file: str) -> None:
         self._fixed: dict[str, Any] = {"chat_template": template, **{name: str(token) for name, token in special.items()}}
@@ -40,7 +49,7 @@ class Renderer:
         asked |= {"add_generation_prompt": answer, "continue_final_message": not answer}
         pool = self._started()
         try:
-            return str(pool.apply_async(_render, (asked,)).get(TIME_LIMIT_S))
+            return str(pool.apply_async(_render, (asked, self.begun)).get(TIME_LIMIT_S))
         except multiprocessing.TimeoutError as error:
             raise self._refused(f"takes more than {TIME_LIMIT_S:g} s for one prompt") from error
         except MemoryError as error:
@@ -82,12 +91,15 @@ def _ready() -> None:
     """Answered as soon as the process is."""
 
 
-def _render(asked: Mapping[str, Any]) -> str:
-    from transformers.utils.chat_template_utils import render_jinja_template
+def _render(asked: Mapping[str, Any], begun: datetime | None) -> str:
+    from transformers.utils import chat_template_utils
 
-    render: Any = render_jinja_template  # said to return one text, returns several with their places
+    module: Any = chat_template_utils  # its render is said to return one text, returns several with their places
+    if begun is not None:
+        module.datetime = SimpleNamespace(now=lambda: begun)  # which strftime_now asks
+    random.seed(0)
     try:
-        texts, _ = render(**asked)
+        texts, _ = module.render_jinja_template(**asked)
     except MemoryError:
         raise
     except Exception as error:  # jinja's own errors do not survive the way to another process

@@ -1,7 +1,7 @@
 """The same run, or none: what a part was measured with, and whether every process of the run had the same.
 
-Every process that opens a part's model records an event ``identity``: digests of the model's files and of the program's
-source, the processor, the GPUs and the versions of the libraries. What is known to differ from the first value recorded of the
+Every process that opens a part's model records events ``identity``: digests of the model's files, of the prompts in token ids and
+of the program's source, the processor, the GPUs and the versions of the libraries. What is known to differ from the first value recorded of the
 part is refused by name, before anything is measured. ``sbd run --allow`` goes on in spite of it, and an event ``allowed`` says
 so. A value that is unknown on one side is not compared.
 """
@@ -17,7 +17,7 @@ from harness.record.schema import Run, RunHeader
 
 IDENTITY, ALLOWED = "identity", "allowed"
 """The names of the events."""
-OF_MODEL = ("weights", "tokenizer", "config", "drafts")
+OF_MODEL = ("weights", "tokenizer", "config", "drafts", "prompts")
 ITEMS = (*OF_MODEL, "code", "cpu", "gpus", "torch", "transformers", "python")
 """What is compared, by the names that --allow takes."""
 ON_EVERY_NODE = (*OF_MODEL, "code")
@@ -109,6 +109,9 @@ def differences(header: RunHeader, earlier: Sequence[dict[str, Any]], event: dic
             asked = [machine_facts(header.environment)]
         for key in KEYS.get(item, (item,)):
             then, now = next((one[key] for one in asked if one.get(key) is not None), None), event.get(key)
+            if isinstance(then, dict) and isinstance(now, dict):  # what only one of them tells is no difference
+                unlike = [name for name in then if name in now and then[name] != now[name]]
+                then, now = ({name: one[name] for name in unlike} for one in (then, now))
             if then is not None and now is not None:
                 found += [Difference(item=item, then=_words(key, then), now=_words(key, now))] if then != now else []
                 break

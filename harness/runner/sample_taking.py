@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from harness.record.schema import PassColumns, RowResult, RowTimes, Sample
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.protocols import Decoded, Engine
+from harness.scenario.part import Part
 from harness.scenario.plan import Case, Slot
 from harness.workloads.loader import PromptItem, Tokenizer, prompt_items
 
@@ -42,14 +43,24 @@ class TokenTexts:
         return {str(token): self._tokenizer.decode([token]) for token in new}
 
 
-def case_items(case: Case, tokenizer: Tokenizer | None, vocab: int) -> Sequence[PromptItem]:
-    """The prompts of a case: those of its task, or made of them in the lengths of a trace.
+Drawn = Mapping[str, tuple[PromptItem, ...]]
+"""The prompts of a part, by task."""
 
-    Raises:
-        ScenarioError, MissingExtraError: see prompt_items and read_trace.
-    """
-    items = prompt_items(case.workload, case.task, case.part.seed, tokenizer, vocab)
+
+def part_items(part: Part, tokenizer: Tokenizer | None, vocab: int) -> Drawn:
+    """The prompts of every task of a part. Raises ScenarioError and MissingExtraError as prompt_items does."""
+    return {task: prompt_items(part.workload, task, part.seed, tokenizer, vocab) for task in part.workload.task_names}
+
+
+def case_items(case: Case, drawn: Drawn) -> Sequence[PromptItem]:
+    """The prompts of a case: those of its task, or made of them in the lengths of a trace. Raises ScenarioError as read_trace."""
+    items = drawn[case.task]
     return items if case.load is None else case.load.items(items)
+
+
+def prompt_digests(drawn: Drawn) -> dict[str, str]:
+    """SHA-256 over the token ids of all prompts, by task."""
+    return {task: hashlib.sha256(repr([one.ids for one in items]).encode()).hexdigest() for task, items in drawn.items()}
 
 
 def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:

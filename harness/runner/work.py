@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median
 from typing import Any
@@ -17,7 +17,7 @@ class Work:
     """What to take, by the stopping rule: all samples, or a ``share``, with the rest left to ``later`` processes.
 
     ``node``: the node in a run over a cluster. ``planned``: all samples of the plan, with those that are there. ``known_s``:
-    seconds of a sample by case, from those that are there.
+    seconds of a sample by case, from those that are there. ``begun_at``: when the run was (ISO 8601).
     """
 
     missing: list[Slot]
@@ -26,6 +26,7 @@ class Work:
     later: tuple[Slot, ...] = ()
     planned: int | None = None
     node: str | None = None
+    begun_at: str
     known_s: dict[str, float] = field(default_factory=dict)
     free_bytes: dict[str, int | None] = field(default_factory=dict)
 
@@ -45,15 +46,16 @@ def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None 
     """The missing work of a run, or of a share."""
     pace = StoppingRule(plan, held)
     missing, planned, known_s = missing_slots(plan, held, pace), sum(1 for _ in plan.slots()), _seconds_of_samples(held)
+    whole = Work(missing=missing, pace=pace, planned=planned, known_s=known_s, begun_at=held.header.created_at)
     if share is None:
-        return Work(missing=missing, pace=pace, planned=planned, known_s=known_s)
+        return whole
     behind: list[Share] = []
     if share.batch_size is None:  # fresh processes run one after the other, in the order of the plan
         order = list(dict.fromkeys(slot.share for slot in missing))
         behind = order[order.index(share) + 1 :] if share in order else []
     own = [slot for slot in missing if share.holds(slot)]
     later = tuple(slot for slot in missing if slot.share in behind)
-    return Work(missing=own, pace=pace, share=share, later=later, planned=planned, node=node, known_s=known_s)
+    return replace(whole, missing=own, share=share, later=later, node=node)
 
 
 def _seconds_of_samples(held: Run) -> dict[str, float]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from harness.engine.chat_templates import Renderer
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
 from harness.meters.environment import snapshot
 from harness.progress import Progress
@@ -20,7 +22,16 @@ from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
 from harness.runner.protocols import Engine, Machine
 from harness.runner.recorder import Begun, Entry, Failure, Skipped
-from harness.runner.sample_taking import TokenTexts, case_items, now, pass_columns, take_sample
+from harness.runner.sample_taking import (
+    Drawn,
+    TokenTexts,
+    case_items,
+    now,
+    part_items,
+    pass_columns,
+    prompt_digests,
+    take_sample,
+)
 from harness.runner.work import Work
 from harness.scenario.part import Part
 from harness.scenario.plan import Case, Slot
@@ -44,6 +55,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
     Raises:
         UserError and its kind: a model or a device is not usable.
     """
+    Renderer.begun = datetime.fromisoformat(work.begun_at)
     environment = snapshot()
     yield environment | work.event("start") | {"pid": os.getpid()}
     refused = list(_that_cannot_fit(work, machine))
@@ -99,8 +111,10 @@ def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry
     yield work.event("engine", part.name) | engine.fingerprint(part)
     if engine.meters is not None:
         yield work.event("meters", part.name) | engine.meters
+    drawn = part_items(part, engine.tokenizer, engine.shape.vocab)
+    yield work.event(IDENTITY, part.name) | {"prompts": prompt_digests(drawn)}
     measured_s = yield from _passes(part, engine, work)
-    yield from _samples(slots, engine, work, measured_s)
+    yield from _samples(slots, engine, work, drawn, measured_s)
     yield from _passes(part, engine, work)
 
 
@@ -148,7 +162,7 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
     return measured_s
 
 
-def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -> Iterator[Entry]:
+def _samples(slots: list[Slot], engine: Engine, work: Work, drawn: Drawn, measured_s: float) -> Iterator[Entry]:
     """``measured_s``: seconds of the decodes of the last pass measurement."""
     items: dict[tuple[str, str, int], Sequence[PromptItem]] = {}
     token_texts = TokenTexts(engine.tokenizer)
@@ -160,7 +174,7 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
             yield Skipped(case_id=case.case_id)
             continue
         if case.cell not in items:
-            items[case.cell] = case_items(case, engine.tokenizer, engine.shape.vocab)
+            items[case.cell] = case_items(case, drawn)
             refuse_too_long(items[case.cell], case.workload.max_new_tokens, engine.shape.max_positions)
             if engine.tokenizer and case.workload.synthetic is None and not work.process:
                 found = {engine.tokenizer.remark(item.ids) for item in items[case.cell]} - remarked
