@@ -38,6 +38,8 @@ MOST_TOGETHER = 0.2
 """Share of an answer's gaps without a time, where an arm has half of it: a busy client reads some pieces late, 8 % of all."""
 MOST_UNTOLD = 0.1
 """Share of tokens; a token that ends no letter has no piece of its own."""
+SET_BY_S = 0.05
+"""A wall clock that ran off the monotonic one by more was set, or the machine slept."""
 SLOWEST_CLOCK = 0.9
 """A GPU below this share of its arm's fastest clock was not warm, or was slowed by something other than the arm."""
 
@@ -87,6 +89,12 @@ def kernel_times_s(samples: Iterable[Sample]) -> list[float]:
     return [s.meters[name] for s in samples for name in ("kernel_before_s", "kernel_after_s") if name in s.meters]
 
 
+def _clock_was_set(sample: Sample) -> bool:
+    """Whether the wall clock stepped, or the machine slept; older records do not tell."""
+    (begun, ended), span_s = sample.moments_s, sample.clock_span_s
+    return ended is not None and span_s is not None and abs(ended - begun - span_s) > SET_BY_S
+
+
 def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[str, ...]:
     """The rules that a timed sample breaks, in words; none for a sample without readings."""
     read = defaultdict(float, sample.meters)
@@ -102,6 +110,7 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
         "another process used the GPU": read["device_processes"] > 1,
         "the GPU's clock was below 90 % of the arm's best": not power_capped and clock_mhz < slow_clock_mhz,
         "a forward pass was compiled while the clock ran": read["compiled_graphs"] > 0,
+        "the wall clock was set, or the machine slept, while the sample was taken": _clock_was_set(sample),
         UNCOUNTED: read[WAYS] > 0,
         "another client used the server": read["served_foreign_requests"] > 0,
         "the server reused a prompt from its cache": read["served_cached_tokens"] > 0,

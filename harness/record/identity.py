@@ -1,9 +1,9 @@
 """The same run, or none: what a part was measured with, and whether every process of the run had the same.
 
-Every process that opens a part's model records events ``identity``: digests of the model's files, of the prompts in token ids and
-of the program's source, the processor, the GPUs and the versions of the libraries. What is known to differ from the first value recorded of the
-part is refused by name, before anything is measured. ``sbd run --allow`` goes on in spite of it, and an event ``allowed`` says
-so. A value that is unknown on one side is not compared.
+Every process that opens a part's model records events ``identity``: digests of the model's files, of the prompts' token ids and
+of the program's source, the processor, the GPUs and the versions of the libraries. What is known to differ from the first
+value recorded of the part is refused by name, before anything is measured. ``sbd run --allow`` goes on in spite of it, and an
+event ``allowed`` says so. A value that is unknown on one side is not compared.
 """
 
 from __future__ import annotations

@@ -17,13 +17,14 @@ History of the format (RECORD_VERSION):
     8   a row may have its own times: a request of several that a server answers. A run may be imported from files of other
         benchmarking tools (harness.record.imported); only then a sample may lack output ids, passes, stop reasons, its seed and
         its begin, and a case its model, dtype, device and attention. A sample of a server that does not tell its passes lacks
-        them and says so in ``meter_reasons``
+        them and says so in ``meter_reasons``. A sample may tell its begin and end by the monotonic clock
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SerializationInfo, field_serializer, model_validator
@@ -64,6 +65,9 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True)
 
 
+_IF_KNOWN = Field(exclude_if=lambda value: value is None)
+
+
 def _read_known(given: Any) -> PackedPasses | None:
     return None if given is None else read_passes(given)
 
@@ -98,9 +102,9 @@ class RowResult(_Frozen):
     stop_reason: Literal["stop", "length"] | None
     correct: bool | None
     ungraded_reason: str | None = None
-    cluster: Annotated[str | None, Field(exclude_if=lambda label: label is None)] = None
-    prompt_digest: Annotated[str | None, Field(exclude_if=lambda digest: digest is None)] = None
-    times: Annotated[RowTimes | None, Field(exclude_if=lambda times: times is None)] = None
+    cluster: Annotated[str | None, _IF_KNOWN] = None
+    prompt_digest: Annotated[str | None, _IF_KNOWN] = None
+    times: Annotated[RowTimes | None, _IF_KNOWN] = None
 
     @property
     def ids(self) -> list[int]:
@@ -116,6 +120,7 @@ class Sample(_Frozen):
     ``process``: which fresh process took it, from 0; every process decodes the same prompts.
     ``node``: its node, in a run over a cluster; the session entries of that node describe it. None: here.
     ``started_at``, ``ended_at``: wall clock around prefill and decode (ISO 8601, milliseconds); None in older records.
+    ``started_clock_s``, ``ended_clock_s``: the same by its machine's monotonic clock, which nobody sets; None in older records.
     ``meters`` and ``meter_reasons``: the meters' readings over prefill and decode, by figure, and why the others have none;
     units and sources are in the session entry of the part.
     ``passes`` are given and read as PassColumns; held and written as ``packed_passes``.
@@ -135,6 +140,8 @@ class Sample(_Frozen):
     decode_s: Seconds | None
     started_at: Moment | None
     ended_at: Moment | None = None
+    started_clock_s: Annotated[Seconds | None, _IF_KNOWN] = None
+    ended_clock_s: Annotated[Seconds | None, _IF_KNOWN] = None
     node: str | None = None
     load_1min: Reading | None
     meters: dict[str, Reading] = {}
@@ -156,6 +163,19 @@ class Sample(_Frozen):
             why = self.meter_reasons.get(NO_PASSES, "the run was imported; give a run of sbd's own")
             raise RecordError(f"{self.case_id}: no passes are known: {why}")
         return self.packed_passes.spelt()
+
+    @property
+    def moments_s(self) -> tuple[float, float | None]:
+        """Begin and end by the wall clock, in seconds since 1970; a begin that is not known is 0."""
+        begun, ended = (
+            None if at is None else datetime.fromisoformat(at).timestamp() for at in (self.started_at, self.ended_at)
+        )
+        return begun or 0.0, ended
+
+    @property
+    def clock_span_s(self) -> float | None:
+        """Seconds between begin and end by the monotonic clock; None in older records."""
+        return None if self.started_clock_s is None or self.ended_clock_s is None else self.ended_clock_s - self.started_clock_s
 
     @property
     def lacks(self) -> tuple[str, ...]:
@@ -282,7 +302,7 @@ class RunHeader(_Frozen):
     hardware_reason: str | None = None
     calibration: OpenValues | None = None
     environment: Environment
-    imported: Annotated[Imported | None, Field(exclude_if=lambda origin: origin is None)] = None
+    imported: Annotated[Imported | None, _IF_KNOWN] = None
 
     def written(self, part: str) -> dict[str, Any]:
         """A part as the recorded scenario has it; empty where the scenario lacks it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -53,7 +54,7 @@ def part_items(part: Part, tokenizer: Tokenizer | None, vocab: int) -> Drawn:
 
 
 def case_items(case: Case, drawn: Drawn) -> Sequence[PromptItem]:
-    """The prompts of a case: those of its task, or made of them in the lengths of a trace. Raises ScenarioError as read_trace."""
+    """The prompts of a case: those of its task, or made of them in the lengths of a trace. Raises as read_trace does."""
     items = drawn[case.task]
     return items if case.load is None else case.load.items(items)
 
@@ -67,10 +68,10 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str |
     """Decode one batch, then grade it after the clock has stopped. ``node``: this node of a cluster."""
     case = slot.case
     seed = case.sample_seed(slot.group, slot.repeat)
-    started_at = now()
     load = os.getloadavg()[0]
+    started_at, started_clock_s = now(), time.monotonic()
     decoded = engine.decode(case, [item.ids for item in items], seed)
-    ended_at = now()
+    ended_at, ended_clock_s = now(), time.monotonic()
     timed = case.part.timed
     row_times = decoded.row_times if timed and decoded.row_times else [None] * len(items)
     return Sample(
@@ -89,6 +90,8 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str |
         decode_s=decoded.decode_s if timed else None,
         started_at=started_at,
         ended_at=ended_at,
+        started_clock_s=started_clock_s,
+        ended_clock_s=ended_clock_s,
         node=node,
         load_1min=load,
         meters=decoded.readings.values if decoded.readings else {},

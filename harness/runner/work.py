@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -62,7 +61,6 @@ def _seconds_of_samples(held: Run) -> dict[str, float]:
     """Medians by case; warm-ups left out, which may compile."""
     found: dict[str, list[float]] = {}
     for one in held.samples:
-        if not one.warmup and one.started_at and one.ended_at:
-            took = datetime.fromisoformat(one.ended_at) - datetime.fromisoformat(one.started_at)
-            found.setdefault(one.case_id, []).append(took.total_seconds())
+        if not one.warmup and one.clock_span_s is not None:
+            found.setdefault(one.case_id, []).append(one.clock_span_s)
     return {case_id: median(took) for case_id, took in found.items()}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -60,8 +59,10 @@ def _forwards(one: Decode) -> Iterator[str]:
 
 
 def _span(one: Decode) -> Iterator[str]:
-    begun, ended = _moments(one.sample)
-    if ended is not None and (one.sample.prefill_s or 0.0) + (one.sample.decode_s or 0.0) > _at_most(ended - begun):
+    """By the monotonic clock where the record has it: the wall clock may be set, which analysis.health sees."""
+    begun, ended = one.sample.moments_s
+    span_s = one.sample.clock_span_s or (None if ended is None else ended - begun)
+    if span_s is not None and (one.sample.prefill_s or 0.0) + (one.sample.decode_s or 0.0) > _at_most(span_s):
         yield "prompt and decode took longer than there is between its begin and its end"
 
 
@@ -101,13 +102,15 @@ def _measured_once(run: Run) -> Iterator[Found]:
 
 
 def _in_order(run: Run) -> Iterator[Found]:
-    last: dict[Hashable, float] = {}
+    """By the wall clock, and by the monotonic clock where it is known: one is set back, the other starts anew at a boot."""
+    last: dict[Hashable, tuple[float, float]] = {}
     for sample, place in _placed(run):
         unit = None if sample.node is None else (sample.node, sample.process, sample.case_id.partition("/")[0])
-        begun, ended = _moments(sample)
-        if begun < last.get(unit, begun) - STEP_S:
+        begun, ended = sample.moments_s
+        wall_s, clock_s = last.get(unit, (begun, 0.0))
+        if begun < wall_s - STEP_S and (sample.started_clock_s is None or sample.started_clock_s < clock_s - STEP_S):
             yield "it began before the sample before it ended", place
-        last[unit] = begun if ended is None else ended
+        last[unit] = begun if ended is None else ended, sample.ended_clock_s or 0.0
 
 
 def _whole(run: Run) -> Iterator[Found]:
@@ -167,13 +170,6 @@ def _twice(keyed: Iterable[tuple[Hashable, str]]) -> Iterator[str]:
         if key in first:
             yield place if place == first[key] else f"{first[key]} and {place}"
         first.setdefault(key, place)
-
-
-def _moments(sample: Sample) -> tuple[float, float | None]:
-    """Begin and end by the wall clock, in seconds; a time without a zone is UTC."""
-    both = [None if one is None else datetime.fromisoformat(one) for one in (sample.started_at, sample.ended_at)]
-    begun, ended = (None if one is None else (one if one.tzinfo else one.replace(tzinfo=UTC)).timestamp() for one in both)
-    return begun or 0.0, ended
 
 
 def _at_most(seconds: float) -> float:
