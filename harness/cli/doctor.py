@@ -22,6 +22,7 @@ from harness.hardware.counter_scale import BandwidthScale
 from harness.meters.environment import snapshot
 from harness.models import KNOWN_SHAPES
 from harness.models.checkpoint_facts import ModelFacts, read_model_facts
+from harness.record.machine import crowded
 from harness.record.regular_file import write_whole
 from harness.scenario.part import Part
 from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
@@ -229,6 +230,7 @@ def _closing(found: dict[str, Any]) -> list[str]:
     there = {one["figure"] for one in found["figures"] if one["value"] is not None}
     can = ["passes", "accuracy", *(words for words, figures in QUESTIONS if there & set(figures))]
     cannot = [words for words, figures in QUESTIONS if not there & set(figures)]
+    cannot += [f"steady times: {words}"] if (words := crowded(found["environment"])) else []
     if found["device"] == "cpu":
         cannot.append("how fast a GPU is (sbd capacity and sbd roofline predict it)")
     return [f"you can measure: {', '.join(can)}", *([f"not here: {', '.join(cannot)}"] if cannot else [])]

@@ -22,12 +22,14 @@ from harness.cli.output import give, grid, lines_of, show
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
 from harness.formatting import one_line
 from harness.meters.environment import branch_at, committed_at
+from harness.record.machine import checkout_of
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.history.causes import cause
 from harness.regression.history.database import default_database
 from harness.regression.history.derive import record_of
 from harness.regression.history.metrics import HistoryRecord, Revision, known_metrics, utc
+from harness.regression.history.series import UNDATED
 from harness.regression.history.store import Added, History, Wanted
 from harness.regression.history.trend import ChangePoint, Judged, Trend, to_json, trend
 from harness.regression.history.wording import change_words, figure_words, finding, line_words, metric_words, remarks, sparkline
@@ -66,7 +68,7 @@ def history_of(run: Run, where: str) -> Trend:
 def add_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories")],
     commit: Annotated[
-        str | None, typer.Option(help="the commit that was measured; default: that of sbd's own checkout, as recorded")
+        str | None, typer.Option(help="the commit that was measured; default: that of the repository where sbd run was called")
     ] = None,
     branch: Annotated[
         str | None, typer.Option(help="its branch; default: the one checked out here, if it stands there")
@@ -92,8 +94,8 @@ def add_command(
                 raise UserError(f"{path}: {why}; the history keeps none of it. Give the record as the run wrote it")
             whole = path.absolute()  # for a later `rebuild` from anywhere
             directory = whole if whole.is_dir() else whole.parent
-            record = record_of(run, str(directory), _asked_git(given, run.header.environment.get("commit")))
-            show(one_line(f"{history.add(record):9}  {record.run_id}  {path}"))
+            record = record_of(run, str(directory), _asked_git(given, checkout_of(run.header.environment).get("commit")))
+            show(one_line(f"{history.add(record):9}  {record.run_id}  {path}{'' if record.measured_at else UNDATED}"))
         show(one_line(f"history    {history.place}"))
 
 
@@ -228,7 +230,7 @@ def records_table(records: Sequence[HistoryRecord]) -> str:
         return "no run is kept that was asked for; `sbd history add RUN` keeps one"
     heads = ("run", "measured (UTC)", "scenario", "commit", "branch", "fingerprint", "machine")
     rows = [
-        [one.run_id[:10], one.measured_at[:19].replace("T", " "), f"{one.scenario_name} [{one.scenario_digest[:8]}]",
+        [one.run_id[:10], one.measured_at[:19].replace("T", " ") or "?", f"{one.scenario_name} [{one.scenario_digest[:8]}]",
          _commit(one), one.revision.branch or "?", one.fingerprint, one.machine]
         for one in records
     ]  # fmt: skip
@@ -238,7 +240,7 @@ def records_table(records: Sequence[HistoryRecord]) -> str:
 def record_table(record: HistoryRecord) -> str:
     """One run: its facts, then a line per figure."""
     facts = {
-        "run": record.run_id, "path": record.path, "measured": record.measured_at, "added": record.added_at or "?",
+        "run": record.run_id, "path": record.path, "measured": record.measured_at or "?", "added": record.added_at or "?",
         "scenario": f"{record.scenario_name} [{record.scenario_digest}]", "commit": _commit(record, whole=True),
         "committed": record.revision.committed_at or "?", "branch": record.revision.branch or "?",
         "machine": f"{record.machine} [{record.fingerprint}]",

@@ -149,8 +149,9 @@ def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), 
         **host_readers(proc, cgroup, sysfs),
         **torch_readers(),
         **gpu_readers(proc),
-        "commit": lambda: _git("rev-parse", "HEAD"),
-        "commit_has_changes": _dirty,
+        "commit": lambda: _own(lambda root: ask_git(root, "rev-parse", "HEAD")),
+        "commit_has_changes": lambda: _own(_dirty),
+        "repository": _repository,
     }
     found: dict[str, Any] = {"taken_at": datetime.now(UTC).isoformat(timespec="microseconds")}
     reasons: dict[str, str] = {}
@@ -194,14 +195,21 @@ def _owner_of_pynvml() -> Reading:
     return owners or None, warning
 
 
-def _dirty() -> Reading:
-    value, reason = _git("status", "--porcelain", "--untracked-files=no")
+def _repository() -> Reading:
+    """Commit, its time (ISO 8601) and changes of the checkout that the program was called in."""
+    told, reason = ask_git(Path(), "show", "--no-patch", "--format=%H %cI", "HEAD")
+    if told is None:
+        return None, reason
+    commit, made = told.split()
+    return {"commit": commit, "committed_at": made, "commit_has_changes": _dirty(Path())[0]}, None
+
+
+def _dirty(root: Path) -> Reading:
+    value, reason = ask_git(root, "status", "--porcelain", "--untracked-files=no")
     return (None if value is None else bool(value)), reason
 
 
-def _git(*arguments: str) -> Reading:
-    """Ask git about the checkout this package runs from, if it is one."""
+def _own(ask: Callable[[Path], Reading]) -> Reading:
+    """What git tells of the checkout this package runs from, if it is one."""
     root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return None, "the package is not running from a git checkout"
-    return ask_git(root, *arguments)
+    return ask(root) if (root / ".git").exists() else (None, "the package is not running from a git checkout")

@@ -17,21 +17,33 @@ POWER_SMOOTHING_FIELD = 251
 """NVML_FI_PWR_SMOOTHING_ENABLED (nvml.h)."""
 Asked = Callable[[Any, Any], Any]
 
+
+def _plain(function: str, nvml: Any, gpu: Any) -> Any:
+    return getattr(nvml, function)(gpu)
+
+
 _OF_SYSTEM: dict[str, Callable[[Any], Any]] = {
     "nvidia_driver": lambda nvml: nvml.nvmlSystemGetDriverVersion(),
     "nvml": lambda nvml: nvml.nvmlSystemGetNVMLVersion(),
     "cuda_driver": lambda nvml: _cuda(nvml.nvmlSystemGetCudaDriverVersion_v2()),
     "confidential_computing": lambda nvml: bool(nvml.nvmlSystemGetConfComputeState().ccFeature),
 }
-_OF_GPU: dict[str, Asked] = {
-    "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
-    "uuid": lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu),
+_PLAIN = {
+    "name": "nvmlDeviceGetName",
+    "uuid": "nvmlDeviceGetUUID",
+    "vbios": "nvmlDeviceGetVbiosVersion",
+    "memory_bus_bits": "nvmlDeviceGetMemoryBusWidth",
+    "pcie_generation": "nvmlDeviceGetCurrPcieLinkGeneration",
+    "pcie_generation_max": "nvmlDeviceGetMaxPcieLinkGeneration",
+    "pcie_width": "nvmlDeviceGetCurrPcieLinkWidth",
+    "pcie_width_max": "nvmlDeviceGetMaxPcieLinkWidth",
+}
+"""Facts that a function of the driver tells as they are kept."""
+_OF_GPU: dict[str, Asked] = {name: partial(_plain, function) for name, function in _PLAIN.items()} | {
     "pci_bus_id": lambda nvml, gpu: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId),
-    "vbios": lambda nvml, gpu: nvml.nvmlDeviceGetVbiosVersion(gpu),
     "gsp_firmware": lambda nvml, gpu: _text(nvml.nvmlDeviceGetGspFirmwareVersion(gpu)),
     "architecture": lambda nvml, gpu: _named(nvml, "NVML_DEVICE_ARCH_", nvml.nvmlDeviceGetArchitecture(gpu)),
     "compute_capability": lambda nvml, gpu: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
-    "memory_bus_bits": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryBusWidth(gpu),
     "max_sm_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
     "max_memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM),
     "application_sm_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetApplicationsClock(gpu, nvml.NVML_CLOCK_SM),
@@ -46,10 +58,6 @@ _OF_GPU: dict[str, Asked] = {
     "power_limit_min_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)[0] / 1000,
     "power_limit_max_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)[1] / 1000,
     "power_smoothing": lambda nvml, gpu: _field(nvml, gpu, POWER_SMOOTHING_FIELD),
-    "pcie_generation": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
-    "pcie_generation_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
-    "pcie_width": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
-    "pcie_width_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
     "nvlink_version": lambda nvml, gpu: nvml.nvmlDeviceGetNvLinkVersion(gpu, 0),
     "virtualization": lambda nvml, gpu: _named(
         nvml, "NVML_GPU_VIRTUALIZATION_MODE_", nvml.nvmlDeviceGetVirtualizationMode(gpu)

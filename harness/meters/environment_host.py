@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -28,6 +30,12 @@ def host_readers(proc: Path, cgroup: Path, sysfs: Path) -> dict[str, Callable[[]
         "isa_flags": lambda: _flags(proc, lambda flags: [name for name in ISA_FLAGS if name in flags]),
         "hypervisor": lambda: _flags(proc, lambda flags: "hypervisor" in flags),
         "logical_cores": lambda: (os.cpu_count(), None),
+        "cpu_id": lambda: _cpu_id(proc),
+        "caches": lambda: _told(sysfs.glob("devices/system/cpu/cpu0/cache/index*/[lts][eyi]*")),
+        "memory_about_gib": lambda: _memory_about(proc),
+        "product": lambda: _told(
+            [*map((sysfs / "class/dmi/id").joinpath, ("product_name", "sys_vendor")), proc / "device-tree/model"]
+        ),
         "smt": lambda: _smt(sysfs),
         "governor": lambda: _governor(sysfs),
         "numa_nodes": lambda: _numa_nodes(sysfs),
@@ -62,6 +70,32 @@ def _flags(proc: Path, told: Callable[[Sequence[str]], Any]) -> Reading:
         if (value := field_of(proc / "cpuinfo", name)) is not None:
             return told(value.split()), None
     return None, "/proc/cpuinfo lists no flags"
+
+
+CPU_ID = re.compile(
+    r"^(?:processor \d+:.*?)?(vendor_id|cpu (?:family|implementer|variant|part|revision|model)|model|stepping|cpu|revision|"
+    r"platform|machine|isa|uarch|mvendorid|marchid|mimpid)\s*[:=]\s*(.*?)\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Fields of /proc/cpuinfo on x86, Arm, POWER, s390x and RISC-V that tell processors apart."""
+
+
+def _cpu_id(proc: Path) -> Reading:
+    """What the cores say of their kind besides a name, which Arm has not; each value once."""
+    found = dict.fromkeys(CPU_ID.findall((proc / "cpuinfo").read_text(errors="replace")))
+    return ", ".join(map(" ".join, found)) or None, None if found else "/proc/cpuinfo tells none"
+
+
+def _told(files: Iterable[Path]) -> Reading:
+    """What the files say, in the order of their names."""
+    found = [file.read_text(errors="replace").strip("\0\n ") for file in sorted(files) if file.exists()]
+    return " ".join(found) or None, None if found else "the system tells none"
+
+
+def _memory_about(proc: Path) -> Reading:
+    """Memory in steps of a fifth, because kernels keep different parts of it for themselves."""
+    total, reason = _meminfo(proc, "MemTotal")
+    return total and round(2 ** (round(4 * math.log2(total / 2**30)) / 4), 1), reason
 
 
 def _smt(sysfs: Path) -> Reading:
@@ -160,6 +194,7 @@ def cpu_name() -> str:
     named = None
     with suppress(OSError):
         named = field_of(PROC / "cpuinfo", "model name")
+        named = named or _cpu_id(PROC)[0]
     return named or platform.processor() or platform.machine()
 
 

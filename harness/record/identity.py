@@ -18,7 +18,9 @@ from harness.record.schema import Run, RunHeader
 IDENTITY, ALLOWED = "identity", "allowed"
 """The names of the events."""
 OF_MODEL = ("weights", "tokenizer", "config", "drafts", "prompts")
-ITEMS = (*OF_MODEL, "code", "cpu", "gpus", "torch", "transformers", "python")
+LATER_FACTS = ("cpu_id", "caches", "memory_about_gib", "product")
+"""Of a machine: what tells two of one name apart. Older records lack them, and what one record lacks is no difference."""
+ITEMS = (*OF_MODEL, "code", "cpu", *LATER_FACTS, "gpus", "torch", "transformers", "python")
 """What is compared, by the names that --allow takes."""
 ON_EVERY_NODE = (*OF_MODEL, "code")
 """What the nodes of a cluster share; unlike machines are kept apart on reading (harness.record.machine)."""
@@ -86,7 +88,7 @@ def machine_facts(environment: dict[str, Any]) -> dict[str, Any]:
         "cpu": None if model is None or flags is None else f"{model} ({' '.join(map(str, flags))})",
         "gpus": ", ".join(sorted(gpus)) or None,
         **{name: packages.get(name) for name in ("torch", "transformers")},
-        **{name: environment.get(name) for name in ("cpu_model", "python", "commit", "harness")},
+        **{name: environment.get(name) for name in ("cpu_model", *LATER_FACTS, "python", "commit", "harness")},
     }
 
 
@@ -109,9 +111,6 @@ def differences(header: RunHeader, earlier: Sequence[dict[str, Any]], event: dic
             asked = [machine_facts(header.environment)]
         for key in KEYS.get(item, (item,)):
             then, now = next((one[key] for one in asked if one.get(key) is not None), None), event.get(key)
-            if isinstance(then, dict) and isinstance(now, dict):  # what only one of them tells is no difference
-                unlike = [name for name in then if name in now and then[name] != now[name]]
-                then, now = ({name: one[name] for name in unlike} for one in (then, now))
             if then is not None and now is not None:
                 found += [Difference(item=item, then=_words(key, then), now=_words(key, now))] if then != now else []
                 break

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.record.bounds import Reading, Seconds, TablePlace
 
 Pairing = Literal["prompts", "order"]
-MAY_LACK = ("output_ids", "passes", "stop_reason", "seed", "started_at", "grades", "model", "dtype", "device", "machine")
+MAY_LACK = (
+    "output_ids", "passes", "stop_reason", "seed", "started_at", "grades", "model", "dtype", "device", "machine", "measured_at"
+)  # fmt: skip
 """What a file may not tell. Only an imported run may lack it, and says why."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UserError
+from harness.record.identity import LATER_FACTS
 from harness.record.schema import CaseHeader, Run, RunHeader
 
 CPU_FACTS = ("cpu_model", "logical_cores", "affinity_cores", "cgroup_cpus", "isa_flags", "hypervisor")
@@ -24,7 +25,9 @@ SOFTWARE = ("python", "harness", "kernel", "nvidia_driver", "cuda_driver")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineIdentity:
-    """``fingerprint``: 12 hexadecimal digits over the facts. ``words``: for a reader, not unique."""
+    """``fingerprint``: 12 hexadecimal digits over the facts and, behind a hyphen, 12 over those that older records lack.
+    ``words``: for a reader, not unique.
+    """
 
     fingerprint: str
     words: str
@@ -42,7 +45,9 @@ def machine_of(header: RunHeader) -> MachineIdentity:
     facts["gpus"] = [{name: gpu.get(name) for name in GPU_FACTS} for gpu in gpus]
     facts["devices"] = sorted({device.partition(":")[0] for device in devices})
     written = json.dumps(facts, sort_keys=True, ensure_ascii=True, default=str)
-    return MachineIdentity(fingerprint=_digest(written), words=_words(environment, gpus))
+    later = [environment.get(name) for name in LATER_FACTS]
+    more = f"-{_digest(repr(later))}" if any(later) else ""
+    return MachineIdentity(fingerprint=_digest(written) + more, words=_words(environment, gpus))
 
 
 def _digest(written: str) -> str:
@@ -62,14 +67,38 @@ def _words(environment: dict[str, Any], gpus: list[dict[str, Any]]) -> str:
         names = [str(gpu.get("name")) for gpu in gpus]
         return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     cores = environment.get("affinity_cores") or environment.get("logical_cores")
-    model = environment.get("cpu_model") or "processor not known"
+    model = environment.get("cpu_model") or environment.get("cpu_id") or "processor not known"
     return f"{model}, {cores} cores" if cores else str(model)
+
+
+def crowded(environment: dict[str, Any], threads: int | None = None) -> str:
+    """That more threads share the quota of CPUs than fit, and the remedy; empty where they fit, or it is not known.
+
+    ``threads``: of a part; None: torch's own number.
+    """
+    threads = threads or (environment.get("threads") or {}).get("torch")
+    cpus = environment.get("cgroup_cpus")
+    if not threads or not cpus or threads <= cpus:
+        return ""
+    return (
+        f"{threads} threads share a quota of {cpus:g} CPUs (cgroup), so times stop and go: write "
+        f"threads: {max(1, int(cpus))} into the part, or raise the quota"
+    )
+
+
+def checkout_of(environment: dict[str, Any]) -> dict[str, Any]:
+    """``commit``, ``commit_has_changes`` and ``committed_at`` of the repository that the run was begun in; nothing where it was
+    begun in none. Older records have sbd's own checkout alone.
+    """
+    return environment.get("repository", environment) or {}
 
 
 def software_of(header: RunHeader) -> dict[str, str]:
     """Versions that may explain a change of speed, by name; what the snapshot lacks is left out."""
     environment = header.environment
     found = {name: environment.get(name) for name in SOFTWARE} | (environment.get("packages") or {})
+    own = environment.get("commit")
+    found |= {"sbd commit": own} if checkout_of(environment).get("commit") != own else {}
     return {str(name): str(version) for name, version in sorted(found.items()) if version is not None}
 
 

@@ -24,8 +24,8 @@ _ARM: Kinds = {
 }  # fmt: skip
 _FACTS: Kinds = {
     "logical_cores": _WHOLE, "affinity_cores": _WHOLE, "memory_total_bytes": _NUMBER, "cpu_model": _TEXT, "commit": _TEXT,
-    "python": _TEXT, "machine": _TEXT, "packages": _OBJECT, "reasons": _OBJECT, "gpus": _LIST, "nvidia_gpus": _LIST,
-    "isa_flags": _LIST,
+    "python": _TEXT, "machine": _TEXT, "packages": _OBJECT, "repository": _OBJECT, "reasons": _OBJECT, "gpus": _LIST,
+    "nvidia_gpus": _LIST, "isa_flags": _LIST,
 }  # fmt: skip
 _PART: Kinds = {"name": _TEXT, "baseline": _TEXT, "devices": _LIST, "workload": _OBJECT}
 _WORKLOAD: Kinds = {"synthetic": _OBJECT}

@@ -2,7 +2,7 @@
 
 The commit of sbd, its times and its counts are expected to differ. All that is held fixed must agree: the machine, the pinned
 versions, the scenario, the loaded model, the prompts, the record's format. A fact that only one record has counts as a
-difference.
+difference, unless older records lack it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from harness.errors import UserError
 from harness.formatting import one_line
 from harness.record.diff import ABSENT, differing
-from harness.record.identity import mixes, model_values
+from harness.record.identity import LATER_FACTS, mixes, model_values
 from harness.record.schema import Run, RunHeader, Sample
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 
@@ -27,6 +27,7 @@ GROUPS = ("hardware", "versions", "scenario", "model", "cases", "prompts", "reco
 HARDWARE = (
     "cpu_model", "isa_flags", "hypervisor", "logical_cores", "smt", "governor", "affinity_cores", "cgroup_cpus", "threads"
 )  # fmt: skip
+MAY_LACK = {f"hardware.{name}" for name in LATER_FACTS}
 GPU = ("name", "memory_bytes", "multiprocessors")
 NVIDIA_GPU = ("power_limit_w", "ecc", "mig")
 MOST_TOLD, LONGEST_LINE = 6, 120
@@ -58,7 +59,10 @@ class Unlike:
 def unlike(base: Run, new: Run) -> tuple[Unlike, ...]:
     """Everything that should agree and does not."""
     facts = differing(_facts(base), _facts(new))
-    found = [Unlike(key=key, base=_words(one), new=_words(other)) for key, one, other in facts]
+    found = [
+        Unlike(key=key, base=_words(one), new=_words(other)) for key, one, other in facts
+        if key not in MAY_LACK or None not in (one, other)
+    ]  # fmt: skip
     return (*found, *_model_files(base, new), *_prompts(base, new))
 
 
@@ -127,6 +131,7 @@ def _hardware(environment: dict[str, Any]) -> dict[str, Any]:
     """Processor, memory and GPUs of the environment; sizes in rounded words, GPUs by model."""
     memory = environment.get("memory_total_bytes")
     found = {name: environment[name] for name in HARDWARE if name in environment}
+    found |= {name: environment.get(name) for name in LATER_FACTS}
     return found | {
         "memory_gib": None if memory is None else round(memory / 2**30),
         "gpus": [{name: gpu.get(name) for name in GPU} for gpu in environment.get("gpus") or []],

@@ -32,6 +32,7 @@ from typing import Any, Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
+from harness.record.machine import checkout_of
 from harness.record.regular_file import open_regular, refused, write_whole
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
@@ -191,7 +192,8 @@ class Revisions:
 
     def _refuse_changed(self, side: Side, run: Run, out: Path, kept: bool) -> None:
         """Kept and new pairs must name the same commit: two states of one revision must not be mixed."""
-        commit = run.header.environment.get("commit")
+        checkout = checkout_of(run.header.environment)
+        commit = checkout.get("commit")
         before, where = self._seen.setdefault(side, (commit, out))
         if commit != before:
             raise UserError(
@@ -200,7 +202,7 @@ class Revisions:
             )
         if not kept and side not in self._fresh:
             self._fresh.add(side)
-            if where != out and run.header.environment.get("commit_has_changes"):
+            if where != out and checkout.get("commit_has_changes"):
                 self._progress.note(f"{side.upper()} has uncommitted changes; they are taken to be those of the kept pairs")
 
 

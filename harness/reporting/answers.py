@@ -16,6 +16,7 @@ from harness.analysis.best_settings import faster
 from harness.analysis.claim_places import has_contender
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.analysis.stats.quantity import Quantity
+from harness.record.machine import crowded
 from harness.record.schema import RunHeader
 from harness.reporting import cells as wording
 from harness.reporting import sentences
@@ -28,7 +29,8 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     kept_up = cell.baseline_check.state == "kept_up"
     ceiling = cell.baseline_check.ceiling
     found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(ceiling.words if ceiling else None)]
-    found += map(_sentence, (*cell.imported, *cell.remarks))
+    crowd = crowded(header.environment, header.written(cell.part).get("threads")) if cell.timed else ""
+    found += map(_sentence, (*cell.imported, *cell.remarks, crowd))
     found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
 

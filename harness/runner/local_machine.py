@@ -34,7 +34,7 @@ from harness.record.schema import Sample
 from harness.roofline.storage import shard
 from harness.runner.divergence import WIDER, Gaps, classified, controls, gaps_of, partings
 from harness.runner.protocols import Machine
-from harness.runner.sample_taking import case_items, part_items
+from harness.runner.sample_taking import case_items
 from harness.runner.subprocesses import end_with_parent
 from harness.scenario.part import Execution, Part
 from harness.scenario.plan import Case
@@ -86,10 +86,10 @@ def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -
     """Where the servers' answers part, judged by the weights in our engine: in the served dtype, and in a wider one."""
     choice = part.model
     assert not isinstance(choice, RandomModel)
-    drawn = part_items(part, open_tokenizer(choice), cases[0].shape.vocab if cases[0].shape else 0)
+    tokenizer, vocab = open_tokenizer(choice), cases[0].shape.vocab if cases[0].shape else 0
     prompts = {
         (task, item.prompt_id): item.ids
-        for (_, task, _), items in {case.cell: case_items(case, drawn) for case in cases}.items()
+        for (_, task, _), items in {case.cell: case_items(case, tokenizer, vocab) for case in cases}.items()
         for item in items
     }
     by_id = {case.case_id: case for case in cases}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,24 +44,20 @@ class TokenTexts:
         return {str(token): self._tokenizer.decode([token]) for token in new}
 
 
-Drawn = Mapping[str, tuple[PromptItem, ...]]
-"""The prompts of a part, by task."""
+def case_items(case: Case, tokenizer: Tokenizer | None, vocab: int) -> Sequence[PromptItem]:
+    """The prompts of a case: those of its task, or made of them in the lengths of a trace.
 
-
-def part_items(part: Part, tokenizer: Tokenizer | None, vocab: int) -> Drawn:
-    """The prompts of every task of a part. Raises ScenarioError and MissingExtraError as prompt_items does."""
-    return {task: prompt_items(part.workload, task, part.seed, tokenizer, vocab) for task in part.workload.task_names}
-
-
-def case_items(case: Case, drawn: Drawn) -> Sequence[PromptItem]:
-    """The prompts of a case: those of its task, or made of them in the lengths of a trace. Raises as read_trace does."""
-    items = drawn[case.task]
+    Raises:
+        ScenarioError, MissingExtraError: see prompt_items and read_trace.
+    """
+    items = prompt_items(case.workload, case.task, case.part.seed, tokenizer, vocab)
     return items if case.load is None else case.load.items(items)
 
 
-def prompt_digests(drawn: Drawn) -> dict[str, str]:
-    """SHA-256 over the token ids of all prompts, by task."""
-    return {task: hashlib.sha256(repr([one.ids for one in items]).encode()).hexdigest() for task, items in drawn.items()}
+def prompts_digest(part: Part, tokenizer: Tokenizer | None, vocab: int) -> str:
+    """SHA-256 over the token ids of the prompts of all tasks of a part. Raises as prompt_items does."""
+    drawn = [prompt_items(part.workload, task, part.seed, tokenizer, vocab) for task in part.workload.task_names]
+    return hashlib.sha256(repr([one.ids for items in drawn for one in items]).encode()).hexdigest()
 
 
 def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:

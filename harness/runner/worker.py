@@ -22,16 +22,7 @@ from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
 from harness.runner.protocols import Engine, Machine
 from harness.runner.recorder import Begun, Entry, Failure, Skipped
-from harness.runner.sample_taking import (
-    Drawn,
-    TokenTexts,
-    case_items,
-    now,
-    part_items,
-    pass_columns,
-    prompt_digests,
-    take_sample,
-)
+from harness.runner.sample_taking import TokenTexts, case_items, now, pass_columns, prompts_digest, take_sample
 from harness.runner.work import Work
 from harness.scenario.part import Part
 from harness.scenario.plan import Case, Slot
@@ -111,10 +102,9 @@ def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry
     yield work.event("engine", part.name) | engine.fingerprint(part)
     if engine.meters is not None:
         yield work.event("meters", part.name) | engine.meters
-    drawn = part_items(part, engine.tokenizer, engine.shape.vocab)
-    yield work.event(IDENTITY, part.name) | {"prompts": prompt_digests(drawn)}
+    yield work.event(IDENTITY, part.name) | {"prompts": prompts_digest(part, engine.tokenizer, engine.shape.vocab)}
     measured_s = yield from _passes(part, engine, work)
-    yield from _samples(slots, engine, work, drawn, measured_s)
+    yield from _samples(slots, engine, work, measured_s)
     yield from _passes(part, engine, work)
 
 
@@ -162,7 +152,7 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
     return measured_s
 
 
-def _samples(slots: list[Slot], engine: Engine, work: Work, drawn: Drawn, measured_s: float) -> Iterator[Entry]:
+def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -> Iterator[Entry]:
     """``measured_s``: seconds of the decodes of the last pass measurement."""
     items: dict[tuple[str, str, int], Sequence[PromptItem]] = {}
     token_texts = TokenTexts(engine.tokenizer)
@@ -174,7 +164,7 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, drawn: Drawn, measur
             yield Skipped(case_id=case.case_id)
             continue
         if case.cell not in items:
-            items[case.cell] = case_items(case, drawn)
+            items[case.cell] = case_items(case, engine.tokenizer, engine.shape.vocab)
             refuse_too_long(items[case.cell], case.workload.max_new_tokens, engine.shape.max_positions)
             if engine.tokenizer and case.workload.synthetic is None and not work.process:
                 found = {engine.tokenizer.remark(item.ids) for item in items[case.cell]} - remarked

@@ -26,6 +26,7 @@ NOT_TOLD = {
     "device": "the files do not tell on what the server ran",
 }
 NO_MODEL = "the files hold no shape of the model; --model names one"
+NO_TIME = "the files tell no time of day; a history has their runs in the order of importing"
 NO_MACHINE = "no file names the machine; --machine does"
 
 
@@ -98,13 +99,13 @@ def imported_run(arms: Sequence[ImportedArm], about: About) -> tuple[RunHeader, 
         UserError: as ``refuse_unlike_files``.
     """
     refuse_unlike_files(arms)
-    files = [
-        Placed(case_id=arm.case_id, process=process, file=file) for arm in arms for process, file in enumerate(arm.files)
-    ]
-    lacks = NOT_TOLD | ({} if about.model else {"model": NO_MODEL}) | ({} if about.machine else {"machine": NO_MACHINE})
+    files = [Placed(case_id=arm.case_id, process=process, file=file) for arm in arms for process, file in enumerate(arm.files)]
+    told = (at for file in files for at in (file.measured.measured_at, *(one.begun_at for one in file.measured.requests)))
+    begun = min(filter(None, told), default=None)
+    lacks = NOT_TOLD | ({} if begun else {"measured_at": NO_TIME}) | ({} if about.model else {"model": NO_MODEL})
+    lacks |= {} if about.machine else {"machine": NO_MACHINE}
     origin = imported_of(files, lacks)
     scenario = _scenario(arms, files, about)
-    begun = min((one.begun_at for file in files for one in file.measured.requests if one.begun_at), default=None)
     header = RunHeader(
         run_id=uuid.uuid4().hex,
         scenario_name=scenario["name"],
@@ -117,7 +118,9 @@ def imported_run(arms: Sequence[ImportedArm], about: About) -> tuple[RunHeader, 
         hardware=None,
         hardware_reason="an imported run has no passes to price",
         environment={
-            "harness": __version__, "machine": about.machine, "reasons": {} if about.machine else {"machine": NO_MACHINE},
+            "harness": __version__,
+            "machine": about.machine,
+            "reasons": {} if about.machine else {"machine": NO_MACHINE},
         },
         imported=origin,
     )

@@ -7,11 +7,13 @@ elsewhere. ``latencies`` came later: before, a request ended with the last piece
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from harness.record.bounds import Moment
 from harness.record.imports.document import Asked, Document, Keys, Line, Rate, Time, Tokens, Total, Whole, asked_rate
 from harness.record.imports.measured import Measured, Request
 
@@ -49,11 +51,12 @@ class Lists(Keys):
 
 
 class Result(Lists):
-    """What else is read; figures are in ``printed``."""
+    """What else is read; figures are in ``printed``. ``date``: of the end, ``20261120-100000``; without a zone it is UTC."""
 
     backend: str
     model_id: str
     request_rate: Asked = None
+    date: Annotated[Moment | None, BeforeValidator(lambda at: at and re.sub(r"^(\d{8})-", r"\1T", str(at)))] = None
 
 
 class Totals(Keys):
@@ -87,7 +90,7 @@ def read(document: Document) -> Measured:
         requests_per_s=asked_rate(result.request_rate),
         printed={ours: float(getattr(sums, key)) for key, ours in RATES.items()} | printed(line, FIGURES),
         counted={ours: found for key, ours in COUNTS.items() if (found := line.number_at(key)) is not None},
-        lacks=LACKS,
+        lacks=LACKS, measured_at=result.date,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from harness.analysis.comparison import compare
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.stats.quantity import Quantity, absent
-from harness.record.machine import machine_of, software_of
+from harness.record.machine import checkout_of, machine_of, software_of
 from harness.record.schema import Run
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure, utc
 from harness.scenario.metrics import METRICS, names_of
@@ -72,7 +72,7 @@ def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:
     return HistoryRecord(
         run_id=header.run_id,
         path=path,
-        measured_at=utc(header.created_at, header.run_id),
+        measured_at="" if header.imported and "measured_at" in header.imported.lacks else utc(header.created_at, header.run_id),
         revision=_completed(revision, run),
         fingerprint=machine.fingerprint,
         machine=machine.words,
@@ -88,10 +88,11 @@ def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:
 
 def _completed(given: Revision, run: Run) -> Revision:
     """The revision, completed by the record (no commit: not run from a checkout). Changes are of the recorded commit only."""
-    environment = run.header.environment
+    environment = checkout_of(run.header.environment)
     told, changes = environment.get("commit"), environment.get("commit_has_changes")
     recorded = told if isinstance(told, str) and told else None
     commit = given.commit or recorded
     known = given.has_changes is None and commit == recorded and isinstance(changes, bool)
-    at = None if given.committed_at is None else utc(given.committed_at, f"commit {commit}")
+    made = given.committed_at or (environment.get("committed_at") if commit == recorded else None)
+    at = None if made is None else utc(str(made), f"commit {commit}")
     return Revision(commit=commit, has_changes=changes if known else given.has_changes, branch=given.branch, committed_at=at)

@@ -19,13 +19,20 @@ from sqlalchemy import Connection, select
 from harness.regression.history.database import FIGURES, RECORDS
 from harness.regression.history.store import Wanted, filtered
 
+UNDATED = "of files that tell no time of measurement: in the order of importing"
+UNPLACED = (
+    "of commits of which no time is known, as in a shallow clone: their lines are in the order of measurement; "
+    "`git fetch --unshallow` and `sbd history add` again, or give --committed-at"
+)
 SHORT = 10
 """Number of shown digits of a commit or run id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A commit, or a run without one. ``when`` it was made or, if not known, first measured (ISO 8601, UTC)."""
+    """A commit, or a run without one. ``when`` (ISO 8601, UTC) it was made or, if that is not known of all of its
+    line, first measured or imported.
+    """
 
     commit: str | None
     has_changes: bool
@@ -69,13 +76,14 @@ class Series:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
     """All requested series. ``outdated`` of the ``runs`` are left out, because their formulas are older than
-    ``comparison_version`` (None: no runs).
+    ``comparison_version`` (None: no runs). ``notes``: what is not known of their order.
     """
 
     series: tuple[Series, ...]
     runs: int
     outdated: int
     comparison_version: int | None
+    notes: tuple[str, ...]
 
 
 class _Places(NamedTuple):
@@ -98,7 +106,8 @@ def read_lines(
     ``connection`` reads one state of the database. ``last``: only this many newest commits of each line; None: all.
     ``outdated``: figures of older formulas too.
     """
-    names = ("id", "run_id", "measured_at", "committed_at", "revision", "revision_has_changes", "comparison_version")
+    times = ("measured_at", "committed_at", "added_at")
+    names = ("id", "run_id", *times, "revision", "revision_has_changes", "comparison_version")
     rows = connection.execute(
         filtered(select(*(RECORDS.c[name] for name in (*names, *LINE))), wanted).order_by(RECORDS.c.measured_at, RECORDS.c.id)
     ).all()
@@ -106,21 +115,32 @@ def read_lines(
     current = [row for row in rows if outdated or row.comparison_version == newest]
     found = _series(connection, wanted, metrics, cell, _places(current, last))
     left_out = len(rows) - len(current)
-    return Lines(series=tuple(found), runs=len(rows), outdated=left_out, comparison_version=newest)
+    known = {UNDATED: [row.measured_at for row in current], UNPLACED: [not row.revision or row.committed_at for row in current]}
+    notes = tuple(f"{len(told) - sum(map(bool, told))} {words}" for words, told in known.items() if not all(told))
+    return Lines(series=tuple(found), runs=len(rows), outdated=left_out, comparison_version=newest, notes=notes)
 
 
 def _places(rows: Sequence[Any], last: int | None) -> _Places:
-    """Runs of one commit in one line are one point; ``rows`` in the order they were measured."""
+    """Runs of one commit in one line are one point; ``rows`` in the order they were measured.
+
+    Commits have the order in which they were made where that is known of all of a line, else that of their measurement: two
+    clocks give no order. Records older than a part of the fingerprint belong to the one machine that has the rest of it.
+    """
     gathered: dict[Any, list[Any]] = {}
+    machines = {row.fingerprint for row in rows}
     for row in rows:
+        same = [one for one in machines if one.startswith(f"{row.fingerprint}-")]
         own = row.run_id if row.revision is None or row.revision_has_changes else None
-        gathered.setdefault((row.fingerprint, row.scenario_digest, row.branch, row.revision, own), []).append(row)
-    of_lines: dict[Any, list[tuple[Point, list[Any]]]] = {}
+        machine = same[0] if len(same) == 1 else row.fingerprint
+        gathered.setdefault((machine, row.scenario_digest, row.branch, row.revision, own), []).append(row)
+    of_lines: dict[Any, list[list[Any]]] = {}
     for (*place, _, _), members in gathered.items():
-        of_lines.setdefault(tuple(place), []).append((_point(members), members))
+        of_lines.setdefault(tuple(place), []).append(members)
     points: list[tuple[Line, Point]] = []
     number = np.full(max((row.id for row in rows), default=0) + 1, -1)
-    for made in of_lines.values():
+    for every in of_lines.values():
+        by_commit = all(any(one.committed_at for one in members) for members in every)
+        made = [(_point(members, by_commit), members) for members in every]
         made.sort(key=lambda one: (one[0].when, one[0].run_ids))
         newest = made[-1][1][-1]
         line = Line(**{name: getattr(newest, name) for name in LINE})
@@ -130,12 +150,12 @@ def _places(rows: Sequence[Any], last: int | None) -> _Places:
     return _Places(points, number)
 
 
-def _point(members: list[Any]) -> Point:
+def _point(members: list[Any], by_commit: bool) -> Point:
     first = members[0]
     return Point(
         commit=first.revision,
         has_changes=bool(first.revision_has_changes),
-        when=next((one.committed_at for one in members if one.committed_at), first.measured_at),
+        when=next((one.committed_at for one in members if by_commit), first.measured_at or first.added_at),
         run_ids=tuple(one.run_id for one in members),
     )
 

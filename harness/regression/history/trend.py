@@ -73,6 +73,7 @@ class Trend:
     comparison_version: int | None
     min_change: float
     last: int | None
+    notes: tuple[str, ...] = ()
     alpha: float = ALPHA
     level: float = ALPHA
     min_segment: int = MIN_SEGMENT
@@ -124,6 +125,7 @@ def trend(
         comparison_version=lines.comparison_version,
         min_change=min_change,
         last=last,
+        notes=lines.notes,
         level=level,
     )
 

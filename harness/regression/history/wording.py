@@ -103,7 +103,7 @@ def finding(trend: Trend) -> str:
 def remarks(trend: Trend) -> list[str]:
     """What was left out, and what to do about it."""
     short = sum(one.reason is not None for one in trend.judged)
-    said = []
+    said = [*trend.notes]
     if not trend.runs:
         said.append("no run is kept that was asked for; `sbd history add RUN` keeps one")
     if short:
