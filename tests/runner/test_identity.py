@@ -12,9 +12,9 @@ from harness.errors import UserError
 from harness.models import KNOWN_SHAPES, digests
 from harness.models.choice import HuggingFaceModel, RandomModel
 from harness.models.digests import file_digest, model_digests
-from harness.record.identity import ITEMS, allowed_items, differences, machine_facts
+from harness.record.identity import ITEMS, LATER_FACTS, allowed_items, differences, machine_facts
 from harness.record.store import read_run
-from harness.runner import identity, worker
+from harness.runner import identity, sample_taking, worker
 from harness.runner.runner import run
 from tests.helpers.begun_runs import make_header
 from tests.helpers.child_processes import InThisProcess
@@ -92,7 +92,16 @@ def edited_source(tmp_path, patch):
     patch.setattr(identity, "source_digest", lambda: "0" * 64)
 
 
+def other_prompts(tmp_path, patch):
+    """The same prompts, rendered otherwise: a template that asks for the day."""
+    real = sample_taking.prompt_items
+    patch.setattr(sample_taking, "prompt_items", lambda *asked: [replace(one, ids=(*one.ids, 9)) for one in real(*asked)])
+
+
 CHANGES = [
+    ("prompts", other_prompts, r"prompts: was [0-9a-f]{12}, is [0-9a-f]{12}"),
+    ("caches", retold(caches="3 1M Unified"), "caches: was .*, is 3 1M Unified"),
+    ("product", retold(product="Example board"), "product: was .*, is Example board"),
     ("weights", rewritten("model/model.safetensors"), r"weights: was [0-9a-f]{12}, is [0-9a-f]{12}"),
     ("tokenizer", rewritten("model/tokenizer.json"), "tokenizer: was"),
     ("config", other_config, "config: was"),
@@ -128,10 +137,11 @@ def test_nothing_is_refused_where_nothing_changed(scenario, begun):
     weights = scenario.parent / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes())
     held, _ = go_on(scenario, begun)
-    first, second = held.events("identity", "one")
-    assert first == second and held.events("allowed", "one") == []
-    told = {item for item in ITEMS if first[item] is not None}
-    assert told == set(ITEMS) - {"gpus"} and first["reasons"]["gpus"] == "the part runs on the CPU"
+    first, prompts, *again = held.events("identity", "one")
+    assert again == [first, prompts] and held.events("allowed", "one") == []
+    told = {item for item in ITEMS if (first | prompts)[item] is not None}
+    untold = {name for name in LATER_FACTS if name in first["reasons"]}  # a virtual machine may hide its product
+    assert told == set(ITEMS) - {"gpus"} - untold and first["reasons"]["gpus"] == "the part runs on the CPU"
 
 
 def test_a_record_without_identities_is_held_against_its_environment(scenario, begun):
@@ -208,7 +218,7 @@ def test_weights_that_loading_downloads_are_recorded_afterwards(scenario, tmp_pa
         return FakeEngine(SHAPE)
 
     run(scenario, tmp_path / "out", machine=replace(fake_machine(FakeEngine(SHAPE)), open_engine=opened))
-    before, after = read_run(tmp_path / "out").events("identity", "one")
+    before, after, _ = read_run(tmp_path / "out").events("identity", "one")
     assert before["weights"] is None and "model has none of *.safetensors" in before["reasons"]["weights"]
     assert after["weights"] is not None
 
