@@ -230,7 +230,7 @@ def _closing(found: dict[str, Any]) -> list[str]:
     there = {one["figure"] for one in found["figures"] if one["value"] is not None}
     can = ["passes", "accuracy", *(words for words, figures in QUESTIONS if there & set(figures))]
     cannot = [words for words, figures in QUESTIONS if not there & set(figures)]
-    cannot += [f"steady times: {words}"] if (words := crowded(found["environment"])) else []
+    cannot += filter(None, [crowded(found["environment"])])
     if found["device"] == "cpu":
         cannot.append("how fast a GPU is (sbd capacity and sbd roofline predict it)")
     return [f"you can measure: {', '.join(can)}", *([f"not here: {', '.join(cannot)}"] if cannot else [])]

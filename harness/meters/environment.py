@@ -149,8 +149,8 @@ def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), 
         **host_readers(proc, cgroup, sysfs),
         **torch_readers(),
         **gpu_readers(proc),
-        "commit": lambda: _own(lambda root: ask_git(root, "rev-parse", "HEAD")),
-        "commit_has_changes": lambda: _own(_dirty),
+        "commit": lambda: _git("rev-parse", "HEAD"),
+        "commit_has_changes": lambda: _dirty(_git),
         "repository": _repository,
     }
     found: dict[str, Any] = {"taken_at": datetime.now(UTC).isoformat(timespec="microseconds")}
@@ -201,15 +201,17 @@ def _repository() -> Reading:
     if told is None:
         return None, reason
     commit, made = told.split()
-    return {"commit": commit, "committed_at": made, "commit_has_changes": _dirty(Path())[0]}, None
+    return {"commit": commit, "committed_at": made, "commit_has_changes": _dirty(partial(ask_git, Path()))[0]}, None
 
 
-def _dirty(root: Path) -> Reading:
-    value, reason = ask_git(root, "status", "--porcelain", "--untracked-files=no")
+def _dirty(ask: Callable[..., Reading]) -> Reading:
+    value, reason = ask("status", "--porcelain", "--untracked-files=no")
     return (None if value is None else bool(value)), reason
 
 
-def _own(ask: Callable[[Path], Reading]) -> Reading:
-    """What git tells of the checkout this package runs from, if it is one."""
+def _git(*arguments: str) -> Reading:
+    """Ask git about the checkout this package runs from, if it is one."""
     root = Path(__file__).resolve().parents[2]
-    return ask(root) if (root / ".git").exists() else (None, "the package is not running from a git checkout")
+    if not (root / ".git").exists():
+        return None, "the package is not running from a git checkout"
+    return ask_git(root, *arguments)

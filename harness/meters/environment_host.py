@@ -32,7 +32,7 @@ def host_readers(proc: Path, cgroup: Path, sysfs: Path) -> dict[str, Callable[[]
         "logical_cores": lambda: (os.cpu_count(), None),
         "cpu_id": lambda: _cpu_id(proc),
         "caches": lambda: _told(sysfs.glob("devices/system/cpu/cpu0/cache/index*/[lts][eyi]*")),
-        "memory_about_gib": lambda: _memory_about(proc),
+        "memory_about": lambda: _memory_about(proc),
         "product": lambda: _told(
             [*map((sysfs / "class/dmi/id").joinpath, ("product_name", "sys_vendor")), proc / "device-tree/model"]
         ),
@@ -95,7 +95,7 @@ def _told(files: Iterable[Path]) -> Reading:
 def _memory_about(proc: Path) -> Reading:
     """Memory in steps of a fifth, because kernels keep different parts of it for themselves."""
     total, reason = _meminfo(proc, "MemTotal")
-    return total and round(2 ** (round(4 * math.log2(total / 2**30)) / 4), 1), reason
+    return total and f"{2 ** (round(4 * math.log2(total / 2**30)) / 4):.3g} GiB", reason
 
 
 def _smt(sysfs: Path) -> Reading:

@@ -35,8 +35,6 @@ GPM = {
     name: MeterFigure(unit="% of the device's maximum", source=f"NVML GPM metric {metric}")
     for name, metric in GPM_METRICS.items()
 }
-NOT_FOUND = 6
-"""NVML_ERROR_NOT_FOUND (nvml.h)."""
 DRIVER = "install NVIDIA's driver, and let the container see it"
 MIG = "NVML counts a whole GPU, not a MIG slice: times need none of it, for the rest use a GPU without MIG (nvidia-smi -mig 0)"
 GPM_SHORTEST_S = 0.1
@@ -162,9 +160,9 @@ def find_nvml(
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
     except nvml.NVMLError as error:
-        unknown = getattr(error, "value", None) == NOT_FOUND
-        return [], [Absent(figures=everything, reason=f"NVML: {error}", remedy=MIG if unknown else DRIVER)]
-    with suppress(nvml.NVMLError):
+        remedy = MIG if "Not Found" in str(error) else DRIVER
+        return [], [Absent(figures=everything, reason=f"NVML: {error}", remedy=remedy)]
+    with suppress(nvml.NVMLError, AttributeError):
         if nvml.nvmlDeviceGetMigMode(handle)[0]:
             return [], [Absent(figures=everything, reason="the GPU is split by MIG", remedy=MIG)]
     meters: list[Any] = [StateMeter(nvml, handle), ThrottleMeter(nvml, handle)]

@@ -18,7 +18,7 @@ from harness.record.schema import Run, RunHeader
 IDENTITY, ALLOWED = "identity", "allowed"
 """The names of the events."""
 OF_MODEL = ("weights", "tokenizer", "config", "drafts", "prompts")
-LATER_FACTS = ("cpu_id", "caches", "memory_about_gib", "product")
+LATER_FACTS = ("cpu_id", "caches", "memory_about", "product")
 """Of a machine: what tells two of one name apart. Older records lack them, and what one record lacks is no difference."""
 ITEMS = (*OF_MODEL, "code", "cpu", *LATER_FACTS, "gpus", "torch", "transformers", "python")
 """What is compared, by the names that --allow takes."""

@@ -29,7 +29,7 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     kept_up = cell.baseline_check.state == "kept_up"
     ceiling = cell.baseline_check.ceiling
     found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(ceiling.words if ceiling else None)]
-    crowd = crowded(header.environment, header.written(cell.part).get("threads")) if cell.timed else ""
+    crowd = crowded(header.environment, header.written(cell.part).get("threads"))
     found += map(_sentence, (*cell.imported, *cell.remarks, crowd))
     found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)

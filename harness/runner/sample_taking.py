@@ -56,8 +56,9 @@ def case_items(case: Case, tokenizer: Tokenizer | None, vocab: int) -> Sequence[
 
 def prompts_digest(part: Part, tokenizer: Tokenizer | None, vocab: int) -> str:
     """SHA-256 over the token ids of the prompts of all tasks of a part. Raises as prompt_items does."""
-    drawn = [prompt_items(part.workload, task, part.seed, tokenizer, vocab) for task in part.workload.task_names]
-    return hashlib.sha256(repr([one.ids for items in drawn for one in items]).encode()).hexdigest()
+    work = part.workload
+    drawn = [one.ids for task in work.task_names for one in prompt_items(work, task, part.seed, tokenizer, vocab)]
+    return hashlib.sha256(repr(drawn).encode()).hexdigest()
 
 
 def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:

@@ -9,7 +9,7 @@ import pytest
 from harness.engine.chat_templates import Renderer
 
 DATED = """{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}\
-{{ date_string }}|{{ strftime_now('%Y-%m-%d %H:%M') }}|{{ range(10**9) | random }}|{{ messages[0].content }}"""
+{{ date_string }}|{{ strftime_now('%Y-%m-%d %H:%M') }}|{{ range(99999) | random }}|{{ messages[0].content }}"""
 
 
 @pytest.fixture(autouse=True)

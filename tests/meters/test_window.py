@@ -302,3 +302,34 @@ def test_without_a_gpu_nothing_of_nvml_is_touched():
     """None as UUID: the library is not even imported."""
     meters, absent = find_nvml(None)
     assert meters == [] and {f for one in absent for f in one.figures} == {*ENERGY, *STATE, *THROTTLE, *GPM}
+
+
+class Mig:
+    """The library on a machine whose GPU is split: it knows no slice, or a GPU that says it is split."""
+
+    class NVMLError(Exception):
+        """In the library's words."""
+
+    def __init__(self, knows: bool) -> None:
+        self.knows = knows
+
+    def nvmlInit(self) -> None:
+        """It is there."""
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        """Of a whole GPU."""
+        if not self.knows:
+            raise self.NVMLError("Not Found")
+        return uuid
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> tuple[int, int]:
+        """Now and after the next start."""
+        return 1, 1
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_on_a_mig_slice_no_figure_is_taken_of_the_whole_gpu(knows):
+    """The remedy is another GPU, and no driver."""
+    meters, (absent,) = find_nvml("MIG-1234", Mig(knows))
+    assert meters == [] and set(ENERGY) < set(absent.figures)
+    assert "MIG slice" in absent.remedy and "driver" not in absent.remedy

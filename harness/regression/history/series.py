@@ -116,7 +116,7 @@ def read_lines(
     found = _series(connection, wanted, metrics, cell, _places(current, last))
     left_out = len(rows) - len(current)
     known = {UNDATED: [row.measured_at for row in current], UNPLACED: [not row.revision or row.committed_at for row in current]}
-    notes = tuple(f"{len(told) - sum(map(bool, told))} {words}" for words, told in known.items() if not all(told))
+    notes = tuple(f"{len(told) - sum(map(bool, told))} runs {words}" for words, told in known.items() if not all(told))
     return Lines(series=tuple(found), runs=len(rows), outdated=left_out, comparison_version=newest, notes=notes)
 
 
