@@ -29,8 +29,8 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     kept_up = cell.baseline_check.state == "kept_up"
     ceiling = cell.baseline_check.ceiling
     found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(ceiling.words if ceiling else None)]
-    crowd = crowded(header.environment, header.written(cell.part).get("threads"))
-    found += map(_sentence, (*cell.imported, *cell.remarks, crowd))
+    quota = cell.timed and not cell.imported and crowded(header.environment, header.written(cell.part).get("threads"))
+    found += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
     found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
 
