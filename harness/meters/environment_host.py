@@ -88,7 +88,7 @@ def _cpu_id(proc: Path) -> Reading:
 
 def _told(files: Iterable[Path]) -> Reading:
     """What the files say, in the order of their names."""
-    found = [file.read_text(errors="replace").strip("\0\n ") for file in sorted(files) if file.exists()]
+    found = [file.read_text().strip("\0\n ") for file in sorted(files) if file.exists()]
     return " ".join(found) or None, None if found else "the system tells none"
 
 

@@ -45,7 +45,7 @@ def machine_of(header: RunHeader) -> MachineIdentity:
     facts["gpus"] = [{name: gpu.get(name) for name in GPU_FACTS} for gpu in gpus]
     facts["devices"] = sorted({device.partition(":")[0] for device in devices})
     written = json.dumps(facts, sort_keys=True, ensure_ascii=True, default=str)
-    later = [environment.get(name) for name in LATER_FACTS]
+    later = [*map(environment.get, LATER_FACTS)]
     more = f"-{_digest(repr(later))}" if any(later) else ""
     return MachineIdentity(fingerprint=_digest(written) + more, words=_words(environment, gpus))
 

@@ -131,8 +131,7 @@ def _hardware(environment: dict[str, Any]) -> dict[str, Any]:
     """Processor, memory and GPUs of the environment; sizes in rounded words, GPUs by model."""
     memory = environment.get("memory_total_bytes")
     found = {name: environment[name] for name in HARDWARE if name in environment}
-    found |= {name: environment.get(name) for name in LATER_FACTS}
-    return found | {
+    return found | {name: environment.get(name) for name in LATER_FACTS} | {
         "memory_gib": None if memory is None else round(memory / 2**30),
         "gpus": [{name: gpu.get(name) for name in GPU} for gpu in environment.get("gpus") or []],
         "nvidia_gpus": [{name: gpu.get(name) for name in NVIDIA_GPU} for gpu in environment.get("nvidia_gpus") or []],

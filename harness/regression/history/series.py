@@ -115,8 +115,9 @@ def read_lines(
     current = [row for row in rows if outdated or row.comparison_version == newest]
     found = _series(connection, wanted, metrics, cell, _places(current, last))
     left_out = len(rows) - len(current)
-    known = {UNDATED: [row.measured_at for row in current], UNPLACED: [not row.revision or row.committed_at for row in current]}
-    notes = tuple(f"{len(told) - sum(map(bool, told))} runs {words}" for words, told in known.items() if not all(told))
+    undated = sum(not row.measured_at for row in current)
+    unplaced = sum(row.revision is not None and not row.committed_at for row in current)
+    notes = tuple(f"{count} runs {words}" for count, words in ((undated, UNDATED), (unplaced, UNPLACED)) if count)
     return Lines(series=tuple(found), runs=len(rows), outdated=left_out, comparison_version=newest, notes=notes)
 
 
