@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.engine.chat_templates import Renderer
 from harness.engine.compiling import execution_of
 from harness.engine.engine import Engine, open_engine
 from harness.engine.loading import checkpoint_shape, open_tokenizer
@@ -55,8 +57,12 @@ def this_machine(logs: Path | None = None) -> Machine:
     """Engines of transformers models, calibrated where they run, and servers of others, whose ``logs`` lie in that folder."""
     return Machine(
         open_engine=partial(_open, logs or Path()), calibrate=_calibrate, free_bytes=_free_bytes, profile=_profile,
-        execution=_execution, shape=_shape, close=dismiss, divergences=_divergences,
+        execution=_execution, shape=_shape, close=dismiss, divergences=_divergences, date=_date,
     )  # fmt: skip
+
+
+def _date(begun_at: str) -> None:
+    Renderer.begun = datetime.fromisoformat(begun_at)
 
 
 def _execution(part: Part) -> str:

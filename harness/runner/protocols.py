@@ -63,7 +63,8 @@ class Machine:
 
     ``calibrate`` and ``profile`` give plain data for the record, or None. ``free_bytes``: free memory of a part's device before
     its model is loaded, or None. ``execution``: how a part's forwards run here. ``shape``: that of a part's model where only
-    its weights or its hub have it. ``close`` is called at the end of a run. ``identity``: what a part is measured with, in this
+    its weights or its hub have it. ``close`` is called at the end of a run. ``date`` is told when the run was begun (ISO 8601):
+    prompts that ask for the date get that one. ``identity``: what a part is measured with, in this
     process's environment. ``divergences``: of served samples, where answers part from NTP's, and why.
     """
 
@@ -74,5 +75,6 @@ class Machine:
     execution: Callable[[Part], str]
     shape: Callable[[Part], ModelShape]
     close: Callable[[], None] = lambda: None
+    date: Callable[[str], None] = lambda begun_at: None
     identity: Callable[[Part, dict[str, Any]], dict[str, Any]] = identity_of
     divergences: Callable[[Part, Sequence[Case], Sequence[Sample]], dict[str, Any]] = lambda part, cases, samples: {}

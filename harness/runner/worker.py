@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
-from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from harness.engine.chat_templates import Renderer
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
 from harness.meters.environment import snapshot
 from harness.progress import Progress
@@ -46,7 +44,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
     Raises:
         UserError and its kind: a model or a device is not usable.
     """
-    Renderer.begun = datetime.fromisoformat(work.begun_at)
+    machine.date(work.begun_at)
     environment = snapshot()
     yield environment | work.event("start") | {"pid": os.getpid()}
     refused = list(_that_cannot_fit(work, machine))
