@@ -46,7 +46,7 @@ class Pricer:
         self._table = np.empty((256, 2 + 6 * len(self.rungs)))
 
     def places_of(self, passes: Sequence[ForwardPass]) -> Places:
-        """Table indices; passes that differ only in which tokens became known cost the same (as in price_trace)."""
+        """Table indices; passes that differ only in which tokens became known cost the same."""
         return np.array([self._place((one.model, *astuple(PassCounts.of(one)))) for one in passes], dtype=np.int64)
 
     def places(self, trace: TraceArrays, which: npt.NDArray[np.bool_]) -> Places:

@@ -131,28 +131,6 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: Groups
     )
 
 
-def price_trace(
-    shape: ModelShape, deployment: Deployment | str, passes: Iterable[ForwardPass], ceilings: Ceilings
-) -> PassPrice:
-    """Sum over the passes; operations of the same name are added up. An empty trace costs 0. Errors as in price_counts."""
-    known: dict[PassCounts, PassPrice] = {}
-    prices = []
-    for counts in map(PassCounts.of, passes):
-        if counts not in known:
-            known[counts] = price_counts(shape, deployment, counts, ceilings)
-        prices.append(known[counts])
-    samplers = [price.sampler for price in prices if price.sampler is not None]
-    return PassPrice(
-        forward=_summed(price.forward for price in prices),
-        after=_summed(price.after for price in prices),
-        fixed_s=sum(price.fixed_s for price in prices),
-        bytes_=sum(price.bytes_ for price in prices),
-        flops=sum(price.flops for price in prices),
-        operations=_added(operation for price in prices for operation in price.operations),
-        sampler=_added(samplers)[0] if samplers else None,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummedPrice:
     """Modelled seconds and bytes of passes, each as often as it is expected.
@@ -262,22 +240,5 @@ def _joined(counts: Groups) -> PassCounts:
 
 
 def _sides(costs: tuple[OperationCost, ...]) -> Sides:
-    return _summed((cost.low_s, cost.expected_s, cost.high_s) for cost in costs)
-
-
-def _summed(bands: Iterable[Sides]) -> Sides:
-    low_s = expected_s = high_s = 0.0
-    for low, expected, high in bands:
-        low_s, expected_s, high_s = low_s + low, expected_s + expected, high_s + high
+    low_s, expected_s, high_s = (sum((getattr(cost, side) for cost in costs), 0.0) for side in ("low_s", "expected_s", "high_s"))
     return low_s, expected_s, high_s
-
-
-def _added(costs: Iterable[OperationCost]) -> tuple[OperationCost, ...]:
-    by_name: dict[str, list[OperationCost]] = {}
-    for cost in costs:
-        by_name.setdefault(cost.name, []).append(cost)
-    fields = ("bytes_", "flops", "memory_s", "compute_s", "link_s", "low_s", "expected_s", "high_s")
-    return tuple(
-        OperationCost(name=name, **{field: sum(getattr(cost, field) for cost in same) for field in fields})
-        for name, same in by_name.items()
-    )

@@ -19,9 +19,9 @@ from harness.hardware.profile import Calibration
 from harness.record.schema import CaseOutcome, Run
 from harness.reporting.sentences import paragraphs
 from harness.roofline.ceilings import ceilings_from_calibration
-from harness.roofline.pricing import price_trace
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.pass_bytes import pass_bytes
+from tests.helpers.priced_trace import price_trace
 
 NTP_TOKEN_S = 0.010 + 0.001
 """Decode seconds of one NTP token in the synthetic runs."""

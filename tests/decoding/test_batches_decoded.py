@@ -19,8 +19,8 @@ from harness.record.trace import ForwardPass
 from harness.roofline.batch_decode import predict_batch
 from harness.roofline.batches import RecordedRow, recorded_batch
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.pricing import price_trace
 from harness.roofline.recorded_acceptance import blocks_of_row
+from tests.helpers.priced_trace import price_trace
 from tests.helpers.tiny_model import MASK_ID, drain, request, tiny_model
 
 BLOCK, PROMPT = 4, 5

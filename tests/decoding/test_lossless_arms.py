@@ -16,7 +16,7 @@ from harness.regression.counted import counted
 from harness.regression.judge_runs import judge_counted
 from harness.reporting.cells import Pointers
 from harness.reporting.tables import arms_table
-from harness.roofline.pricing import price_pass, price_trace
+from harness.roofline.pricing import price_pass
 from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
@@ -26,6 +26,7 @@ from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.lossless import outputs_changed
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
+from tests.helpers.priced_trace import price_trace
 
 VERIFIED = {"method": "sbd_verified", "gamma": 0.1}
 LINEAR, QUADRATIC = ({"method": "self_speculation", "form": form} for form in ("linear", "quadratic"))

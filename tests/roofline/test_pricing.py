@@ -14,9 +14,10 @@ from harness.models import KNOWN_SHAPES, ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, fit_overlap
 from harness.roofline.operation import interpolate
 from harness.roofline.operations import forward_operations, sampler_operation
-from harness.roofline.pricing import price_pass, price_trace
+from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass, predict_speedup
 from tests.helpers.pass_bytes import pass_bytes
+from tests.helpers.priced_trace import price_trace
 
 TINY = ModelShape(name="tiny", layers=2, hidden=8, intermediate=12, heads=4, kv_heads=2, head_dim=2, vocab=10)
 # 100 bytes/s and 1000 flop/s: seconds can be read off the counts.
