@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from harness.decoding.acceptance import ReplayedAcceptance
 from harness.decoding.drafters import OneDraft
@@ -38,7 +39,7 @@ from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, Sc
 from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, CudaClock, HostClock, MeteredSession, cuda_index
 from harness.meters.window import Readings
-from harness.record.schema import RowTimes
+from harness.record.schema import SUPPRESSED_FIRST, RowTimes
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.storage import shard
@@ -85,6 +86,7 @@ class Engine:
         self._measuring = measuring
         self._fuse = fuse
         self._suppressed = () if model.mask_id is None else (model.mask_id,)
+        self._watched: set[str] = set()
         self._compiled_generate: Callable[..., Any] | None = None
 
     @property
@@ -94,7 +96,8 @@ class Engine:
             return None
         scale = self._meters.scale
         return {
-            "figures": {name: asdict(figure) for name, figure in self._meters.windows.figures.items()},
+            "figures": {name: asdict(figure) for name, figure in self._meters.windows.figures.items()}
+            | {SUPPRESSED_FIRST: {"unit": "%", "source": "positions of a case's first decode, by their logits"}},
             "absent": [asdict(one) for one in self._meters.absent],
             "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
             "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
@@ -120,10 +123,18 @@ class Engine:
             request = self._request(prompts, case.workload.max_new_tokens, stop, case.arm["temperature"], seed)
             if case.is_check:
                 return self._generated(case, request)
-            session = MeteredSession(self._session, self._clock)
+            chosen: list[Tensor] = []
+            free = case.part.warmups > 0 or not case.part.timed  # of a clock
+            is_first = free and not case.part.replayed and case.case_id not in self._watched
+            self._watched.add(case.case_id)
+            session = MeteredSession(self._session, self._clock, partial(self._note, chosen) if is_first else None)
             drafter = partial(drafter_of, case, self._model, self._drafts, request, session.beside)
             decoder = decoder_of(Decoding(case, self._model, session, request, seed, drafter))
-            return self._drained(decoder, session)
+            return _with_share(self._drained(decoder, session), chosen)
+
+    def _note(self, chosen: list[Tensor], logits: Tensor) -> None:
+        """Whether a suppressed id is the first choice of each position; asked in a case's first decode, never timed."""
+        chosen += [(logits.argmax(dim=-1) == one).flatten() for one in self._suppressed]
 
     def answer_logprobs(self, pairs: Sequence[Pair]) -> list[AnswerLogprob]:
         """What the next-token head says of given answers, see harness.decoding.next_token.
@@ -243,6 +254,14 @@ class Engine:
             temperature=temperature, generator=torch.Generator(self._device).manual_seed(seed), device=self._device,
             fuse=self._fuse,
         )  # fmt: skip
+
+
+def _with_share(decoded: Decoded, chosen: list[Tensor]) -> Decoded:
+    """With the share of positions where a suppressed id was the first choice; as it is where nobody asked."""
+    if not chosen:
+        return decoded
+    readings, share = decoded.readings or Readings(values={}, reasons={}), 100 * torch.cat(chosen).double().mean().item()
+    return replace(decoded, readings=replace(readings, values=readings.values | {SUPPRESSED_FIRST: share}))
 
 
 def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:

@@ -86,11 +86,12 @@ class CudaClock:
 class MeteredSession:
     """Passes every call on to ``session`` and marks three points of each pass: its forward's start and end, and the sampler's
     end. Knows nothing of models. A decode may take several sessions, a draft model's beside the target's: those of ``beside``
-    share one list of durations.
+    share one list of durations. ``seen`` is told the logits of every forward of its own.
     """
 
-    def __init__(self, session: Any, clock: Clock) -> None:
+    def __init__(self, session: Any, clock: Clock, seen: Callable[[Any], object] | None = None) -> None:
         self._session = session
+        self._seen = seen
         self._clock = clock
         self._mark = clock.mark
         # The session's own method: behind a forward the caches are empty, and every call costs microseconds.
@@ -130,6 +131,8 @@ class MeteredSession:
         start = self._mark()
         logits = self._session.forward(segments)
         self._forwards.append((start, self._mark()))
+        if self._seen is not None:
+            self._seen(logits)
         return logits
 
     def read(self, tokens: Any) -> list[list[int]]:

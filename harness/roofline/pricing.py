@@ -240,5 +240,6 @@ def _joined(counts: Groups) -> PassCounts:
 
 
 def _sides(costs: tuple[OperationCost, ...]) -> Sides:
-    low_s, expected_s, high_s = (sum((getattr(cost, side) for cost in costs), 0.0) for side in ("low_s", "expected_s", "high_s"))
+    sides = ("low_s", "expected_s", "high_s")
+    low_s, expected_s, high_s = (sum((getattr(cost, side) for cost in costs), 0.0) for side in sides)
     return low_s, expected_s, high_s

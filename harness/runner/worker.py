@@ -15,7 +15,7 @@ from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossible
 from harness.meters.environment import snapshot
 from harness.progress import Progress
 from harness.record.identity import IDENTITY
-from harness.record.schema import REMARK, Sample
+from harness.record.schema import REMARK, SUPPRESSED_FIRST, Sample
 from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
 from harness.runner.protocols import Engine, Machine
@@ -33,6 +33,9 @@ Memory and cores of a shared machine change differently, so the cost of a pass i
 """
 MEASURE_SHARE = 1 / 6
 """Limit of a measurement's kept decodes, as a share of the decoding since the last one; the warm-up adds half of it."""
+
+MOST_SUPPRESSED_PCT = 1.0
+"""A trained head that names the mask more often is not one that was trained with it, or has another mask."""
 
 
 def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
@@ -177,6 +180,9 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
             continue
         work.pace.note(sample)
         yield sample
+        if (share := sample.meters.get(SUPPRESSED_FIRST, 0.0)) >= MOST_SUPPRESSED_PCT and not work.process:
+            words = f"{case.label}: the mask token, which no answer holds, was the first choice at {share:.3g} % of positions"
+            yield work.event(REMARK, case.part.name) | {REMARK: words}
         if texts := token_texts.new_in(sample):
             yield work.event("token_texts", case.part.name) | {"texts": texts}
         decoded_s += (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)

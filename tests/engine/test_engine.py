@@ -17,6 +17,7 @@ from harness.engine import engine
 from harness.engine.cuda_graphs import GraphedSession
 from harness.meters.clock import cuda_index
 from harness.meters.host import CAPTURES
+from harness.record.schema import SUPPRESSED_FIRST
 from harness.runner import local_machine
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.scenario import Scenario
@@ -73,6 +74,34 @@ def test_passes_measured_between_samples_leave_their_graphs_alone(graphed: list[
         made.append((decoded - before, CAPTURES.made - decoded))
     assert made == [(3, 3), (0, 0), (0, 0)], "one token, a block, a block behind the one before: once at two rows, once at one"
     assert tokens[0] == engine.open_engine(ntp.part).decode(ntp, prompts, seed=1).generation.output_ids
+
+
+class Head:
+    """A session whose every second wanted logit names ``mask``."""
+
+    def __init__(self, session: Any, mask: int) -> None:
+        self._session, self._mask = session, mask
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def forward(self, segments: Any) -> Any:
+        """Every second row."""
+        logits = self._session.forward(segments)
+        logits[::2, :, self._mask] = logits[1::2, :, 3] = 1e4
+        return logits
+
+
+@pytest.mark.parametrize(("warmup", "first"), [(1, 50.0), (0, None)])
+def test_a_mask_that_the_head_would_choose_is_counted_in_a_first_warm_up(warmup: int, first: float | None) -> None:
+    """One row of two has the mask in front at every position; only the first decode of a case with warm-ups is asked."""
+    ntp = cases(timed=True, warmup=warmup, arms=[{"method": "ntp"}])[0]
+    opened = engine.open_engine(ntp.part)
+    opened._suppressed, opened._session = (49,), Head(opened._session, 49)
+    decoded = [opened.decode(ntp, [(1, 2, 3), (4, 5, 6)], seed=1) for _ in range(2)]
+    shares = [one.readings.values.get(SUPPRESSED_FIRST) if one.readings else None for one in decoded]
+    assert shares == [first, None]
+    assert all(49 not in ids for one in decoded for ids in one.generation.output_ids)
 
 
 def test_both_sessions_give_their_memory_back_when_it_runs_out(
