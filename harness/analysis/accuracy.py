@@ -56,6 +56,8 @@ def gains(arm: Grades, reference: Grades, related: Clusters) -> tuple[list[float
 
 
 CANNOT_TELL = "so the check cannot tell"
+RARE = 0.1
+"""More than this share of the prompts is neither almost none nor almost all: what is missing then is prompts."""
 
 
 def untold(right: float, wrong: float, n: int, margin: float = MARGIN) -> str | None:
@@ -63,14 +65,15 @@ def untold(right: float, wrong: float, n: int, margin: float = MARGIN) -> str | 
 
     A loss is a prompt that NTP gets ``right`` and an arm gets ``wrong``. Where one of the two is so rare that the one-sided
     bound of its share does not exceed the margin, these prompts could not have shown such a loss, whatever an arm wrote. So
-    they show no equality either: nothing, or everything, may pass the check. A loss that is shown is never void by this rule.
+    they show no equality either: (almost) nothing, or everything, may pass the check. A loss that is shown is not void by this.
 
     Args:
         wrong: prompts that any arm of the cell, NTP included, gets wrong: then the check is known to fail.
 
     Source: ICH E10, Choice of Control Group in Clinical Trials (2000), 1.5: assay sensitivity of non-inferiority trials.
     """
-    if not n or (paired_lower_bound([min(right, wrong) / n] * n).low or 0.0) > margin:
+    rarer = min(right, wrong) / n if n else 1.0
+    if rarer > RARE or (paired_lower_bound([rarer] * n).low or 0.0) > margin:
         return None
     beside = f", and no arm is wrong in more than {wrong:g}" if wrong < right else ""
     return f"NTP is right in {right:g} of {n}{beside}, {CANNOT_TELL} a loss of {100 * margin:g} in 100 from none"
