@@ -44,14 +44,14 @@ class Job:
         resolved = scenario.model_dump(mode="json")
         plan = make_plan(scenario)
         for case in plan.cases:
+            for model in (case.part.model, *draft_models(case.arm)):
+                refuse_remote_code(model)
+                refuse_missing(model)
             if case.workload.chat_template == "auto":
                 raise UserError(
                     f"part {case.part.name}: {model_name(case.part.model)} is not on this machine, so nothing says whether it "
                     "has a chat template; fetch it first (hf download), or write chat_template: true or false into the workload"
                 )
-            for model in (case.part.model, *draft_models(case.arm)):
-                refuse_remote_code(model)
-                refuse_missing(model)
         return cls(path=path, scenario=scenario, plan=plan, resolved=resolved, digest=scenario_digest(resolved))
 
 
