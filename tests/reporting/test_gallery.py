@@ -62,7 +62,9 @@ def test_every_run_is_listed_with_question_machine_date_and_links_that_lead_some
     for head in newest_first:
         place = page.index(head["created_at"])
         article = html.unescape(page[page.rindex("<article", 0, place) : page.index("</article>", place)])
-        assert head["question"] in article and head["environment"]["cpu_model"] in article
+        environment = head["environment"]
+        machine = environment["gpus"][0]["name"] if "cuda" in {case["device"] for case in head["cases"]} else environment["cpu_model"]
+        assert head["question"] in article and machine in article
         places.append(place)
     assert places == sorted(places) and len(places) == len(heads) >= 4
     links = re.findall(r'href="([^"]*)"', page)
