@@ -63,7 +63,8 @@ def test_every_run_is_listed_with_question_machine_date_and_links_that_lead_some
         place = page.index(head["created_at"])
         article = html.unescape(page[page.rindex("<article", 0, place) : page.index("</article>", place)])
         environment = head["environment"]
-        machine = environment["gpus"][0]["name"] if "cuda" in {case["device"] for case in head["cases"]} else environment["cpu_model"]
+        on_gpu = "cuda" in {case["device"] for case in head["cases"]}
+        machine = environment["gpus"][0]["name"] if on_gpu else environment["cpu_model"]
         assert head["question"] in article and machine in article
         places.append(place)
     assert places == sorted(places) and len(places) == len(heads) >= 4
