@@ -38,8 +38,8 @@ MOST_TOGETHER = 0.2
 """Share of an answer's gaps without a time, where an arm has half of it: a busy client reads some pieces late, 8 % of all."""
 MOST_UNTOLD = 0.1
 """Share of tokens; a token that ends no letter has no piece of its own."""
-SET_BY_S = 0.05
-"""A wall clock that ran off the monotonic one by more was set, or the machine slept."""
+SET_BY_S, SLEWED = 0.05, 1e-3
+"""A wall clock that ran off the monotonic one by more than both was set, or the machine slept; NTP slews by 5e-4."""
 SLOWEST_CLOCK = 0.9
 """A GPU below this share of its arm's fastest clock was not warm, or was slowed by something other than the arm."""
 
@@ -92,7 +92,7 @@ def kernel_times_s(samples: Iterable[Sample]) -> list[float]:
 def _clock_was_set(sample: Sample) -> bool:
     """Whether the wall clock stepped, or the machine slept; older records do not tell."""
     (begun, ended), span_s = sample.moments_s, sample.clock_span_s
-    return ended is not None and span_s is not None and abs(ended - begun - span_s) > SET_BY_S
+    return ended is not None and span_s is not None and abs(ended - begun - span_s) > SET_BY_S + SLEWED * span_s
 
 
 def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[str, ...]:

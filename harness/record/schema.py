@@ -308,7 +308,8 @@ class RunHeader(_Frozen):
 
     def written(self, part: str) -> dict[str, Any]:
         """A part as the recorded scenario has it; empty where the scenario lacks it."""
-        return next((one for one in self.scenario.get("parts", []) if one["name"] == part), {})
+        parts = self.scenario.get("parts", [])
+        return next((one for one in parts if isinstance(one, dict) and one.get("name") == part), {})
 
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:
