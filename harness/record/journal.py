@@ -13,7 +13,6 @@ import os
 import zlib
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 from pydantic_core import from_json
 
@@ -95,23 +94,12 @@ class Journal:
         os.close(self.descriptor)
 
 
-def read_lines(path: Path) -> list[Any]:
-    """All whole lines of ``path`` + ``.gz`` and then of ``path``, as parsed JSON; an absent file has none.
+def whole_lines(path: Path) -> list[bytes]:
+    """All whole lines of ``path`` + ``.gz`` and then of ``path``, not parsed; an absent file has none.
 
     Raises:
-        RecordError: the file cannot be read, or a line before the last is damaged (named as ``file:line``).
+        RecordError: the file cannot be read.
     """
-    found = []
-    for number, line in enumerate(whole_lines(path), start=1):
-        try:
-            found.append(from_json(line, allow_inf_nan=False))
-        except ValueError as error:
-            raise damaged(path, number, str(error)) from error
-    return found
-
-
-def whole_lines(path: Path) -> list[bytes]:
-    """As read_lines, not parsed yet. Raises RecordError where the file cannot be read."""
     data, before = _bytes(path), _unpacked(path)  # in this order: packing takes lines from the one to the other
     data = data[: whole_bytes(data)]
     if before.endswith(data):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from harness.errors import RecordError, StorageError, UserError
 from harness.record import journal
-from harness.record.journal import Journal, read_lines
+from harness.record.journal import Journal, whole_lines
 from harness.record.publication import publish
 from harness.record.schema import RECORD_VERSION, CaseOutcome
 from harness.record.store import RunStore, finished_keys, read_run
@@ -62,6 +62,11 @@ def test_a_sample_is_on_the_disk_when_append_returns(tmp_path: Path, monkeypatch
 
 
 @settings(max_examples=80, deadline=None)
+def read_lines(path: Path) -> list[object]:
+    """The whole lines of a journal, parsed."""
+    return [json.loads(line) for line in whole_lines(path)]
+
+
 @given(data=st.data())
 def test_a_file_cut_at_any_byte_keeps_every_whole_line(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Cut anywhere: the whole lines before the cut are read; continuing removes the rest and appends cleanly."""
