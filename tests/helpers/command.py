@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -32,7 +31,6 @@ def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) 
         return outcome
 
     monkeypatch.setattr("harness.cli.run.run", run)
-    monkeypatch.setattr("harness.cli.run.read_run", lambda directory: SimpleNamespace(unmeasured=None))
 
 
 def sbd_process(*arguments: str) -> subprocess.CompletedProcess[str]:
