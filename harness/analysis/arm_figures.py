@@ -36,6 +36,7 @@ REPETITIVE = 0.6
 NOT_TIMED = "this part was not timed"
 NO_TIMES = "no sample of this arm has a time: every one was void"
 NO_CHOICE = "no decode pass was made: every answer of NTP is one token long, which the prompt's own pass gives"
+NTP_VOID = "no sample of NTP has a time: every one was void"
 NO_NTP = "no NTP arm in this part decoded the same prompts"
 NOT_GRADED = "NTP was not graded on the same prompts"
 
@@ -135,8 +136,9 @@ class ArmBesideNtp:
     @property
     def why_unpaired(self) -> str:
         """Why no decode has NTP's beside it."""
-        decoded = self.ntp is None or any(one.decode_tokens for one in self.ntp.tallies)
-        return NO_NTP if decoded else NO_CHOICE
+        if self.ntp and not any(one.decode_tokens for one in self.ntp.tallies):
+            return NO_CHOICE
+        return NTP_VOID if self.ntp and not self.ntp_timed else NO_NTP
 
     @property
     def why_lost(self) -> str | None:

@@ -101,6 +101,7 @@ def test_a_held_back_stream_has_no_speedup_of_decoding(arrive: Arrive, real: Run
     for one in (ntp, arm):
         assert one.voids is not None and one.voids.void == one.voids.timed > 0 and set(one.voids.reasons) == {TOGETHER}
         assert one.figures["tokens_per_s"].value is None and one.first_token_s.value is None
+    assert arm.wall_speedup.reason == "no sample of NTP has a time: every one was void"
     void = judged(held, f"wall_speedup >= 1.5 {ARM}")
     assert void.state == "void" and TOGETHER in void.reason and "connect to the server itself" in (void.remedy or "")
     rel = 0.05 if arrive is by_time else 1e-9
