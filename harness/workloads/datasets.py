@@ -53,6 +53,7 @@ def read_rows(choice: DatasetChoice) -> Any:
         import datasets
     except ImportError as error:
         raise MissingExtraError(f"prompts from a dataset need {error.name}; pip install 'sbd-bench[eval]'") from error
+    datasets.disable_progress_bars()  # else they are drawn into ours
     path = Path(choice.path)
     try:
         if path.is_file() and FORMATS[path.suffix] == "json":

@@ -210,7 +210,9 @@ def answers(path: Path, count: int = len(WRITTEN)) -> list[str | None]:
 
 @pytest.mark.parametrize("form", ["file.csv", "folder.csv", "file.jsonl", "file.json"])
 @pytest.mark.parametrize("text", WRITTEN)
-def test_text_stays_text(tmp_path: Path, library, form: str, text: str) -> None:
+def test_text_stays_text(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], library, form: str, text: str
+) -> None:
     """A column of one kind of text, and a blank further down: what a row has is what the file says, byte by byte."""
     kind, _, suffix = form.partition(".")
     (tmp_path / "data").mkdir()
@@ -222,6 +224,7 @@ def test_text_stays_text(tmp_path: Path, library, form: str, text: str) -> None:
         file.write_text(json.dumps(rows) if suffix == "json" else "".join(json.dumps(row) + "\n" for row in rows))
     path = file if kind == "file" else file.parent
     assert answers(path, 3) == [text] * 3
+    assert not any(capfd.readouterr()), "the library's bar is drawn into ours"
     with pytest.raises(ScenarioError, match="row 3: answer: the field 'a' is NoneType"):
         answers(path, 4)
 
