@@ -97,10 +97,12 @@ def one_name_each(run: Run) -> Run:
     first: dict[str, str] = {}
 
     def named(row: RowResult) -> RowResult:
-        digest = row.prompt_digest
-        return row.model_copy(update={"prompt_id": first.setdefault(digest, row.prompt_id)}) if digest else row
+        name = first.setdefault(row.prompt_digest, row.prompt_id) if row.prompt_digest else row.prompt_id
+        return row if name == row.prompt_id else row.model_copy(update={"prompt_id": name})
 
-    samples = [one.model_copy(update={"rows": [*map(named, one.rows)]}) for one in run.samples]
+    samples = [
+        one if (rows := [*map(named, one.rows)]) == one.rows else one.model_copy(update={"rows": rows}) for one in run.samples
+    ]
     return run.model_copy(update={"samples": samples})
 
 
