@@ -25,9 +25,9 @@ from typing import Any
 
 from benchmarks.results_file import write_results
 from harness.cli.progress import TerminalProgress
+from harness.processes.kept import Launcher
 from harness.progress import Progress
 from harness.regression.gate_decision import plan_of
-from harness.regression.guarded_command import Launcher
 from harness.regression.noise_floor import known_floors
 from harness.regression.revision_gate import GateOptions, gate_revisions
 from harness.regression.revisions import ANSWER, OUT, Commands, Revisions

@@ -125,7 +125,7 @@ def engine_at(url: str | None, logs: Path) -> Iterator[Callable[[], tuple[int, .
 
 
 SESSIONS: set[int] = set()
-"""Of all supervisors so far; vLLM's processes rename themselves, and stay in the session."""
+"""Of all keepers so far; vLLM's processes rename themselves, and stay in the session."""
 
 
 def engine_pids() -> list[int]:

@@ -18,7 +18,7 @@ from tests.helpers import ROOT
 # A package may import itself, its own layer and those below it.
 LAYERS = {
     "harness": 0,
-    **dict.fromkeys(("errors", "formatting", "paths", "progress", "config_file"), 0),
+    **dict.fromkeys(("errors", "formatting", "paths", "processes", "progress", "config_file"), 0),
     **dict.fromkeys(("models", "hardware", "workloads"), 1),
     "record": 2,
     "scenario": 3,

@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
+from harness.processes.kept import Launcher, launch
 from harness.progress import Progress
 from harness.record.machine import checkout_of
 from harness.record.regular_file import open_regular, refused, write_whole
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.gate_decision import PairOrder, PairStage
-from harness.regression.guarded_command import Launcher, launch
 
 Side = Literal["base", "new"]
 OUT = "{out}"

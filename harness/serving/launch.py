@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import httpx2 as httpx
 
 from harness.errors import NotPossibleError
+from harness.processes.kept import Kept
 
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
-LOOK_S, ANSWER_S, END_S = 0.25, 5.0, 30.0
+LOOK_S, ANSWER_S = 0.25, 5.0
 LAST_LINES = 3
 
 
@@ -29,20 +26,16 @@ def free_port() -> int:
 
 
 class StartedServer:
-    """A command under the supervisor. ``log``: where its output goes; several starts add to one file."""
+    """A command below a keeper. ``log``: where its output goes; several starts add to one file."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._process = subprocess.Popen(
-            [sys.executable, str(SUPERVISOR), str(log), *command],
-            stdin=subprocess.PIPE, env=os.environ | dict(environment), start_new_session=True,
-        )  # fmt: skip
-        self._killed = False  # once seen: the number of a session that has ended may become another's
+        self._process = Kept(command, os.environ | dict(environment), log, log)
 
     @property
     def pid(self) -> int:
-        """Of the supervisor."""
+        """Of the keeper."""
         return self._process.pid
 
     @property
@@ -89,21 +82,4 @@ class StartedServer:
 
     def close(self) -> None:
         """End it with its children; safe to call again."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.returncode < 0 and not self._killed:
-            self._killed = True  # as by a kernel out of memory, before it could end what it had started
-            _kill_session(self._process.pid)
-
-
-def _kill_session(leader: int) -> None:
-    """Every process that came from the supervisor ``leader`` and opened no session of its own; none where there is no /proc."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if os.getsid(pid := int(entry.name)) == leader:
-                os.kill(pid, signal.SIGKILL)
+        self._process.end()

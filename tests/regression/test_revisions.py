@@ -6,10 +6,8 @@ The commands are pretended; their runs have times that were put in, so what shou
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,12 +18,10 @@ from harness.errors import ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
 from harness.record.schema import Run
 from harness.regression.gate_decision import plan_of
-from harness.regression.guarded_command import launch
 from harness.regression.noise_floor import NoiseFloor
 from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
 from harness.regression.revisions import Commands, Revisions, default_work
 from tests.helpers import ROOT
-from tests.helpers.running import running_in
 from tests.helpers.synthetic_run import NTP
 from tests.helpers.two_runs import MORE_PASSES, PretendedLauncher, at_commit, noisy, stored, two_arms
 
@@ -361,70 +357,6 @@ def test_noise_from_a_pool_says_so(tmp_path: Path) -> None:
     assert floor.ratio is not None and 0.01 < floor.ratio < 0.03 and "pool of 20 measured pairs, drift" in floor.method
     with pytest.raises(UserError, match=r"--pool 7.*at least 8"):
         NoiseWish(pairs=4, pool=7)
-
-
-def test_the_launcher_runs_a_shell_command(tmp_path: Path) -> None:
-    """Its exit status, and its two streams in two files."""
-    assert launch("echo out; echo err >&2; exit 3", tmp_path / "o", tmp_path / "e") == 3
-    assert ((tmp_path / "o").read_text(), (tmp_path / "e").read_text()) == ("out\n", "err\n")
-
-
-def assert_nothing_runs_in(group: int) -> None:
-    """Patient: a process that was killed takes a moment to go."""
-    for _ in range(500):
-        if not running_in(group):
-            return
-        time.sleep(0.02)
-    pytest.fail(f"still running: {running_in(group)}")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_command_starts_ends_it_too(
-    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It comes when the command runs and the call that starts it has not returned."""
-    started = []
-
-    class Interrupted(subprocess.Popen):
-        """A command that is heard of too late."""
-
-        def __init__(self, *args, **options):
-            super().__init__(*args, **options)
-            started.append(self.pid)
-            signal.raise_signal(number)
-
-    monkeypatch.setattr(subprocess, "Popen", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        launch("sleep 600", tmp_path / "o", tmp_path / "e")
-    assert_nothing_runs_in(started[-1])  # the first is the guard
-
-
-def heeding() -> None:
-    """Take signals that a background job or nohup ignores, and hands down."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_a_stopped_gate_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
-    """Neither Ctrl-C, a cancelled CI job, a closed terminal nor kill -9 leaves the command behind, nor what it started."""
-    program = (
-        "import sys; from pathlib import Path; from harness.regression.guarded_command import launch; "
-        f"launch('sleep 600 & echo $$ > {tmp_path}/pid; wait', Path('{tmp_path}/o'), Path('{tmp_path}/e'))"
-    )
-    command = [sys.executable, "-c", program]
-    pid_file = tmp_path / "pid"
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, preexec_fn=heeding) as child:
-        try:
-            while not (pid_file.exists() and pid_file.read_text().strip()):
-                assert child.poll() is None
-                time.sleep(0.02)
-            child.send_signal(number)
-            assert child.wait(60) != 0
-        finally:
-            child.kill()  # else a failure here fails the test that is under way when the child is forgotten
-    assert_nothing_runs_in(int(pid_file.read_text()))
 
 
 def test_few_pairs_make_a_shorter_plan(tmp_path: Path) -> None:

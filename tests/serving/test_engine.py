@@ -185,7 +185,7 @@ def test_what_a_server_put_into_a_session_of_its_own_ends_with_it(how: str, tmp_
     assert not _runs(first) and not _runs(below)
 
 
-def test_what_a_server_started_ends_where_its_supervisor_is_killed(tmp_path: Path) -> None:
+def test_what_a_server_started_ends_where_its_keeper_is_killed(tmp_path: Path) -> None:
     """As by a kernel that is out of memory: the server's own child, in another group, has nobody left but the starter."""
     pids = tmp_path / "pids"
     child = (

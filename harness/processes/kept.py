@@ -1,0 +1,73 @@
+"""A command below a keeper, a program of its own that ends with it all that the command started."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+KEEPER = Path(__file__).with_name("keeper.py")
+END_S = 40.0
+"""Longer than the keeper's three graces: to an interrupt, to SIGTERM, and after SIGKILL."""
+MARK = "SBD_KEPT"
+"""The variable by which a process without its keeper is found."""
+
+
+class Kept(subprocess.Popen[bytes]):
+    """Run ``command``; its output is added to ``out`` and ``err``, the first and the last MiB of it at least.
+
+    ``pid`` is the keeper's. It ends after the command, with its exit status, as soon as nothing of it runs any more.
+    ``polite``: the signal that tells the command to end.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], out: Path, err: Path, polite: int = signal.SIGTERM
+    ) -> None:
+        self._mark = secrets.token_hex(16)
+        super().__init__(
+            [sys.executable, "-IS", str(KEEPER), str(int(polite)), str(out), str(err), *command],
+            stdin=subprocess.PIPE, env={**environment, MARK: self._mark}, start_new_session=True,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        """End it with all that it started; safe to call again."""
+        assert self.stdin is not None
+        self.stdin.close()
+        try:
+            self.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.wait()
+        if self.returncode < 0 and self._mark:
+            self._kill_rest()
+            self._mark = ""  # once only: the number of a session that has ended may become another's
+
+    def _kill_rest(self) -> None:
+        """The keeper was killed, as by a kernel out of memory: end what has its session or mark, by /proc."""
+        mark = f"{MARK}={self._mark}".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if os.getsid(pid := int(entry.name)) == self.pid or mark in (entry / "environ").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+
+
+Launcher = Callable[[str, Path, Path], int]
+"""Runs a shell command to its end, with its output in two files (stdout, stderr); returns its exit status."""
+
+
+def launch(command: str, stdout: Path, stderr: Path) -> int:
+    """Run ``command`` by the shell; an interrupt, SIGTERM and SIGHUP end it, which has a grace to write its record."""
+    for file in (stdout, stderr):
+        file.write_bytes(b"")
+    with ExitStack() as after:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                after.callback(signal.signal, number, signal.signal(number, signal.default_int_handler))
+        kept = Kept(["/bin/sh", "-c", command], os.environ, stdout, stderr, signal.SIGINT)
+        after.callback(kept.end)
+        return kept.wait()
