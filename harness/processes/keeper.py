@@ -1,17 +1,17 @@
 """Runs one command; ends all that it started when it ends, and it too when whoever started this program ends or says so.
 
-    python keeper.py SIGNAL OUT ERR COMMAND...
+    python keeper.py OUT ERR COMMAND...
 
-SIGNAL: what the command is told first. Run by its path, with the standard library alone. Standard input is a pipe that the
-starter holds open: its end is the request, which the kernel gives even for a starter that was killed.
+The command is told by SIGINT first, then by SIGTERM, then killed. Run by its path, with the standard library alone. Standard
+input is a pipe that the starter holds open: its end is the request, which the kernel gives even for a starter that was killed.
 
 Not held: what another program starts on request (systemd-run, docker), and orphans where Linux' prctl or /proc is missing.
 """
 
 import contextlib
 import ctypes
+import glob
 import os
-import queue
 import signal
 import subprocess
 import sys
@@ -44,42 +44,20 @@ def _copy(pipe: "typing.IO[bytes]", path: str) -> None:
                 os.write(file, CUT + last)
 
 
-def _descendants() -> "list[int]":
-    """Live processes below this one, whatever group or session they put themselves into. Empty where there is no /proc."""
-    parent_of = {}
-    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        with contextlib.suppress(OSError, ValueError):
-            if entry.isdigit():
-                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stat:
-                    state, parent = stat.read().rpartition(")")[2].split()[:2]
-                if state != "Z":
-                    parent_of[int(entry)] = int(parent)
-    found = [os.getpid()]
-    for one in found:
-        found += [pid for pid, parent in parent_of.items() if parent == one]
-    return found[1:]
-
-
-def _tell(first: int, sign: int, until: threading.Event) -> None:
-    """Tell the command's group and, but for an interrupt, every process that came from it; wait until they have ended."""
-    with contextlib.suppress(OSError):
-        os.killpg(first, sign)
-    told: set[int] = set()
-    end = time.monotonic() + GRACE_S
-    while not until.wait(LOOK_S) and time.monotonic() < end:
-        left = {*_descendants()} if sign != signal.SIGINT else set()
-        for pid in left - told:
-            with contextlib.suppress(OSError):
-                if os.getpgid(pid) != first:
-                    os.kill(pid, sign)
-        told |= left
+def _children() -> "list[int]":
+    """The first process and the adopted; what is below them follows when they have ended. Empty where there is no /proc."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        with contextlib.suppress(OSError), open(path, errors="replace") as stat:
+            if stat.read().rpartition(")")[2].split()[1] == str(os.getpid()):
+                found.append(int(path.split("/")[2]))
+    return found
 
 
 def main() -> int:
-    """Exit status of the command, 128 and more for a signal; 0 where it was ended on request."""
-    polite, out, err, *command = sys.argv[1:]
-    happened: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-    ended, gone = threading.Event(), threading.Event()
+    """Exit status of the command, 128 and more for a signal, once nothing is left of it."""
+    out, err, *command = sys.argv[1:]
+    asked, ended = threading.Event(), threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # else one that comes before the command's program has begun is lost
     _prctl(PR_SET_CHILD_SUBREAPER, 1)  # what its first process leaves behind becomes a child of this one
     child = subprocess.Popen(
@@ -87,34 +65,43 @@ def main() -> int:
         process_group=0, preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # where this keeper itself is killed
     )  # fmt: skip  # in this session, by which the starter finds it then
 
-    def reap() -> None:
-        with contextlib.suppress(ChildProcessError):  # none is left, orphans included
-            while True:
-                pid, status = os.wait()
-                if pid == child.pid:
-                    ended.set()
-                    happened.put(os.waitstatus_to_exitcode(status))
-        gone.set()
-
     def watch() -> None:
         sys.stdin.buffer.read()
-        happened.put(None)
+        asked.set()
 
-    copies = [
-        threading.Thread(target=_copy, args=(pipe, path), daemon=True)
-        for pipe, path in ((child.stdout, out), (child.stderr, err)) if pipe is not None
-    ]  # fmt: skip
-    for thread in (*copies, *(threading.Thread(target=one, daemon=True) for one in (reap, watch))):
+    def end() -> None:
+        asked.wait()
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, signal.SIGINT)
+        ended.wait(GRACE_S)
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, sign)
+            told, until = {child.pid}, time.monotonic() + GRACE_S
+            while time.monotonic() < until:
+                for pid in {*_children()} - told:
+                    told.add(pid)
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, sign)
+                time.sleep(LOOK_S)
+        os._exit(1)  # something heeds no signal
+
+    copies = [threading.Thread(target=_copy, args=one) for one in ((child.stdout, out), (child.stderr, err)) if one[0]]
+    for thread in (*copies, threading.Thread(target=watch), threading.Thread(target=end)):
         thread.start()
-    status = happened.get()
-    if status is None:
-        _tell(child.pid, int(polite), ended)
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        if not gone.is_set():
-            _tell(child.pid, sign, gone)
+    status = 0
+    with contextlib.suppress(ChildProcessError):  # none is left, orphans included
+        while True:
+            pid, told = os.wait()
+            if pid == child.pid:
+                status = os.waitstatus_to_exitcode(told)
+                ended.set()
+                asked.set()
+    with contextlib.suppress(OSError):
+        os.killpg(child.pid, signal.SIGKILL)  # where orphans are not adopted
     for thread in copies:
         thread.join(1.0)
-    return 128 - status if (status := status or 0) < 0 else status
+    return status if status >= 0 else 128 - status
 
 
 if __name__ == "__main__":

@@ -22,15 +22,12 @@ class Kept(subprocess.Popen[bytes]):
     """Run ``command``; its output is added to ``out`` and ``err``, the first and the last MiB of it at least.
 
     ``pid`` is the keeper's. It ends after the command, with its exit status, as soon as nothing of it runs any more.
-    ``polite``: the signal that tells the command to end.
     """
 
-    def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], out: Path, err: Path, polite: int = signal.SIGTERM
-    ) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], out: Path, err: Path) -> None:
         self._mark = secrets.token_hex(16)
         super().__init__(
-            [sys.executable, "-IS", str(KEEPER), str(int(polite)), str(out), str(err), *command],
+            [sys.executable, "-IS", str(KEEPER), str(out), str(err), *command],
             stdin=subprocess.PIPE, env={**environment, MARK: self._mark}, start_new_session=True,
         )  # fmt: skip
 
@@ -38,11 +35,10 @@ class Kept(subprocess.Popen[bytes]):
         """End it with all that it started; safe to call again."""
         assert self.stdin is not None
         self.stdin.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self.wait()
+        self.kill()  # no effect on an ended process
+        self.wait()
         if self.returncode < 0 and self._mark:
             self._kill_rest()
             self._mark = ""  # once only: the number of a session that has ended may become another's
@@ -68,6 +64,6 @@ def launch(command: str, stdout: Path, stderr: Path) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:
                 after.callback(signal.signal, number, signal.signal(number, signal.default_int_handler))
-        kept = Kept(["/bin/sh", "-c", command], os.environ, stdout, stderr, signal.SIGINT)
+        kept = Kept(["/bin/sh", "-c", command], os.environ, stdout, stderr)
         after.callback(kept.end)
         return kept.wait()

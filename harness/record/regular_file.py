@@ -59,7 +59,7 @@ def refuse_irregular(path: Path) -> None:
         kind = KINDS.get(stat.S_IFMT(path.lstat().st_mode))
         if kind is not None:
             raise UserError(
-                f"{path}: is {kind}; a file of a run must be a regular one, nothing is read or written through a link. Put the "
+                f"{path}: is {kind}; it must be a regular file, nothing is read or written through a link. Put the "
                 "file itself there, or give another place"
             )
 

@@ -26,6 +26,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -34,14 +35,15 @@ from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, 
 from harness.processes.kept import Launcher, launch
 from harness.progress import Progress
 from harness.record.machine import checkout_of
-from harness.record.regular_file import open_regular, refused, write_whole
+from harness.record.regular_file import open_regular, read_regular, refuse_irregular, refused, write_whole
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.gate_decision import PairOrder, PairStage
+from harness.regression.history.metrics import utc
 
 Side = Literal["base", "new"]
 OUT = "{out}"
-LAST_LINES = 8
+LAST_LINES, LAST_BYTES = 8, 4000
 COMMANDS, ANSWER, LOCK = "gate.json", "judgements.json", ".lock"
 VERSION = 2
 """Of gate.json. 1 has no seed: BASE first in odd pairs, NEW first in even ones."""
@@ -93,6 +95,7 @@ class Revisions:
         self._launch, self._clock = launcher or launch, clock
         self._seen: dict[Side, tuple[str | None, Path]] = {}
         self._fresh: set[Side] = set()
+        self._handed: dict[str, Path] = {}
         self.order = self._open(secrets.randbits(32) if seed is None else seed)
 
     def pair(self, stage: PairStage, number: int) -> tuple[Run, Run]:
@@ -142,7 +145,7 @@ class Revisions:
             _lock(self.work / LOCK)
             if not file.exists():
                 write_whole(file, json.dumps(given, indent=1).encode())
-            held = json.loads(file.read_text(encoding="utf-8"))
+            held = json.loads(read_regular(file, 2**20))
             known = held["version"] in range(1, VERSION + 1)
             same, order = {name: held[name] for name in commands} == commands, PairOrder(held.get("seed"))
         except OSError as error:
@@ -162,8 +165,20 @@ class Revisions:
         if not kept:
             self._execute(side, folder, place)
         run = self._read(side, folder / side)
+        self._refuse_handed_back(side, run, folder / side)
         self._refuse_changed(side, run, folder / side, kept)
         return run
+
+    def _refuse_handed_back(self, side: Side, run: Run, out: Path, since: str = "") -> None:
+        """A run is its command's own: of no other process of this gate, and not begun before ``since``."""
+        header = run.header
+        first = self._handed.setdefault(header.run_id, out)
+        old = utc(header.created_at, header.run_id) < since and header.imported is None
+        if first != out or old or out.is_symlink():
+            raise UserError(
+                f"--{side}-cmd handed back the record of {first} (run {header.run_id}, begun at {header.created_at}) in {out}, "
+                f"which it did not measure{' after ' + since if old else ''}; it must measure anew and write its run to {OUT}"
+            )
 
     def _execute(self, side: Side, folder: Path, place: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,10 +186,13 @@ class Revisions:
         _set_aside(out)
         command = getattr(self._commands, side).replace(OUT, shlex.quote(str(out.resolve())))
         stderr, started_s = folder / f"{side}.stderr", self._clock()
+        for file in (stderr, folder / f"{side}.stdout"):
+            refuse_irregular(file)
+        since = datetime.now(UTC).isoformat(timespec="seconds")
         status = self._launch(command, folder / f"{side}.stdout", stderr)
         if status != 0:
             raise _failure(side, command, status, stderr)
-        self._read(side, out)
+        self._refuse_handed_back(side, self._read(side, out), out, since)
         done = {"command": command, "wall_s": self._clock() - started_s, "place": place}
         write_whole(_marker(folder, side), json.dumps(done, indent=1).encode())
         self._progress.advance(side)
@@ -238,7 +256,9 @@ def _set_aside(out: Path) -> None:
 
 def _failure(side: Side, command: str, status: int, stderr: Path) -> ProcessEndedError:
     """An unknown command, or one that reports a user error, is a user error; others are not."""
-    lines = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-LAST_LINES:]
+    with os.fdopen(open_regular(stderr, os.O_RDONLY), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_BYTES))
+        lines = file.read(LAST_BYTES).decode(errors="replace").strip().splitlines()[-LAST_LINES:]
     said = "\n".join(f"  {line}" for line in lines) or "  (it printed nothing to stderr)"
     return ProcessEndedError(
         f"--{side}-cmd ended with exit status {status}: {command}\n{said}\nall of it is in {stderr}; mend it and give the same "

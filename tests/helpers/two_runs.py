@@ -6,7 +6,9 @@ import json
 import random
 import re
 import shlex
+import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,12 @@ def stored(run: Run, directory: Path) -> Path:
     return directory
 
 
+def begun_now(run: Run) -> Run:
+    """The run as another process would have taken it at this moment."""
+    now = {"run_id": uuid.uuid4().hex, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    return run.model_copy(update={"header": run.header.model_copy(update=now)})
+
+
 class PretendedLauncher:
     """A Launcher of harness.regression.revisions whose commands are ``measure WHAT {out}``: it stores what
     ``measured[WHAT]`` gives.
@@ -91,7 +99,7 @@ class PretendedLauncher:
         stderr.write_text("" if isinstance(found, Run) else "Loading\nValueError: the disk is on fire\n")
         if isinstance(found, int):
             return found
-        stored(found, out)
+        stored(begun_now(found), out)
         return 0
 
 

@@ -337,7 +337,7 @@ def test_noise_of_gates_measured_one_by_one(tmp_path: Path) -> None:
     launcher = PretendedLauncher(base=noisy(RUN, "aa", sd=0.01))
     one = Commands(base="measure base {out}", new="measure base {out}")
     like, floors = measure_noise(revisions(tmp_path, launcher, one), NoiseWish(gates=20, pairs=4), Progress())
-    assert like.header == RUN.header and len(launcher.launched) == 20 * 4 * 2
+    assert like.header.scenario_digest == RUN.header.scenario_digest and len(launcher.launched) == 20 * 4 * 2
     by_key = {floor.metric: floor for floor in floors}
     floor = by_key["decode_s_per_token:reference/b1/ntp"]
     standard_error = 0.01 * 2**0.5 / 4**0.5

@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import GenericAlias
+from typing import Annotated, Any
 
 import sqlalchemy as sa
+from pydantic import ConfigDict, Field, Json, TypeAdapter, ValidationError
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from harness.errors import MissingExtraError, StorageError, UserError
+from harness.errors import LONGEST_SHOWN, MissingExtraError, StorageError, UserError
 from harness.paths import user_data_dir
+from harness.record.regular_file import refuse_irregular
 
 
 def _required(kind: type[sa.types.TypeEngine[Any]], *names: str) -> list[sa.Column[Any]]:
@@ -64,8 +69,11 @@ TREND_INDEX = sa.Index(
 
 SCHEMES = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgresql+psycopg": "postgresql+psycopg"}
 ALLOWED = "allowed are a file name, sqlite:///FILE, or postgresql://USER@HOST/DATABASE"
+REMEDY = "restore it from a backup, or give another --db"
 BUSY_S = 60.0
 """Seconds that a writer waits for the lock."""
+LONGEST_BYTES = 10**7
+"""Longest text that SQLite gives, and longest row that it takes."""
 
 
 def default_database() -> Path:
@@ -112,12 +120,16 @@ def open_engine(url: sa.URL) -> sa.Engine:
     """An engine, to be disposed of; a writing transaction has the execution option ``sbd_writes``.
 
     Raises:
+        UserError: the file, or one beside it, is a folder, a pipe or a device.
         StorageError: the folder of the file cannot be made.
     """
     if url.drivername != "sqlite":
         return sa.create_engine(url)
+    file = os.path.realpath(str(url.database))
     try:
-        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        for beside in ("", "-wal", "-shm", "-journal"):
+            refuse_irregular(Path(file + beside))
     except OSError as error:
         raise StorageError(f"{url.database}: its folder cannot be made ({error.strerror}); give another --db") from error
     engine = sa.create_engine(url, connect_args={"timeout": BUSY_S})
@@ -127,15 +139,17 @@ def open_engine(url: sa.URL) -> sa.Engine:
 
 
 def _prepare(connection: Any, _record: Any) -> None:
-    if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        connection.execute("PRAGMA journal_mode = wal")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_BYTES)
     connection.execute("PRAGMA synchronous = full")
     connection.execute("PRAGMA foreign_keys = on")
 
 
 def _begin(connection: Any) -> None:
     """Begin each transaction here: the driver begins at the first write, too late after a read of the version."""
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("sbd_writes") else "BEGIN")
+    writes = connection.get_execution_options().get("sbd_writes")
+    if writes and connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":  # not of a file that is only read
+        connection.exec_driver_sql("PRAGMA journal_mode = wal")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 @contextmanager
@@ -144,19 +158,59 @@ def in_words(place: str) -> Iterator[None]:
 
     Raises:
         UserError: the file is no database.
-        StorageError: any other error of the database.
+        StorageError: any other error of the database, or a row that sbd does not write.
     """
     try:
         yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StorageError(
+            f"{place}: is damaged ({error.title} holds {first['input']!r:.99}: {first['msg']}); {REMEDY}, nothing was written"
+        ) from error
     except DBAPIError as error:
-        said = " ".join(str(error.orig).split())
-        if "file is not a database" in said:
+        words = " ".join(str(error.orig).split())[:LONGEST_SHOWN]
+        if "file is not a database" in words:
             raise UserError(f"{place}: is not an SQLite database; {ALLOWED}") from error
-        if "locked" in said:
+        if "locked" in words:
             raise StorageError(
                 f"{place}: another program kept it locked for {BUSY_S:g} s; try again, or give another --db"
             ) from error
-        raise StorageError(f"{place}: the database refused ({said}); check that it is there and may be written") from error
+        raise StorageError(
+            f"{place}: the database refused ({words}); check that it is there and may be written; if it is damaged, {REMEDY}"
+        ) from error
+
+
+SOUND = """SELECT CASE WHEN (SELECT page_count FROM pragma_page_count) < 2500
+THEN (SELECT integrity_check FROM pragma_integrity_check(1)) = 'ok'
+ELSE (SELECT count(*) FROM figures NOT INDEXED) = (SELECT count(*) FROM figures INDEXED BY figures_of_a_metric)
+AND (SELECT count(*) FROM records NOT INDEXED) = (SELECT count(*) FROM records INDEXED BY sqlite_autoindex_records_1) END
+AND NOT EXISTS (SELECT * FROM sqlite_master WHERE type = 'trigger')"""
+"""Whether a file of SQLite is as sbd makes it. A whole check takes 0.2 s for 1,000 runs and 1.7 s for 10,000. More than 1,000
+have the head of every page read instead, which sees no difference within a page: 0.1 s for 10,000.
+"""
+TIME = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\+00:00)?)?$")]
+NUMBER = Annotated[int, Field(ge=0, le=10**7)]
+MAY_BE = {
+    "measured_at": TIME, "added_at": TIME, "committed_at": TIME, "id": NUMBER, "record_id": NUMBER,
+    "software": Json[dict[str, str]],
+}  # fmt: skip
+"""What these columns may hold, where that is less than their type."""
+
+
+@cache
+def _door(column: sa.Column[Any]) -> TypeAdapter[Any]:
+    kind: Any = MAY_BE.get(column.name, column.type.python_type)
+    strict = ConfigDict(strict=True, allow_inf_nan=False, title=f"{column.table}.{column.name}")
+    kind = GenericAlias(tuple, (kind | None if column.nullable else kind, ...))
+    return TypeAdapter(kind, config=strict)
+
+
+def rows(connection: sa.Connection, asked: sa.Select[Any]) -> Sequence[Any]:
+    """What a query of columns gives, each value of the kind that its column holds. Raises ValidationError."""
+    found = connection.execute(asked).all()
+    for column, values in zip(asked.selected_columns, zip(*found, strict=True), strict=False):
+        _door(column).validate_python(values)
+    return found
 
 
 LOCK = 0x5BD_0_5
@@ -183,6 +237,8 @@ def bring_up_to_date(engine: sa.Engine, place: str, upgrades: Upgrades = UPGRADE
     """
     with engine.connect() as connection:
         if _version(connection, place) == SCHEMA_VERSION:
+            if connection.dialect.name == "sqlite" and not connection.exec_driver_sql(SOUND).scalar():
+                raise StorageError(f"{place}: is damaged (a page, an index or a trigger is not as sbd makes it); {REMEDY}")
             return
     with engine.execution_options(sbd_writes=True).begin() as connection:
         if connection.dialect.name == "postgresql":
@@ -204,11 +260,11 @@ def bring_up_to_date(engine: sa.Engine, place: str, upgrades: Upgrades = UPGRADE
 
 def _version(connection: sa.Connection, place: str) -> int:
     """Version of the schema; 0: the database is empty."""
-    tables = set(sa.inspect(connection).get_table_names())
-    if VERSION.name in tables:
-        versions = connection.execute(sa.select(VERSION.c.version)).scalars().all()
-        if len(versions) == 1:
+    tables = METADATA.tables.keys() & sa.inspect(connection).get_table_names()
+    if len(tables) == len(METADATA.tables):
+        versions = [row.version for row in rows(connection, sa.select(VERSION).limit(2))]
+        if len(versions) == 1 and versions[0] > 0:
             return int(versions[0])
-    elif not tables & {"records", "figures"}:
+    elif not tables:
         return 0
     raise UserError(f"{place}: is a database, but not a history of sbd; give another --db")

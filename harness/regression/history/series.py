@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from harness.regression.history.database import FIGURES, RECORDS
+from harness.regression.history.database import FIGURES, RECORDS, rows
 from harness.regression.history.store import Wanted, filtered
 
 UNDATED = "of files that tell no time of measurement: in the order of importing"
@@ -108,28 +108,27 @@ def read_lines(
     """
     times = ("measured_at", "committed_at", "added_at")
     names = ("id", "run_id", *times, "revision", "revision_has_changes", "comparison_version")
-    rows = connection.execute(
-        filtered(select(*(RECORDS.c[name] for name in (*names, *LINE))), wanted).order_by(RECORDS.c.measured_at, RECORDS.c.id)
-    ).all()
-    newest = max((row.comparison_version for row in rows), default=None)
-    current = [row for row in rows if outdated or row.comparison_version == newest]
+    asked = select(*(RECORDS.c[name] for name in (*names, *LINE))).order_by(RECORDS.c.measured_at, RECORDS.c.id)
+    every = rows(connection, filtered(asked, wanted))
+    newest = max((row.comparison_version for row in every), default=None)
+    current = [row for row in every if outdated or row.comparison_version == newest]
     found = _series(connection, wanted, metrics, cell, _places(current, last))
-    left_out = len(rows) - len(current)
+    left_out = len(every) - len(current)
     undated = sum(not row.measured_at for row in current)
     unplaced = sum(row.revision is not None and not row.committed_at for row in current)
     notes = tuple(f"{count} runs {words}" for count, words in ((undated, UNDATED), (unplaced, UNPLACED)) if count)
-    return Lines(series=tuple(found), runs=len(rows), outdated=left_out, comparison_version=newest, notes=notes)
+    return Lines(series=tuple(found), runs=len(every), outdated=left_out, comparison_version=newest, notes=notes)
 
 
-def _places(rows: Sequence[Any], last: int | None) -> _Places:
-    """Runs of one commit in one line are one point; ``rows`` in the order they were measured.
+def _places(records: Sequence[Any], last: int | None) -> _Places:
+    """Runs of one commit in one line are one point; ``records`` in the order they were measured.
 
     Commits have the order in which they were made where that is known of all of a line, else that of their measurement: two
     clocks give no order. Records older than a part of the fingerprint belong to the one machine that has the rest of it.
     """
     gathered: dict[Any, list[Any]] = {}
-    machines = {row.fingerprint for row in rows}
-    for row in rows:
+    machines = {row.fingerprint for row in records}
+    for row in records:
         same = [one for one in machines if one.startswith(f"{row.fingerprint}-")]
         own = row.run_id if row.revision is None or row.revision_has_changes else None
         machine = same[0] if len(same) == 1 else row.fingerprint
@@ -138,7 +137,7 @@ def _places(rows: Sequence[Any], last: int | None) -> _Places:
     for (*place, _, _), members in gathered.items():
         of_lines.setdefault(tuple(place), []).append(members)
     points: list[tuple[Line, Point]] = []
-    number = np.full(max((row.id for row in rows), default=0) + 1, -1)
+    number = np.full(max((row.id for row in records), default=0) + 1, -1)
     for every in of_lines.values():
         by_commit = all(any(one.committed_at for one in members) for members in every)
         made = [(_point(members, by_commit), members) for members in every]
@@ -156,7 +155,7 @@ def _point(members: list[Any], by_commit: bool) -> Point:
     return Point(
         commit=first.revision,
         has_changes=bool(first.revision_has_changes),
-        when=next((one.committed_at for one in members if by_commit), first.measured_at or first.added_at),
+        when=next((one.committed_at for one in members if by_commit and one.committed_at), first.measured_at or first.added_at),
         run_ids=tuple(one.run_id for one in members),
     )
 
@@ -168,14 +167,14 @@ def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell
     if wanted != Wanted():
         ids.append(FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted)))
     found = []
-    for metric, where, arm in connection.execute(select(*whose).where(FIGURES.c.metric.in_(metrics)).distinct()).all():
+    for metric, where, arm in rows(connection, select(*whose).where(FIGURES.c.metric.in_(metrics)).distinct()):
         if not fnmatchcase(where, cell):
             continue
         names = (FIGURES.c.metric == metric, FIGURES.c.cell == where, FIGURES.c.arm == arm)
         asked = select(FIGURES.c.record_id, FIGURES.c.value).where(*names, FIGURES.c.value.is_not(None), *ids)
         found += [
             Series(line=line, cell=where, arm=arm, metric=metric, points=points, values=values)
-            for line, points, values in _by_line(connection.execute(asked).all(), places)
+            for line, points, values in _by_line(rows(connection, asked), places)
         ]
     return sorted(found, key=_order)
 

@@ -12,8 +12,17 @@ from typing import Any, Literal
 from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from harness.errors import StorageError, UserError
-from harness.regression.history.database import FIGURES, RECORDS, bring_up_to_date, database_url, in_words, open_engine, shown
+from harness.errors import UserError
+from harness.regression.history.database import (
+    FIGURES,
+    RECORDS,
+    bring_up_to_date,
+    database_url,
+    in_words,
+    open_engine,
+    rows,
+    shown,
+)
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure
 
 Added = Literal["added", "replaced", "unchanged"]
@@ -74,7 +83,7 @@ class History:
                 _insert_figures(connection, made, record.figures)
                 return "added"
             stored = select(RECORDS).where(RECORDS.c.run_id == record.run_id).with_for_update()
-            found = connection.execute(stored).mappings().one()
+            found = rows(connection, stored)[0]._mapping
             # kept when added again: when it came, and facts about the same commit that are missing now
             untold = [name for name in REVISION if row[name] is None and row["revision"] in (None, found["revision"])]
             new = row | {name: found[name] for name in ("added_at", *untold)}
@@ -89,7 +98,7 @@ class History:
         """The newest runs first, without their figures."""
         asked = filtered(select(RECORDS), wanted).order_by(RECORDS.c.measured_at.desc(), RECORDS.c.id.desc()).limit(limit)
         with self.reading() as connection:
-            return [_record_of(row, ()) for row in connection.execute(asked).mappings()]
+            return [_record_of(row._mapping, ()) for row in rows(connection, asked)]
 
     def record(self, run_id: str) -> HistoryRecord:
         """One run with its figures; the beginning of its id is enough.
@@ -99,13 +108,13 @@ class History:
         """
         with self.reading() as connection:
             begins = RECORDS.c.run_id.startswith(run_id, autoescape=True)
-            found = connection.execute(select(RECORDS).where(begins).limit(2)).mappings().all()
+            found = rows(connection, select(RECORDS).where(begins).limit(2))
             if len(found) != 1:
                 what = "no run" if not found else "more than one run"
                 raise UserError(f"{run_id}: {what} of {self.place} has an id that begins so; `sbd history list` shows them")
-            of_run = select(*FIGURE).where(FIGURES.c.record_id == found[0]["id"])
-            rows = connection.execute(of_run.order_by(FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.metric)).mappings()
-            return _record_of(found[0], tuple(TrackedFigure(**row) for row in rows))
+            of_run = select(*FIGURE).where(FIGURES.c.record_id == found[0].id)
+            kept = rows(connection, of_run.order_by(FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.metric))
+            return _record_of(found[0]._mapping, tuple(TrackedFigure(**row._mapping) for row in kept))
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -137,17 +146,6 @@ def filtered(asked: Select[Any], wanted: Wanted) -> Select[Any]:
     return asked
 
 
-def versions(text: str, run_id: str) -> dict[str, str]:
-    """The versions of software that a row holds. Raises StorageError where it holds something else."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise StorageError(f"run {run_id}: its software is no JSON object, which sbd does not write; restore the database")
-    return found
-
-
 def _row_of(record: HistoryRecord) -> dict[str, Any]:
     row = {name: getattr(record, name) for name in PLAIN}
     row |= {column: getattr(record.revision, name) for column, name in REVISION.items()}
@@ -162,7 +160,7 @@ def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRe
         **{name: row[name] for name in PLAIN},
         added_at=row["added_at"],
         revision=Revision(**{name: row[column] for column, name in REVISION.items()}),
-        software=versions(row["software"], row["run_id"]),
+        software=json.loads(row["software"]),
         figures=figures,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
@@ -18,9 +19,9 @@ from harness.analysis.stats.change_points import (
     common_level,
     examine,
 )
-from harness.regression.history.database import RECORDS
+from harness.regression.history.database import RECORDS, rows
 from harness.regression.history.series import Point, Series, read_lines
-from harness.regression.history.store import History, Wanted, versions
+from harness.regression.history.store import History, Wanted
 from harness.scenario.metrics import METRICS, Better
 
 TREND_VERSION = 2
@@ -198,7 +199,7 @@ def _software(connection: Connection, points: Iterable[Point]) -> dict[str, dict
     found: dict[str, dict[str, str]] = {}
     for start in range(0, len(run_ids), AT_ONCE):
         asked = select(RECORDS.c.run_id, RECORDS.c.software).where(RECORDS.c.run_id.in_(run_ids[start : start + AT_ONCE]))
-        found |= {run_id: versions(text, run_id) for run_id, text in connection.execute(asked)}
+        found |= {run_id: json.loads(text) for run_id, text in rows(connection, asked)}
     return found
 
 
