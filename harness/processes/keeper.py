@@ -19,16 +19,16 @@ import threading
 import time
 import typing
 
-GRACE_S, LOOK_S = 10.0, 0.1
+LOOKS, LOOK_S = 100, 0.1
 KEPT_BYTES = 2**20
 CUT = b"\n... output left out here ...\n"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def _prctl(option: int, value: int) -> None:
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(option, value)
+def prctl(option: int, value: int) -> None:
+    """Of this process, where the system has it."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(option, value)
 
 
 def _copy(pipe: "typing.IO[bytes]", path: str) -> None:
@@ -57,28 +57,27 @@ def _children() -> "list[int]":
 def main() -> int:
     """Exit status of the command, 128 and more for a signal, once nothing is left of it."""
     out, err, *command = sys.argv[1:]
-    asked, ended = threading.Event(), threading.Event()
+    ended = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # else one that comes before the command's program has begun is lost
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # what its first process leaves behind becomes a child of this one
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # what its first process leaves behind becomes a child of this one
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if err == out else subprocess.PIPE,
-        process_group=0, preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # where this keeper itself is killed
+        process_group=0, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # where this keeper itself is killed
     )  # fmt: skip  # in this session, by which the starter finds it then
 
     def watch() -> None:
         sys.stdin.buffer.read()
-        asked.set()
+        end()
 
     def end() -> None:
-        asked.wait()
         with contextlib.suppress(OSError):
             os.killpg(child.pid, signal.SIGINT)
-        ended.wait(GRACE_S)
+        ended.wait(LOOKS * LOOK_S)
         for sign in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(OSError):
                 os.killpg(child.pid, sign)
-            told, until = {child.pid}, time.monotonic() + GRACE_S
-            while time.monotonic() < until:
+            told = {child.pid}
+            for _ in range(LOOKS):
                 for pid in {*_children()} - told:
                     told.add(pid)
                     with contextlib.suppress(OSError):
@@ -87,7 +86,7 @@ def main() -> int:
         os._exit(1)  # something heeds no signal
 
     copies = [threading.Thread(target=_copy, args=one) for one in ((child.stdout, out), (child.stderr, err)) if one[0]]
-    for thread in (*copies, threading.Thread(target=watch), threading.Thread(target=end)):
+    for thread in (*copies, threading.Thread(target=watch)):
         thread.start()
     status = 0
     with contextlib.suppress(ChildProcessError):  # none is left, orphans included
@@ -96,7 +95,7 @@ def main() -> int:
             if pid == child.pid:
                 status = os.waitstatus_to_exitcode(told)
                 ended.set()
-                asked.set()
+                threading.Thread(target=end).start()
     with contextlib.suppress(OSError):
         os.killpg(child.pid, signal.SIGKILL)  # where orphans are not adopted
     for thread in copies:

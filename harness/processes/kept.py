@@ -14,42 +14,33 @@ from pathlib import Path
 KEEPER = Path(__file__).with_name("keeper.py")
 END_S = 40.0
 """Longer than the keeper's three graces: to an interrupt, to SIGTERM, and after SIGKILL."""
-MARK = "SBD_KEPT"
-"""The variable by which a process without its keeper is found."""
-
 
 class Kept(subprocess.Popen[bytes]):
     """Run ``command``; its output is added to ``out`` and ``err``, the first and the last MiB of it at least.
 
     ``pid`` is the keeper's. It ends after the command, with its exit status, as soon as nothing of it runs any more.
+    Whatever it started has SBD_KEPT in its environment, by which it is found where the keeper was killed.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], out: Path, err: Path) -> None:
-        self._mark = secrets.token_hex(16)
+        self._killed, self._mark = False, secrets.token_hex(16).encode()
         super().__init__(
             [sys.executable, "-IS", str(KEEPER), str(out), str(err), *command],
-            stdin=subprocess.PIPE, env={**environment, MARK: self._mark}, start_new_session=True,
+            stdin=subprocess.PIPE, env={**environment, "SBD_KEPT": self._mark.decode()}, start_new_session=True,
         )  # fmt: skip
 
     def end(self) -> None:
         """End it with all that it started; safe to call again."""
-        assert self.stdin is not None
-        self.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            self.wait(END_S)
+            self.communicate(timeout=END_S)  # closes the pipe
         self.kill()  # no effect on an ended process
         self.wait()
-        if self.returncode < 0 and self._mark:
-            self._kill_rest()
-            self._mark = ""  # once only: the number of a session that has ended may become another's
-
-    def _kill_rest(self) -> None:
-        """The keeper was killed, as by a kernel out of memory: end what has its session or mark, by /proc."""
-        mark = f"{MARK}={self._mark}".encode()
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if os.getsid(pid := int(entry.name)) == self.pid or mark in (entry / "environ").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
+        if self.returncode < 0 and not self._killed:
+            self._killed = True  # as by a kernel out of memory; once seen, its session's number may become another's
+            for entry in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError):
+                    if os.getsid(pid := int(entry.name)) == self.pid or self._mark in (entry / "environ").read_bytes():
+                        os.kill(pid, signal.SIGKILL)
 
 
 Launcher = Callable[[str, Path, Path], int]
@@ -59,7 +50,7 @@ Launcher = Callable[[str, Path, Path], int]
 def launch(command: str, stdout: Path, stderr: Path) -> int:
     """Run ``command`` by the shell; an interrupt, SIGTERM and SIGHUP end it, which has a grace to write its record."""
     for file in (stdout, stderr):
-        file.write_bytes(b"")
+        file.unlink(missing_ok=True)
     with ExitStack() as after:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:

@@ -35,15 +35,14 @@ from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, 
 from harness.processes.kept import Launcher, launch
 from harness.progress import Progress
 from harness.record.machine import checkout_of
-from harness.record.regular_file import open_regular, read_regular, refuse_irregular, refused, write_whole
+from harness.record.regular_file import open_regular, read_regular, refused, write_whole
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.gate_decision import PairOrder, PairStage
-from harness.regression.history.metrics import utc
 
 Side = Literal["base", "new"]
 OUT = "{out}"
-LAST_LINES, LAST_BYTES = 8, 4000
+LAST_LINES = 8
 COMMANDS, ANSWER, LOCK = "gate.json", "judgements.json", ".lock"
 VERSION = 2
 """Of gate.json. 1 has no seed: BASE first in odd pairs, NEW first in even ones."""
@@ -165,20 +164,8 @@ class Revisions:
         if not kept:
             self._execute(side, folder, place)
         run = self._read(side, folder / side)
-        self._refuse_handed_back(side, run, folder / side)
         self._refuse_changed(side, run, folder / side, kept)
         return run
-
-    def _refuse_handed_back(self, side: Side, run: Run, out: Path, since: str = "") -> None:
-        """A run is its command's own: of no other process of this gate, and not begun before ``since``."""
-        header = run.header
-        first = self._handed.setdefault(header.run_id, out)
-        old = utc(header.created_at, header.run_id) < since and header.imported is None
-        if first != out or old or out.is_symlink():
-            raise UserError(
-                f"--{side}-cmd handed back the record of {first} (run {header.run_id}, begun at {header.created_at}) in {out}, "
-                f"which it did not measure{' after ' + since if old else ''}; it must measure anew and write its run to {OUT}"
-            )
 
     def _execute(self, side: Side, folder: Path, place: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -186,20 +173,19 @@ class Revisions:
         _set_aside(out)
         command = getattr(self._commands, side).replace(OUT, shlex.quote(str(out.resolve())))
         stderr, started_s = folder / f"{side}.stderr", self._clock()
-        for file in (stderr, folder / f"{side}.stdout"):
-            refuse_irregular(file)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         status = self._launch(command, folder / f"{side}.stdout", stderr)
         if status != 0:
             raise _failure(side, command, status, stderr)
-        self._refuse_handed_back(side, self._read(side, out), out, since)
+        self._read(side, out, since)
         done = {"command": command, "wall_s": self._clock() - started_s, "place": place}
         write_whole(_marker(folder, side), json.dumps(done, indent=1).encode())
         self._progress.advance(side)
 
-    def _read(self, side: Side, out: Path) -> Run:
+    def _read(self, side: Side, out: Path, since: str = "") -> Run:
+        """A run of no other process of this gate, not begun before ``since``."""
         try:
-            return read_on_one_machine(out)
+            run = read_on_one_machine(out)
         except RecordError as error:
             if out.exists():
                 raise
@@ -207,6 +193,13 @@ class Revisions:
                 f"--{side}-cmd ended well but left no run in {out}; it must write its run directory where {OUT} stands "
                 f"(sbd run FILE --out {OUT})"
             ) from error
+        begun, first = run.header.created_at, self._handed.setdefault(run.header.run_id, out)
+        if first != out or (run.header.imported is None and begun < since):
+            raise UserError(
+                f"--{side}-cmd handed back the record of {first} (run {run.header.run_id}, begun at {begun}) in {out}; each "
+                f"command must measure anew{since and ', this one from ' + since + ' on'}, and leave its own run at {OUT}"
+            )
+        return run
 
     def _refuse_changed(self, side: Side, run: Run, out: Path, kept: bool) -> None:
         """Kept and new pairs must name the same commit: two states of one revision must not be mixed."""
@@ -256,9 +249,7 @@ def _set_aside(out: Path) -> None:
 
 def _failure(side: Side, command: str, status: int, stderr: Path) -> ProcessEndedError:
     """An unknown command, or one that reports a user error, is a user error; others are not."""
-    with os.fdopen(open_regular(stderr, os.O_RDONLY), "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_BYTES))
-        lines = file.read(LAST_BYTES).decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+    lines = read_regular(stderr, 2**22)[-4000:].decode(errors="replace").strip().splitlines()[-LAST_LINES:]
     said = "\n".join(f"  {line}" for line in lines) or "  (it printed nothing to stderr)"
     return ProcessEndedError(
         f"--{side}-cmd ended with exit status {status}: {command}\n{said}\nall of it is in {stderr}; mend it and give the same "

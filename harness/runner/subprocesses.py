@@ -10,7 +10,6 @@ open for its children, and these are lent the lock. The environment gives each i
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from threading import Thread
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
 from harness.models.choice import RemoteCode
+from harness.processes.keeper import PR_SET_PDEATHSIG, prctl
 from harness.record.store import InheritedLock
 from harness.scenario.plan import Share
 from harness.scenario.ranks import Ranks
@@ -92,8 +92,6 @@ LOOK_S = 1.0
 """Interval between checks of a child with a deadline; a check costs less than a millisecond."""
 PARENT = "SBD_PARENT"
 """The variable that names the process to end with; read before anything heavy is loaded."""
-PR_SET_PDEATHSIG = 1
-"""From Linux' prctl.h."""
 # Use this process's module path only: python -m looks into the working directory first.
 PROGRAM = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); from harness.cli import main; main()"
 
@@ -197,9 +195,7 @@ def ending_with_this() -> dict[str, str]:
 
 def end_with_parent(parent: int) -> None:
     """Ask the kernel to end this process with its parent; ends it now where that has ended already."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         sys.exit(EXIT_INTERRUPTED)
 

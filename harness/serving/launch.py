@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2 as httpx
@@ -45,11 +46,9 @@ class StartedServer:
 
     def ends_within(self, seconds: float) -> bool:
         """Whether it has ended, or does so shortly."""
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        return self.ended is not None
 
     def wait_ready(self, health_url: str, ready_s: float) -> None:
         """Wait until ``health_url`` answers 200.

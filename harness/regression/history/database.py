@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any
@@ -72,8 +70,6 @@ ALLOWED = "allowed are a file name, sqlite:///FILE, or postgresql://USER@HOST/DA
 REMEDY = "restore it from a backup, or give another --db"
 BUSY_S = 60.0
 """Seconds that a writer waits for the lock."""
-LONGEST_BYTES = 10**7
-"""Longest text that SQLite gives, and longest row that it takes."""
 
 
 def default_database() -> Path:
@@ -139,15 +135,14 @@ def open_engine(url: sa.URL) -> sa.Engine:
 
 
 def _prepare(connection: Any, _record: Any) -> None:
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_BYTES)
+    connection.setlimit(0, 10**7)  # SQLITE_LIMIT_LENGTH: no text of more bytes is read or written
     connection.execute("PRAGMA synchronous = full")
     connection.execute("PRAGMA foreign_keys = on")
 
 
 def _begin(connection: Any) -> None:
     """Begin each transaction here: the driver begins at the first write, too late after a read of the version."""
-    writes = connection.get_execution_options().get("sbd_writes")
-    if writes and connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":  # not of a file that is only read
+    if writes := connection.get_execution_options().get("sbd_writes"):  # a file that is only read is left as it is
         connection.exec_driver_sql("PRAGMA journal_mode = wal")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -197,19 +192,14 @@ MAY_BE = {
 """What these columns may hold, where that is less than their type."""
 
 
-@cache
-def _door(column: sa.Column[Any]) -> TypeAdapter[Any]:
-    kind: Any = MAY_BE.get(column.name, column.type.python_type)
-    strict = ConfigDict(strict=True, allow_inf_nan=False, title=f"{column.table}.{column.name}")
-    kind = GenericAlias(tuple, (kind | None if column.nullable else kind, ...))
-    return TypeAdapter(kind, config=strict)
-
-
 def rows(connection: sa.Connection, asked: sa.Select[Any]) -> Sequence[Any]:
     """What a query of columns gives, each value of the kind that its column holds. Raises ValidationError."""
     found = connection.execute(asked).all()
     for column, values in zip(asked.selected_columns, zip(*found, strict=True), strict=False):
-        _door(column).validate_python(values)
+        kind: Any = MAY_BE.get(column.name, column.type.python_type)
+        every: Any = GenericAlias(tuple, (kind | None if column.nullable else kind, ...))
+        config = ConfigDict(strict=True, allow_inf_nan=False, title=f"{column.table}.{column.name}")
+        TypeAdapter(every, config=config).validate_python(values)
     return found
 
 
