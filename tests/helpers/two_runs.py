@@ -8,7 +8,7 @@ import re
 import shlex
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,10 @@ def stored(run: Run, directory: Path) -> Path:
     return directory
 
 
-def begun_now(run: Run) -> Run:
-    """The run as another process would have taken it at this moment."""
-    now = {"run_id": uuid.uuid4().hex, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}
+def begun_now(run: Run, days: int = 0) -> Run:
+    """The run as another process would have taken it at this moment, or so many days from it."""
+    begun = datetime.now(UTC) + timedelta(days=days)
+    now = {"run_id": uuid.uuid4().hex, "created_at": begun.isoformat(timespec="seconds")}
     return run.model_copy(update={"header": run.header.model_copy(update=now)})
 
 

@@ -6,6 +6,7 @@ The commands are pretended; their runs have times that were put in, so what shou
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisi
 from harness.regression.revisions import Commands, Revisions, default_work
 from tests.helpers import ROOT
 from tests.helpers.synthetic_run import NTP
-from tests.helpers.two_runs import MORE_PASSES, PretendedLauncher, at_commit, noisy, stored, two_arms
+from tests.helpers.two_runs import MORE_PASSES, PretendedLauncher, at_commit, begun_now, noisy, stored, two_arms
 
 RUN = two_arms()
 SEED = 0
@@ -203,6 +204,40 @@ def test_a_command_that_leaves_no_run_is_the_users_mistake(tmp_path: Path) -> No
         revisions(tmp_path, PretendedLauncher(base=lambda n: 0, new=lambda n: RUN)).pair("pair", 1)
     with pytest.raises(UserError, match=r"--new-cmd 'sbd run x': has no \{out\}"):
         Commands(base="{out}", new="sbd run x")
+
+
+@pytest.mark.parametrize("whose", ["base", "an older one", "the first pair's"])
+def test_a_record_that_was_handed_back_is_refused(whose: str, tmp_path: Path) -> None:
+    """A copy by another name is the same record; one of before was not measured by the command."""
+    launcher = PretendedLauncher(base=lambda n: RUN, new=lambda n: RUN)
+    older = stored(begun_now(RUN, days=-1), tmp_path / "older")
+
+    def hand_back(command: str, stdout: Path, stderr: Path) -> int:
+        place = Path(command.split()[-1])
+        first = tmp_path / "work/pair-01/new"
+        source = {"base": place.with_name("base"), "an older one": older, "the first pair's": first}[whose]
+        if place.name != "new" or not source.exists() or source == place:
+            return launcher(command, stdout, stderr)
+        shutil.copytree(source, place)
+        return 0
+
+    one = Revisions(SAME, tmp_path / "work", Progress(), hand_back, seed=SEED)
+    with pytest.raises(UserError, match=r"--new-cmd handed back the record of .* must measure anew, this one from"):
+        for number in (1, 2, 3):
+            one.pair("pair", number)
+    assert not list((tmp_path / "work").glob(f"pair-0{number}/new.json"))
+
+
+def test_words_without_end_are_cut(tmp_path: Path) -> None:
+    """A megabyte in one line that is no text."""
+
+    def speak(command: str, stdout: Path, stderr: Path) -> int:
+        stderr.write_bytes(b"\xff\0\x1b" * 350_000 + b"the disk is on fire")
+        return 1
+
+    with pytest.raises(ProcessEndedError, match=r"(?s)exit status 1.*the disk is on fire") as ended:
+        Revisions(SAME, tmp_path, Progress(), speak, seed=SEED).pair("pair", 1)
+    assert len(str(ended.value)) < 20_000
 
 
 def test_a_and_a_pass(tmp_path: Path) -> None:
