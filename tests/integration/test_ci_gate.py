@@ -124,7 +124,7 @@ def test_green_then_red_in_one_comment(repository: Repository, github: Forge) ->
     assert "**unchanged**" in (repository.folder.parent / "summary.md").read_text()
 
     stored(two_arms(arms=SLOWER, jitter=0.05), repository.folder / "slow")
-    code, printed = gated(repository, github, options="--margin\n0.05\n", **{"new-cmd": "cp -r slow {out}"})
+    code, printed = gated(repository, github, options="--margin\n0.05\n", **{"new-cmd": f"{MEASURE} slow {{out}}"})
     assert code == 1 and "::error" in printed["Gate"] and "rewrote the comment" in printed["Comment"]
     assert len(github.comments) == 2 and "**changed**" in ours["body"] and stranger["body"].endswith("mine")
     suite = ElementTree.parse(repository.folder.parent / "counts" / "gate.xml")
