@@ -26,7 +26,6 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -94,7 +93,7 @@ class Revisions:
         self._launch, self._clock = launcher or launch, clock
         self._seen: dict[Side, tuple[str | None, Path]] = {}
         self._fresh: set[Side] = set()
-        self._handed: dict[str, Path] = {}
+        self._handed: dict[str, tuple[Side, Path]] = {}
         self.order = self._open(secrets.randbits(32) if seed is None else seed)
 
     def pair(self, stage: PairStage, number: int) -> tuple[Run, Run]:
@@ -173,17 +172,16 @@ class Revisions:
         _set_aside(out)
         command = getattr(self._commands, side).replace(OUT, shlex.quote(str(out.resolve())))
         stderr, started_s = folder / f"{side}.stderr", self._clock()
-        since = datetime.now(UTC).isoformat(timespec="seconds")
         status = self._launch(command, folder / f"{side}.stdout", stderr)
         if status != 0:
             raise _failure(side, command, status, stderr)
-        self._read(side, out, since)
+        self._read(side, out)
         done = {"command": command, "wall_s": self._clock() - started_s, "place": place}
         write_whole(_marker(folder, side), json.dumps(done, indent=1).encode())
         self._progress.advance(side)
 
-    def _read(self, side: Side, out: Path, since: str = "") -> Run:
-        """A run of no other process of this gate, not begun before ``since``."""
+    def _read(self, side: Side, out: Path) -> Run:
+        """A run that is none of the other side's."""
         try:
             run = read_on_one_machine(out)
         except RecordError as error:
@@ -193,11 +191,11 @@ class Revisions:
                 f"--{side}-cmd ended well but left no run in {out}; it must write its run directory where {OUT} stands "
                 f"(sbd run FILE --out {OUT})"
             ) from error
-        begun, first = run.header.created_at, self._handed.setdefault(run.header.run_id, out)
-        if first != out or (run.header.imported is None and begun < since):
+        whose, first = self._handed.setdefault(run.header.run_id, (side, out))
+        if whose != side:
             raise UserError(
-                f"--{side}-cmd handed back the record of {first} (run {run.header.run_id}, begun at {begun}) in {out}; each "
-                f"command must measure anew{since and ', this one from ' + since + ' on'}, and leave its own run at {OUT}"
+                f"--{side}-cmd handed back the record of {whose.upper()} in {first} (run {run.header.run_id}) as {out}; each "
+                f"command must measure its own revision and leave that run at {OUT}"
             )
         return run
 
