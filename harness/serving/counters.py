@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
+LONGEST = 200_000
+"""Characters of all series of the wanted counters; 64 engines behind one address write half as many."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
@@ -24,16 +27,28 @@ def read_counters(text: str, wanted: Mapping[str, Counter]) -> dict[str, float]:
     """The wanted counters of an exposition, summed over their labels; one that is not there is left out.
 
     Args:
-        text: in Prometheus' text format.
+        text: in Prometheus' text format; no other series than those of the wanted counters are parsed.
         wanted: by this program's name.
+
+    Raises:
+        ValueError, LookupError, ArithmeticError: a series is malformed, there twice, or no count (negative, not finite, 1e18).
     """
+    names = tuple(counter.name for counter in wanted.values())
+    theirs = "\n".join(line for line in text.split("\n") if line.startswith(names))
+    if len(theirs) > LONGEST:
+        raise ValueError("longer than any engine's")
     sums: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
+    seen = set[str]()
+    for family in text_string_to_metric_families(theirs):
         for sample in family.samples:
+            if (series := f"{sample.name} {sorted(sample.labels.items())}") in seen or not 0 <= sample.value < 1e18:
+                raise ValueError(series)
+            seen.add(series)
             sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
     return {own: sums[counter.name] for own, counter in wanted.items() if counter.name in sums}
 
 
 def growth(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """What was added in between; a counter that came up in between began at 0."""
-    return {name: value - before.get(name, 0.0) for name, value in after.items()}
+    """What was added in between, where any were read before. A counter that came up began at 0; one that fell is left out."""
+    grown = ((name, value - before.get(name, 0.0)) for name, value in after.items() if before)
+    return {name: value for name, value in grown if value >= 0}

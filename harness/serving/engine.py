@@ -138,7 +138,9 @@ class ServedEngine:
 async def _ask_all(served: ServedModel, requests: Sequence[Request], turns: Turns) -> list[Answer]:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     timeout = httpx.Timeout(served.silent_s)
-    async with httpx.AsyncClient(base_url=served.address, timeout=timeout, limits=limits, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=served.address, headers=served.headers, timeout=timeout, limits=limits, trust_env=False
+    ) as client:
         return await in_turns(turns, lambda i: ask(client, served.dialect, served.dialect.body(requests[i], served.model)))
 
 

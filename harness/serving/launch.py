@@ -1,7 +1,11 @@
-"""A server that this program started: its log, when it is ready, and its end together with all its children."""
+"""A server's process and its small answers: its log, when it is ready, its end together with all its children.
+
+Answers are read with a bound in bytes and in seconds, whatever is sent and however slowly.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -12,11 +16,15 @@ from pathlib import Path
 
 import httpx2 as httpx
 
-from harness.errors import NotPossibleError
+from harness.errors import NotPossibleError, RequestError
 from harness.processes.kept import Kept
 
-LOOK_S, ANSWER_S = 0.25, 5.0
-LAST_LINES = 3
+LOOK_S = 0.25
+LAST_BYTES, LAST_LINES, LONGEST_LINE = 65_536, 3, 1000
+"""Of a log: the bytes that are read, the lines that are told, and the characters of one."""
+
+MOST_BYTES, MOST_S = 8_000_000, 10.0
+"""Of a small answer; the counters of 64 engines behind one address have some 5 MB."""
 
 
 def free_port() -> int:
@@ -24,6 +32,38 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def small_answer(name: str, url: str, headers: dict[str, str]) -> bytearray:
+    """The body of server ``name``'s answer to GET, as it was sent.
+
+    Raises:
+        RequestError: there is none within MOST_S, its status is not 200, or it has more than MOST_BYTES.
+    """
+
+    async def read() -> bytearray:
+        body = bytearray()
+        verify = url.startswith("https")  # reading the authorities takes ten times as long as all else
+        asked = {"accept-encoding": "identity"} | headers
+        async with (
+            asyncio.timeout(MOST_S),
+            httpx.AsyncClient(timeout=None, trust_env=False, headers=asked, verify=verify) as client,
+            client.stream("GET", url) as answer,
+        ):
+            if answer.status_code != 200:
+                raise ValueError(f"it answers {answer.status_code}")
+            async for piece in answer.aiter_raw():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise ValueError(f"it sends more than {MOST_BYTES:,} bytes")
+        return body
+
+    try:
+        return asyncio.run(read())
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        raise RequestError(
+            f"server {name}: {url} gives no answer 200 within {MOST_S:g} s: {str(error) or type(error).__name__}; check its log"
+        ) from error
 
 
 class StartedServer:
@@ -61,11 +101,9 @@ class StartedServer:
             if self.ended is not None:
                 self.close()
                 raise NotPossibleError(f"server {self.name} ended with status {self.ended} before it was ready: {self.tail()}")
-            try:
-                if httpx.get(health_url, timeout=ANSWER_S, trust_env=False).status_code == httpx.codes.OK:
-                    return
-            except httpx.TransportError:
-                pass
+            with suppress(RequestError):
+                small_answer(self.name, health_url, {})
+                return
             time.sleep(LOOK_S)
         self.close()
         raise NotPossibleError(
@@ -75,9 +113,11 @@ class StartedServer:
 
     def tail(self) -> str:
         """The last lines of the log in one."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.is_file() else []
-        telling = [line.strip() for line in lines if "Error" in line or "error" in line] or [line.strip() for line in lines]
-        return " / ".join(line for line in telling[-LAST_LINES:] if line) or "its log is empty"
+        with self.log.open("ab+") as log:  # its place is the end
+            log.seek(max(0, log.tell() - LAST_BYTES))
+            lines = [line.strip()[:LONGEST_LINE] for line in log.read(LAST_BYTES).decode(errors="replace").splitlines()]
+        telling = [line for line in lines if "Error" in line or "error" in line] or lines
+        return " / ".join(filter(None, telling[-LAST_LINES:])) or "its log is empty"
 
     def close(self) -> None:
         """End it with its children; safe to call again."""

@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import httpx2 as httpx
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
+from harness.config_file import Count
 from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving.counters import read_counters
 from harness.serving.dialects.dialect import ONE_PASS, Rounds
 from harness.serving.dialects.registry import dialect_of
-from harness.serving.launch import StartedServer, free_port
+from harness.serving.launch import StartedServer, free_port, small_answer
 
 END_SEEN_S = 1.0
+LONGEST = 300
+"""Characters of what a server said in a message of ours."""
 BY_WORD = Rounds(passes=None, untold="the scenario says diffusion: true; such a server tells no passes")
+
+Word = Annotated[str, StringConstraints(pattern=r"^\P{C}*$", max_length=1000)]
+
+
+class Listed(BaseModel):
+    """A model that a server serves, by its name in requests."""
+
+    id: Word
+
+
+class Models(BaseModel):
+    """All models that a server serves, as far as they are read."""
+
+    data: list[Listed]
+
+
+class About(BaseModel):
+    """What an engine says of itself, as far as it is read: its version, and what SGLang was started with."""
+
+    version: Word | None = None
+    build_info: Word | None = None
+    dllm_algorithm: Word | None = None
+    speculative_algorithm: Word | None = None
+    speculative_num_draft_tokens: Annotated[Count, Field(le=10_000)] | None = None
 
 
 class ServedModel:
@@ -29,16 +59,18 @@ class ServedModel:
         self.started: StartedServer | None = None
         self.command: list[str] = []
         self.address = (choice.url or "").rstrip("/")
-        self.model = ""
+        key = re.sub("[^!-~]+", " ", os.environ.get(f"SBD_SERVER_AUTH_{re.sub('[^0-9A-Za-z]', '_', name).upper()}", "")).strip()
+        self.headers = {"authorization": key} if key else {}
         self.rounds: Rounds = ONE_PASS
-        self._about: Mapping[str, Any] = {}
         self._start()
 
     def _start(self) -> None:
+        self.model, self._slow = "", False
+        self._about: Mapping[str, Any] = {}
         if self._choice.url is None:
             port = free_port()
             self.command = self.dialect.command(self._choice, self._weights, port, self._dtype)
-            self.address, self.model = f"http://127.0.0.1:{port}", ""
+            self.address = f"http://127.0.0.1:{port}"
             self.started = StartedServer(self.name, self.command, self._choice.environment, self._log)
 
     def ensure_running(self) -> None:
@@ -54,42 +86,43 @@ class ServedModel:
             if self.started is not None:
                 self.started.wait_ready(self.address + self.dialect.health, self._choice.ready_s)
             self.model = self._served_model()
-            self._about = self._described_by_itself()
+            with suppress(RequestError, ValidationError):
+                self._about = About.model_validate_json(self.get(self.dialect.about)).model_dump(exclude_unset=True)
             self.rounds = BY_WORD if self._choice.diffusion else self.dialect.rounds(self._about, self._choice)
 
     def _served_model(self) -> str:
-        answer = self.get("/v1/models").json()
-        return _known_model(self.name, self._choice.model, [str(one["id"]) for one in answer.get("data", [])])
-
-    def _described_by_itself(self) -> Mapping[str, Any]:
-        """What it says of itself; empty where it does not."""
-        try:
-            found = self.get(self.dialect.about).json()
-        except (RequestError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def get(self, path: str) -> httpx.Response:
-        """A small answer of the server.
+        """The model's name in requests.
 
         Raises:
-            RequestError: there is none.
+            RequestError: the server lists no models, serves another one, or several and none is named.
         """
+        answer = self.get("/v1/models")
         try:
-            found = httpx.get(self.address + path, timeout=self._choice.silent_s, trust_env=False)
-        except httpx.HTTPError as error:
+            listed = Models.model_validate_json(answer).data
+        except ValidationError as error:
             raise RequestError(
-                f"server {self.name} at {self.address} does not answer: {error or type(error).__name__}"
+                f"server {self.name}: {self.address}/v1/models answers {bytes(answer[:LONGEST])!r}; it must be a JSON object "
+                "whose data lists models, each with an id of at most 1000 printable characters; give the url of such a server"
             ) from error
-        if found.status_code != httpx.codes.OK:
-            raise RequestError(f"server {self.name}: {path} answered {found.status_code}")
-        return found
+        wanted = self._choice.model
+        fit = {one.id for one in listed if wanted in (None, one.id)}
+        if len(fit) == 1:
+            return fit.pop()
+        raise RequestError(
+            f"server {self.name} serves {', '.join(one.id for one in listed)[:LONGEST] or 'no model'}; "
+            f"the scenario {f'asks for {wanted!r}' if wanted else 'names none (model:)'}"
+        )
+
+    def get(self, path: str) -> bytearray:
+        """A small answer of the server. Raises RequestError: there is none."""
+        return small_answer(self.name, self.address + path, self.headers)
 
     def counters(self) -> dict[str, float]:
-        """Its counters now; empty where it shows none."""
+        """Its counters now; empty where it shows none, or not as an engine does. One that took too long is not asked again."""
         try:
-            return read_counters(self.get(self.dialect.metrics).text, self.dialect.counters)
-        except (RequestError, ValueError):
+            return {} if self._slow else read_counters(self.get(self.dialect.metrics).decode(), self.dialect.counters)
+        except (RequestError, ValueError, LookupError, ArithmeticError) as error:
+            self._slow = isinstance(error.__cause__, TimeoutError)
             return {}
 
     def described(self) -> dict[str, Any]:
@@ -118,17 +151,3 @@ class ServedModel:
         """End it where it was started here."""
         if self.started is not None:
             self.started.close()
-
-
-def _known_model(name: str, wanted: str | None, listed: Sequence[str]) -> str:
-    """The model's name in requests.
-
-    Raises:
-        RequestError: the server serves another model, or several and none is named.
-    """
-    if wanted is None and len(listed) == 1:
-        return listed[0]
-    if wanted is not None and wanted in listed:
-        return wanted
-    asked = f"the scenario asks for {wanted!r}" if wanted else "the scenario names none (model:)"
-    raise RequestError(f"server {name} serves {', '.join(listed) or 'no model'}; {asked}")
