@@ -6,10 +6,11 @@ names no program, its arguments load no code, and its environment sets an engine
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config_file import Name, Numbers, StrictModel, Text, one_or_several
 from harness.models.choice import RandomModel
@@ -17,11 +18,12 @@ from harness.scenario.method import GREEDY, ArmKeys, Method, ReplaySpec, number,
 
 EngineName = Literal["vllm", "llama_cpp", "sglang", "lmdeploy", "tensorrt_llm"]
 SWITCHES = ("VLLM_", "LLAMA_", "GGML_", "SGLANG_", "LMDEPLOY_", "OMP_", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
-NAMES_CODE = ("PLUGIN", "PACKAGE")
+NAMES_CODE = ("PLUGIN", "PACKAGE", "_KEY", "HF_TOKEN", "PASSWORD", "SECRET")
+"""Or a key: a scenario stands in the record, and a server that sbd starts is reached from its machine alone."""
 LOADS_CODE = (
     "trust-remote-code", "plugin", "middleware", "worker-cls", "worker-extension", "logits-processors", "custom_class",
     "hf-overrides", "scheduler-cls", "io-processor", "custom-weight-loader", "forward-hooks",
-    "enable-custom-logit-processor", "json-model-override-args",
+    "enable-custom-logit-processor", "json-model-override-args", "api-key", "hf-token", "password", "secret",
 )  # fmt: skip
 OURS = (
     "--host", "--port", "--model", "--served-model-name", "-m", "--model-path", "--server-name", "--server-port",
@@ -29,12 +31,26 @@ OURS = (
 )  # fmt: skip
 
 
+PORT = "[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+ADDRESS = rf"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(:({PORT}))?/?"
+
+
+def _is_an_address(url: str) -> str:
+    """What was given is not repeated: it may hold a key."""
+    if not re.fullmatch(ADDRESS, url):
+        raise ValueError(
+            "an address is http://HOST:PORT or https://HOST:PORT alone; remove all else. A user and password, or a key, would "
+            "stand in the record; give them as SBD_SERVER_AUTH_NAME in the environment (docs/servers.md)"
+        )
+    return url
+
+
 class Server(StrictModel):
     """One server, which runs already or is started by this program."""
 
     engine: EngineName
     """The program that serves, which decides how its passes are counted."""
-    url: Annotated[Text, Field(pattern=r"^https?://[^\s/]+/?$")] | None = None
+    url: Annotated[Text, AfterValidator(_is_an_address)] | None = None
     """Where it runs, as http://HOST:PORT. Left out: this program starts it, and ends it with all its children."""
     model: Text | None = None
     """Its name in requests. Left out: the only one that it serves."""
@@ -56,7 +72,8 @@ class Server(StrictModel):
             plain = one.lower().replace("_", "-")
             if word := next((word for word in LOADS_CODE if _means(plain, word.replace("_", "-"))), None):
                 raise ValueError(
-                    f"{one!r} can load code ({word}), which no scenario may; start the server yourself and give url"
+                    f"an argument that means {word} can load code, or puts a key into the record, which no scenario may; "
+                    "remove it, or start the server yourself and give url"
                 )
             if one.partition("=")[0] in OURS:
                 raise ValueError(f"{one!r} is set by sbd; remove it")
@@ -67,7 +84,9 @@ class Server(StrictModel):
     def _is_the_engines(cls, environment: dict[str, str]) -> dict[str, str]:
         for name in environment:
             if not name.startswith(SWITCHES) or any(word in name for word in NAMES_CODE):
-                raise ValueError(f"{name} is no switch of an engine; allowed are names that begin with {', '.join(SWITCHES)}")
+                raise ValueError(
+                    f"{name} is no switch of an engine, or is a key; allowed are names that begin with {', '.join(SWITCHES)}"
+                )
         return environment
 
     @model_validator(mode="after")

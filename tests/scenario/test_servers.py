@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
-from harness.errors import ScenarioError
+from harness.errors import ScenarioError, in_words
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import Plan, make_plan
 from harness.scenario.servers import Server, given_acceptance
@@ -70,9 +71,49 @@ def test_a_found_acceptance_stands_in_another_part(tmp_path: Path) -> None:
         ({"engine": "vllm", "arguments": ["--trust-remote"]}, "can load code"),
         ({"engine": "vllm", "arguments": ["--hf-over={}"]}, "can load code"),
         ({"engine": "sglang", "arguments": ["--model-path", "x"]}, "is set by sbd"),
+        ({"engine": "vllm", "arguments": ["--api-key", "sk-hidden"]}, "api-key"),
+        ({"engine": "vllm", "arguments": ["--api-k=sk-hidden"]}, "api-key"),
+        ({"engine": "sglang", "arguments": ["--admin-api-key=sk-hidden"]}, "api-key"),
+        ({"engine": "llama_cpp", "arguments": ["--hf-token", "hf_hidden"]}, "hf-token"),
+        ({"engine": "sglang", "arguments": ["--ssl-keyfile-password=hidden"]}, "password"),
+        ({"engine": "vllm", "environment": {"VLLM_API_KEY": "sk-hidden"}}, "VLLM_API_KEY is no switch"),
+        ({"engine": "llama_cpp", "environment": {"LLAMA_ARG_HF_TOKEN": "hf_hidden"}}, "no switch"),
+        ({"engine": "vllm", "environment": {"HF_TOKEN": "hf_hidden"}}, "no switch"),
     ],
 )
-def test_no_engine_is_told_to_load_code(keys: dict[str, Any], words: str) -> None:
-    """An option's beginning is the option, for argparse."""
-    with pytest.raises(ValueError, match=words):
+def test_no_engine_is_told_to_load_code_or_given_a_key(keys: dict[str, Any], words: str) -> None:
+    """An option's beginning is the option, for argparse. A key would stand in the record."""
+    with pytest.raises(ValidationError, match=words) as refused:
         Server.model_validate(keys)
+    assert "hidden" not in in_words(refused.value.errors()[0])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hidden@127.0.0.1:8000", "https://hidden@host", "http://host:8000?api_key=hidden", "http://host#hidden",
+        "http://host:8000/v1/hidden", "http://user:hid den@host", "http://host:hidden", "hidden", "http://host:65536/hidden",
+        "ftp://user:hidden@host", "http://host:8000\nhidden", "//user:hidden@host", "http://h\u00f6st:hidden",
+    ],
+)  # fmt: skip
+def test_a_key_in_an_address_is_refused_and_not_repeated(url: str, tmp_path: Path) -> None:
+    """By file and line, with what to do."""
+    with pytest.raises(ScenarioError, match=r"s\.yaml:\d+: parts\.0\.servers\.far\.url: .* SBD_SERVER_AUTH_NAME") as refused:
+        planned(tmp_path, {"far": {"engine": "vllm", "url": url}}, [{"method": "ntp", "server": "far"}])
+    assert "hid" not in str(refused.value)
+    assert (
+        (tmp_path / "s.yaml")
+        .read_text(encoding="utf-8")
+        .splitlines()[int(str(refused.value).split(":")[1]) - 1]
+        .strip()
+        .startswith("url:")
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:8000", "http://localhost", "https://gpu-3.example.org:443/", "http://[::1]:65535", "http://vllm_1:1"],
+)
+def test_an_address_is_a_host_and_a_port(url: str) -> None:
+    """Of every kind that is in use."""
+    assert Server.model_validate({"engine": "vllm", "url": url}).url == url

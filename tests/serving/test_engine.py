@@ -245,7 +245,7 @@ def _sleepers() -> list[str]:
         ({"arguments": ["--port=80"]}, "is set by sbd"),
         ({"environment": {"LD_PRELOAD": "x.so"}}, "no switch of an engine"),
         ({"url": "http://127.0.0.1:1", "arguments": ["--x"]}, "takes no arguments"),
-        ({"url": "file:///etc/passwd"}, "pattern"),
+        ({"url": "file:///etc/passwd"}, "http://HOST:PORT"),
     ],
 )
 def test_no_scenario_brings_code_to_a_server(keys: dict[str, object], words: str) -> None:
