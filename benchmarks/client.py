@@ -91,9 +91,9 @@ async def drive(port: int) -> tuple[list[Answer], float, float]:
     """All streams at once; returns the answers, and the CPU and wall seconds they took."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, limits=limits, trust_env=False) as client:
-        bodies = [VLLM.body(Request(ids=[1], max_tokens=CHUNKS, temperature=0, seed=n, salt=""), "m") for n in range(STREAMS)]
+        requests = [Request(ids=[1], max_tokens=CHUNKS, temperature=0, seed=n, salt="") for n in range(STREAMS)]
         cpu_s, wall_s = time.process_time(), time.perf_counter()
-        answers = await asyncio.gather(*(ask(client, VLLM, body) for body in bodies))
+        answers = await asyncio.gather(*(ask(client, VLLM, one, "m", silent_s=30) for one in requests))
         return list(answers), time.process_time() - cpu_s, time.perf_counter() - wall_s
 
 

@@ -68,9 +68,11 @@ async def _ours(server: ServedModel, ids: list[list[int]]) -> list[Answer]:
     async with httpx.AsyncClient(base_url=server.address, timeout=120, trust_env=False) as client:
 
         async def one(number: int, prompt: list[int]) -> Answer:
-            request = Request(ids=prompt, max_tokens=TOKENS, temperature=0.0, seed=number, salt=f"prompt {number}")
+            request = Request(
+                ids=prompt, max_tokens=TOKENS, temperature=0.0, seed=number, salt=f"prompt {number}", ignore_stop=True
+            )
             async with at_once:
-                return await ask(client, server.dialect, server.dialect.body(request, server.model) | {"ignore_eos": True})
+                return await ask(client, server.dialect, request, server.model, server.silent_s)
 
         return list(await asyncio.gather(*(one(number, prompt) for number, prompt in enumerate(ids))))
 

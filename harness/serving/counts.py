@@ -16,7 +16,7 @@ from math import inf
 from statistics import median
 
 from harness.record.trace import ForwardPass, Role
-from harness.serving.dialects.dialect import ONE_PASS, Rounds
+from harness.serving.dialects.dialect import MOST, ONE_PASS, Rounds
 from harness.serving.stream import Answer
 
 PROMPT_PASSES = 1
@@ -71,7 +71,7 @@ def _steps(answer: Answer, grown: Mapping[str, float], alone: bool) -> int | Non
     if "steps" in answer.said:
         return int(answer.said["steps"])
     if average := answer.said.get("tokens_per_iteration"):
-        return round(len(answer.ids) / float(average)) - PROMPT_PASSES
+        return round(len(answer.ids) / max(float(average), 1 / MOST)) - PROMPT_PASSES
     return int(grown["passes"]) - PROMPT_PASSES if alone and "passes" in grown else None
 
 
@@ -92,8 +92,8 @@ def _last_accepted(answer: Answer, own_tokens: int) -> int | None:
     """
     before = answer.sizes[1:-1]
     if histogram := answer.said.get("accepted_histogram"):
-        left = [*(Counter(dict(enumerate(histogram))) - Counter(size - own_tokens for size in before)).elements()]
-        return int(left[0]) if len(left) == 1 else None
+        left = Counter(dict(enumerate(histogram))) - Counter(size - own_tokens for size in before)
+        return int(min(left)) if left.total() == 1 else None
     listed = answer.said.get("accepted_by_round") or ()
     if not listed or (answer.sizes[-1] == 1 and sum(size > 1 for size in before) >= sum(one > 0 for one in listed)):
         return None

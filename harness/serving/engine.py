@@ -36,6 +36,8 @@ from harness.serving.turns import Turns, in_turns, turns_of
 from harness.workloads.loader import Tokenizer
 
 SETTLE_S, SETTLE_TRIES = 0.05, 20
+LONGEST_TOLD = 1000
+"""Characters of what is wrong with an answer, which may quote the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +120,10 @@ class ServedEngine:
         try:
             answers = self._loop.run_until_complete(_ask_all(served, requests, turns))
         except RequestError as error:
-            raise RequestError(f"server {served.name}: {error}{served.why_dead()}") from error
+            raise RequestError(f"server {served.name}: {error!s:.{LONGEST_TOLD}}{served.why_dead()}") from error
         finally:
             machine = self._windows.close() if self._windows is not None else None
-        _refuse_other_lengths(served.name, requests, answers)
+        _refuse_other_tokens(served.name, requests, answers, self.shape.vocab)
         return _decoded(case, prompts, answers, self._grown(served, before, len(answers)), machine, served.rounds)
 
     def _grown(self, served: ServedModel, before: Mapping[str, float], requests: int) -> dict[str, float]:
@@ -137,21 +139,22 @@ class ServedEngine:
 
 async def _ask_all(served: ServedModel, requests: Sequence[Request], turns: Turns) -> list[Answer]:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    timeout = httpx.Timeout(served.silent_s)
-    async with httpx.AsyncClient(
-        base_url=served.address, headers=served.headers, timeout=timeout, limits=limits, trust_env=False
-    ) as client:
-        return await in_turns(turns, lambda i: ask(client, served.dialect, served.dialect.body(requests[i], served.model)))
+    async with httpx.AsyncClient(base_url=served.address, headers=served.headers, limits=limits, trust_env=False) as client:
+        return await in_turns(turns, lambda i: ask(client, served.dialect, requests[i], served.model, served.silent_s))
 
 
-def _refuse_other_lengths(server: str, requests: Sequence[Request], answers: Sequence[Answer]) -> None:
+def _refuse_other_tokens(server: str, requests: Sequence[Request], answers: Sequence[Answer], vocab: int) -> None:
     for asked, answer in zip(requests, answers, strict=True):
         if answer.prompt_tokens not in (None, len(asked.ids)):
             raise RequestError(f"server {server} read {answer.prompt_tokens} prompt tokens, {len(asked.ids)} were sent")
-        if asked.ignore_stop and len(answer.ids) != asked.max_tokens:
+        if max(answer.ids) >= vocab:
+            raise RequestError(f"server {server} wrote token {max(answer.ids)}; the model has {vocab}, check that it serves it")
+        written = answer.said.get("written") or len(answer.ids)
+        ended_by_itself = written < asked.max_tokens and answer.stop_reason == "stop" and not asked.ignore_stop
+        if written != asked.max_tokens and not ended_by_itself:
             raise RequestError(
-                f"server {server} wrote {len(answer.ids)} tokens, {asked.max_tokens} were asked for whatever they are: it does "
-                "not take ignore_eos; use a load without a trace, or real acceptance"
+                f"server {server} wrote {written} tokens, {asked.max_tokens} were asked for: where it wrote fewer, its context "
+                "is too short, or it does not take ignore_eos; use a longer one, or a load without a trace, and real acceptance"
             )
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import httpx2 as httpx
+from pydantic_core import from_json
 
 from harness.errors import RequestError
 from harness.record.trace import StopReason
-from harness.serving.dialects.dialect import Dialect, Event, Progress
+from harness.serving.dialects.dialect import Dialect, Event, Progress, Request
 
 LONGEST_SAID = 300
-"""Characters of a server's own error message that are kept."""
+"""Characters of what a server sent that are kept in a message."""
+TOKEN_BYTES, MORE_BYTES = 2 << 10, 1 << 20
+"""Bytes of an answer, at most: of each token of its prompt and its own, whose event is under 1 KiB, and of the rest."""
+PIECE_BYTES = 128
+"""What a piece takes in memory beside its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,29 +54,53 @@ class Answer:
         return tuple(len(chunk.ids) for chunk in self.chunks)
 
 
-async def ask(client: httpx.AsyncClient, dialect: Dialect, body: Mapping[str, Any]) -> Answer:
+async def ask(client: httpx.AsyncClient, dialect: Dialect, request: Request, model: str, silent_s: float) -> Answer:
     """Send a request and read its stream. Pieces are only stamped while it flows; they are parsed behind it.
 
+    Args:
+        silent_s: longest time without a piece of an event, and mean time for a token of the whole; comments are no events.
+
     Raises:
-        RequestError: the server refused it, broke off, fell silent or sent something else than its dialect.
+        RequestError: the server refused it, broke off, fell silent, sent too much or something else than its dialect.
     """
     pieces: list[tuple[float, bytes]] = []
+    now_s, most_silences = asyncio.get_running_loop().time, request.max_tokens + 2
+    last_s = now_s() + silent_s * most_silences
+    left = MORE_BYTES + TOKEN_BYTES * (len(request.ids) + request.max_tokens)
+    asked = client.stream(
+        "POST", dialect.path, json=dialect.body(request, model), headers={"Accept-Encoding": "identity"}, timeout=None
+    )
     sent_at_s = time.perf_counter()
     try:
-        async with client.stream("POST", dialect.path, json=dict(body)) as response:
-            if response.status_code != httpx.codes.OK:
-                said = (await response.aread()).decode(errors="replace")[:LONGEST_SAID]
-                raise RequestError(f"the server answered {response.status_code}: {said}")
-            async for piece in response.aiter_bytes():
+        async with asyncio.timeout(silent_s) as silence, asked as response, aclosing(response.aiter_raw()) as body:
+            async for piece in body:
                 pieces.append((time.perf_counter(), piece))
-    except httpx.TimeoutException as error:
-        raise RequestError(f"the server fell silent after {len(pieces)} pieces ({type(error).__name__})") from error
+                left -= len(piece) + PIECE_BYTES
+                if left < 0:
+                    break
+                if b"data:" in piece:
+                    silence.reschedule(min(last_s, now_s() + silent_s))
+    except (httpx.TimeoutException, TimeoutError) as error:
+        raise RequestError(
+            f"the server fell silent after {len(pieces)} pieces: no event within {silent_s:g} s (silent_s), or no end within "
+            f"{most_silences} times that{_shown(pieces)}"
+        ) from error
     except httpx.HTTPError as error:
         raise RequestError(f"the connection broke after {len(pieces)} pieces: {error or type(error).__name__}") from error
-    return answer_of(sent_at_s, list(_events(pieces, response.headers.get("content-type", ""), response.request)), dialect)
+    if response.status_code != httpx.codes.OK:
+        raise RequestError(f"the server answered {response.status_code}{_shown(pieces)}")
+    if left < 0:
+        raise RequestError(f"the server sent more bytes than {request.max_tokens} tokens can have{_shown(pieces)}")
+    return answer_of(sent_at_s, _events(pieces, response), dialect)
 
 
-def _events(pieces: Sequence[tuple[float, bytes]], kind: str, request: httpx.Request) -> Iterator[tuple[float, str]]:
+def _shown(pieces: Sequence[tuple[float, bytes]]) -> str:
+    """The beginning of what was sent."""
+    said = b"".join(piece for _, piece in pieces)[:LONGEST_SAID]
+    return f": {said.decode(errors='replace')}" if said else ""
+
+
+def _events(pieces: Sequence[tuple[float, bytes]], response: httpx.Response) -> Iterator[tuple[float, str]]:
     """Every event with the time of the piece that completed it."""
     now_s = 0.0
 
@@ -80,35 +110,41 @@ def _events(pieces: Sequence[tuple[float, bytes]], kind: str, request: httpx.Req
             now_s = at_s
             yield piece
 
+    kind = response.headers.get("content-type", "")
+    coding = response.headers.get("content-encoding", "identity")
+    # A stream of events is UTF-8, whatever charset a server names; a mark at its begin is no part of it.
+    headers = {"content-type": f"{kind.partition(';')[0]}; charset=utf-8-sig"}
     try:
-        for event in httpx.EventSource(httpx.Response(200, headers={"content-type": kind}, content=again(), request=request)):
+        if coding != "identity":
+            raise httpx.DecodingError(f"it is encoded ({coding}), which was not asked for")
+        for event in httpx.EventSource(httpx.Response(200, headers=headers, content=again(), request=response.request)):
             yield now_s, event.data
     except httpx.HTTPError as error:
-        raise RequestError(f"the server sent no stream of events: {error or type(error).__name__}") from error
+        raise RequestError(f"the server sent no stream of events: {error or type(error).__name__}{_shown(pieces)}") from error
 
 
-def answer_of(sent_at_s: float, arrived: Sequence[tuple[float, str]], dialect: Dialect) -> Answer:
+def answer_of(sent_at_s: float, arrived: Iterable[tuple[float, str]], dialect: Dialect) -> Answer:
     """The answer that these events are, each with the time of its arrival.
 
     Raises:
-        RequestError: one is an error or not of the dialect, or the answer has no end or no ids.
+        RequestError: one is an error or not of the dialect, comes behind the end or twice, or the answer has no end or no ids.
     """
     pieces = _Pieces()
     for at_s, data in arrived:
         if data == "[DONE]":
+            pieces.done = True
             continue
         try:
-            read = dialect.read(json.loads(data))
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise RequestError(f"an event that is not of {dialect.name}: {data[:LONGEST_SAID]} ({error})") from error
-        if read.error is not None:
-            raise RequestError(f"the server broke off: {read.error[:LONGEST_SAID]}")
-        pieces.add(at_s, read)
+            pieces.add(at_s, dialect.read(from_json(data, allow_inf_nan=False)))
+        except (ValueError, RequestError) as error:
+            raise RequestError(f"{error}; the event is not of {dialect.name}: {data[:LONGEST_SAID]}") from error
+    tokens, written = pieces.tokens, pieces.said.get("written")
     if pieces.stop_reason is None:
-        tokens = sum(len(one.ids) for one in pieces.chunks)
         raise RequestError(f"the stream ended after {tokens} tokens without saying why")
     if not pieces.chunks:
         raise RequestError("the server sent no token ids; it is too old for them, or another program")
+    if dialect.whole and written not in (None, tokens):
+        raise RequestError(f"{tokens} token ids came, the server counts {written}: some were lost")
     said = pieces.said | _by_round(pieces.rounds)
     return Answer(
         sent_at_s=sent_at_s, chunks=tuple(pieces.chunks), stop_reason=pieces.stop_reason,
@@ -124,10 +160,16 @@ class _Pieces:
         self.rounds: list[Progress] = []
         self.said: dict[str, Any] = {}
         self.stop_reason: StopReason | None = None
-        self._had_ids = False
+        self.tokens = 0
+        self.done = self._had_ids = False
 
     def add(self, at_s: float, read: Event) -> None:
-        """The next event."""
+        """The next event; raises RequestError where it came twice, or behind the end."""
+        self.tokens += len(read.ids)
+        if self.done or (self.stop_reason and (read.ids or read.stop_reason)):
+            raise RequestError("it came behind the end")
+        if (written := read.said.get("written")) is not None and self.tokens > written:
+            raise RequestError(f"{self.tokens} token ids came, the server counts {written}: some came twice")
         same_mark = read.progress is not None and bool(self.rounds) and read.progress.mark == self.rounds[-1].mark
         if read.ids and self._had_ids and (read.same_round or same_mark):
             self.chunks[-1] = Chunk(at_s=at_s, ids=self.chunks[-1].ids + read.ids)
@@ -136,7 +178,7 @@ class _Pieces:
             self.rounds += [] if read.progress is None else [read.progress]
         self._had_ids = bool(read.ids)
         self.stop_reason = read.stop_reason or self.stop_reason
-        self.said |= read.said
+        self.said |= {name: told for name, told in read.said.items() if told is not None}
 
 
 def _by_round(rounds: Sequence[Progress]) -> dict[str, Any]:
@@ -144,6 +186,8 @@ def _by_round(rounds: Sequence[Progress]) -> dict[str, Any]:
     if not rounds:
         return {}
     grown = [(after.drafted - before.drafted, after.accepted - before.accepted) for before, after in pairwise(rounds)]
+    if any(min(both) < 0 for both in grown):
+        raise RequestError("the server counts fewer drafts of this request than before")
     return {
         "drafted_by_round": [drafted for drafted, _ in grown if drafted],
         "accepted_by_round": [accepted for drafted, accepted in grown if drafted],

@@ -4,7 +4,7 @@
 
 Answers token 1, 2, 3, ... as many as asked for, STEP_S apart. FAULT: none, refuse (500), half (breaks off), hang, die (ends
 itself within the third answer), foreign (counts a request of another client), wrong_prompt, slow_start, never_ready, no_ids,
-short (ends an answer a token early, whatever ignore_eos says).
+short (ends an answer a token early, whatever ignore_eos says), more (a token late), elsewhere (tokens of another vocabulary).
 """
 
 import json
@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         prompt = len(asked["prompt"]) + (FAULT == "wrong_prompt")
-        wanted = asked["max_tokens"] - (FAULT == "short")
+        wanted = asked["max_tokens"] - (FAULT == "short") + (FAULT == "more")
         for number in range(1, wanted + 1):
             COUNTS["steps"] += 1
             if number == wanted // 2:
@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
             last = number == wanted
             if last:
                 COUNTS["requests"] += 1
-            ids = [] if FAULT == "no_ids" else [number]
+            ids = [] if FAULT == "no_ids" else [number + 990_000 * (FAULT == "elsewhere")]
             self._event({
                 "choices": [{"index": 0, "text": "x", "token_ids": ids, "finish_reason": "length" if last else None}],
                 "usage": {"prompt_tokens": prompt},

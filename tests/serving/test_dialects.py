@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.errors import MissingExtraError, NotPossibleError
+from harness.errors import MissingExtraError, NotPossibleError, RequestError
 from harness.scenario.servers import Server
 from harness.serving.counters import growth, read_counters
 from harness.serving.counts import arrivals, count_passes, passes_of_round
@@ -140,14 +140,16 @@ def test_a_request_and_a_broken_answer(engine: str) -> None:
     assert [5, 6, 7] in (body.get("prompt"), body.get("input_ids")) and body["temperature"] == 0 and body["stream"] is True
     assert 9 in (body.get("max_tokens"), body.get("n_predict")) and body["ignore_eos"] is False
     assert body.get("seed", 0) < 1 << 31
-    assert dialect.read({"error": {"message": "planted"}}).error == "planted"
+    with pytest.raises(RequestError, match="broke off: planted"):
+        dialect.read({"error": {"message": "planted"}})
 
 
 def test_an_answer_that_the_server_broke_off_is_no_answer() -> None:
     """Aborted, in SGLang's words."""
     event = json.loads(lines("sglang_plain.jsonl")[2])
     event["choices"][0]["finish_reason"] = "abort"
-    assert DIALECTS["sglang"].read(event).error == "the answer was ended: abort"
+    with pytest.raises(RequestError, match="the answer was ended: abort"):
+        DIALECTS["sglang"].read(event)
 
 
 def test_engines_that_are_not_here_say_how_to_reach_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -81,6 +81,9 @@ def test_a_batch_is_its_rows_passes_tokens_and_counts(tmp_path: Path, monkeypatc
         ("hang", "fell silent"),
         ("wrong_prompt", "read 4 prompt tokens, 3 were sent"),
         ("no_ids", "no token ids"),
+        ("more", "wrote 34 tokens, 33 were asked for"),
+        ("short", "wrote 32 tokens, 33 were asked for: .* its context is too short"),
+        ("elsewhere", "wrote token 99[0-9]+; the model has 49152"),
     ],
 )
 @pytest.mark.usefixtures("quiet")

@@ -4,11 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Self
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import LONGEST_SHOWN, RequestError, in_words
 from harness.record.trace import StopReason
 from harness.scenario.servers import EngineName, Server
 from harness.serving.counters import Counter
+
+MOST = 1 << 31
+"""Tokens, rounds, drafts or milliseconds of one request, at most: no engine takes a longer one."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Counts = Annotated[list[Count], Field(fail_fast=True)]
+Figure = Annotated[float, Field(ge=0, le=MOST)]
+"""A server's own mean, or its milliseconds."""
+
+
+class Sent(BaseModel):
+    """What a server sends, as far as it is read here: further keys are passed over, a value of another kind is refused."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def of(cls, sent: object) -> Self:
+        """What was sent, checked.
+
+        Raises:
+            RequestError: it is an error of the server, or a value is missing or of another kind; its place is named.
+        """
+        if isinstance(sent, dict) and (given := sent.get("error")) is not None:
+            words = str(given.get("message", given) if isinstance(given, dict) else given)
+            raise RequestError(f"the server broke off: {words:.{LONGEST_SHOWN}}")
+        try:
+            return cls.model_validate(sent)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise RequestError(f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {in_words(first)}") from error
+
+
+class Choice(Sent):
+    """The one answer that is asked for, from its last event to this one."""
+
+    index: Annotated[int, Field(ge=0, le=0)] = 0
+    finish_reason: str | None = None
+    token_ids: Counts | None = None
+    avg_decoded_tokens_per_iter: Figure | None = None
+
+
+class PromptDetails(Sent):
+    """Prompt tokens that were found in a cache."""
+
+    cached_tokens: Count | None = None
+
+
+class Usage(Sent):
+    """Tokens of the request up to this event."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens_details: PromptDetails | None = None
+
+
+class Completion(Sent):
+    """An event of a server that follows OpenAI's completions."""
+
+    choices: Annotated[list[Choice], Field(max_length=1, fail_fast=True)]
+    usage: Usage | None = None
+
+    def told(self, said: dict[str, Any]) -> Event:
+        """This as an event; what it counts is added to what else it said."""
+        usage, choice = self.usage or Usage(), self.choices[0] if self.choices else Choice()
+        details = usage.prompt_tokens_details or PromptDetails()
+        said |= {"prompt_tokens": usage.prompt_tokens, "written": usage.completion_tokens, "cached": details.cached_tokens}
+        return tokens_event(choice.finish_reason, choice.token_ids, said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +91,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What one event of a stream holds. ``said``: of the whole request, as in Answer.
+    """What one event of a stream holds. ``said``: of the whole request, as in Answer; ``written`` in it: output tokens so far.
 
     A server may send the tokens of one round in several events: ``progress`` tells the round, and ``same_round`` that it is the
     one of the event before.
@@ -31,7 +100,6 @@ class Event:
     ids: tuple[int, ...] = ()
     stop_reason: StopReason | None = None
     said: Mapping[str, Any] = field(default_factory=dict)
-    error: str | None = None
     progress: Progress | None = None
     same_round: bool = False
 
@@ -75,7 +143,8 @@ class Dialect:
 
     ``path``      where a prompt of token ids is sent
     ``body``      the request as this engine takes it, for the model of that name
-    ``read``      an event of its stream
+    ``read``      an event of its stream, whatever JSON was sent; raises RequestError where it is none
+    ``whole``     whether every token is sent; else the server's own count may be above the ids
     ``command``   how it is started, from its own installation, for the weights on a port in a dtype
     ``health``    answers 200 once requests are served
     ``about``     where it describes itself, as JSON; ``version``: the key of its version there
@@ -88,7 +157,7 @@ class Dialect:
     name: EngineName
     path: str
     body: Callable[[Request, str], dict[str, Any]]
-    read: Callable[[Mapping[str, Any]], Event]
+    read: Callable[[object], Event]
     command: Callable[[Server, str, int, str], list[str]]
     headline: str
     health: str = "/health"
@@ -96,6 +165,7 @@ class Dialect:
     version: str = "version"
     rounds: Callable[[Mapping[str, Any], Server], Rounds] = lambda about, server: ONE_PASS
     metrics: str = "/metrics"
+    whole: bool = True
     counters: Mapping[str, Counter] = field(default_factory=dict)
 
 
@@ -121,17 +191,9 @@ def open_ai(request: Request, model: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def error_of(event: Mapping[str, Any]) -> Event | None:
-    """The event as an error, where it is one."""
-    if "error" not in event:
-        return None
-    given = event["error"]
-    return Event(error=str(given.get("message", given) if isinstance(given, Mapping) else given))
-
-
 def tokens_event(reason: str | None, ids: Sequence[int] | None, said: Mapping[str, Any], **more: Any) -> Event:
-    """An event with the reason why the answer ended, None within it; a server that broke it off is an error."""
+    """An event with the reason why the answer ended, None within it; raises RequestError where the server broke it off."""
     if reason not in (None, "stop", "length"):
-        return Event(error=f"the answer was ended: {reason}")
+        raise RequestError(f"the answer was ended: {reason:.{LONGEST_SHOWN}}")
     stop: StopReason | None = "stop" if reason == "stop" else "length" if reason == "length" else None
     return Event(ids=tuple(ids or ()), stop_reason=stop, said=said, **more)

@@ -1,21 +1,31 @@
 """llama.cpp b11434: tools/server/server-task.cpp (events, counters), server-context.cpp:4220-4360, and runs of llama-server.
 
 Every token is an event of its own. The tokens of one round share the time of the last decode (``timings.predicted_ms``), which
-is set once a round; that is how they are told apart.
+is set once a round; that is how they are told apart. A token that ends within a character of UTF-8 is counted and never sent.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness.errors import MissingExtraError, NotPossibleError
 from harness.scenario.servers import Server
 from harness.serving.counters import Counter
-from harness.serving.dialects.dialect import Dialect, Event, Progress, Request, error_of, spec_counters, tokens_event
+from harness.serving.dialects.dialect import (
+    Count,
+    Counts,
+    Dialect,
+    Event,
+    Figure,
+    Progress,
+    Request,
+    Sent,
+    spec_counters,
+    tokens_event,
+)
 
 GGUF_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 """What llama.cpp's converter calls a dtype."""
@@ -29,17 +39,32 @@ def _body(request: Request, model: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _read(event: Mapping[str, Any]) -> Event:
-    if (error := error_of(event)) is not None:
-        return error
-    timings = event["timings"]
-    drafted, accepted = timings.get("draft_n", 0), timings.get("draft_n_accepted", 0)
-    if not event["stop"]:
-        here = Progress(mark=timings["predicted_ms"], drafted=drafted, accepted=accepted)
-        return tokens_event(None, event["tokens"], {}, progress=here)
-    reason = "length" if event["stop_type"] == "limit" else "stop"
-    said = {"drafted": drafted, "accepted": accepted, "cached": timings["cache_n"], "prompt_tokens": event["tokens_evaluated"]}
-    return tokens_event(reason, event["tokens"], said)
+class _Timings(Sent):
+    predicted_ms: Figure
+    cache_n: Count
+    draft_n: Count = 0
+    draft_n_accepted: Count = 0
+
+
+class _Tokens(Sent):
+    stop: bool
+    tokens: Counts
+    tokens_predicted: Count
+    tokens_evaluated: Count
+    timings: _Timings
+    stop_type: Literal["none", "eos", "word", "limit"] = "none"
+
+
+def _read(sent: object) -> Event:
+    event = _Tokens.of(sent)
+    timings = event.timings
+    drafted, accepted, written = timings.draft_n, timings.draft_n_accepted, {"written": event.tokens_predicted}
+    if not event.stop:
+        here = Progress(mark=timings.predicted_ms, drafted=drafted, accepted=accepted)
+        return tokens_event(None, event.tokens, written, progress=here)
+    reason = "length" if event.stop_type == "limit" else "stop"
+    said = {"drafted": drafted, "accepted": accepted, "cached": timings.cache_n, "prompt_tokens": event.tokens_evaluated}
+    return tokens_event(reason, event.tokens, said | written)
 
 
 def gguf_of(model: str, dtype: str) -> str:
@@ -69,7 +94,7 @@ def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
 
 LLAMA_CPP = Dialect(
     name="llama_cpp", path="/completion", body=_body, read=_read, command=_command, about="/props", version="build_info",
-    headline="1 + accepted drafts per pass that had a draft",
+    headline="1 + accepted drafts per pass that had a draft", whole=False,
     counters=spec_counters("llamacpp") | {
         "passes": Counter(name="llamacpp:n_decode_total", unit="count", words="calls of llama_decode, the prompt's included"),
     },

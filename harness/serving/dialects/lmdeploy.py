@@ -14,7 +14,18 @@ from typing import Any
 from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
 from harness.serving.counters import Counter
-from harness.serving.dialects.dialect import ONE_PASS, Dialect, Event, Request, Rounds, error_of, spec_counters, tokens_event
+from harness.serving.dialects.dialect import (
+    ONE_PASS,
+    Counts,
+    Dialect,
+    Event,
+    Request,
+    Rounds,
+    Sent,
+    Usage,
+    spec_counters,
+    tokens_event,
+)
 
 
 def _body(request: Request, model: str) -> dict[str, Any]:
@@ -25,12 +36,25 @@ def _body(request: Request, model: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _read(event: Mapping[str, Any]) -> Event:
-    if (error := error_of(event)) is not None:
-        return error
-    about = event["meta_info"]
-    reason = (about.get("finish_reason") or {}).get("type")
-    return tokens_event(reason, event["output_ids"], {"prompt_tokens": about.get("prompt_tokens")}, same_round=reason == "stop")
+class _End(Sent):
+    type: str
+
+
+class _About(Usage):
+    finish_reason: _End | None = None
+
+
+class _Tokens(Sent):
+    output_ids: Counts
+    meta_info: _About
+
+
+def _read(sent: object) -> Event:
+    event = _Tokens.of(sent)
+    about = event.meta_info
+    reason = about.finish_reason.type if about.finish_reason else None
+    said = {"prompt_tokens": about.prompt_tokens, "written": about.completion_tokens}
+    return tokens_event(reason, event.output_ids, said, same_round=reason == "stop")
 
 
 def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:

@@ -19,7 +19,7 @@ from typing import Any
 from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
 from harness.serving.counters import Counter
-from harness.serving.dialects.dialect import Dialect, Event, Request, Rounds, error_of, open_ai, tokens_event
+from harness.serving.dialects.dialect import Completion, Count, Counts, Dialect, Event, Figure, Request, Rounds, Sent, open_ai
 
 
 def _body(request: Request, model: str) -> dict[str, Any]:
@@ -28,31 +28,47 @@ def _body(request: Request, model: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _read(event: Mapping[str, Any]) -> Event:
-    if (error := error_of(event)) is not None:
-        return error
-    usage = event.get("usage") or {}
-    said: dict[str, Any] = {"prompt_tokens": usage["prompt_tokens"]} if "prompt_tokens" in usage else {}
-    if spec := (event.get("sglext") or {}).get("spec_tokens_details"):
-        said |= {
-            "rounds": spec["spec_verify_ct"], "steps": spec["spec_verify_ct"], "accepted": spec["spec_num_correct_drafts"],
-            "headline": spec["spec_accept_length"], "accepted_histogram": spec["spec_correct_drafts_histogram"],
+class _Speculation(Sent):
+    spec_verify_ct: Count
+    spec_num_correct_drafts: Count
+    spec_accept_length: Figure
+    spec_correct_drafts_histogram: Counts
+
+
+class _More(Sent):
+    spec_tokens_details: _Speculation | None = None
+
+
+class _Completion(Completion):
+    sglext: _More | None = None
+
+
+class _Startup(Sent):
+    dllm_algorithm: str | None = None
+    speculative_algorithm: str | None = None
+    speculative_num_draft_tokens: Count | None = None
+
+
+def _read(sent: object) -> Event:
+    event = _Completion.of(sent)
+    said: dict[str, Any] = {}
+    if event.sglext and (spec := event.sglext.spec_tokens_details):
+        said = {
+            "rounds": spec.spec_verify_ct, "steps": spec.spec_verify_ct, "accepted": spec.spec_num_correct_drafts,
+            "headline": spec.spec_accept_length, "accepted_histogram": spec.spec_correct_drafts_histogram,
         }  # fmt: skip
-    if not event.get("choices"):
-        return Event(said=said)
-    [choice] = event["choices"]
-    return tokens_event(choice.get("finish_reason"), choice["token_ids"], said)
+    return event.told(said)
 
 
 def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
     """From its startup configuration (/server_info)."""
-    if about.get("dllm_algorithm"):
+    startup = _Startup.of(about)
+    if startup.dllm_algorithm:
         return Rounds(passes=None, untold="SGLang tells no passes of a diffusion model; its answers are timed, not counted")
-    algorithm = about.get("speculative_algorithm")
-    if algorithm is None:
+    if startup.speculative_algorithm is None:
         return Rounds(drafts=False if about else None)
-    width = about.get("speculative_num_draft_tokens")
-    if str(algorithm).upper() == "UNO":
+    width = startup.speculative_num_draft_tokens
+    if startup.speculative_algorithm.upper() == "UNO":
         return Rounds(passes=2, own_tokens=2, fed=width, drafts=True)
     return Rounds(fed=width, drafts=True)
 

@@ -7,31 +7,22 @@ with settings of its own, so none is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import NotPossibleError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Dialect, Event, Request, error_of, open_ai, tokens_event
+from harness.serving.dialects.dialect import Completion, Dialect, Event, Request, open_ai
 
 
 def _body(request: Request, model: str) -> dict[str, Any]:
     return open_ai(request, model) | {"detokenize": False}
 
 
-def _read(event: Mapping[str, Any]) -> Event:
-    if (error := error_of(event)) is not None:
-        return error
-    usage = event.get("usage") or {}
-    said: dict[str, Any] = {"prompt_tokens": usage["prompt_tokens"]} if "prompt_tokens" in usage else {}
-    if (details := usage.get("prompt_tokens_details")) is not None:
-        said["cached"] = details["cached_tokens"]
-    if not event.get("choices"):
-        return Event(said=said)
-    [choice] = event["choices"]
-    if (average := choice.get("avg_decoded_tokens_per_iter")) is not None:
-        said |= {"tokens_per_iteration": average, "headline": average}
-    return tokens_event(choice.get("finish_reason"), choice["token_ids"], said)
+def _read(sent: object) -> Event:
+    event = Completion.of(sent)
+    averages = (one.avg_decoded_tokens_per_iter for one in event.choices)
+    said = {name: one for one in averages if one is not None for name in ("tokens_per_iteration", "headline")}
+    return event.told(said)
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:

@@ -4,38 +4,59 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
 from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
 from harness.serving.counters import Counter
-from harness.serving.dialects.dialect import Dialect, Event, Request, error_of, open_ai, spec_counters, tokens_event
+from harness.serving.dialects.dialect import (
+    Completion,
+    Count,
+    Counts,
+    Dialect,
+    Event,
+    Figure,
+    Request,
+    Sent,
+    open_ai,
+    spec_counters,
+)
 
 
 def _body(request: Request, model: str) -> dict[str, Any]:
     return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True}
 
 
-def _read(event: Mapping[str, Any]) -> Event:
-    if (error := error_of(event)) is not None:
-        return error
-    usage = event.get("usage") or {}
-    said: dict[str, Any] = {"prompt_tokens": usage["prompt_tokens"]} if "prompt_tokens" in usage else {}
-    spec = ((event.get("metrics") or {}).get("speculative_decoding")) or {}
-    if spec:
-        said |= {
-            "rounds": spec["num_spec_steps"], "accepted": spec["num_accepted_draft_tokens"],
-            "drafted": spec["num_draft_tokens"], "headline": spec["mean_acceptance_length"],
-            "accepted_by_round": spec.get("per_step_accepted"), "drafted_by_round": spec.get("per_step_drafted"),
+class _Speculation(Sent):
+    num_spec_steps: Count
+    num_accepted_draft_tokens: Count
+    num_draft_tokens: Count
+    mean_acceptance_length: Figure
+    per_step_accepted: Counts | None = None
+    per_step_drafted: Counts | None = None
+
+
+class _Metrics(Sent):
+    speculative_decoding: _Speculation | None = None
+
+
+class _Completion(Completion):
+    metrics: _Metrics | None = None
+
+
+def _read(sent: object) -> Event:
+    event = _Completion.of(sent)
+    said: dict[str, Any] = {}
+    if event.metrics and (spec := event.metrics.speculative_decoding):
+        said = {
+            "rounds": spec.num_spec_steps, "accepted": spec.num_accepted_draft_tokens,
+            "drafted": spec.num_draft_tokens, "headline": spec.mean_acceptance_length,
+            "accepted_by_round": spec.per_step_accepted, "drafted_by_round": spec.per_step_drafted,
         }  # fmt: skip
-    elif "metrics" in event:
+    elif event.metrics:
         said["accepted"] = 0
-    if not event.get("choices"):
-        return Event(said=said)
-    [choice] = event["choices"]
-    return tokens_event(choice.get("finish_reason"), choice["token_ids"], said)
+    return event.told(said)
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
