@@ -150,8 +150,7 @@ def _refuse_other_tokens(server: str, requests: Sequence[Request], answers: Sequ
         if max(answer.ids) >= vocab:
             raise RequestError(f"server {server} wrote token {max(answer.ids)}; the model has {vocab}, check that it serves it")
         written = answer.said.get("written") or len(answer.ids)
-        ended_by_itself = written < asked.max_tokens and answer.stop_reason == "stop" and not asked.ignore_stop
-        if written != asked.max_tokens and not ended_by_itself:
+        if written > asked.max_tokens or (written < asked.max_tokens and (asked.ignore_stop or answer.stop_reason == "length")):
             raise RequestError(
                 f"server {server} wrote {written} tokens, {asked.max_tokens} were asked for: where it wrote fewer, its context "
                 "is too short, or it does not take ignore_eos; use a longer one, or a load without a trace, and real acceptance"

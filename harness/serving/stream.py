@@ -64,8 +64,8 @@ async def ask(client: httpx.AsyncClient, dialect: Dialect, request: Request, mod
         RequestError: the server refused it, broke off, fell silent, sent too much or something else than its dialect.
     """
     pieces: list[tuple[float, bytes]] = []
-    now_s, most_silences = asyncio.get_running_loop().time, request.max_tokens + 2
-    last_s = now_s() + silent_s * most_silences
+    now_s = asyncio.get_running_loop().time
+    last_s = now_s() + silent_s * (request.max_tokens + 2)
     left = MORE_BYTES + TOKEN_BYTES * (len(request.ids) + request.max_tokens)
     asked = client.stream(
         "POST", dialect.path, json=dialect.body(request, model), headers={"Accept-Encoding": "identity"}, timeout=None
@@ -83,7 +83,7 @@ async def ask(client: httpx.AsyncClient, dialect: Dialect, request: Request, mod
     except (httpx.TimeoutException, TimeoutError) as error:
         raise RequestError(
             f"the server fell silent after {len(pieces)} pieces: no event within {silent_s:g} s (silent_s), or no end within "
-            f"{most_silences} times that{_shown(pieces)}"
+            f"{request.max_tokens + 2} times that{_shown(pieces)}"
         ) from error
     except httpx.HTTPError as error:
         raise RequestError(f"the connection broke after {len(pieces)} pieces: {error or type(error).__name__}") from error

@@ -259,7 +259,8 @@ def test_counts_as_large_as_they_may_be_cost_nothing() -> None:
         line.replace('_iter": 2.5', '_iter": 1e-300') for line in spoilt("tensorrt_llm", ("id",), "x")
     ])  # fmt: skip
     assert not count_passes(tiny, {}, alone=True).agree
-    long = spoilt("vllm", ("metrics", "speculative_decoding", "per_step_accepted"), [MOST] * 100_000)
-    assert len(arrivals(0, answer_in("vllm", long), 5, one_by_one=False)) == 6
-    with pytest.raises(RequestError, match="speculative_num_draft_tokens: got 'x'"):
-        DIALECTS["sglang"].rounds({"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": "x"}, None)  # type: ignore[arg-type]
+    most = spoilt("vllm", ("metrics", "speculative_decoding", "per_step_accepted"), [MOST] * 6)
+    assert len(arrivals(0, answer_in("vllm", most), 5, one_by_one=False)) == 6
+    for key in ("per_step_accepted", "per_step_drafted"):
+        with pytest.raises(RequestError, match="other rounds than its num_spec_steps, 6"):
+            answer_in("vllm", spoilt("vllm", ("metrics", "speculative_decoding", key), [4] * 7))

@@ -43,12 +43,6 @@ class _Completion(Completion):
     sglext: _More | None = None
 
 
-class _Startup(Sent):
-    dllm_algorithm: str | None = None
-    speculative_algorithm: str | None = None
-    speculative_num_draft_tokens: Count | None = None
-
-
 def _read(sent: object) -> Event:
     event = _Completion.of(sent)
     said: dict[str, Any] = {}
@@ -62,13 +56,13 @@ def _read(sent: object) -> Event:
 
 def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
     """From its startup configuration (/server_info)."""
-    startup = _Startup.of(about)
-    if startup.dllm_algorithm:
+    if about.get("dllm_algorithm"):
         return Rounds(passes=None, untold="SGLang tells no passes of a diffusion model; its answers are timed, not counted")
-    if startup.speculative_algorithm is None:
+    algorithm = about.get("speculative_algorithm")
+    if algorithm is None:
         return Rounds(drafts=False if about else None)
-    width = startup.speculative_num_draft_tokens
-    if startup.speculative_algorithm.upper() == "UNO":
+    width = about.get("speculative_num_draft_tokens")
+    if str(algorithm).upper() == "UNO":
         return Rounds(passes=2, own_tokens=2, fed=width, drafts=True)
     return Rounds(fed=width, drafts=True)
 

@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import Any
 
-from harness.errors import MissingExtraError
+from harness.errors import MissingExtraError, RequestError
 from harness.scenario.servers import Server
 from harness.serving.counters import Counter
 from harness.serving.dialects.dialect import (
@@ -49,6 +49,8 @@ def _read(sent: object) -> Event:
     event = _Completion.of(sent)
     said: dict[str, Any] = {}
     if event.metrics and (spec := event.metrics.speculative_decoding):
+        if any(one and len(one) != spec.num_spec_steps for one in (spec.per_step_accepted, spec.per_step_drafted)):
+            raise RequestError(f"it lists other rounds than its num_spec_steps, {spec.num_spec_steps}")
         said = {
             "rounds": spec.num_spec_steps, "accepted": spec.num_accepted_draft_tokens,
             "drafted": spec.num_draft_tokens, "headline": spec.mean_acceptance_length,
