@@ -61,6 +61,7 @@ class ServedModel:
         self.address = (choice.url or "").rstrip("/")
         key = re.sub("[^!-~]+", " ", os.environ.get(f"SBD_SERVER_AUTH_{re.sub('[^0-9A-Za-z]', '_', name).upper()}", "")).strip()
         self.headers = {"authorization": key} if key else {}
+        self._secret = key.rpartition(" ")[2]
         self.rounds: Rounds = ONE_PASS
         self._start()
 
@@ -115,7 +116,12 @@ class ServedModel:
 
     def get(self, path: str) -> bytearray:
         """A small answer of the server. Raises RequestError: there is none."""
-        return small_answer(self.name, self.address + path, self.headers)
+        found = small_answer(self.name, self.address + path, self.headers)
+        return found.replace(self._secret.encode(), b"***") if self._secret else found
+
+    def without_key(self, said: str) -> str:
+        """What the server said, without the key that it may repeat."""
+        return said.replace(self._secret, "***") if self._secret else said
 
     def counters(self) -> dict[str, float]:
         """Its counters now; empty where it shows none, or not as an engine does. One that took too long is not asked again."""

@@ -279,6 +279,17 @@ def test_a_key_is_sent_and_told_nowhere(monkeypatch: pytest.MonkeyPatch) -> None
     assert "sk-" not in str(refused.value)
 
 
+def test_a_key_that_a_server_repeats_is_told_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the names of its models, in its version, and in an error of a request."""
+    monkeypatch.setenv("SBD_SERVER_AUTH_FAR", "Bearer sk-hidden")
+    answers = {"/v1/models": b'{"data": [{"id": "of sk-hidden"}]}', "/version": b'{"version": "1 sk-hidden"}'}
+    with answering(answers) as url:
+        one = served(url)
+        one.ensure_running()
+    assert one.model == "of ***" and one.described()["version"] == "1 ***"
+    assert one.without_key("no right: Bearer sk-hidden") == "no right: Bearer ***"
+
+
 def test_the_end_of_a_long_log_is_read_alone(tmp_path: Path) -> None:
     """Of lines of any length, the last ones in short."""
     log = tmp_path / "log"
