@@ -147,7 +147,7 @@ def _write(out: Path, header: RunHeader, samples: Sequence[Sample]) -> None:
     with RunStore(out) as store:
         store.create(header)
         for one in samples:
-            store.append(one)
+            store.append(one, sync=one is samples[-1])
 
 
 def _figures(arm: ImportedArm, file: ResultFile, mute: bool) -> dict[str, Any]:

@@ -61,10 +61,11 @@ class Journal:
         except OSError as error:
             raise refused(path, error) from error
 
-    def append(self, line: str, origin: str | None = None) -> None:
+    def append(self, line: str, origin: str | None = None, sync: bool = True) -> None:
         """Write one line (without its newline) through to the disk, whole or not at all.
 
         ``origin``: the hash that the first line carries; every other one then carries that of the line before it. None: none.
+        ``sync``: wait for the disk; that of a later line is for all before it.
 
         Raises:
             StorageError: the disk refused; the lines before are untouched.
@@ -75,7 +76,8 @@ class Journal:
         try:
             while data:
                 data = data[os.write(self.descriptor, data) :]
-            os.fsync(self.descriptor)
+            if sync:
+                os.fsync(self.descriptor)
         except OSError as error:
             with suppress(OSError):  # readers leave out a half-written line anyway
                 os.ftruncate(self.descriptor, end)

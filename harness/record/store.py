@@ -111,13 +111,14 @@ class RunStore:
         self._version = header.record_version
         self._origin = sha256(written) if self._version >= SEALED_SINCE else None
 
-    def append(self, sample: Sample) -> None:
-        """Keep one sample, in the run's version of the format; it is on the disk when this returns.
+    def append(self, sample: Sample, sync: bool = True) -> None:
+        """Keep one sample, in the run's version of the format; it is on the disk when this returns, or with a later one that is
+        ``sync``.
 
         Raises:
             StorageError: the disk refuses; earlier samples are untouched.
         """
-        _opened(self._samples).append(sample.model_dump_json(context={"record_version": self._version}), self._origin)
+        _opened(self._samples).append(sample.model_dump_json(context={"record_version": self._version}), self._origin, sync)
 
     def append_outcome(self, outcome: CaseOutcome) -> None:
         """Keep how a case ended that has no samples. Raises StorageError as ``append`` does."""

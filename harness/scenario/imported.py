@@ -11,7 +11,9 @@ from typing import Any
 from harness import __version__
 from harness.errors import UserError
 from harness.models import ModelShape
+from harness.record.imports.document import FEWER
 from harness.record.imports.formats import ResultFile
+from harness.record.imports.measured import MOST_REQUESTS
 from harness.record.imports.samples import Placed, imported_of, samples_of
 from harness.record.schema import CaseHeader, RunHeader, Sample
 from harness.scenario.arms import NTP
@@ -82,6 +84,8 @@ def refuse_unlike_files(arms: Sequence[ImportedArm]) -> None:
         if len(values) > 1:
             told = ", ".join(sorted(str(value) for value in values))
             raise UserError(f"{what} differs between the files ({told}); give files that were made alike, or import each alone")
+    if (sent := sum(one.measured.sent for one in every)) > MOST_REQUESTS:
+        raise UserError(f"the files hold {sent:,} requests together, at most {MOST_REQUESTS:,} are read; {FEWER}")
     first: dict[str, str] = {}
     for one in every:
         if one.sha256 in first:

@@ -194,6 +194,15 @@ def test_alike_files_are_asked_for(cli: Cli, tmp_path: Path) -> None:
     assert "different numbers of files" in cli.err
 
 
+def test_the_disk_is_waited_for_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of requests took minutes, with a wait for each: their files are still there to be imported again."""
+    waits: list[int] = []
+    monkeypatch.setattr("harness.record.journal.os.fsync", waits.append)
+    assert cli("import", *a_pair(tmp_path / "in"), "--out", str(tmp_path / "run")) == 0
+    assert len(read_run(tmp_path / "run").samples) == 6 * len(LENGTHS)
+    assert 0 < len(waits) < len(LENGTHS)
+
+
 def test_a_record_is_never_written_over(cli: Cli, tmp_path: Path) -> None:
     """The place holds a run already."""
     file = str(written(tmp_path, "a.json", vllm_result()))

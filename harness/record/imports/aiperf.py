@@ -6,8 +6,11 @@ none of the tool's own medians, but each request's time per token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from operator import itemgetter
 from statistics import median
 from typing import Annotated, Any
 
@@ -65,28 +68,28 @@ def read(document: Document) -> Measured:
     Raises:
         BenchmarkFileError: a line lacks a figure of its request, or has a value that does not fit.
     """
-    timed = sorted(
-        ((line, one) for line in document.lines if (one := line.read(Record)).metadata.benchmark_phase == PROFILING),
-        key=lambda pair: (pair[1].metadata.session_num, pair[1].metadata.turn_index or 0),
-    )
-    answered = [
-        (line, one, place) for place, (line, one) in enumerate(timed) if one.error is None and not one.metadata.was_cancelled
-    ]
+    timed, own_s = list[tuple[int, int, Request | None]](), list[float]()
+    for line in document.lines:
+        about = (one := line.read(Record)).metadata
+        if about.benchmark_phase == PROFILING:
+            answered = one.error is None and not about.was_cancelled
+            timed.append((about.session_num, about.turn_index or 0, _request(line, one) if answered else None))
+            own_s += [_seconds(line, one.metrics, OWN)] if answered and OWN in one.metrics else []
     if not timed:
-        raise document.lines[0].refusal("metadata.benchmark_phase: the file holds no request of the phase profiling")
-    own_s = [_seconds(line, one.metrics, OWN) for line, one, _ in answered if OWN in one.metrics]
+        raise document.first.refusal("metadata.benchmark_phase: the file holds no request of the phase profiling")
+    requests = tuple(replace(one, place=place) for place, (*_, one) in enumerate(sorted(timed, key=itemgetter(0, 1))) if one)
     return Measured(
-        format=NAME, tool=TOOL, tool_version=None, model=None, requests=tuple(_request(*one) for one in answered),
+        format=NAME, tool=TOOL, tool_version=None, model=None, requests=requests,
         sent=len(timed), duration_s=None, concurrency=None, requests_per_s=None,
         printed={"median_time_per_token_s": median(own_s)} if own_s else {}, counted={}, lacks=LACKS,
     )  # fmt: skip
 
 
-def _request(line: Line, record: Record, place: int) -> Request:
+def _request(line: Line, record: Record) -> Request:
     whole = _seconds(line, record.metrics, "request_latency")
     begun = datetime.fromtimestamp(record.metadata.request_start_ns / 1e9, UTC)
     return Request(
-        place=place,
+        place=0,
         prompt_tokens=_count(line, record.metrics, "input_sequence_length"),
         output_tokens=_count(line, record.metrics, "output_sequence_length"),
         first_token_s=_seconds(line, record.metrics, "time_to_first_token"),
@@ -104,14 +107,14 @@ def _seconds(line: Line, metrics: Mapping[str, Metric | None], name: str) -> flo
     raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a duration is needed")
 
 
-def _gaps(line: Line, metrics: Mapping[str, Metric | None]) -> tuple[float, ...] | None:
+def _gaps(line: Line, metrics: Mapping[str, Metric | None]) -> Sequence[float] | None:
     found = metrics.get("inter_chunk_latency")
     if found is None or not isinstance(found.value, list):
         return None
     scale = _scale(line, "inter_chunk_latency", found)
     if any(not 0 <= value * scale <= LONGEST for value in found.value):
         raise line.refusal("metrics.inter_chunk_latency.value: got a gap that is no duration")
-    return tuple(value * scale for value in found.value)
+    return array("d", (value * scale for value in found.value))
 
 
 def _count(line: Line, metrics: Mapping[str, Metric | None], name: str) -> int:

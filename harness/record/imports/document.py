@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -16,10 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from harness.errors import BenchmarkFileError, UserError, in_words
+from harness.record.imports.measured import MOST_REQUESTS
 from harness.record.regular_file import open_regular
 
-MOST_BYTES = 1 << 28
-"""Of one file; that of a million requests with their texts is smaller."""
+MOST_BYTES = 100 << 20
+"""Of one file; that of 60,000 requests of 16 tokens with their texts, or of 2,000 requests of 2,000, is smaller."""
+MOST_LINES = 1 << 22
+MOST_PARSED = 400 << 20
+COSTS = {b",": 40, b"[": 80, b"{": 180, b'"': 38}
+"""Bytes of memory that the value or text at such a sign takes, at most, once it is parsed."""
+FEWER = "give a file of fewer requests: run the tool several times, each file is a process of its own"
 LONGEST_KEY = 200
 MOST_RATE = 1e12
 LONGEST = 1e7
@@ -33,6 +40,9 @@ Total = Annotated[int, Field(strict=True, ge=0, le=1 << 48)]
 Asked = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=True)] | str | None
 """A rate of requests that was asked for; infinite, or a word, where all came at once."""
 Rate = Annotated[float, Field(strict=True, ge=0, le=MOST_RATE)]
+_T = TypeVar("_T")
+Each = Annotated[list[_T], Field(max_length=MOST_REQUESTS)]
+"""A value of every request."""
 _NUMBER: TypeAdapter[float | None] = TypeAdapter(Number | None)
 _Keys = TypeVar("_Keys", bound="Keys")
 
@@ -64,6 +74,7 @@ class Line:
             first = error.errors(include_url=False)[0]
             key = ".".join(map(str, first["loc"]))[:LONGEST_KEY] or "the whole line"
             why = in_words(first).replace("; add it", "; an older version of a tool lacks it: make the file with a newer one")
+            why += f"; {FEWER}" if first["type"] == "too_long" else ""
             raise self.refusal(f"{key}: {why}") from error
 
     def number_at(self, key: str) -> float | None:
@@ -80,11 +91,19 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole file: a single JSON value, or one per line."""
+    """A whole file: a single JSON value, or one per line. Only the ``first`` is kept parsed; ``rest``: (line, text)."""
 
     name: str
     sha256: str
-    lines: tuple[Line, ...]
+    first: Line
+    rest: tuple[tuple[int, bytes], ...] = ()
+
+    @property
+    def lines(self) -> Iterator[Line]:
+        """Every value. Raises BenchmarkFileError where one is no JSON."""
+        yield self.first
+        for number, text in self.rest:
+            yield _parsed(self.first.file, number, text)
 
 
 def read_document(path: Path) -> Document:
@@ -94,24 +113,32 @@ def read_document(path: Path) -> Document:
         BenchmarkFileError: it is absent, no regular file, too large, empty, or no JSON; with the line.
     """
     data = _bytes(path)
-    digest = hashlib.sha256(data).hexdigest()
-    shown = str(path)
-    try:
-        return Document(path.name, digest, (Line(shown, 1, from_json(data)),))
-    except (ValueError, RecursionError) as error:
-        whole = error
-    lines = []
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            lines.append(Line(shown, number, from_json(line)))
-        except (ValueError, RecursionError) as error:
-            why = whole if not lines else error  # no line by itself: then the file is one value over several lines
-            raise BenchmarkFileError(f"{shown}:{number}: is no JSON ({why}); make it again, or give another one") from error
+    digest, shown = hashlib.sha256(data).hexdigest(), str(path)
+    if data.count(b"\n") > MOST_LINES:
+        raise BenchmarkFileError(f"{shown}: has more than {MOST_LINES:,} lines; {FEWER}")
+    lines = [(number, text) for number, text in enumerate(data.split(b"\n"), start=1) if text.strip()]
     if not lines:
         raise BenchmarkFileError(f"{shown}: is empty; give a result file of a benchmarking tool")
-    return Document(path.name, digest, tuple(lines))
+    try:
+        return Document(path.name, digest, _parsed(shown, *lines[0]), tuple(lines[1:]))
+    except BenchmarkFileError:
+        if len(lines) == 1:
+            raise
+    return Document(path.name, digest, _parsed(shown, 1, data))  # no line by itself: the file is one value over several lines
+
+
+def needed_bytes(text: bytes) -> int:
+    """Of memory, for the values of a JSON text, at most; the letters of its texts come on top."""
+    return sum(text.count(sign) * cost for sign, cost in COSTS.items())
+
+
+def _parsed(file: str, number: int, text: bytes) -> Line:
+    if (needed := needed_bytes(text)) > MOST_PARSED:
+        raise BenchmarkFileError(f"{file}:{number}: its values would need {needed >> 20} MiB of {MOST_PARSED >> 20}; {FEWER}")
+    try:
+        return Line(file, number, from_json(text))
+    except (ValueError, RecursionError) as error:
+        raise BenchmarkFileError(f"{file}:{number}: is no JSON ({error}); make it again, or give another one") from error
 
 
 def _bytes(path: Path) -> bytes:
@@ -126,5 +153,5 @@ def _bytes(path: Path) -> bytes:
         why = getattr(error, "strerror", None) or error
         raise BenchmarkFileError(f"{path}: cannot be read ({why}); check its permissions") from error
     if len(data) > MOST_BYTES:
-        raise BenchmarkFileError(f"{path}: has more than {MOST_BYTES >> 20} MiB; give a file of fewer requests")
+        raise BenchmarkFileError(f"{path}: has more than {MOST_BYTES >> 20} MiB; {FEWER}")
     return data

@@ -10,7 +10,7 @@ from typing import Any
 from harness.errors import BenchmarkFileError
 from harness.record.imports import aiperf, guidellm, sglang_bench, vllm_bench
 from harness.record.imports.document import LONGEST, Document, read_document
-from harness.record.imports.measured import MOST_REQUESTS, Measured
+from harness.record.imports.measured import Measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,6 @@ def read_file(path: Path, wanted: str | None = None) -> ResultFile:
     measured = found.read(document)
     if not measured.requests:
         raise BenchmarkFileError(f"{path}: none of its {measured.sent} requests was answered, so there is nothing to import")
-    if measured.sent > MOST_REQUESTS:
-        raise BenchmarkFileError(f"{path}: holds {measured.sent:,} requests; at most {MOST_REQUESTS:,} are read")
     for one in measured.requests:
         times_s = one.first_token_s, one.last_token_s, one.request_s
         if not one.output_tokens or not all(0 < time_s <= LONGEST for time_s in times_s):
@@ -66,9 +64,8 @@ def read_file(path: Path, wanted: str | None = None) -> ResultFile:
 
 
 def _recognised(document: Document) -> Format:
-    first = document.lines[0]
-    found = [one for one in FORMATS.values() if one.is_it(first.value)]
+    found = [one for one in FORMATS.values() if one.is_it(document.first.value)]
     if len(found) != 1:
         known = "; ".join(f"{name} ({one.made_by})" for name, one in FORMATS.items())
-        raise first.refusal(f"is no result file that is known; known are: {known}; --format names one")
+        raise document.first.refusal(f"is no result file that is known; known are: {known}; --format names one")
     return found[0]

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.record.imports.document import Document, Keys, Line, Tokens, Whole
+from harness.record.imports.document import Document, Each, Keys, Line, Tokens, Whole
 from harness.record.imports.measured import Measured, Request
+from harness.record.imports.vllm_bench import one_run
 
 NAME, TOOL = "guidellm", "GuideLLM"
 FIGURES = {
@@ -62,7 +63,7 @@ class Answered(Keys):
 class Requests(Keys):
     """All requests of a benchmark; those that were cut off at its end are ``incomplete``."""
 
-    successful: list[Answered]
+    successful: Each[Answered]
     errored: list[Any] = Field(default_factory=list)
     incomplete: list[Any] = Field(default_factory=list)
 
@@ -94,7 +95,7 @@ def read(document: Document) -> Measured:
     Raises:
         BenchmarkFileError: it holds several benchmarks, or a value that does not fit.
     """
-    line = document.lines[0]
+    line = one_run(document)
     report = line.read(Report)
     if len(report.benchmarks) != 1:
         raise line.refusal(

@@ -12,7 +12,8 @@ Rule = Literal["per_request", "per_token"]
 """How a tool takes medians and means over requests. *per_request*: each counts the same, and percentiles are interpolated.
 *per_token*: the mean time per token weighs by its tokens, and a percentile is the smallest value that so much does not exceed.
 """
-MOST_REQUESTS = 1 << 20
+MOST_REQUESTS = 1 << 17
+"""Of all files of a command together."""
 ROUNDING = 1e-9
 FIGURES = ("first_token_s", "time_per_token_s", "gap_s", "request_s")
 """Figures of one request, or of one gap between two pieces of its stream (``gap_s``)."""
@@ -35,7 +36,7 @@ class Request:
     first_token_s: float
     last_token_s: float
     request_s: float
-    gaps_s: tuple[float, ...] | None = None
+    gaps_s: Sequence[float] | None = None
     prompt: str | None = None
     begun_at: str | None = None
     pieces: int | None = None
@@ -91,24 +92,28 @@ Weighted = Sequence[tuple[float, float]]
 
 def figures(requests: Sequence[Request], rule: Rule = "per_request") -> dict[str, float]:
     """``median_first_token_s``, ``mean_...`` and ``p99_...`` of every figure that the requests have, by the tool's ``rule``."""
-    values: dict[str, Weighted] = {
-        "first_token_s": [(one.first_token_s, 1.0) for one in requests],
-        "time_per_token_s": [
-            (time, one.output_tokens - 1.0) for one in requests if (time := one.time_per_token_s) is not None
-        ],
-        "gap_s": [(gap, 1.0) for one in requests for gap in one.gaps_s or ()],
-        "request_s": [(one.request_s, 1.0) for one in requests],
+    values = {
+        "first_token_s": [one.first_token_s for one in requests],
+        "time_per_token_s": [time for one in requests if (time := one.time_per_token_s) is not None],
+        "gap_s": [gap for one in requests for gap in one.gaps_s or ()],
+        "request_s": [one.request_s for one in requests],
     }  # fmt: skip
-    statistics = _by_request if rule == "per_request" else _by_token
-    return {f"{name}_{figure}": one for figure, known in values.items() if known for name, one in statistics(known).items()}
+    behind = [one.output_tokens - 1.0 for one in requests if one.output_tokens > 1]
+    found = dict[str, float]()
+    for figure, known in values.items():
+        weights = behind if figure == "time_per_token_s" else [1.0] * len(known)
+        told = _by_request(known) if rule == "per_request" else _by_token(list(zip(known, weights, strict=True)))
+        found |= {f"{name}_{figure}": one for name, one in told.items()}
+    return found
 
 
-def _by_request(values: Weighted) -> dict[str, float]:
-    plain = [value for value, _ in values]
-    return {"median": median(plain), "mean": fmean(plain), "p99": percentile(plain, 99)}
+def _by_request(values: list[float]) -> dict[str, float]:
+    return {"median": median(values), "mean": fmean(values), "p99": percentile(values, 99)} if values else {}
 
 
 def _by_token(values: Weighted) -> dict[str, float]:
+    if not values:
+        return {}
     mean = fmean([value for value, _ in values], [weight for _, weight in values])
     return {"median": weighted_percentile(values, 50), "mean": mean, "p99": weighted_percentile(values, 99)}
 

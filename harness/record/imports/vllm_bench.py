@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
 from harness.record.bounds import Moment
-from harness.record.imports.document import Asked, Document, Keys, Line, Rate, Time, Tokens, Total, Whole, asked_rate
+from harness.record.imports.document import Asked, Document, Each, Keys, Line, Rate, Time, Tokens, Total, Whole, asked_rate
 from harness.record.imports.measured import Measured, Request
 
 NAME, TOOL = "vllm", "vllm bench serve"
@@ -41,12 +42,12 @@ class Lists(Keys):
     """Lists with an entry for each request."""
 
     duration: Whole
-    input_lens: list[Tokens]
-    output_lens: list[Tokens]
-    ttfts: list[Time | None]
-    itls: list[list[Time]]
-    errors: list[str]
-    latencies: list[Time] | None = None
+    input_lens: Each[Tokens]
+    output_lens: Each[Tokens]
+    ttfts: Each[Time | None]
+    itls: Each[list[Time]]
+    errors: Each[str]
+    latencies: Each[Time] | None = None
     max_concurrency: Annotated[int, Field(strict=True, ge=1, le=1 << 24)] | None = None
 
 
@@ -96,11 +97,11 @@ def read(document: Document) -> Measured:
 
 def one_run(document: Document) -> Line:
     """The only line of a file. Raises BenchmarkFileError where it has several."""
-    if len(document.lines) > 1:
-        raise document.lines[1].refusal(
-            f"the file holds {len(document.lines)} runs; a file is one process of the statistics, so give each its own"
+    if document.rest:
+        raise Line(document.first.file, document.rest[0][0], None).refusal(
+            f"the file holds {1 + len(document.rest)} runs; a file is one process of the statistics, so give each its own"
         )
-    return document.lines[0]
+    return document.first
 
 
 def requests_of(line: Line, result: Lists) -> tuple[Request, ...]:
@@ -120,7 +121,7 @@ def requests_of(line: Line, result: Lists) -> tuple[Request, ...]:
 
 
 def _request(result: Lists, place: int) -> Request:
-    gaps, first_s = tuple(result.itls[place]), result.ttfts[place] or 0.0
+    gaps, first_s = array("d", result.itls[place]), result.ttfts[place] or 0.0
     whole = math.fsum((first_s, *gaps)) if result.latencies is None else result.latencies[place]
     return Request(
         place=place, prompt_tokens=result.input_lens[place], output_tokens=result.output_lens[place],

@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 import json
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic_core import from_json
 
 from harness.errors import BenchmarkFileError
 from harness.record.imports import document
 from harness.record.imports.formats import read_file
+from harness.record.imports.measured import MOST_REQUESTS
 from harness.record.imports.samples import Placed, imported_of, samples_of
 from tests.helpers import DATA
 from tests.helpers.bench_files import vllm_result, written
@@ -122,7 +125,7 @@ def test_several_runs_in_a_file_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "is empty"), (b"\n \n", "is empty"), (b"{", ":1: is no JSON"), (b"[1]\n{", ":2: is no JSON"),
+    [(b"", "is empty"), (b"\n \n", "is empty"), (b"{", ":1: is no JSON"), (b"[1]\n{", ":1: is no result file"),
      (b"[" * 100_000, "is no JSON"), (b"[]", "no result file that is known"), (b"\xff\xfe", "is no JSON"),
      (b'{"benchmarks": 1}', "no result file that is known")],
 )  # fmt: skip
@@ -152,3 +155,74 @@ def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     target = written(tmp_path, "a.json", vllm_result())
     (tmp_path / "link.json").symlink_to(target)
     assert read_file(tmp_path / "link.json").sha256 == read_file(target).sha256
+
+
+def test_a_broken_line_behind_good_ones_is_named(tmp_path: Path) -> None:
+    """Lines are parsed one by one."""
+    file = tmp_path / "a.jsonl"
+    file.write_bytes((DATA / "imports" / "aiperf-plain.jsonl").read_bytes() + b"\n{")
+    with pytest.raises(BenchmarkFileError, match=r"a\.jsonl:10: is no JSON"):
+        read_file(file)
+
+
+def test_a_second_report_in_a_file_is_not_left_out(tmp_path: Path) -> None:
+    """Only the first one of GuideLLM was read, without a word."""
+    file = tmp_path / "a.json"
+    file.write_bytes((DATA / "imports" / "guidellm-plain.json").read_bytes().strip() + b"\n{}")
+    with pytest.raises(BenchmarkFileError, match=r"a\.json:2: the file holds 2 runs"):
+        read_file(file)
+
+
+SIGNS = st.sampled_from(
+    ("[]", "{}", "1", "300", "-1.5e300", '""', '"x"', '"\u00e9"', '"\U0001f600%d"', '{"%d":300}', "[[[[]]]]",
+     '{"\u00e9%d":"\u00fc"}', '{"a":{"a":{"a":{}}}}', '{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}', "[1,2,3]", "1%040d", "null")
+)  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(SIGNS, min_size=1, max_size=3))
+def test_what_values_need_is_not_taken_for_less(shapes: list[str]) -> None:
+    """The memory that Python says it took for a parsed text is no more than what was counted before."""
+    items = [shape % place if "%" in shape else shape for place in range(20_000) for shape in shapes]
+    text = f"[{','.join(items)}]".encode()
+    tracemalloc.start()
+    try:
+        kept = from_json(text, cache_strings=False)
+        took = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept
+    assert took <= 1.15 * document.needed_bytes(text) + 4 * len(text)
+
+
+@pytest.mark.parametrize("shape", ["[],", "{},", "1,", '"",', '{"a":[]},', "[[[[[[]]]]]],"])
+def test_more_values_than_fit_are_refused_before_they_are_parsed(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a key that nobody reads, or as the lines of a file; the refusal says how much is allowed and what to do."""
+    monkeypatch.setattr(document, "from_json", lambda text: pytest.fail(f"parsed {len(text)} bytes"))
+    monkeypatch.setattr(document, "MOST_PARSED", 1_000_000)
+    good = json.dumps(vllm_result()).encode()[:-1]
+    file = tmp_path / "a.json"
+    file.write_bytes(good + b', "unread": [' + shape.encode() * 100_000 + b"1]}")
+    with pytest.raises(BenchmarkFileError, match=r"a\.json:1: its values would need \d+ MiB of 0; give a file of"):
+        read_file(file)
+
+
+def test_only_one_line_is_parsed_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of AIPerf may hold more than fits at once; so do empty lines, up to a bound."""
+    line = (DATA / "imports" / "aiperf-plain.jsonl").read_bytes().splitlines()[0]
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"\n".join([line] * 50) + b"\n" * 900)
+    monkeypatch.setattr(document, "MOST_PARSED", 3 * document.needed_bytes(line))
+    assert read_file(file).measured.sent == 50
+    monkeypatch.setattr(document, "MOST_LINES", 900)
+    with pytest.raises(BenchmarkFileError, match=r"a\.jsonl: has more than 900 lines; give a file of fewer requests"):
+        read_file(file)
+
+
+def test_more_requests_than_are_read_are_refused(tmp_path: Path) -> None:
+    """Before anything is made of them, with what to do."""
+    many = {key: [1] * (MOST_REQUESTS + 1) for key in ("input_lens", "output_lens")}
+    with pytest.raises(BenchmarkFileError, match=r"input_lens: .*at most 131072.*; give a file of fewer requests"):
+        read_file(written(tmp_path, "a.json", vllm_result() | many))
