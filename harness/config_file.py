@@ -31,7 +31,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from harness.errors import LONGEST_SHOWN, ScenarioError, UserError, in_words
+from harness.errors import LONGEST_SHOWN, SbdError, ScenarioError, UserError, in_words
 
 Count = Annotated[int, Field(strict=True, ge=1)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0)]
@@ -76,6 +76,10 @@ def named_by_key(*kinds: str, message: str, error_type: str = "unknown_key") -> 
 
 MOST_VALUES = 100_000
 MOST_BYTES = 4 << 20
+MOST_TEXT = 64 << 20
+MOST_PARSED = 400 << 20
+COSTS = {b",": 40, b"[": 80, b"{": 180, b'"': 38}
+"""Bytes of memory that the value or text at such a sign takes, at most, once it is parsed."""
 LONGEST_NUMBER = 300
 """Characters of a number; no figure has as many."""
 DEEPEST = 100
@@ -188,6 +192,37 @@ def _spelt(value: Any) -> str:
     return re.sub(r"^(-?\d+)e", r"\1.0e", json.dumps(value, ensure_ascii=False))
 
 
+def read_text(file: Path, what: str, refusal: type[SbdError] = ScenarioError, most_bytes: int = MOST_TEXT) -> str:
+    """The text of a file in UTF-8. Raises ``refusal`` as read_bytes, or where its values, as JSON, would not fit the memory."""
+    data = read_bytes(file, what, refusal, most_bytes)
+    if (needed := needed_bytes(data)) > MOST_PARSED:
+        raise refusal(f"{file}:1: its values would need {needed >> 20} MiB of {MOST_PARSED >> 20}; split the file")
+    try:
+        return data.decode()
+    except ValueError as error:
+        raise refusal(f"{file}:1: cannot read the {what}: it is not UTF-8 text; give the path of a readable file") from error
+
+
+def read_bytes(file: Path, what: str, refusal: type[SbdError], most_bytes: int) -> bytes:
+    """The contents of a regular file; ``what`` it is, in messages. Raises ``refusal``: it is none, or has more bytes."""
+    try:
+        if file.exists() and not file.is_file():  # a pipe would be waited for, a device never ends
+            raise OSError(0, "it is no regular file")
+        with file.open("rb") as opened:
+            data = opened.read(most_bytes + 1)
+        if len(data) > most_bytes:
+            raise OSError(0, f"it has more than {most_bytes:,} bytes; split it")
+        return data
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise refusal(f"{file}:1: cannot read the {what}: {reason}; give the path of a readable file") from error
+
+
+def needed_bytes(text: bytes) -> int:
+    """Of memory, for the values of a JSON text, at most; the letters of its texts come on top."""
+    return sum(text.count(sign) * cost for sign, cost in COSTS.items())
+
+
 def read_yaml(
     file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write a scenario (start from `sbd schema`)"
 ) -> YamlDocument:
@@ -196,15 +231,7 @@ def read_yaml(
     Raises:
         ``refusal``: the file cannot be read, is not YAML, is empty, or names a key twice; the message has file and line.
     """
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
-        text = data.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise refusal(f"{file}:1: cannot read the file: {reason}; give the path of a readable YAML file") from error
-    if len(data) > MOST_BYTES:
-        raise refusal(f"{file}:1: the file has more than {MOST_BYTES:,} bytes; give a YAML file that a person wrote")
+    text = read_text(file, "file", refusal, MOST_BYTES)
     return parse_yaml(text, file, refusal, when_empty)
 
 

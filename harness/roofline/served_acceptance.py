@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.config_file import read_text
 from harness.errors import RecordError
 from harness.record.schema import Run
 from harness.record.trace import PassColumns
@@ -55,10 +56,7 @@ def accepted_in_file(file: Path) -> Iterator[Accepted]:
     Raises:
         RecordError: a line is no answer, or lacks what is needed.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except ValueError as error:
-        raise RecordError(f"{file}: is no text in UTF-8 ({error}); give vLLM's answers as JSON, one a line") from error
+    text = read_text(file, "answers of vLLM", RecordError)
     try:
         answers = [json.loads(text)]
     except ValueError:

@@ -11,7 +11,6 @@ from typing import Any
 from harness import __version__
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.record.imports.document import FEWER
 from harness.record.imports.formats import ResultFile
 from harness.record.imports.measured import MOST_REQUESTS
 from harness.record.imports.samples import Placed, imported_of, samples_of
@@ -85,7 +84,7 @@ def refuse_unlike_files(arms: Sequence[ImportedArm]) -> None:
             told = ", ".join(sorted(str(value) for value in values))
             raise UserError(f"{what} differs between the files ({told}); give files that were made alike, or import each alone")
     if (sent := sum(one.measured.sent for one in every)) > MOST_REQUESTS:
-        raise UserError(f"the files hold {sent:,} requests together, at most {MOST_REQUESTS:,} are read; {FEWER}")
+        raise UserError(f"the files hold {sent:,} requests together, at most {MOST_REQUESTS:,} are read; give fewer files, of each arm as many")
     first: dict[str, str] = {}
     for one in every:
         if one.sha256 in first:

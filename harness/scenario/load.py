@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, Counts, StrictModel, Text, as_list
+from harness.config_file import Count, Counts, StrictModel, Text, as_list, read_text
 from harness.errors import ScenarioError
 from harness.workloads.arrivals import TracedRequest, of_lengths, read_trace
 from harness.workloads.loader import PromptItem
@@ -57,10 +57,7 @@ class Load(StrictModel):
         file = info.data.get("trace")
         if file is None or (info.context or {}).get("base") is None:
             return wanted
-        try:
-            found = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-        except OSError as error:
-            raise ValueError(f"{file}: cannot read the trace: {error.strerror}; give the path of a readable file") from error
+        found = hashlib.sha256(read_text(Path(file), "trace").encode()).hexdigest()
         if wanted not in {None, found}:
             raise ValueError(f"got {wanted}, but {file} has {found}; this is another trace than meant, or remove the key")
         return found

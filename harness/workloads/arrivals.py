@@ -15,17 +15,19 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import StringIO
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from harness.config_file import NonNegative, StrictModel
+from harness.config_file import NonNegative, StrictModel, read_text
 from harness.errors import ScenarioError
 from harness.workloads.loader import PromptItem
 
 AZURE_HEAD = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+MOST_TRACED = 200_000
 CUT = "prompt and answer are cut to the lengths of a trace"
 Length = Annotated[int, Field(strict=True, ge=1, le=1 << 24)]
 
@@ -72,11 +74,11 @@ def read_trace(file: Path, most: int | None = None) -> tuple[TracedRequest, ...]
     if reader is None:
         raise ScenarioError(f"{file}: a trace ends in {' or '.join(FORMS)} (Mooncake's or Azure's form); rename or convert it")
     try:
-        with file.open(encoding="utf-8", newline="") as opened:
-            stamped = list(islice(reader(file, opened), most))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ScenarioError(f"{file}: cannot read the trace: {reason}; give the path of a readable file") from error
+        stamped = list(islice(reader(file, StringIO(read_text(file, "trace"), newline="")), most or MOST_TRACED + 1))
+    except csv.Error as error:
+        raise ScenarioError(f"{file}: is no CSV ({error}); give a trace in Azure's form") from error
+    if most is None and len(stamped) > MOST_TRACED:
+        raise ScenarioError(f"{file}: has more than {MOST_TRACED:,} requests; say how many of them (requests), or cut it")
     if len(stamped) < (most or 1):
         raise ScenarioError(f"{file}: has {len(stamped)} requests, {most or 'at least 1'} are asked for; ask for fewer")
     for (_, before_s, _, _), (line, at_s, _, _) in pairwise(stamped):

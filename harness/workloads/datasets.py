@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.config_file import read_text
 from harness.errors import MissingExtraError, ScenarioError
 from harness.workloads.prompts import Prompt, cluster_of, last_match
 from harness.workloads.spec import FORMATS, DatasetChoice, fields_of
@@ -57,7 +58,7 @@ def read_rows(choice: DatasetChoice) -> Any:
     path = Path(choice.path)
     try:
         if path.is_file() and FORMATS[path.suffix] == "json":
-            return _as_written(path.read_text(encoding="utf-8-sig"))
+            return _as_written(read_text(path, "dataset").removeprefix("\ufeff"))
         if path.is_file():
             read = partial(datasets.load_dataset, FORMATS[path.suffix], data_files={choice.split: choice.path})
         else:

@@ -15,14 +15,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ValidationError, model_validator
 
-from harness.config_file import StrictModel, Text
+from harness.config_file import StrictModel, Text, read_text
 from harness.errors import ScenarioError
 
+MOST_ROWS = 100_000
 Check = Literal["exact", "contains", "number", "none"]
 _ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
           "gpt": "assistant"}  # fmt: skip
@@ -103,12 +105,10 @@ def read_prompts(file: Path, cluster: str | None = None) -> tuple[Prompt, ...]:
         ScenarioError: the file cannot be read, holds no prompt, or has a bad line (named as ``file:line``), such as one
             without the field ``cluster``.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ScenarioError(f"{file}: cannot read the prompts: {reason}; give the path of a readable JSONL file") from error
-    found = tuple(_read_row(f"{file}:{line}", row, cluster) for line, row in _rows(file, text))
+    rows = islice(_rows(file, read_text(file, "prompts")), MOST_ROWS + 1)
+    found = tuple(_read_row(f"{file}:{line}", row, cluster) for line, row in rows)
+    if len(found) > MOST_ROWS:
+        raise ScenarioError(f"{file}: holds more than {MOST_ROWS:,} prompts; give a file of those that are to be decoded")
     if not found:
         raise ScenarioError(f'{file}: holds no prompt; write at least one line such as {{"prompt": "2+2="}}')
     return found

@@ -90,5 +90,5 @@ def test_a_file_that_is_no_text_is_said(tmp_path: Path) -> None:
     """Bytes of another kind."""
     file = tmp_path / "wrong.bin"
     file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecordError, match="no text in UTF-8"):
+    with pytest.raises(RecordError, match="it is not UTF-8 text"):
         recorded_checks(file, 4, None)

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers import set_seed
 
+from harness.config_file import read_text
 from harness.engine.checkpoint_files import opened
 from harness.engine.checkpoints import open_checkpoint
 from harness.engine.loading import said_by_transformers, stop_ids_of
@@ -42,10 +43,7 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
     Raises:
         UserError: the file cannot be read, is empty, or a line (named) is not of that form.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")  # U+2028 and its like are text
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot read the training data ({error}); give a readable JSONL file") from error
+    lines = read_text(file, "training data", UserError).split("\n")  # U+2028 and its like are text
     pairs = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -7,7 +7,6 @@ tools add some with every version.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +15,13 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from harness.errors import BenchmarkFileError, UserError, in_words
+from harness.config_file import MOST_PARSED, needed_bytes, read_bytes
+from harness.errors import BenchmarkFileError, in_words
 from harness.record.imports.measured import MOST_REQUESTS
-from harness.record.regular_file import open_regular
 
 MOST_BYTES = 100 << 20
 """Of one file; that of 60,000 requests of 16 tokens with their texts, or of 2,000 requests of 2,000, is smaller."""
 MOST_LINES = 1 << 22
-MOST_PARSED = 400 << 20
-COSTS = {b",": 40, b"[": 80, b"{": 180, b'"': 38}
-"""Bytes of memory that the value or text at such a sign takes, at most, once it is parsed."""
 FEWER = "give a file of fewer requests: run the tool several times, each file is a process of its own"
 LONGEST_KEY = 200
 MOST_RATE = 1e12
@@ -112,7 +108,7 @@ def read_document(path: Path) -> Document:
     Raises:
         BenchmarkFileError: it is absent, no regular file, too large, empty, or no JSON; with the line.
     """
-    data = _bytes(path)
+    data = read_bytes(path, "result file", BenchmarkFileError, MOST_BYTES)
     digest, shown = hashlib.sha256(data).hexdigest(), str(path)
     if data.count(b"\n") > MOST_LINES:
         raise BenchmarkFileError(f"{shown}: has more than {MOST_LINES:,} lines; {FEWER}")
@@ -127,11 +123,6 @@ def read_document(path: Path) -> Document:
     return Document(path.name, digest, _parsed(shown, 1, data))  # no line by itself: the file is one value over several lines
 
 
-def needed_bytes(text: bytes) -> int:
-    """Of memory, for the values of a JSON text, at most; the letters of its texts come on top."""
-    return sum(text.count(sign) * cost for sign, cost in COSTS.items())
-
-
 def _parsed(file: str, number: int, text: bytes) -> Line:
     if (needed := needed_bytes(text)) > MOST_PARSED:
         raise BenchmarkFileError(f"{file}:{number}: its values would need {needed >> 20} MiB of {MOST_PARSED >> 20}; {FEWER}")
@@ -139,19 +130,3 @@ def _parsed(file: str, number: int, text: bytes) -> Line:
         return Line(file, number, from_json(text))
     except (ValueError, RecursionError) as error:
         raise BenchmarkFileError(f"{file}:{number}: is no JSON ({error}); make it again, or give another one") from error
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        with os.fdopen(open_regular(path.resolve(), os.O_RDONLY), "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except FileNotFoundError as error:
-        raise BenchmarkFileError(f"{path}: there is no such file; give a result file of a benchmarking tool") from error
-    except UserError as error:
-        raise BenchmarkFileError(f"{path}: is no regular file; give a result file of a benchmarking tool") from error
-    except (OSError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise BenchmarkFileError(f"{path}: cannot be read ({why}); check its permissions") from error
-    if len(data) > MOST_BYTES:
-        raise BenchmarkFileError(f"{path}: has more than {MOST_BYTES >> 20} MiB; {FEWER}")
-    return data

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BenchmarkFileError
+from harness.record.bounds import SHORTEST_S
 from harness.record.imports import aiperf, guidellm, sglang_bench, vllm_bench
 from harness.record.imports.document import LONGEST, Document, read_document
 from harness.record.imports.measured import Measured
@@ -53,11 +54,11 @@ def read_file(path: Path, wanted: str | None = None) -> ResultFile:
         raise BenchmarkFileError(f"{path}: none of its {measured.sent} requests was answered, so there is nothing to import")
     for one in measured.requests:
         times_s = one.first_token_s, one.last_token_s, one.request_s
-        if not one.output_tokens or not all(0 < time_s <= LONGEST for time_s in times_s):
+        if not one.output_tokens or not all(SHORTEST_S <= time_s <= LONGEST for time_s in times_s):
             raise BenchmarkFileError(
                 f"{path}: request {one.place + 1} of {measured.sent} counts as answered, with {one.output_tokens} tokens; its "
-                f"first token, last token and end come {', '.join(map('{:g}'.format, times_s))} s after its begin; more than 0 "
-                f"to {LONGEST:g} s are allowed, else no token came, or no stream; make it again, with a stream and answers of "
+                f"first token, last token and end come {', '.join(map('{:g}'.format, times_s))} s after its begin, and "
+                f"{SHORTEST_S:g} to {LONGEST:g} s are allowed, else no token came, or no stream; make it again, with a stream and answers of "
                 "a fixed length (ignore_eos)"
             )
     return ResultFile(name=document.name, sha256=document.sha256, measured=measured)

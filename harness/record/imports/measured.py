@@ -100,7 +100,7 @@ def figures(requests: Sequence[Request], rule: Rule = "per_request") -> dict[str
     }  # fmt: skip
     behind = [one.output_tokens - 1.0 for one in requests if one.output_tokens > 1]
     found = dict[str, float]()
-    for figure, known in values.items():
+    for figure, known in ((figure, known) for figure, known in values.items() if known):
         weights = behind if figure == "time_per_token_s" else [1.0] * len(known)
         told = _by_request(known) if rule == "per_request" else _by_token(list(zip(known, weights, strict=True)))
         found |= {f"{name}_{figure}": one for name, one in told.items()}
@@ -108,12 +108,10 @@ def figures(requests: Sequence[Request], rule: Rule = "per_request") -> dict[str
 
 
 def _by_request(values: list[float]) -> dict[str, float]:
-    return {"median": median(values), "mean": fmean(values), "p99": percentile(values, 99)} if values else {}
+    return {"median": median(values), "mean": fmean(values), "p99": percentile(values, 99)}
 
 
 def _by_token(values: Weighted) -> dict[str, float]:
-    if not values:
-        return {}
     mean = fmean([value for value, _ in values], [weight for _, weight in values])
     return {"median": weighted_percentile(values, 50), "mean": mean, "p99": weighted_percentile(values, 99)}
 

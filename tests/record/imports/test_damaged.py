@@ -141,12 +141,12 @@ def test_what_is_no_result_file_is_refused(content: bytes, said: str, tmp_path: 
 def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Absent, a folder, a pipe (which nobody writes to), or larger than is read."""
     os.mkfifo(tmp_path / "pipe")
-    said = {tmp_path / "none.json": "no such file", tmp_path: "no regular file", tmp_path / "pipe": "no regular file"}
+    said = {tmp_path / "none.json": "No such file", tmp_path: "no regular file", tmp_path / "pipe": "no regular file"}
     for path, words in said.items():
         with pytest.raises(BenchmarkFileError, match=words):
             read_file(path)
     monkeypatch.setattr(document, "MOST_BYTES", 1000)
-    with pytest.raises(BenchmarkFileError, match="has more than"):
+    with pytest.raises(BenchmarkFileError, match="it has more than 1,000 bytes; split it"):
         read_file(written(tmp_path, "large.json", vllm_result()))
 
 
@@ -223,6 +223,13 @@ def test_only_one_line_is_parsed_at_a_time(tmp_path: Path, monkeypatch: pytest.M
 
 def test_more_requests_than_are_read_are_refused(tmp_path: Path) -> None:
     """Before anything is made of them, with what to do."""
-    many = {key: [1] * (MOST_REQUESTS + 1) for key in ("input_lens", "output_lens")}
-    with pytest.raises(BenchmarkFileError, match=r"input_lens: .*at most 131072.*; give a file of fewer requests"):
+    many = {"errors": [""] * (MOST_REQUESTS + 1)}
+    with pytest.raises(BenchmarkFileError, match=r"errors: .*at most 131072.*; give a file of fewer requests"):
         read_file(written(tmp_path, "a.json", vllm_result() | many))
+
+
+def test_a_time_too_short_to_be_one_is_refused(tmp_path: Path) -> None:
+    """A request of 1e-320 s made a rate that no number holds; verify and report divided by it."""
+    one = {"output_lens": [1] * 10, "itls": [[]] * 10, "ttfts": [1e-320] * 10, "latencies": [1e-320] * 10}
+    with pytest.raises(BenchmarkFileError, match=r"1e-12 to 1e\+07 s are allowed"):
+        read_file(written(tmp_path, "a.json", vllm_result() | one))
