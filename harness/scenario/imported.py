@@ -84,7 +84,7 @@ def refuse_unlike_files(arms: Sequence[ImportedArm]) -> None:
             told = ", ".join(sorted(str(value) for value in values))
             raise UserError(f"{what} differs between the files ({told}); give files that were made alike, or import each alone")
     if (sent := sum(one.measured.sent for one in every)) > MOST_REQUESTS:
-        raise UserError(f"the files hold {sent:,} requests together, at most {MOST_REQUESTS:,} are read; give fewer files, of each arm as many")
+        raise UserError(f"the files hold {sent:,} requests together, at most {MOST_REQUESTS:,} are read; give fewer")
     first: dict[str, str] = {}
     for one in every:
         if one.sha256 in first:

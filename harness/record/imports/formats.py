@@ -58,8 +58,8 @@ def read_file(path: Path, wanted: str | None = None) -> ResultFile:
             raise BenchmarkFileError(
                 f"{path}: request {one.place + 1} of {measured.sent} counts as answered, with {one.output_tokens} tokens; its "
                 f"first token, last token and end come {', '.join(map('{:g}'.format, times_s))} s after its begin, and "
-                f"{SHORTEST_S:g} to {LONGEST:g} s are allowed, else no token came, or no stream; make it again, with a stream and answers of "
-                "a fixed length (ignore_eos)"
+                f"{SHORTEST_S:g} to {LONGEST:g} s are allowed, else no token came, or no stream; make it again, with a stream "
+                "and answers of a fixed length (ignore_eos)"
             )
     return ResultFile(name=document.name, sha256=document.sha256, measured=measured)
 
