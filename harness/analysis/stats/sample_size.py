@@ -215,7 +215,8 @@ def percentile_over_processes(
         table = np.exp(filled(np.log(np.where(empty, 1.0, table)), empty))
     found, told = percentile(table.mean(axis=1).tolist(), percent, confidence), table.shape[1]
     if found.value is None or not found.low or found.high is None or cells.too_empty:
-        return replace(found, low=None, high=None, method=None, processes=told, reason=found.reason or cells.too_empty or "a value of 0 has no ratio")
+        why = found.reason or cells.too_empty or "a value of 0 has no ratio"
+        return replace(found, low=None, high=None, method=None, processes=told, reason=why)
     between, beside = 0.0, "these processes only"
     if told >= FEWEST_PROCESSES:
         own = np.log(np.quantile(table, percent / 100, axis=0, method="inverted_cdf"))

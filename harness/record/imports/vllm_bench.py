@@ -98,7 +98,7 @@ def read(document: Document) -> Measured:
 def one_run(document: Document) -> Line:
     """The only line of a file. Raises BenchmarkFileError where it has several."""
     if document.rest:
-        raise Line(document.first.file, document.rest[0][0], None).refusal(
+        raise document.first.refusal(
             f"the file holds {1 + len(document.rest)} runs; a file is one process of the statistics, so give each its own"
         )
     return document.first

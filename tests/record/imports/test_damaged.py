@@ -119,7 +119,7 @@ def test_several_runs_in_a_file_are_refused(tmp_path: Path) -> None:
     """A file is one process; --append-result makes such files."""
     file = tmp_path / "a.json"
     file.write_text("\n".join(json.dumps(vllm_result(seed=seed)) for seed in (1, 2)))
-    with pytest.raises(BenchmarkFileError, match=r"a.json:2: the file holds 2 runs"):
+    with pytest.raises(BenchmarkFileError, match=r"a.json:1: the file holds 2 runs"):
         read_file(file)
 
 
@@ -169,7 +169,7 @@ def test_a_second_report_in_a_file_is_not_left_out(tmp_path: Path) -> None:
     """Only the first one of GuideLLM was read, without a word."""
     file = tmp_path / "a.json"
     file.write_bytes((DATA / "imports" / "guidellm-plain.json").read_bytes().strip() + b"\n{}")
-    with pytest.raises(BenchmarkFileError, match=r"a\.json:2: the file holds 2 runs"):
+    with pytest.raises(BenchmarkFileError, match=r"a\.json:1: the file holds 2 runs"):
         read_file(file)
 
 
