@@ -13,15 +13,16 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.comparison import compare, to_json
+from harness.analysis.comparison import Comparison, compare, to_json
 from harness.analysis.judgement import to_json as judgements_json
 from harness.analysis.verdict import claims_for, verdict
 from harness.cli.output import json_text, show
 from harness.errors import UserError
 from harness.formatting import one_line
 from harness.record.machine import by_machine
-from harness.record.publication import publish
+from harness.record.publication import CHANGED, pages_of, publish
 from harness.record.regular_file import write_whole
+from harness.record.schema import Run
 from harness.record.store import read_on_one_machine, read_run
 from harness.regression import run_comparison
 
@@ -72,7 +73,7 @@ def gallery_command(
     """Write FOLDER/index.html: every run in it with its question, machine, date and verdict, and links to page and record."""
     from harness.reporting.gallery import write_gallery
 
-    show(one_line(f"gallery {write_gallery(folder)}"))
+    show(one_line(f"gallery {write_gallery(folder, show)}"))
 
 
 def publish_command(
@@ -110,7 +111,12 @@ def write_page(run: Path, out: Path | None) -> Path:
     from harness.reporting import write_report
     from harness.reporting.exports.answer_lines import answer_lines
 
-    page = write_report(run, out, lambda comparison, header: show(answer_lines(run, comparison, header)))
+    def tell(comparison: Comparison, held: Run) -> None:
+        show(answer_lines(run, comparison, held.header))
+        if any(state == CHANGED for *_, state in pages_of(run, held)):
+            show(one_line(f"signed  the signature covers this page no more; sign again: sbd publish {run} {run} --sign KEY"))
+
+    page = write_report(run, out, tell)
     show(one_line(f"report  {page}"))
     return page
 

@@ -12,6 +12,7 @@ from harness.analysis.comparison import compare
 from harness.analysis.verdict import claims_for, verdict
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
+from harness.record.publication import pages_of
 from harness.record.store import read_on_one_machine
 from harness.scenario.arm_names import refuse_unknown_arms
 
@@ -47,7 +48,8 @@ def verify_command(
     "same accuracy" (1 point) and "close to the pass reduction" (0.9 of it) have limits of ours: the paper names none.
     Without an arm the best one of every part and batch size is meant: the fastest that keeps the accuracy.
 
-    The first line says how the record is sealed. One whose seal is broken, or that contradicts itself, is void.
+    The first line says how the record is sealed, the next whether the page beside it is this record's. One whose seal is
+    broken, or that contradicts itself, is void.
     """
     record = read_on_one_machine(run)
     asked = claims_for(record.header, claim or (), claims or ())
@@ -57,4 +59,6 @@ def verify_command(
     compared = compare(record)
     demand = Demand(demanded=require_signature, signers=signers)
     compared = replace(compared, integrity=demanding(compared.integrity, run, demand))
-    finish(verdict(compared, asked, record.header), as_json, inconclusive, to)
+    judged = verdict(compared, asked, record.header)
+    pages = [f"page {name}: {state}" for name, _, state in pages_of(run if run.is_dir() else run.parent, record)]
+    finish(replace(judged, records=(*judged.records, *pages)), as_json, inconclusive, to)

@@ -11,18 +11,24 @@ import gzip
 import io
 import os
 import zlib
+from collections import deque
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from pydantic_core import from_json
 
 from harness.errors import RecordError, StorageError
-from harness.record.regular_file import open_regular, read_regular, refused
+from harness.record.regular_file import open_regular, refused
 from harness.record.seal import digest, linked
 
 ALWAYS_UNPACKED = 64 << 20
 MOST_TIMES = 64
 """A packed file may hold so many bytes, or so many for each packed one: published samples have up to 15, a bomb 1000."""
+MOST_BYTES = 1 << 30
+LONGEST_LINE = 1 << 26
+"""Bytes of a file, unpacked, and of a line in it: the longest published ones have 0.4 GB and 0.1 MB."""
 
 
 class Journal:
@@ -51,9 +57,7 @@ class Journal:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(opened).st_nlink == 0:
                     raise BlockingIOError(f"{path} was packed just now")  # between opening it and locking it
-                data = read_regular(path)
-                data = data[: whole_bytes(data)]
-                kept = 0 if lent is None and data and _unpacked(path).endswith(data) else len(data)
+                kept = sum(taken for _, taken in _places(path))
                 os.ftruncate(opened, kept)  # a torn line, and lines that a kill left here when they were packed
                 on_failure.pop_all()
         except BlockingIOError as error:
@@ -87,8 +91,8 @@ class Journal:
     def _last_digest(self, end: int) -> str | None:
         """The hash of the last line of a file of ``end`` bytes, which another process may have written; None: there is none."""
         if self._last is None or self._last[0] != end:
-            lines = whole_lines(self.path)
-            self._last = end, digest(lines[-1]) if lines else None
+            last = deque(whole_lines(self.path), 1)
+            self._last = end, digest(last[0]) if last else None
         return self._last[1]
 
     def close(self) -> None:
@@ -96,17 +100,28 @@ class Journal:
         os.close(self.descriptor)
 
 
-def whole_lines(path: Path) -> list[bytes]:
-    """All whole lines of ``path`` + ``.gz`` and then of ``path``, not parsed; an absent file has none.
+def whole_lines(path: Path) -> Iterator[bytes]:
+    """The whole lines of ``path`` + ``.gz`` and then of ``path``, one by one, not parsed; an absent file has none.
 
     Raises:
-        RecordError: the file cannot be read.
+        RecordError: the file cannot be read, or holds more than a record does.
     """
-    data, before = _bytes(path), _unpacked(path)  # in this order: packing takes lines from the one to the other
-    data = data[: whole_bytes(data)]
-    if before.endswith(data):
-        data = b""  # packed already, when a kill came
-    return (before + data).split(b"\n")[:-1]
+    return (line for line, _ in _places(path))
+
+
+def _places(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Each whole line, and the bytes that it takes in ``path`` itself."""
+    # In this order: packing takes lines from the one to the other.
+    with _opened(path) as plain, _opened(packed(path)) as archive:
+        first, taken = next(_lines(path, plain), None), list[bytes]()
+        for line in _lines(packed(path), archive):
+            if line == first:
+                taken.clear()
+            if taken or line == first:
+                taken.append(line)
+            yield line, 0
+        if not taken or taken != list(_lines(path, plain)):  # else packed already, when a kill came
+            yield from ((line, len(line) + 1) for line in _lines(path, plain))
 
 
 def packed(path: Path) -> Path:
@@ -114,57 +129,47 @@ def packed(path: Path) -> Path:
     return path.with_name(f"{path.name}.gz")
 
 
-def _unpacked(path: Path) -> bytes:
-    """The packed lines, whole ones only."""
-    data = _bounded(packed(path))
-    return data[: whole_bytes(data)]
-
-
-def _bounded(path: Path) -> bytes:
-    """The contents of a gzipped file, nothing where it is absent; its unpacked bytes are bounded.
-
-    Raises:
-        RecordError: it cannot be read, is damaged, or unpacks to more.
-    """
-    data = _bytes(path)
-    most = max(ALWAYS_UNPACKED, MOST_TIMES * len(data))
+def _opened(path: Path) -> BinaryIO:
+    """The file; an empty one where it is absent."""
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            found = file.read(most + 1) if data else b""
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, error) from error
-    if len(found) > most:
-        raise RecordError(f"{path}: unpacks to more than {most:,} bytes, so it is no record; restore the file, or run again")
-    return found
-
-
-def _bytes(path: Path) -> bytes:
-    """The file's contents; empty if it is absent."""
-    try:
-        return read_regular(path)
+        return os.fdopen(open_regular(path, os.O_RDONLY), "rb")
     except FileNotFoundError:
-        return b""
+        return io.BytesIO()
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def _lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The whole lines from the file's begin on, unpacked; a bounded number of bytes is read.
+
+    A last line that ends in a newline but is not JSON is torn too: after a power cut a block may hold zeros.
+    """
+    left = most = min(MOST_BYTES, max(ALWAYS_UNPACKED, MOST_TIMES * file.seek(0, os.SEEK_END)))
+    file.seek(0)
+    if path.suffix == ".gz":
+        file = cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    before = b""
+    try:
+        while line := file.readline(LONGEST_LINE + 1):
+            left -= len(line)
+            if left < 0 or len(line) > LONGEST_LINE:
+                raise RecordError(
+                    f"{path}: holds more than {most:,} bytes, or more than {LONGEST_LINE:,} in a line, so it is no record; "
+                    "restore the file, or run again"
+                )
+            if before:
+                yield before[:-1]
+            before = line if line.endswith(b"\n") else b""
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
+    with suppress(ValueError):
+        from_json(before)
+        yield before[:-1]
 
 
 def unreadable(path: Path, error: Exception) -> RecordError:
     """The record error of a file that cannot be read."""
     return RecordError(f"{path}: cannot be read ({error}); restore the file, or run again")
-
-
-def whole_bytes(data: bytes) -> int:
-    """Length of ``data`` up to the end of its last whole line.
-
-    A last line that ends in a newline but is not JSON is torn too: after a power cut a block may hold zeros.
-    """
-    end = data.rfind(b"\n") + 1
-    start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
-    try:
-        from_json(data[start:end] or b"null")
-    except ValueError:
-        return start
-    return end
 
 
 def damaged(path: Path, number: int, why: str) -> RecordError:

@@ -4,45 +4,84 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from harness.errors import UserError
+from harness.errors import SbdError, UserError
 from harness.record.journal import packed, whole_lines
-from harness.record.regular_file import read_regular, refused, write_whole
-from harness.record.seal import SEAL
+from harness.record.regular_file import refused, write_whole
+from harness.record.schema import Run
+from harness.record.seal import SEAL, Seal, digest
 from harness.record.signature import sign
-from harness.record.store import EVENTS, HEADER, JOURNALS, SAMPLES, SIGNATURE, RunStore, kept, read_header, read_run
+from harness.record.store import EVENTS, HEADER, JOURNALS, SAMPLES, SIGNATURE, RunStore, kept, read_header, read_run, read_seal
 
 REPORTS = ("report.html", "report.json")
+MOST_PAGE_BYTES = 1 << 28
+OWN = OF_RECORD, UNCHECKED = "of this record", "not checked"
+"""States of pages that may be shown beside a record begin so."""
+CHANGED = "changed since it was signed"
+_NAMED = re.compile(rb'(?:"sbd-record" content=|"record_sha256": ?)"([0-9a-f]{64})"')
+"""What a page of a record says of its content; the first one, as texts of the record come behind it or with quotes escaped."""
+
+
+def pages_of(directory: Path, run: Run) -> Iterator[tuple[str, bytes, str]]:
+    """The file, the contents and the state of each page beside a run: CHANGED, or words; one of OWN begins those of its own."""
+    seal = run.seal or Seal(state="broken")
+    for name in REPORTS:
+        try:
+            page = kept(directory / name, MOST_PAGE_BYTES)
+        except SbdError as error:
+            yield name, b"", f"not read ({error})"
+            continue
+        if page is None:
+            continue
+        named, covered = _NAMED.search(page), seal.pages.get(name)
+        state = f"{OF_RECORD} (no signature covers it)" if named else f"{UNCHECKED} (it names no record, as older ones do)"
+        if named and named[1].decode() != seal.record:
+            state = f"not {OF_RECORD} (stale)"
+        elif covered and seal.signature and seal.signature.valid:
+            state = OF_RECORD if covered == digest(page) else CHANGED
+        yield name, page, state
 
 
 def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:
     """Copy a run for keeping, sealed: samples gzipped, byte for byte the same each time. Returns ``target``.
 
-    Where that is the run itself, its samples are packed in place. ``key``: an SSH key that signs the seal.
+    Where that is the run itself, its samples are packed in place. ``key``: an SSH key that signs the seal, and the pages.
 
     Raises:
         RecordError: there is no readable run, or the one in ``target`` cannot be read.
-        UserError: the run's seal is broken; ``target`` holds another run, or lines that this one lacks; the key signs nothing.
+        UserError: a seal is broken; a page is not of the record; ``target`` holds another run, or lines that this one lacks;
+            the key signs nothing.
         StorageError: the disk refuses, or somebody is writing to ``target``.
     """
-    run = read_run(run_directory)
-    if run.seal is not None and run.seal.state == "broken":
-        raise UserError(f"{run_directory}: its seal is broken ({run.seal.reason}); publish the record as the run wrote it")
+    run, pages = read_run(run_directory), dict[str, bytes]()
+    if run.seal is None or run.seal.state == "broken":
+        read_seal(run_directory)
+    for name, page, state in pages_of(run_directory, run):
+        if not state.startswith(OWN) and not (key and state == CHANGED):
+            raise UserError(
+                f"{run_directory / name}: {state}; render it again (sbd report {run_directory}), and sign it again with --sign "
+                "KEY if it was signed, or remove it"
+            )
+        pages[name] = page
     with RunStore(target) as store:
         if store.exists and read_header(target / HEADER)[0].run_id != run.header.run_id:
             raise UserError(f"{target}: holds another run; give another target, or remove that one first")
+        elsewhere = target.resolve() != run_directory.resolve()
+        if store.exists and elsewhere:
+            read_seal(target)
         store.hold()
-        for name in JOURNALS if target.resolve() != run_directory.resolve() else ():
-            if lost := len(set(whole_lines(target / name)) - set(whole_lines(run_directory / name))):
+        for name in JOURNALS if elsewhere else ():
+            if lost := len(set(whole_lines(target / name)).difference(whole_lines(run_directory / name))):
                 raise UserError(
                     f"{target}: holds {lost} {Path(name).stem} that {run_directory} lacks or took with other values; nothing "
                     "was written. Give another target"
                 )
-        _copy(run_directory, target)
-        head, signature = store.seal(), kept(run_directory / SIGNATURE)
+        _copy(run_directory, target, pages)
+        signed = {name: digest(page) for name, page in pages.items()}
+        head, signature = store.seal(signed if key or run.seal is None else run.seal.pages), kept(run_directory / SIGNATURE)
         if key is not None:
             write_whole(target / SIGNATURE, sign(head, key))
         elif signature is not None and kept(run_directory / SEAL) == head:
@@ -50,13 +89,14 @@ def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:
     return target
 
 
-def _copy(run_directory: Path, target: Path) -> None:
+def _copy(run_directory: Path, target: Path, pages: Mapping[str, bytes]) -> None:
     """Pack the lines unchanged, so that after a kill the unpacked copies are recognised and no line counts twice."""
-    contents = {name: read_regular(run_directory / name) for name in REPORTS if os.path.lexists(run_directory / name)}
-    contents[HEADER] = read_header(run_directory / HEADER)[1]
-    contents[packed(target / SAMPLES).name] = _gzipped(whole_lines(run_directory / SAMPLES))
-    contents[EVENTS] = b"".join(line + b"\n" for line in whole_lines(run_directory / EVENTS))
-    for name, content in contents.items():
+    contents = {
+        HEADER: read_header(run_directory / HEADER)[1],
+        packed(target / SAMPLES).name: _gzipped(whole_lines(run_directory / SAMPLES)),
+        EVENTS: b"".join(line + b"\n" for line in whole_lines(run_directory / EVENTS)),
+    }
+    for name, content in (*pages.items(), *contents.items()):
         write_whole(target / name, content)
     try:
         (target / SAMPLES).unlink(missing_ok=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -33,11 +33,16 @@ _LINK = re.compile(rb'\{"before":"([0-9a-f]{64})",')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """What a record's seal shows. ``reason``: why it is unsealed, or where it is broken. ``signature``: of a sealed one."""
+    """What a record's seal shows. ``reason``: why it is unsealed, or where it is broken. ``signature``: of a sealed one.
+
+    ``record``: the digest of what the record holds now. ``pages``: the digests of its pages, by file, when it was signed.
+    """
 
     state: SealState
     reason: str = ""
     signature: Signature | None = None
+    record: Digest = ""
+    pages: dict[str, Digest] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -55,14 +60,15 @@ class _SealedFile(BaseModel):
 
 
 class SealHead(BaseModel):
-    """The contents of seal.json."""
+    """The contents of seal.json. ``pages``: the digests of the pages that were signed with it; absent in others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = 1
     run_id: str
     header_sha256: Digest
-    journals: dict[str, _SealedFile]
+    journals: dict[str, _SealedFile] = {}
+    pages: dict[str, Digest] = Field({}, exclude_if=lambda pages: not pages)
 
     def written(self) -> bytes:
         """The file's bytes; equal records give equal bytes."""
@@ -84,67 +90,61 @@ def unlinked(line: bytes) -> bytes:
     return b"{" + line[found.end() :] if (found := _LINK.match(line)) else line
 
 
-def seal_head(run_id: str, version: int, header: bytes, journals: Mapping[str, Sequence[bytes]]) -> SealHead:
-    """The seal of a header of this ``version`` of the format, and of all whole lines of each journal, by the journal's name."""
-    ends = {name: _SealedFile(lines=len(lines), sha256=_end_of(lines, version)) for name, lines in journals.items()}
-    return SealHead(run_id=run_id, header_sha256=digest(header), journals=ends)
+class SealCheck:
+    """Holds a record against its seal while its lines are read, and keeps none of them. ``head``: the seal of what was read."""
 
+    def __init__(self, head: SealHead, version: int, written: bytes | None = None, signature: Signature | None = None) -> None:
+        """``head``: of the record's header. ``written``: seal.json, None where there is none. ``signature``: of it."""
+        self.head, self._chained, self._signature = head, version >= SEALED_SINCE, signature
+        self._never = "its run has not ended" if self._chained else f"records of format {version} carried no seal"
+        self._sealed: SealHead | None = None
+        self._wrong, self._later = [], 0
+        try:
+            self._sealed = SealHead.model_validate_json(written) if written is not None else None
+        except ValidationError:
+            self._wrong.append(f"{SEAL} is no seal")
 
-def check_seal(
-    version: int, header: bytes, journals: Mapping[str, Sequence[bytes]], head: bytes | None, signature: Signature | None
-) -> Seal:
-    """The state of a record's seal.
+    def through(self, name: str, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """The same lines of a journal, each looked at."""
+        sealed = self._sealed.journals.get(name) if self._sealed else None
+        before, hashed, number = self.head.header_sha256 if self._chained else None, hashlib.sha256(), 0
+        loose, at_seal = None, hashed.hexdigest()
+        for number, line in enumerate(lines, start=1):
+            found = _LINK.match(line)
+            if loose is None and (found[1].decode() if found else None) != before:
+                loose = number
+            if self._chained:
+                hashed = hashlib.sha256(line)
+                before = hashed.hexdigest()
+            else:
+                hashed.update(line + b"\n")
+            if sealed and number == sealed.lines:
+                at_seal = hashed.hexdigest()
+            yield line
+        self.head.journals[name] = _SealedFile(lines=number, sha256=hashed.hexdigest())
+        if loose:
+            self._wrong.insert(0, f"{name}:{loose} does not follow from the line before it")
+        if sealed:
+            self._later += number - sealed.lines
+            if number < sealed.lines or at_seal != sealed.sha256:
+                self._wrong.append(f"{name}: the first {sealed.lines} lines, of {number} there, are not those that were sealed")
 
-    Args:
-        version: of the record's format. journals: the whole lines of each, without their newlines.
-        head: the bytes of seal.json, None where there is none. signature: of these bytes.
-    """
-    for name, lines in journals.items():
-        if (number := _first_loose(lines, digest(header) if version >= SEALED_SINCE else None)) is not None:
-            return _broken(f"{name}:{number} does not follow from the line before it")
-    if head is None:
-        never = "its run has not ended" if version >= SEALED_SINCE else f"records of format {version} carried no seal"
-        return Seal(state="unsealed", reason=never)
-    try:
-        sealed = SealHead.model_validate_json(head)
-    except ValidationError:
-        return _broken(f"{SEAL} is no seal")
-    if sealed.header_sha256 != digest(header):
-        return _broken("run.json was changed")
-    if sealed.journals.keys() != journals.keys():
-        return _broken(f"{SEAL} does not name the files of the record")
-    for name, end in sealed.journals.items():
-        lines = journals[name]
-        if len(lines) < end.lines or end.sha256 != _end_of(lines[: end.lines], version):
-            return _broken(f"{name}: the first {end.lines} lines, of {len(lines)} there, are not those that were sealed")
-    if signature is not None and not signature.valid:
-        return _broken(f"the signature does not fit {SEAL}: {signature.words}")
-    later = sum(len(journals[name]) - end.lines for name, end in sealed.journals.items())
-    if later:
-        return Seal(state="unsealed", reason=f"{later} lines were written after it was sealed")
-    return Seal(state="sealed", signature=signature)
-
-
-def _broken(reason: str) -> Seal:
-    return Seal(state="broken", reason=reason)
-
-
-def _end_of(lines: Sequence[bytes], version: int) -> Digest:
-    if version >= SEALED_SINCE:
-        return digest(lines[-1] if lines else b"")
-    found = hashlib.sha256()
-    for line in lines:
-        found.update(line)
-        found.update(b"\n")
-    return found.hexdigest()
-
-
-def _first_loose(lines: Sequence[bytes], origin: Digest | None) -> int | None:
-    """The number of the first line that does not carry the hash of the one before; ``origin`` None: none may carry any."""
-    expected = origin
-    for number, line in enumerate(lines, start=1):
-        found = _LINK.match(line)
-        if (found[1].decode() if found else None) != expected:
-            return number
-        expected = digest(line) if origin is not None else None
-    return None
+    def seal(self) -> Seal:
+        """The state of the seal, once every journal was read."""
+        sealed, signature, wrong = self._sealed, self._signature, self._wrong
+        if not sealed and signature:
+            wrong.append(f"{SEAL} was removed, and its signature is there")
+        if sealed and sealed.header_sha256 != self.head.header_sha256:
+            wrong.append("run.json was changed")
+        if sealed and sealed.journals.keys() != self.head.journals.keys():
+            wrong.append(f"{SEAL} does not name the files of the record")
+        if signature and signature.valid is False:
+            wrong.append(f"the signature does not fit {SEAL}: {signature.words}")
+        record = digest(self.head.written())
+        if wrong:
+            return Seal(state="broken", reason=wrong[0])
+        if not sealed:
+            return Seal(state="unsealed", reason=self._never, record=record)
+        if self._later:
+            return Seal(state="unsealed", reason=f"{self._later} lines were written after it was sealed", record=record)
+        return Seal(state="sealed", signature=signature, record=record, pages=sealed.pages)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from harness.record.journal import Journal, damaged, unreadable, whole_lines
 from harness.record.machine import of_one_machine
 from harness.record.regular_file import open_regular, read_regular, refused, write_whole
 from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
-from harness.record.seal import SEAL, SEALED_SINCE, Seal, check_seal, seal_head, unlinked
+from harness.record.seal import SEAL, SEALED_SINCE, Digest, SealCheck, SealHead, unlinked
 from harness.record.seal import digest as sha256
 from harness.record.signature import check
 
@@ -36,6 +36,10 @@ JOURNALS = (SAMPLES, EVENTS)
 MARK = ".begun"
 """Names the case in progress, to be read if its process dies; not valid after a power cut."""
 LONGEST_SHOWN = 200
+MOST_HEADER_BYTES = 1 << 26
+"""Of run.json: that of a thousand cases has 1 MB."""
+MOST_SEAL_BYTES = 1 << 20
+"""Of a seal, a signature or a mark."""
 """Characters that a message quotes from a damaged record."""
 _Line = TypeVar("_Line", Sample, Event)
 InheritedLock = tuple[int, int]
@@ -69,6 +73,8 @@ class RunStore:
         if self.exists:
             raise UserError(f"{self.directory}: holds a run already; continue it with the same scenario, or give another --out")
         self.hold()
+        if any(next(whole_lines(self.directory / name), None) for name in JOURNALS):
+            raise UserError(f"{self.directory}: holds lines of a run whose {HEADER} is gone; restore it, or give another --out")
         written = header.model_dump_json(indent=1).encode()
         write_whole(self.directory / HEADER, written)
         self._begin(header, written)
@@ -92,7 +98,8 @@ class RunStore:
         """Continue the run that is here; a torn last line is removed. Returns what it holds so far.
 
         Raises:
-            UserError: the run was made from another scenario; the message names the keys that differ.
+            UserError: the run was made from another scenario; the message names the keys that differ. Or its seal is broken;
+                nothing is written then.
             RecordError, StorageError: the run cannot be read, or not be written.
         """
         header, written = read_header(self.directory / HEADER)
@@ -102,6 +109,7 @@ class RunStore:
                 f"{self.directory}: was made from another scenario ({keys}); its samples cannot be mixed with new ones. "
                 "Give another --out, or restore the scenario"
             )
+        read_seal(self.directory)  # before the lock, which mends a torn line
         self.hold()
         self._begin(header, written)
         return read_run(self.directory)
@@ -142,27 +150,30 @@ class RunStore:
     def marked(self) -> str:
         """What was marked last; "" where nothing was, or it cannot be read."""
         try:
-            return read_regular(self.directory / MARK).partition(b"\n")[0].decode()
+            return read_regular(self.directory / MARK, MOST_SEAL_BYTES).partition(b"\n")[0].decode()
         except (OSError, ValueError, UserError):
             return ""
 
-    def seal(self) -> bytes:
-        """Seal all that is here; returns the seal's bytes. A signature of another seal is removed first.
+    def seal(self, pages: dict[str, Digest] | None = None) -> bytes:
+        """Seal all that is here, unless it is; returns the seal's bytes. A signature of another seal is removed first.
+
+        ``pages``: the digests of the pages that are to be signed with it.
 
         Raises:
+            UserError: its seal is broken.
             RecordError, StorageError: the run cannot be read, or not be written.
         """
-        header, written = read_header(self.directory / HEADER)
-        head = seal_head(
-            header.run_id, header.record_version, written, {name: whole_lines(self.directory / name) for name in JOURNALS}
-        ).written()
-        if kept(self.directory / SEAL) != head:
+        now, head = read_seal(self.directory), kept(self.directory / SEAL)
+        if head and not pages and now.seal().state == "sealed":
+            return head
+        written = now.head.model_copy(update={"pages": pages or {}}).written()
+        if head != written:
             try:
                 (self.directory / SIGNATURE).unlink(missing_ok=True)
             except OSError as error:
                 raise refused(self.directory / SIGNATURE, error) from error
-            write_whole(self.directory / SEAL, head)
-        return head
+            write_whole(self.directory / SEAL, written)
+        return written
 
     def close(self) -> None:
         """Release the directory to other processes."""
@@ -193,32 +204,52 @@ def read_run(path: Path) -> Run:
         RecordError: there is no run here, it is damaged, or it was made by a newer version.
     """
     directory = path.parent if path.name == HEADER else path
-    header, written = read_header(directory / HEADER)
-    journals = {name: whole_lines(directory / name) for name in JOURNALS}
-    events = _read_lines(directory / EVENTS, journals[EVENTS], Event)
+    header, check = _opened_seal(directory)
+    samples = _read_samples(directory / SAMPLES, check, header)
+    events = _read_lines(directory / EVENTS, check, Event)
     return Run(
         header=header,
-        samples=_read_samples(directory / SAMPLES, journals[SAMPLES], header),
+        samples=samples,
         outcomes=[event.outcome for event in events if event.outcome is not None],
         sessions=[event.session for event in events if event.session is not None],
-        seal=_check_seal(directory, header, written, journals),
+        seal=check.seal(),
     )
 
 
-def _check_seal(directory: Path, header: RunHeader, written: bytes, journals: Mapping[str, Sequence[bytes]]) -> Seal:
+def read_seal(directory: Path) -> SealCheck:
+    """What a record holds now, held against its seal; the lines are not parsed.
+
+    Raises:
+        UserError: the seal is broken; then the record is not gone on with, not sealed anew and not published.
+        RecordError: as read_run.
+    """
+    check = _opened_seal(directory)[1]
+    for name in JOURNALS:
+        deque(check.through(name, whole_lines(directory / name)), 0)
+    if (seal := check.seal()).state == "broken":
+        raise UserError(
+            f"{directory}: its seal is broken ({seal.reason}), so it is neither gone on with nor published, and nothing was "
+            "written; restore the record as the run wrote it, or give another folder"
+        )
+    return check
+
+
+def _opened_seal(directory: Path) -> tuple[RunHeader, SealCheck]:
+    header, written = read_header(directory / HEADER)
     head, signature = kept(directory / SEAL), kept(directory / SIGNATURE)
-    signed = check(head, signature) if head is not None and signature is not None else None
-    return check_seal(header.record_version, written, journals, head, signed)
+    signed = check(head or b"", signature) if signature is not None else None
+    begun = SealHead(run_id=header.run_id, header_sha256=sha256(written))
+    return header, SealCheck(begun, header.record_version, head, signed)
 
 
-def kept(file: Path) -> bytes | None:
+def kept(file: Path, most_bytes: int = MOST_SEAL_BYTES) -> bytes | None:
     """What a file of a run holds; None where it is absent.
 
     Raises:
-        RecordError: it cannot be read. UserError: it is no regular file.
+        RecordError: it cannot be read. UserError: it is no regular file, or has more than ``most_bytes``.
     """
     try:
-        return read_regular(file)
+        return read_regular(file, most_bytes)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -235,7 +266,7 @@ def read_on_one_machine(path: Path) -> Run:
     return of_one_machine(read_run(path))
 
 
-def _read_samples(file: Path, lines: Sequence[bytes], header: RunHeader) -> list[Sample]:
+def _read_samples(file: Path, check: SealCheck, header: RunHeader) -> list[Sample]:
     """Read samples of the header's cases straight from JSON, with the garbage collector off.
 
     Plain data has no reference cycles, and repeated collection would take three quarters of the time of a large run.
@@ -243,7 +274,7 @@ def _read_samples(file: Path, lines: Sequence[bytes], header: RunHeader) -> list
     collecting = gc.isenabled()
     gc.disable()
     try:
-        samples = _read_lines(file, lines, Sample)
+        samples = _read_lines(file, check, Sample)
     finally:
         if collecting:
             gc.enable()
@@ -256,9 +287,10 @@ def _read_samples(file: Path, lines: Sequence[bytes], header: RunHeader) -> list
     return samples
 
 
-def _read_lines(file: Path, lines: Sequence[bytes], kind: type[_Line]) -> list[_Line]:
+def _read_lines(file: Path, check: SealCheck, kind: type[_Line]) -> list[_Line]:
+    """Line by line, so that of a long file that is no journal little is read."""
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(check.through(file.name, whole_lines(file)), start=1):
         try:
             found.append(kind.model_validate_json(unlinked(line)))
         except ValidationError as error:
@@ -271,18 +303,16 @@ def _read_lines(file: Path, lines: Sequence[bytes], kind: type[_Line]) -> list[_
 
 def read_header(file: Path) -> tuple[RunHeader, bytes]:
     """The header, and its bytes. Raises RecordError where there is none that can be read."""
+    written = kept(file, MOST_HEADER_BYTES)
+    if written is None:
+        raise RecordError(f"{file.parent}: there is no run here ({HEADER} is missing); give the directory of a run")
     try:
-        written = read_regular(file)
         data = from_json(written, allow_inf_nan=False)
         version = data["record_version"]
         if type(version) is not int or not 1 <= version <= RECORD_VERSION:
             found = repr(version)[:LONGEST_SHOWN]
             raise RecordError(f"{file}: format version {found} is none of 1 to {RECORD_VERSION}: if it is newer, upgrade sbd")
         return RunHeader.model_validate(data), written
-    except FileNotFoundError as error:
-        raise RecordError(f"{file.parent}: there is no run here ({HEADER} is missing); give the directory of a run") from error
-    except OSError as error:
-        raise RecordError(f"{file}: cannot be read ({error.strerror}); check its permissions") from error
     except ValidationError as error:
         raise RecordError(f"{file}: not the header of a run: {_first(error)}") from error
     except (ValueError, KeyError, TypeError) as error:

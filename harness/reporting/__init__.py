@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:  # the page's libraries load when a page is written
     from harness.analysis.results import Comparison
-    from harness.record.schema import RunHeader
+    from harness.record.schema import Run
 
 Made = TypeVar("Made")
 
@@ -23,7 +23,7 @@ __all__ = ["write_report"]
 
 
 def write_report(
-    run_dir: Path, out: Path | None = None, tell: Callable[[Comparison, RunHeader], None] | None = None
+    run_dir: Path, out: Path | None = None, tell: Callable[[Comparison, Run], None] | None = None
 ) -> Path:
     """Write ``report.html`` and ``report.json`` (the comparison, versioned) of the run in ``run_dir``.
 
@@ -32,7 +32,7 @@ def write_report(
     Args:
         run_dir: a run directory.
         out: the HTML file to write; the JSON goes beside it. Default: into the run directory.
-        tell: is handed the comparison of one run, which takes seconds to derive, once the page is there.
+        tell: is handed the comparison of one run, which takes seconds to derive, and the run, once the page is there.
 
     Returns:
         The path of the HTML file.
@@ -63,7 +63,7 @@ def write_report(
         write_whole(page.with_suffix(".json"), pretty_json(data, indent=1))
         write_whole(page, render(run, comparison, data).encode())
         if tell is not None:
-            tell(comparison, run.header)
+            tell(comparison, run)
     return page
 
 

@@ -343,3 +343,18 @@ def test_doctor_says_what_a_percent_is_worth_and_what_the_driver_refuses() -> No
     assert "40 GB/s by a copy of known bytes; by memory clock and bus: 20 GB/s" in text and "disagree" in text
     assert "torch does not say" in text and "none: no governor" in text
     assert '["pynvml"] (warning: wrong)' in text and '{"vbios": "96", "reasons": {"ecc": "NVML: Not Supported"}}' in text
+
+
+def test_a_program_is_taken_from_absolute_places_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty entry of PATH is the folder of somebody's record, and his ssh-keygen would be run to check his signature."""
+    folder = begun(tmp_path / "run", samples=1)
+    (folder / "seal.json.sig").write_text("none")
+    for place in (folder, folder / "bin"):
+        place.mkdir(exist_ok=True)
+        for name in ("ssh-keygen", "git"):
+            (place / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
+            (place / name).chmod(0o755)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f":.:bin:{os.pathsep.join(os.get_exec_path())}:")
+    assert sbd(monkeypatch, "verify", ".") == 4
+    assert not (tmp_path / "ran").exists()

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.record.journal import packed, whole_lines
-from harness.record.seal import SEAL, SEALED_SINCE, digest, linked, seal_head, unlinked
-from harness.record.store import HEADER, JOURNALS, SIGNATURE, read_header
+from harness.record.seal import SEAL, SEALED_SINCE, digest, linked, unlinked
+from harness.record.store import HEADER, JOURNALS, SIGNATURE, RunStore, read_header
 
 
 def chained(lines: Iterable[str], header: bytes) -> Iterator[bytes]:
@@ -26,11 +26,11 @@ def chained(lines: Iterable[str], header: bytes) -> Iterator[bytes]:
 
 def reseal(directory: Path) -> None:
     """Seal a record anew, as whoever altered it would: the lines are chained again, the head is new, the signature is gone."""
-    header, written = read_header(directory / HEADER)
+    written = read_header(directory / HEADER)[1]
     for name in JOURNALS:
         lines = [unlinked(line).decode() for line in whole_lines(directory / name)]
         packed(directory / name).unlink(missing_ok=True)
         (directory / name).write_bytes(b"".join(chained(lines, written)))
-    head = seal_head(header.run_id, header.record_version, written, {name: whole_lines(directory / name) for name in JOURNALS})
-    (directory / SEAL).write_bytes(head.written())
+    (directory / SEAL).unlink(missing_ok=True)
     (directory / SIGNATURE).unlink(missing_ok=True)
+    RunStore(directory).seal()

@@ -68,7 +68,7 @@ def test_publishing_copies_no_file_that_a_link_names(tmp_path: Path, name: str) 
     (tmp_path / "run" / name).symlink_to(tmp_path / "mine")
     with pytest.raises(UserError, match=f"{name}: is a symbolic link"):
         publish(tmp_path / "run", tmp_path / "published")
-    assert not any(SECRET in file.read_text() for file in (tmp_path / "published").iterdir() if not file.is_symlink())
+    assert not (tmp_path / "published").exists()
 
 
 def test_a_device_is_not_replaced(tmp_path: Path) -> None:

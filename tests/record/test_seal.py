@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -146,8 +148,66 @@ def test_an_older_record_is_sealed_as_it_is_published(tmp_path: Path) -> None:
     events = (target / "events.jsonl").read_text()
     (target / "events.jsonl").write_text(events.replace('"process": 0', '"process": 1', 1))
     assert seal_of(target).state == "broken"
-    with pytest.raises(UserError, match=r"its seal is broken .*publish the record as the run wrote it"):
+    with pytest.raises(UserError, match=r"its seal is broken .*restore the record as the run wrote it"):
         publish(target, tmp_path / "again")
+
+
+def lines_of(file: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    """Write the file anew with its lines changed."""
+    file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
+
+
+BREAKS: dict[str, Callable[[Path], object]] = {
+    "a line cut from the middle": lambda run: lines_of(run / "samples.jsonl", lambda held: held[:1] + held[2:]),
+    "a line cut from the end": lambda run: lines_of(run / "samples.jsonl", lambda held: held[:-1]),
+    "half a line cut from the end": lambda run: os.truncate(run / "samples.jsonl", (run / "samples.jsonl").stat().st_size - 9),
+    "all samples cut": lambda run: (run / "samples.jsonl").unlink(),
+    "lines swapped": lambda run: lines_of(run / "samples.jsonl", lambda held: [held[1], held[0], *held[2:]]),
+    "a line doubled": lambda run: lines_of(run / "samples.jsonl", lambda held: [*held, held[-1]]),
+    "a figure edited": lambda run: lines_of(run / "samples.jsonl", lambda held: [held[0].replace(b"0.25", b"0.75"), *held[1:]]),
+    "the header edited": lambda run: (run / "run.json").write_text((run / "run.json").read_text().replace('"?"', '"R?"')),
+    "events cut": lambda run: os.truncate(run / "events.jsonl", 0),
+    "a seal that is none": lambda run: (run / "seal.json").write_text("{}"),
+    "another's signature": lambda run: (run / "seal.json.sig").write_text("none"),
+    "a signature without its seal": lambda run: [(run / "seal.json.sig").write_text("none"), (run / "seal.json").unlink()],
+}
+
+
+@pytest.mark.parametrize("kind", BREAKS)
+def test_a_broken_record_is_neither_gone_on_with_nor_published_onto(tmp_path: Path, kind: str) -> None:
+    """Each way: nothing is written, so what it shows is not mended by the next seal."""
+    folder = begun(tmp_path / "run", samples=4)
+    gone_on(folder, 9)
+    whole = publish(folder, tmp_path / "whole")
+    BREAKS[kind](folder)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(UserError, match=r"its seal is broken \(.*nothing was written"):
+        gone_on(folder, 10)
+    with pytest.raises(UserError, match=r"its seal is broken \(.*nothing was written"), RunStore(folder) as store:
+        store.seal()
+    for target in (folder, tmp_path / "new"):
+        with pytest.raises(UserError, match="its seal is broken"):
+            publish(folder, target)
+    with pytest.raises(UserError, match=r"its seal is broken|holds \d+ events|holds \d+ samples"):
+        publish(whole, folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before and not (tmp_path / "new").exists()
+
+
+def test_a_run_whose_header_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
+    """Its samples would stand before those of the new one, and break its chain."""
+    folder = begun(tmp_path / "run", samples=2)
+    (folder / "run.json").unlink()
+    with pytest.raises(UserError, match=r"holds lines of a run whose run.json is gone"), RunStore(folder) as store:
+        store.create(make_header())
+    assert not (folder / "run.json").exists()
+
+
+def test_a_signature_that_cannot_be_checked_breaks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without ssh-keygen."""
+    folder = begun(tmp_path / "run", samples=2)
+    (folder / "seal.json.sig").write_text("a signature")
+    monkeypatch.setenv("PATH", "")
+    assert seal_of(folder).words == "sealed, signed, not checked: ssh-keygen is not there"
 
 
 @pytest.fixture

@@ -88,6 +88,7 @@ def test_a_file_cut_at_any_byte_keeps_every_whole_line(tmp_path_factory: pytest.
 def test_every_cut_of_a_real_run_can_be_continued(tmp_path: Path) -> None:
     """The same with samples: at each byte of the second one, the first is kept and the second is taken again."""
     begun(tmp_path / "run", samples=2)
+    (tmp_path / "run" / "seal.json").unlink()  # as a killed run leaves it
     file = tmp_path / "run" / "samples.jsonl"
     whole = file.read_bytes()
     first = whole.index(b"\n") + 1
@@ -324,8 +325,41 @@ def test_samples_that_unpack_without_end_are_refused(tmp_path: Path, monkeypatch
     (tmp_path / "s.gz").write_bytes(gzip.compress(b"[]\n" * 300))
     assert len(read_lines(tmp_path / "s")) == 300
     (tmp_path / "s.gz").write_bytes(gzip.compress(b"[]\n" * 1_000_000))
-    with pytest.raises(RecordError, match=r"s\.gz: unpacks to more than"):
+    with pytest.raises(RecordError, match=r"s\.gz: holds more than"):
         read_lines(tmp_path / "s")
+
+
+@pytest.mark.parametrize("name", ["samples.jsonl", "events.jsonl", "samples.jsonl.gz"])
+def test_a_line_without_end_is_refused_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A file of holes as long as a disk, and one that unpacks to such: a bounded part of it is read."""
+    folder = begun(tmp_path / "run", samples=1)
+    monkeypatch.setattr(journal, "LONGEST_LINE", 5000)
+    if name.endswith("gz"):
+        (folder / name).write_bytes(gzip.compress(b"0" * 100_000))
+    else:
+        os.truncate(folder / name, 1 << 42)
+    with pytest.raises(RecordError, match=rf"{name}: holds more than .*5,000 in a line, so it is no record"):
+        read_run(folder)
+
+
+def test_lines_of_another_kind_are_refused_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the lines behind it none is read, however many there are."""
+    folder, read = begun(tmp_path / "run", samples=1), [0]
+    monkeypatch.setattr("harness.record.store.unlinked", lambda line: [line, read.append(1)][0])
+    (folder / "samples.jsonl").write_bytes(b"{}\n" * 1000)
+    with pytest.raises(RecordError, match=r"samples.jsonl:1: does not fit"):
+        read_run(folder)
+    assert len(read) == 2
+
+
+def test_files_of_a_run_are_bounded(tmp_path: Path) -> None:
+    """A header, a seal and a signature of any length once filled the memory."""
+    for name in ("run.json", "seal.json", "seal.json.sig"):
+        folder = begun(tmp_path / f"run-{name}", samples=1)
+        (folder / name).touch()
+        os.truncate(folder / name, 1 << 42)
+        with pytest.raises(UserError, match=f"{name}: has more than .* bytes"):
+            read_run(folder)
 
 
 def test_publishing_never_overwrites_another_run(tmp_path: Path) -> None:
@@ -417,6 +451,7 @@ def test_publishing_nothing_leaves_nothing(tmp_path: Path) -> None:
 def test_what_stands_behind_a_torn_archive_is_read(tmp_path: Path) -> None:
     """Somebody packed a run that a kill had torn."""
     begun(tmp_path / "run", samples=3)
+    (tmp_path / "run" / "seal.json").unlink()
     file = tmp_path / "run" / "samples.jsonl"
     (tmp_path / "run" / "samples.jsonl.gz").write_bytes(gzip.compress(file.read_bytes()[:-9]))
     file.unlink()

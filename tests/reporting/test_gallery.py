@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import shutil
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 import pytest
 
@@ -102,3 +103,57 @@ def test_a_run_without_a_page_is_listed_without_a_link_and_text_is_inert(tmp_pat
     assert "<script" not in page and "<img" not in page and html.escape(evil, quote=False)[:8] in page
     assert 'href="plain/report.html"' in page and "report.html" not in page.replace('href="plain/report.html"', "")
     assert 'href="a%20b%25%26/run.json"' in page
+
+
+def test_what_is_no_run_of_this_folder_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A link to a run elsewhere, a loop, a dangling one; a header that is a link or a pipe; damage; a newer version."""
+    run = two_arms(jitter=0.05)
+    elsewhere = stored(run, tmp_path / "elsewhere" / "run")
+    folder = tmp_path / "kept"
+    stored(run, folder / "good")
+    (folder / "link").symlink_to(elsewhere)
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("header", "pipe", "damaged", "newer", "<b>evil\n::error"):
+        stored(run, folder / name)
+        (folder / name / "run.json").unlink()
+    (folder / "header" / "run.json").symlink_to(elsewhere / "run.json")
+    os.mkfifo(folder / "pipe" / "run.json")
+    for name, text in {"damaged": "{", "newer": '{"record_version": 99}', "<b>evil\n::error": "{}"}.items():
+        (folder / name / "run.json").write_text(text)
+    assert sbd(monkeypatch, "gallery", str(folder)) == 0
+    said, page = capsys.readouterr().out, (folder / "index.html").read_text("utf-8")
+    assert said.count("left out: ") == page.count("Left out: ") == 8 and page.count("<article") == 1
+    assert "newer/run.json: format version 99" in page and "loop: is a symbolic link" in page and "<b>evil" not in page
+    assert "::error" not in {line[:7] for line in said.splitlines()}
+    shutil.rmtree(folder / "good")
+    assert sbd(monkeypatch, "gallery", str(folder)) == 2
+    assert "there is no run in it to list" in capsys.readouterr().err
+
+
+def test_names_of_any_bytes_are_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No UTF-8, control characters, the longest there is; each link is the folder's own bytes."""
+    run = two_arms(jitter=0.05)
+    names = [b"\xff\xfe#?", b"a\x1b[31m\n", b"n" * 255, "é%".encode()]
+    for name in names:
+        stored(run, tmp_path / os.fsdecode(name))
+    assert sbd(monkeypatch, "gallery", str(tmp_path)) == 0
+    page = (tmp_path / "index.html").read_bytes().decode()
+    links = {unquote_to_bytes(link.removesuffix("/run.json")) for link in re.findall(r'href="([^"]*/run.json)"', page)}
+    assert links == set(names) and not re.search("[\x00-\x09\x0b-\x1f]", page)
+
+
+def test_a_page_of_another_state_is_not_linked(tmp_path: Path) -> None:
+    """Its row says why: stale, or no regular file."""
+    run = two_arms(jitter=0.05)
+    for name in ("stale", "piped"):
+        stored(run, tmp_path / name)
+    meta = f'<meta name="sbd-record" content="{"0" * 64}">'
+    (tmp_path / "stale" / "report.html").write_text(meta)
+    os.mkfifo(tmp_path / "piped" / "report.html")
+    (tmp_path / "piped" / "report.json").symlink_to("/etc/hostname")
+    page = write_gallery(tmp_path).read_text("utf-8")
+    assert 'report.html"' not in page and 'report.json"' not in page and "/etc/hostname" not in page
+    assert "Not linked: report.html is not of this record (stale)" in page and page.count("Not linked: ") == 3

@@ -181,12 +181,12 @@ def test_write_report_writes_page_and_json(tmp_path: Path) -> None:
             store.append_session(snapshot)
     written = write_report(tmp_path / "run")
     assert written == tmp_path / "run" / "report.html"
-    shown = [
-        re.sub(r"<a download.*?</a>|Record: [^<]*", "", page, flags=re.S) for page in (written.read_text("utf-8"), full_page())
-    ]
+    own = r"<a download.*?</a>|Record: [^<]*|<meta name=.sbd-record[^>]*>\n"
+    shown = [re.sub(own, "", page, flags=re.S) for page in (written.read_text("utf-8"), full_page())]
     assert shown[0] == shown[1] and "Record: sealed, not signed." in written.read_text("utf-8")
     data = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     assert data["version"] == COMPARISON_VERSION and data["run_id"] == run.header.run_id
+    assert f'<meta name="sbd-record" content="{data["integrity"]["record_sha256"]}">' in written.read_text("utf-8")
     other = write_report(tmp_path / "run", tmp_path / "other.html")
     assert other.is_file() and (tmp_path / "other.json").is_file()
 

@@ -28,7 +28,7 @@ class Contradiction:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integrity:
     """``demanded``: why a demanded signature is not there. ``not_graded``: why some answers could not be graded again.
-    ``unmeasured``: why no arm has a sample.
+    ``unmeasured``: why no arm has a sample. ``record_sha256``: the digest of what the record holds, that its pages carry.
     """
 
     seal: SealState = "unsealed"
@@ -39,6 +39,7 @@ class Integrity:
     not_graded: tuple[str, ...] = ()
     demanded: str | None = None
     unmeasured: str | None = None
+    record_sha256: str | None = None
 
     @property
     def void(self) -> str | None:
@@ -75,4 +76,5 @@ def integrity_of(run: Run) -> Integrity:
         graded_again=regraded.again,
         not_graded=tuple(sorted(regraded.reasons)),
         unmeasured=run.unmeasured,
+        record_sha256=run.seal.record or None,
     )
