@@ -41,8 +41,8 @@ OUTSIDE = {
     "roofline": {"numpy"},
     "capacity": {"numpy"},
     "analysis": {"numpy", "pandas", "ruptures", "scipy"},
-    # Answers are graded again from their ids; the library is small, runs no model, and need not be there.
-    "analysis.integrity.regrading": {"tokenizers"},
+    # In a process of its own. Answers are graded again from their ids; the library is small and need not be there.
+    "models.limited_process": {"tokenizers"},
     "regression": {"numpy", "sqlalchemy"},
     "reporting": {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas"},
     "decoding": {"torch"},

@@ -18,20 +18,20 @@ from typing import Any
 from zipfile import is_zipfile
 
 from safetensors import SafetensorError, safe_open
-from tokenizers import Tokenizer
 from transformers import PreTrainedConfig
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils.hub import cached_file
 
 from harness.errors import UnknownModelError
-from harness.models.config import check_size, read_object
+from harness.models.config import read_bounded, read_object
 from harness.models.gguf_header import gguf_config
+from harness.models.limited_process import LimitedProcess, facts
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 CONFIG, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE = "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 SETTINGS = (CONFIG, "generation_config.json", TOKENIZER_CONFIG)
-JSON_FILES = (TOKENIZER, "special_tokens_map.json", "added_tokens.json", "vocab.json")
-OTHER_FILES = (TEMPLATE, "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model")
+JSON_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.json")
+OTHER_FILES = (TOKENIZER, TEMPLATE, "merges.txt", "vocab.txt", "tokenizer.model", "spiece.model")
 FLOATS = {"F64", "F32", "F16", "BF16"}
 LIBRARIES = ("quantization_config", "compression_config")
 """Their absence changes what the weights mean, so that a checkpoint that has one is refused."""
@@ -82,7 +82,7 @@ def opened(path: str, revision: str | None, gguf_file: str | None = None) -> Ite
             raise UnknownModelError(f"{path}: holds no {CONFIG}; give a folder or a hub id with safetensors weights")
         for name in (*JSON_FILES, *OTHER_FILES):
             if (file := found(name)) is not None:
-                check_size(file) if name in OTHER_FILES else read_object(file)
+                read_object(file) if name in JSON_FILES else read_bounded(file)
                 (folder / name).symlink_to(file)
         if (folder / TOKENIZER).is_file():
             check_tokenizer(folder / TOKENIZER, json.loads((folder / CONFIG).read_text()), found(TOKENIZER))
@@ -130,14 +130,10 @@ def check_tokenizer(file: Path, config: Mapping[str, Any], named: Path | None) -
     Raises:
         UnknownModelError: it is no tokenizer, or has an id without an embedding.
     """
-    try:
-        vocabulary = Tokenizer.from_file(str(file)).get_vocab()
-    except BaseException as error:  # the library's own errors are plain Exceptions, its panics are not even those
-        if isinstance(error, KeyboardInterrupt | MemoryError):
-            raise
-        raise UnknownModelError(f"{named}: is no tokenizer ({_first(error)}); download the checkpoint again") from error
+    text = read_bounded(file).decode(errors="replace")
+    read = LimitedProcess(f"{named}: is no tokenizer: it", "download the checkpoint again", len(text))
     rows = config.get("text_config", config).get("vocab_size")
-    token, number = max(vocabulary.items(), key=lambda one: one[1], default=("", -1))
+    _, token, number = read(facts, text)
     if isinstance(rows, int) and number >= rows:
         raise UnknownModelError(
             f"{named}: the token {token[:40]!r} has the id {number}, but the model has {rows} embeddings (vocab_size in "

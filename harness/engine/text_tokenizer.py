@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from harness.engine.chat_templates import Renderer
 from harness.engine.checkpoint_files import TOKENIZER_CONFIG
 from harness.errors import UserError
+from harness.models.limited_process import LimitedProcess, encode, load
 
 
 class TextTokenizer:
@@ -34,13 +36,25 @@ class TextTokenizer:
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         return None if backend is None else hashlib.sha256(backend.to_str().encode()).hexdigest()
 
-    def encode(self, text: str) -> list[int]:
-        """Ids with the model's special tokens."""
-        return list(self._tokenizer(text)["input_ids"])
+    @cached_property
+    def _process(self) -> LimitedProcess | None:
+        """Where the library tokenizers splits texts as the model's files say; None: other code does, here."""
+        if not getattr(self._tokenizer, "is_fast", False):
+            return None
+        text, folder = self._tokenizer.backend_tokenizer.to_str(), Path(self._template_file).parent
+        process = LimitedProcess(f"{folder}: the tokenizer", "give the tokenizer.json of its authors", len(text))
+        process(load, text, self._tokenizer.split_special_tokens)
+        return process
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Ids with the model's special tokens, or without. Raises UserError: it takes too much time or memory."""
+        if self._process is None:
+            return list(self._tokenizer(text, add_special_tokens=special)["input_ids"])
+        return list(self._process(encode, text, special))
 
     def encode_more(self, text: str) -> list[int]:
         """Ids of text behind other text: no special tokens."""
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self.encode(text, special=False)
 
     @cached_property
     def _renderer(self) -> Renderer:
@@ -65,7 +79,9 @@ class TextTokenizer:
         return self._renderer.text(messages, answer=answer)
 
     def remark(self, ids: Sequence[int]) -> str | None:
-        """What the special tokens of a prompt are hardly meant to be, in words; None: nothing."""
+        """What the special tokens of a prompt are hardly meant to be, in words; None: nothing. UserError: it has no token."""
+        if not ids:
+            raise UserError(f"{self._template_file}: the tokenizer or the chat template makes no token of a prompt; correct it")
         if ids[-1] in (*self._ends, self._tokenizer.eos_token_id):
             return (
                 f"prompts end with {self._tokenizer.decode(ids[-1:])}, which ends an answer, so nothing is left to say; change "
@@ -86,5 +102,5 @@ class TextTokenizer:
         return end if begin is None else begin
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text without special tokens."""
+        """Text without special tokens, made in this process, because stops are looked for within the clock."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))

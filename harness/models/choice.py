@@ -297,8 +297,8 @@ def _config_file(model: StoredModel) -> Path | None:
 
 def _native(file: Path) -> Config:
     """The config of the transformers class that the weights are loaded into. Raises UnknownModelError."""
-    config = gguf_config(file) if file.suffix == ".gguf" else read_object(file)
     with fitting(file):
+        config = gguf_config(file) if file.suffix == ".gguf" else read_object(file)
         family = recognised(config)
         return config if family is None else native_config(family, config)
 

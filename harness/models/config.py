@@ -17,15 +17,18 @@ from harness.errors import UnknownModelError
 from harness.models.shape import MOST_LAYERS, LatentAttention, MixtureOfExperts, ModelShape
 
 Config = dict[str, Any]
-LARGEST_BYTES = 256 * 1024**2
-"""Of any file but the weights; the largest tokenizer.json in use has some 35 MB."""
+LARGEST_BYTES, LARGEST_TOKENIZER_BYTES = 2**24, 2**26
+"""Of files beside the weights. The largest tokenizer.json in use has some 35 MB, an index 10 MB, a config 100 kB."""
 
 
-def check_size(file: Path) -> None:
-    """Raises UnknownModelError where a file that is no weights is too large to be one."""
-    size = file.stat().st_size
-    if size > LARGEST_BYTES:
-        raise UnknownModelError(f"{file}: has {size:,} bytes, allowed are {LARGEST_BYTES:,}; give the checkpoint's own file")
+def read_bounded(file: Path) -> bytes:
+    """The contents of a file that is no weights. Raises UnknownModelError where it is too large to be one. OSError."""
+    most = LARGEST_TOKENIZER_BYTES if file.name == "tokenizer.json" else LARGEST_BYTES
+    with file.open("rb") as opened:
+        data = opened.read(most + 1)
+    if len(data) > most:
+        raise UnknownModelError(f"{file}: has more than the {most:,} bytes allowed; give the checkpoint's own file")
+    return data
 
 
 def read_object(file: Path) -> Config:
@@ -35,8 +38,11 @@ def read_object(file: Path) -> Config:
         UnknownModelError: the file is too large, or holds something else.
     """
     try:
-        check_size(file)
-        found = json.loads(file.read_bytes())
+        data = read_bounded(file)
+        if data.count(b",") > 3_000_000:  # the largest tokenizer.json in use has two million
+            raise ValueError("more than 3,000,000 values")
+        found = json.loads(data.decode("utf-8-sig"))
+        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (OSError, ValueError, RecursionError) as error:
         raise UnknownModelError(f"{file}: cannot be read as JSON ({error}); download the checkpoint again") from error
     if not isinstance(found, dict):

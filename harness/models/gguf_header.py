@@ -47,7 +47,8 @@ _EVERY_LAYER = tuple(
 )
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
-_VERSIONS = (2, 3)
+LONGEST_HEADER_BYTES = 2**25
+"""The largest in use have 2,000 tensors, and 16 MB with their vocabulary and merges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +186,8 @@ def _read(file: Path, size: int, mtime_ns: int) -> GgufHeader:
             raise ValueError(f"it begins with {data[:4]!r}, not with b'GGUF'")
         cursor.at = 4
         version, tensors, count = cursor.numbers("IQQ")
-        if version not in _VERSIONS:
-            raise ValueError(f"version {version}, allowed are {' and '.join(map(str, _VERSIONS))}")
+        if version not in (2, 3) or tensors + count > 100_000:
+            raise ValueError(f"version {version}, allowed are 2 and 3, with {tensors:,} tensors and {count:,} settings")
         settings: dict[str, Any] = {}
         for _ in range(count):
             name = cursor.text()
@@ -198,7 +199,7 @@ def _read(file: Path, size: int, mtime_ns: int) -> GgufHeader:
             raise ValueError(f"general.alignment is {alignment!r}")
         for _ in range(tensors):
             name = cursor.text()
-            sizes[name] = cursor.numbers(f"{cursor.dimensions()}Q")
+            sizes[name] = cursor.numbers(f"{cursor.numbers('I')[0]}Q")
             ends.append(_end(name, sizes[name], alignment, *cursor.numbers("IQ")))
         needed = -(-cursor.at // alignment) * alignment + max(ends)
         if needed > size:
@@ -212,7 +213,7 @@ def _end(name: str, sizes: tuple[int, ...], alignment: int, kind: int, offset: i
         allowed = ", ".join(label for label, _, _ in BLOCKS.values())
         raise ValueError(f"{name} is of type {kind}, allowed are {allowed}")
     label, weights, block_bytes = BLOCKS[kind]
-    if offset % alignment or sizes[0] % weights or not all(sizes):
+    if not 1 <= len(sizes) <= 4 or offset % alignment or sizes[0] % weights or not all(sizes):
         raise ValueError(f"{name} ({label}) of {' x '.join(map(str, sizes))} begins at byte {offset}: not in whole blocks")
     return offset + prod(sizes) // weights * block_bytes
 
@@ -225,27 +226,20 @@ class _Cursor:
 
     def numbers(self, layout: str) -> tuple[Any, ...]:
         """Values by a layout of the module struct; raises struct.error behind the file's end."""
-        found = struct.unpack_from(f"<{layout}", self.data, self.at)
-        self.at += struct.calcsize(f"<{layout}")
-        return found
+        form = struct.Struct(f"<{layout}")
+        self.at += form.size
+        return form.unpack_from(self.data, self.at - form.size)
 
     def skip(self, size: int) -> bytes:
         """The next ``size`` bytes."""
-        if size > len(self.data) - self.at:
-            raise ValueError(f"it ends at byte {len(self.data):,}, within its header")
         self.at += size
+        if self.at > min(len(self.data), LONGEST_HEADER_BYTES):
+            raise ValueError(f"it ends at byte {len(self.data):,}, within its header, or that is too long")
         return self.data[self.at - size : self.at]
 
     def text(self) -> str:
         """A length and as many bytes of UTF-8."""
         return self.skip(*self.numbers("Q")).decode()
-
-    def dimensions(self) -> int:
-        """How many sizes a tensor has, 1 to 4."""
-        (count,) = self.numbers("I")
-        if not 1 <= count <= 4:
-            raise ValueError(f"a tensor has {count} dimensions")
-        return int(count)
 
     def value(self, kind: int) -> Any:
         """One setting; of an array its length."""
@@ -255,7 +249,7 @@ class _Cursor:
             of, count = self.numbers("IQ")
             if of == _TEXT:
                 for _ in range(count):
-                    self.skip(*self.numbers("Q"))
+                    self.skip(8 + int.from_bytes(self.data[self.at : self.at + 8], "little"))
             else:
                 self.skip(count * struct.calcsize(f"<{_layout(of)}"))
             return [count]  # the values are not kept

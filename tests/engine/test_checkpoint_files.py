@@ -166,7 +166,7 @@ BROKEN_FILES: dict[str, tuple[str, bytes, str]] = {
     "config no JSON": ("config.json", b"{", "config.json: cannot be read as JSON"),
     "config too deep": ("config.json", b"[" * 200_000, "config.json: cannot be read as JSON"),
     "config a list": ("config.json", b"[]", "config.json: holds no JSON object"),
-    "tokenizer no JSON": ("tokenizer.json", b"\xff\xfe", "tokenizer.json: cannot be read as JSON"),
+    "tokenizer no JSON": ("tokenizer.json", b"\xff\xfe", "tokenizer.json: is no tokenizer"),
     "tokenizer of nothing": ("tokenizer.json", b"{}", "tokenizer.json: is no tokenizer"),
     "tokenizer of wrong types": ("tokenizer.json", b'{"model": {"vocab": 3}}', "tokenizer.json: is no tokenizer"),
     "settings of the tokenizer": ("tokenizer_config.json", b"3", "tokenizer_config.json: holds no JSON object"),
@@ -222,13 +222,15 @@ TEMPLATES = {
     "memory": "{{ 'a' * 10 ** 11 }}",
     "a word of its own": "{{ raise_exception('no') }}",
     "no jinja": "{% if %}",
+    "100 MB": "{% for i in range(9999) %}{{ 'a' * 9999 }}{% endfor %}",
+    "half of a pair": "{{ '\\ud800' }}",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_a_chat_template_has_limits(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """The user's mistake, by file name."""
-    monkeypatch.setattr("harness.engine.chat_templates.TIME_LIMIT_S", 0.5 if kind in ("loops", "one long number") else 30.0)
+    monkeypatch.setattr("harness.models.limited_process.MOST_S", 1.0)
     (folder / "chat_template.jinja").write_text(TEMPLATES[kind])
     with pytest.raises(UserError, match=r"model/chat_template.jinja: the chat template (takes|needs|fails)"):
         load(folder).tokenizer.encode_chat("hi")

@@ -80,7 +80,7 @@ def test_a_cut_file_is_refused_wherever_it_ends(whole: Path, tmp_path: Path) -> 
     [
         (0, b"GGML", "not with b'GGUF'"),
         (4, struct.pack("<I", 1), "version 1"),
-        (8, struct.pack("<Q", 2**60), "dimensions"),
+        (8, struct.pack("<Q", 2**60), "tensors"),
         (16, struct.pack("<Q", 2**60), "no whole GGUF file"),
         (24, struct.pack("<Q", 2**60), "within its header"),
     ],
@@ -178,3 +178,14 @@ def test_the_width_of_a_head_is_what_llama_cpp_assumes(tmp_path: Path) -> None:
     del header.settings["llama.attention.layer_norm_rms_epsilon"]
     with pytest.raises(UnknownModelError, match=r"has no number llama\.attention\.layer_norm_rms_epsilon"):
         gguf_config(tmp_path / "x.gguf")
+
+
+def test_a_header_of_any_length_is_refused_at_once(tmp_path: Path) -> None:
+    """Counts beyond any model's, and a text as long as a file without contents."""
+    file, texts = tmp_path / "zeros.gguf", struct.pack("<QIIQ", 0, 9, 0, 2**38)
+    for tensors, settings, behind in ((0, 2**60, b""), (2**63, 0, b""), (0, 1, struct.pack("<Q", 2**39)), (0, 1, texts)):
+        file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, tensors, settings) + behind)
+        with file.open("r+b") as opened:
+            opened.truncate(2**40)
+        with pytest.raises(UnknownModelError, match="is no whole GGUF file"):
+            read_gguf(file)

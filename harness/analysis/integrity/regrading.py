@@ -5,7 +5,6 @@ Nothing is fetched, no code of a model runs, and a tokenizer counts only if it h
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,7 +14,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from harness.models.choice import ModelChoice, RandomModel, model_folder
-from harness.record.regular_file import read_regular
+from harness.models.config import read_bounded
+from harness.models.limited_process import LimitedProcess, decode, facts
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.load import recorded_load
 from harness.workloads.loader import PromptItem, prompt_items
@@ -86,7 +86,7 @@ class _Grader:
     """The prompts of one task, and the tokenizer of the model that answered them."""
 
     items: tuple[PromptItem, ...]
-    tokenizer: Any
+    tokenizer: LimitedProcess
     known: dict[tuple[int, tuple[int, ...]], bool | None] = field(default_factory=dict)
 
     def is_prompt(self, index: int, prompt_id: str) -> bool:
@@ -97,7 +97,7 @@ class _Grader:
         key = index, output_ids
         if key not in self.known:
             checked = self.items[index].grade
-            self.known[key] = checked(self.tokenizer.decode(output_ids, skip_special_tokens=True)) if checked else None
+            self.known[key] = checked(self.tokenizer(decode, output_ids)) if checked else None
         return self.known[key]
 
 
@@ -123,12 +123,8 @@ def _items(part: dict[str, Any], case: CaseHeader) -> tuple[PromptItem, ...] | s
     return prompt_items(workload, case.task, seed, _Encoded(), case.shape.vocab)
 
 
-def _tokenizer(run: Run, case: CaseHeader) -> Any:
-    """The tokenizer of a part's model, in the form of the library tokenizers; in words why there is none."""
-    try:
-        from tokenizers import Tokenizer  # not there where nothing is measured, and not loaded for a record without answers
-    except ImportError:
-        return "the library tokenizers is not installed"
+def _tokenizer(run: Run, case: CaseHeader) -> LimitedProcess | str:
+    """A process that holds the tokenizer of a part's model; in words why there is none."""
     recorded = {one.get("tokenizer_sha256") for one in run.events("engine", case.part)} - {None}
     if not recorded:
         return "the record does not name its tokenizer"
@@ -137,8 +133,9 @@ def _tokenizer(run: Run, case: CaseHeader) -> Any:
         folder = None if isinstance(model, RandomModel) else model_folder(model)
         if folder is None:
             return "the tokenizer is not on this machine"
-        tokenizer = Tokenizer.from_str(read_regular(folder / "tokenizer.json").decode())
+        text = read_bounded(folder / "tokenizer.json").decode()
+        tokenizer = LimitedProcess(f"{folder}: the tokenizer", "the answers are not graded again", len(text))
+        same = recorded == {tokenizer(facts, text)[0]}
     except Exception as error:
-        return f"the tokenizer cannot be read ({type(error).__name__})"
-    same = recorded == {hashlib.sha256(tokenizer.to_str().encode()).hexdigest()}
+        return f"the tokenizer cannot be read ({error!s:.200})"
     return tokenizer if same else "the tokenizer on this machine is another one"
