@@ -12,5 +12,11 @@ hangs           a command took longer than its limit (30 s by the clock; 90 s wh
 wrong_verdicts  a damaged record was confirmed where the honest one is refuted, or the reverse
 code_run        planted code ran (a canary file is there), or a connection was opened that nobody asked for
 injected        a planted text became an element, an attribute, a control sequence, a CI command or a formula
-untold          the exit code is not one that fits the case, or a refusal does not name the file
+untold          the exit code is not one that fits the case, or a refusal does not name the file or the server
+memory          a case took more than 1 GB (10^9 bytes)
+peak_memory_gb  the largest resident memory of a process in any case
+
+Memory is the kernel's peak of a command's process or of one that it waited for, the largest of them, not their sum. A command
+is a forked child, so it begins with the libraries that its worker holds; an interpreter of its own would import them too.
+Before the walk, a child that touches 700 MB, and one whose own child does, are read within 10 %, or nothing is walked.
 """

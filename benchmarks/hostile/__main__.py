@@ -18,17 +18,24 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.hostile import tampering
-from benchmarks.hostile.cases import COUNTERS, judged, watch
+from benchmarks.hostile.cases import ALLOWED_GB, COUNTERS, judged, watch
+from benchmarks.hostile.memory import check_reading
 from benchmarks.hostile.world import World
 from benchmarks.results_file import write_results
 
 KINDS = (
     "scenarios", "claims", "profiles", "records", "configs", "words", "links", "environments", "weights", "kills",
-    "tampering",
+    "tampering", "servers",
 )  # fmt: skip
 """Modules of this package; those that load a model come last. A kind whose module is not there has no cases."""
 LOADED = ("report", "gate", "compare", "verify", "plan", "run", "capacity", "roofline", "hardware", "history", "doctor")
 LOADS_MODELS = ("weights", "kills")
+SPEAKS = ("servers",)
+BEFORE = {
+    LOADS_MODELS: ("torch", "transformers", "harness.engine.engine", "harness.engine.loading"),
+    SPEAKS: ("harness.runner.local_machine", "harness.serving.engine", "scipy.stats", "tests.helpers.hostile_answers"),
+}
+"""What a worker imports before a case of these kinds, so that the case's children need not."""
 Found = list[tuple[str, str]]
 
 
@@ -47,19 +54,18 @@ def chosen(share: float, only: str) -> list[tuple[str, int]]:
     return [(name, round(i / share)) for name, count in counts.items() for i in range(int(count * share))]
 
 
-def conduct(root: Path, seed: int, keep: bool, one: tuple[str, int]) -> tuple[str, Found]:
-    """Run one case in this process's children; its description and findings."""
+def conduct(root: Path, seed: int, keep: bool, one: tuple[str, int]) -> tuple[str, Found, float]:
+    """Run one case in this process's children; its description, its findings and its peak memory in GB."""
     kind, number = one
-    if kind in LOADS_MODELS:
-        for name in ("torch", "transformers", "harness.engine.engine", "harness.engine.loading"):
-            import_module(name)  # here, so that the cases' children need not
+    for name in (name for kinds_, names in BEFORE.items() if kind in kinds_ for name in names):
+        import_module(name)
     case = import_module(f"benchmarks.hostile.{kind}").case(World(root / "world"), number, Random(f"{seed}/{kind}/{number}"))
     folder = root / f"{kind}-{number}"
     with judged(case, folder) as place:
         found = list(place.findings)
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)
-    return case.what, found
+    return case.what, found, place.peak_gb
 
 
 def load() -> None:
@@ -77,12 +83,16 @@ def load() -> None:
     watch()
 
 
-def walk(root: Path, cases: Sequence[tuple[str, int]], seed: int, workers: int, keep: bool) -> tuple[Counter[str], list[str]]:
-    """Run the cases; counts by counter and kind, and a line for every failure."""
+def walk(
+    root: Path, cases: Sequence[tuple[str, int]], seed: int, workers: int, keep: bool
+) -> tuple[dict[str, float], list[str]]:
+    """Run the cases; counts by counter and kind, the largest memory of a case, and a line for every failure."""
     World(root / "world").build()
-    figures, lines = Counter(dict.fromkeys(("cases", *COUNTERS), 0)), []
+    figures, lines, peak_gb = Counter(dict.fromkeys(("cases", *COUNTERS), 0)), [], 0.0
     with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=load) as pool:
-        for (kind, number), (what, found) in zip(cases, pool.map(partial(conduct, root, seed, keep), cases), strict=True):
+        done = pool.map(partial(conduct, root, seed, keep), cases)
+        for (kind, number), (what, found, case_gb) in zip(cases, done, strict=True):
+            peak_gb = max(peak_gb, case_gb)
             figures.update({"cases": 1, f"cases_{kind}": 1})
             figures.update({counter for counter, _ in found})
             for counter, text in found:
@@ -90,7 +100,7 @@ def walk(root: Path, cases: Sequence[tuple[str, int]], seed: int, workers: int, 
                 print(lines[-1], flush=True)
             if figures["cases"] % 100 == 0:
                 print(f"{figures['cases']}/{len(cases)}", file=sys.stderr, flush=True)
-    return figures, lines
+    return {name: float(count) for name, count in figures.items()} | {"peak_memory_gb": round(peak_gb, 3)}, lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,12 +114,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # a library with threads cannot be forked
+    print(f"memory is read within 10 %; a child begins with {check_reading():.2f} GB, at most {ALLOWED_GB:g} GB are allowed")
     with tempfile.TemporaryDirectory(prefix="sbd-hostile-") as temporary:
         root = given.keep or Path(temporary)
         figures, lines = walk(root, chosen(given.share, given.only), given.seed, given.workers, given.keep is not None)
-    print(dict(figures), tampering.figures())
+    print(figures, tampering.figures())
     if given.share == 1.0 and not given.only:
-        print(write_results("hostile", {name: float(count) for name, count in figures.items()} | tampering.figures()))
+        print(write_results("hostile", figures | tampering.figures()))
     return int(bool(lines))
 
 

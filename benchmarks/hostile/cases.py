@@ -18,12 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-COUNTERS = ("lost", "tracebacks", "hangs", "wrong_verdicts", "code_run", "injected", "untold")
+COUNTERS = ("lost", "tracebacks", "hangs", "wrong_verdicts", "code_run", "injected", "untold", "memory")
 DOCUMENTED = frozenset({0, 1, 2, 3, 4, 5, 130, 141})
 REFUSED = frozenset({2})
 UNREADABLE = frozenset({2, 5})
 LIMIT_S, MODEL_LIMIT_S = 30.0, 90.0
 MEMORY_BYTES = 6 << 30
+ALLOWED_GB = 1.0
+"""Resident memory that the handling of a case may take."""
 SECRET = "a file of the user, hstl-secret\n"
 """Contents of the file ``mine.txt`` beside every case's folder: never changed, never copied."""
 CHANGING = {
@@ -37,25 +39,36 @@ CHANGING = {
     "os.chmod",
     "shutil.rmtree",
 }
-_watched: list[tuple[str, int]] = []
+LOOPBACK = ("127.0.0.1", b"127.0.0.1")
+_watched: list[tuple[str, int, frozenset[int]]] = []
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended; ``code`` is negative where a signal ended it."""
+    """How a command ended; ``code`` is negative where a signal ended it.
+
+    ``peak_gb``: the largest resident memory of its process, or of one that it waited for. A forked child begins with what its
+    parent holds, the imported libraries, which an interpreter of its own would hold too.
+    """
 
     code: int
     out: str
     err: str
     hung: bool
+    peak_gb: float = 0.0
 
 
 @dataclass
 class Place:
-    """The folder of one case: commands run in ``here``; ``mine`` and ``canary`` lie outside it."""
+    """The folder of one case: commands run in ``here``; ``mine`` and ``canary`` lie outside it.
+
+    ``ports``: of the loopback, which commands are asked to reach. ``peak_gb``: the largest of its commands.
+    """
 
     root: Path
     findings: list[tuple[str, str]] = field(default_factory=list)
+    ports: frozenset[int] = frozenset()
+    peak_gb: float = 0.0
 
     def __post_init__(self) -> None:
         self.here, self.mine, self.canary = self.root / "here", self.root / "mine.txt", self.root / "canary"
@@ -81,6 +94,7 @@ class Place:
         words = [str(one) for one in arguments]
         given = {"HOME": str(self.here / "home"), "TMPDIR": str(self.here), "COLUMNS": "120"} | dict(variables or {})
         ended = self._forked(words, given, encoding, setup, kill_after_s or limit_s)
+        self.peak_gb = max(self.peak_gb, ended.peak_gb)
         if kill_after_s is None:
             self.judge(f"sbd {' '.join(words)}"[:300], ended, exits, names)
         return ended
@@ -126,7 +140,7 @@ class Place:
                 tempfile.tempdir = None  # else the parent's
                 os.chdir(self.here)
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-                _watched.append((str(self.root.resolve() / "here"), watch))
+                _watched.append((str(self.root.resolve() / "here"), watch, self.ports))
                 code = _command(words, encoding, setup)
             except BaseException:
                 traceback.print_exc()
@@ -135,9 +149,9 @@ class Place:
         for _, writing in pipes:
             os.close(writing)
         said = {reading: bytearray() for reading, _ in pipes}
-        status, hung = _waited(child, limit_s, said)
+        status, hung, peak_gb = waited(child, limit_s, said)
         out, err = (bytes(one).decode(errors="replace") for one in said.values())
-        return Ended(code=os.waitstatus_to_exitcode(status), out=out, err=err, hung=hung)
+        return Ended(code=os.waitstatus_to_exitcode(status), out=out, err=err, hung=hung, peak_gb=peak_gb)
 
 
 @dataclass(frozen=True)
@@ -148,10 +162,13 @@ class Case:
     act: Callable[[Place], object]
 
 
-def _waited(child: int, limit_s: float, said: dict[int, bytearray]) -> tuple[int, bool]:
-    """The status of the child, and whether it had to be ended; no process of its session stays. Reads and closes ``said``."""
+def waited(child: int, limit_s: float, said: dict[int, bytearray]) -> tuple[int, bool, float]:
+    """The status of the child, whether it had to be ended, and its peak memory in GB; no process of its session stays.
+
+    Reads and closes ``said``.
+    """
     end, hung = time.monotonic() + limit_s, False
-    while not (found := os.waitpid(child, os.WNOHANG))[0]:
+    while not (found := os.wait4(child, os.WNOHANG))[0]:
         if time.monotonic() > end and not hung:
             hung = True
             os.kill(child, signal.SIGKILL)
@@ -162,7 +179,7 @@ def _waited(child: int, limit_s: float, said: dict[int, bytearray]) -> tuple[int
         pass
     for one in said:
         os.close(one)
-    return found[1], hung
+    return found[1], hung, found[2].ru_maxrss * 1024 / 1e9
 
 
 def _heard(said: dict[int, bytearray], longest_s: float) -> bool:
@@ -221,7 +238,9 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not _watched:
         return
     if event in {"socket.connect", "socket.getaddrinfo"}:
-        if not (event == "socket.connect" and isinstance(arguments[1], str)):
+        address = arguments[1] if event == "socket.connect" else arguments[:2]
+        allowed = isinstance(address, str) or (address[0] in LOOPBACK and address[1] in _watched[-1][2])
+        if not allowed:
             os.write(_watched[-1][1], f"{event} {arguments[1:]!r}\n".encode())
         return
     if event == "open":
@@ -253,7 +272,16 @@ def watch() -> None:
 @contextlib.contextmanager
 def judged(case: Case, root: Path) -> Iterator[Place]:
     """The place of a case, with its findings complete at the end; a case that breaks is a fault of the benchmark."""
-    place = Place(root)
+    place, before = Place(root), _waited_for_gb()
     case.act(place)
     place.close()
+    after = _waited_for_gb()
+    place.peak_gb = max(place.peak_gb, after if after > before else 0.0)
+    if place.peak_gb > ALLOWED_GB:
+        place.found("memory", f"{place.peak_gb:.2f} GB")
     yield place
+
+
+def _waited_for_gb() -> float:
+    """The largest of all children of this process so far, interpreters of their own among them."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9

@@ -12,17 +12,21 @@ from random import Random
 import pytest
 
 from benchmarks.hostile import __main__ as hostile
-from benchmarks.hostile.cases import COUNTERS, Place, watch
+from benchmarks.hostile import cases as cases_module
+from benchmarks.hostile import memory
+from benchmarks.hostile.cases import COUNTERS, Case, Place, judged, watch
 from benchmarks.hostile.world import CONFIRMED, REFUTED, World
 
 SHARES = {"scenarios": 13, "claims": 4, "profiles": 6, "records": 2, "configs": 12, "links": 2, "environments": 2}
+SERVERS = {"servers": 8}
 
 
 @pytest.mark.long
-def test_a_few_cases_of_every_light_kind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shares", [SHARES, SERVERS], ids=["files", "servers"])
+def test_a_few_cases_of_every_light_kind(shares: dict[str, int], tmp_path: Path) -> None:
     """Nothing is lost, nothing runs, nothing is judged otherwise."""
     counts = hostile.kinds()
-    cases = [(kind, number * counts[kind] // some) for kind, some in SHARES.items() for number in range(some)]
+    cases = [(kind, number * counts[kind] // some) for kind, some in shares.items() for number in range(some)]
     figures, lines = hostile.walk(tmp_path, cases, seed=1, workers=1, keep=False)
     assert lines == []
     assert figures["cases"] == len(cases) and not any(figures[counter] for counter in COUNTERS)
@@ -73,3 +77,15 @@ def test_the_watch_sees(counter: str, what: Callable[[Place], None], tmp_path: P
     place.sbd("--version", setup=partial(what, place), limit_s=1.0 if counter == "hangs" else 30.0, exits=fitting)
     place.close()
     assert counter in {found for found, _ in place.findings}
+
+
+def test_memory_is_read_of_a_child_and_of_its_own_child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A reading that is off ends the benchmark; a command above the bound is a finding of its case."""
+    assert 0 < memory.check_reading() < 4
+    monkeypatch.setattr(memory, "PLANTED_MB", 100)
+    monkeypatch.setattr(memory, "_touch", lambda: b"1" * 50_000_000)
+    with pytest.raises(SystemExit, match="touched 100 MB, and"):
+        memory.check_reading()
+    monkeypatch.setattr(cases_module, "ALLOWED_GB", 1e-3)
+    with judged(Case("any", lambda place: place.sbd("--version")), tmp_path) as place:
+        assert [counter for counter, _ in place.findings] == ["memory"]

@@ -1,0 +1,984 @@
+"""The catalogue of hostile answers: what is wrong, at which door of which dialect, and what is sent there.
+
+A Hostile is data and a small function that gives the pieces of an answer; tests.helpers.hostile_server plays it. CATALOGUE has
+all by kind, each one distinct and the same on every call: what is drawn follows from its own name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, Literal
+
+from hypothesis import strategies as st
+
+from tests.helpers.fuzzed_files import mutated
+from tests.helpers.hostile_server import (
+    ABOUT,
+    ENGINES,
+    PREFIX,
+    Asked,
+    Pieces,
+    about_of,
+    events_of,
+    head,
+    stream,
+    whole,
+    written,
+)
+
+Fits = Literal["any", "refused", "sound"]
+MARK = "hstl7"
+"""Stands in every planted text, as in benchmarks.hostile.words."""
+SECRET = "hunter2-hstl-login"
+MEBI = 1 << 20
+ENDLESS = 1 << 40
+"""Bytes after which a body that never ends would end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hostile:
+    """One case. ``play`` gives the pieces at ``door``; ``fits``: which end is right.
+
+    any      the answer may be taken or refused; a faster server is never confirmed by it
+    refused  no sample of this server is kept: what it sent cannot be the answer to the request
+    sound    unusual and honest: every sample is kept
+
+    ``login``: stands before the address, ``query`` behind it; ``key``: what SBD_SERVER_AUTH_FAST holds. ``per_pass``: tokens of
+    a pass, as the server really decodes.
+    """
+
+    kind: str
+    what: str
+    engine: str
+    door: str
+    play: Callable[[Asked], Pieces] | None = None
+    fits: Fits = "any"
+    login: str = ""
+    query: str = ""
+    key: str = ""
+    per_pass: int = 1
+
+
+def made(value: Any) -> Any:
+    """A value, or what makes a large one when it is played: the process that holds the catalogue stays small."""
+    return value() if callable(value) else value
+
+
+def _rotating() -> Iterator[str]:
+    return itertools.cycle(ENGINES)
+
+
+def edited(edit: Callable[[list[Any]], Iterable[Any]]) -> Callable[[Asked], Pieces]:
+    """The honest events with a change, as a stream."""
+    return lambda asked: stream(edit(events_of(asked)))
+
+
+def endless(piece: bytes, most: int = ENDLESS, pause_s: float = 0.0) -> Iterator[bytes | float]:
+    """A piece again and again; without pauses in large runs."""
+    if pause_s:
+        for _ in itertools.repeat(None):
+            yield piece
+            yield pause_s
+    many = piece * max(1, (64 << 10) // len(piece))
+    for _ in range(max(1, most // len(many))):
+        yield many
+
+
+# ------------------------------------------------------------------------------------------------------------- token ids
+
+IDS = {"vllm": "choices.0.token_ids", "sglang": "choices.0.token_ids", "tensorrt_llm": "choices.0.token_ids",
+       "llama_cpp": "tokens", "lmdeploy": "output_ids"}  # fmt: skip
+NO_IDS: dict[str, Any] = {
+    "outside the vocabulary": 1_000_000, "negative": -1, "2^63": 2**63, "10^30": 10**30, "a float": 1.5, "a whole float": 11.0,
+    "true": True, "null": None, "text": "11", "a list": [11], "an object": {"id": 11}, "NaN": float("nan"), "inf": float("inf"),
+}  # fmt: skip
+NO_LISTS: dict[str, Any] = {
+    "null": None, "text": "abc", "a number": 7, "an object": {"0": 11}, "a million ids": lambda: [11] * 1_000_000, "empty": [],
+}  # fmt: skip
+
+
+def put(events: list[Any], path: str, value: Any) -> list[Any]:
+    """Every event that has the path, with that value there."""
+    *way, last = [int(one) if one.isdigit() else one for one in path.split(".")]
+    for event in events:
+        holder = event
+        try:
+            for one in way:
+                holder = holder[one]
+            if last in holder if isinstance(holder, dict) else isinstance(last, int) and last < len(holder):
+                holder[last] = value
+        except (KeyError, TypeError, IndexError):
+            continue
+    return events
+
+
+def has(engine: str, path: str, per_pass: int = 1) -> bool:
+    """Whether an honest answer of the engine has the path."""
+    asked = Asked(engine=engine, door="stream", number=0, body={"prompt": [1], "max_tokens": 5}, per_pass=per_pass)
+    marker = object()
+    return any(_found(one, path, marker) for one in put(events_of(asked), path, marker))
+
+
+def _found(tree: Any, path: str, marker: object) -> bool:
+    for one in path.split("."):
+        try:
+            tree = tree[int(one) if one.isdigit() else one]
+        except (KeyError, TypeError, IndexError):
+            return False
+    return tree is marker
+
+
+def _one_id(engine: str, value: Any) -> Callable[[Asked], Pieces]:
+    def edit(events: list[Any]) -> list[Any]:
+        return [*events[:1], *put(events[1:2], IDS[engine] + ".0", value), *events[2:]]
+
+    return edited(edit)
+
+
+def _token_ids() -> Iterator[Hostile]:
+    for engine in ENGINES:
+        for name, value in NO_IDS.items():
+            yield Hostile(
+                kind="token_ids",
+                what=f"an id is {name}",
+                engine=engine,
+                door="stream",
+                play=_one_id(engine, value),
+                fits="refused",
+            )
+    for engine, (name, value) in zip(_rotating(), list(NO_LISTS.items()) * 2, strict=False):
+        play = edited(lambda events, e=engine, v=value: [*events[:1], *put(events[1:2], IDS[e], made(v)), *events[2:]])  # type: ignore[misc]
+        fits: Fits = "any" if (engine, name) in UNTOLD else "refused"
+        yield Hostile(
+            kind="token_ids", what=f"the ids of a pass are {name}", engine=engine, door="stream", play=play, fits=fits
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------- other values
+
+PATHS = {
+    "vllm": (
+        "choices", "choices.0", "choices.0.finish_reason", "usage", "usage.prompt_tokens", "usage.completion_tokens", "metrics",
+        "metrics.speculative_decoding", *(f"metrics.speculative_decoding.{one}" for one in (
+            "num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "mean_acceptance_length", "per_step_accepted",
+            "per_step_drafted",
+        )),
+    ),
+    "llama_cpp": (
+        "stop", "stop_type", "timings", "timings.predicted_ms", "timings.draft_n", "timings.draft_n_accepted",
+        "timings.cache_n", "tokens_evaluated",
+    ),
+    "sglang": (
+        "choices", "choices.0.finish_reason", "usage.prompt_tokens", "sglext", "sglext.spec_tokens_details",
+        *(f"sglext.spec_tokens_details.{one}" for one in (
+            "spec_verify_ct", "spec_num_correct_drafts", "spec_accept_length", "spec_correct_drafts_histogram",
+        )),
+    ),
+    "lmdeploy": ("meta_info", "meta_info.finish_reason", "meta_info.finish_reason.type", "meta_info.prompt_tokens"),
+    "tensorrt_llm": (
+        "choices.0", "choices.0.finish_reason", "choices.0.avg_decoded_tokens_per_iter", "usage", "usage.prompt_tokens",
+        "usage.prompt_tokens_details", "usage.prompt_tokens_details.cached_tokens",
+    ),
+}  # fmt: skip
+VALUES: dict[str, Any] = {
+    "NaN": float("nan"), "inf": float("inf"), "-inf": float("-inf"), "1e308": 1e308, "10^30": 10**30, "-1": -1, "0": 0, "1": 1,
+    "1e-300": 1e-300, "true": True, "null": None, "text": "7", "empty text": "", "a list": [[1], [2]],
+    "numbers": [1e308, -1, 0.5],
+    "an object": {"a": {"b": 1}}, "an empty list": [], "an empty object": {}, "a long list": lambda: [3] * 500_000, "0.5": 0.5,
+}  # fmt: skip
+PER_PATH = 3
+
+
+def _fields() -> Iterator[Hostile]:
+    """Every field that is read, with PER_PATH values of VALUES in turn."""
+    values = itertools.cycle(VALUES.items())
+    for engine, paths in PATHS.items():
+        for path in paths:
+            for name, value in itertools.islice(values, PER_PATH):
+                play = edited(lambda events, path=path, value=value: put(events, path, made(value)))  # type: ignore[misc]
+                per_pass = 1 if has(engine, path) else 2
+                yield Hostile(
+                    kind="fields", what=f"{path} is {name}", engine=engine, door="stream", play=play, per_pass=per_pass
+                )
+
+
+def _lies() -> Iterator[Hostile]:
+    """Figures that are plausible alone, and contradict the stream: each pass wrote one token."""
+    spec = {"num_accepted_draft_tokens": 7, "num_draft_tokens": 7, "mean_acceptance_length": 8.0}
+    in_one = spec | {"num_spec_steps": 1, "per_step_accepted": [7], "per_step_drafted": [7]}
+    twice = spec | {"num_spec_steps": 2, "per_step_accepted": [3] * 9, "per_step_drafted": [4]}
+    negative = spec | {"num_spec_steps": -3, "per_step_accepted": [-1, 8], "per_step_drafted": [0, 0], "num_draft_tokens": -9}
+    for name, told in (("all in one pass", in_one), ("lists of other lengths", twice), ("negative counts", negative)):
+        play = edited(lambda events, told=told: put(events, "metrics.speculative_decoding", told))  # type: ignore[misc]
+        yield _lie(
+            name,
+            "vllm",
+            edited(
+                lambda events, told=told: [  # type: ignore[misc]
+                    *events[:-2],
+                    events[-2] | {"metrics": {"speculative_decoding": told}},
+                    events[-1],
+                ]
+            ),
+        )
+        yield Hostile(kind="lies", what=f"{name}, of two a pass", engine="vllm", door="stream", play=play, per_pass=2)
+    sglang = {
+        "spec_verify_ct": 1,
+        "spec_num_correct_drafts": 7,
+        "spec_accept_length": 9.0,
+        "spec_correct_drafts_histogram": [0] * 7 + [1],
+    }
+    for name, more in (
+        ("all in one pass", {}), ("no round", {"spec_verify_ct": 0}),
+        ("a histogram of 10^6 zeros", {"spec_correct_drafts_histogram": [0] * 10**6}),
+        ("a negative histogram", {"spec_correct_drafts_histogram": [-5, 8]}),
+        ("a histogram of 10^12", {"spec_correct_drafts_histogram": [10**12, 10**12]}),
+    ):  # fmt: skip
+        told = {"sglext": {"spec_tokens_details": sglang | more}}
+        yield _lie(name, "sglang", edited(lambda events, told=told: [*events[:-1], events[-2] | told, events[-1]]))  # type: ignore[misc]
+    for name, value in (
+        ("all in two iterations", 4.5),
+        ("a million tokens an iteration", 1e6),
+        ("0 tokens", 0.0),
+        ("-2", -2.0),
+    ):
+        yield _lie(
+            f"{name} by its average",
+            "tensorrt_llm",
+            edited(partial(put, path="choices.0.avg_decoded_tokens_per_iter", value=value)),
+        )
+    for name, value in (("all in one round", 20.5), ("time runs back", -5.0), ("no time", 0.0)):
+        yield _lie(f"{name} by predicted_ms", "llama_cpp", edited(partial(put, path="timings.predicted_ms", value=value)))
+    for engine in ENGINES:
+        path = {"llama_cpp": "tokens_evaluated", "lmdeploy": "meta_info.prompt_tokens"}.get(engine, "usage.prompt_tokens")
+        yield _lie("another prompt's length", engine, edited(partial(put, path=path, value=9_999)), "refused")
+    for engine in ("vllm", "sglang", "lmdeploy", "tensorrt_llm"):
+        path = "meta_info.completion_tokens" if engine == "lmdeploy" else "usage.completion_tokens"
+        yield _lie("more tokens than it sent, by its usage", engine, edited(partial(put, path=path, value=500)), "refused")
+        yield _lie("fewer tokens than it sent, by its usage", engine, edited(partial(put, path=path, value=1)), "refused")
+    yield _lie("another count of tokens", "llama_cpp", edited(partial(put, path="tokens_predicted", value=500)), "refused")
+
+
+def _lie(what: str, engine: str, play: Callable[[Asked], Pieces], fits: Fits = "any") -> Hostile:
+    return Hostile(kind="lies", what=what, engine=engine, door="stream", play=play, fits=fits)
+
+
+# ------------------------------------------------------------------------------------------------- bytes that are no event
+
+BODIES: dict[str, bytes | Callable[[], bytes]] = {
+    "NaN": b'{"a": NaN, "b": [-Infinity]}', "100,000 brackets": b"[" * 100_000, "100,000 objects": b'{"a":' * 100_000,
+    "deep and closed": b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "HTML": b"<html><script>hstl7()</script></html>",
+    "UTF-16": '{"choices": []}'.encode("utf-16"), "invalid UTF-8": b'{"a": "\xff\xfe\xc0\xaf"}',
+    "half a surrogate": b'{"a": "\\ud800"}',
+    "a BOM": b"\xef\xbb\xbf{}", "a number of 100,000 digits": b'{"a": ' + b"9" * 100_000 + b"}", "nothing": b"",
+    "null": b"null",
+    "a list": b"[]", "a text": b'"hstl7"', "a number": b"7", "two objects": b"{} {}",
+    "double keys": b'{"error": null, "error": 1}',
+    "NUL bytes": b"\x00" * 4096, "50 MB of text": lambda: b'{"a": "' + b"x" * (50 * MEBI) + b'"}',
+    "a million keys": lambda: b"{" + b",".join(b'"%d":1' % one for one in range(1_000_000)) + b"}",
+    "an error of another kind": b'{"error": [[1, {"message": 2}]]}', "an empty error": b'{"error": null}',
+    "an error of 5 MB": lambda: b'{"error": {"message": "' + b"hstl7 " * 900_000 + b'"}}',
+    "an error without end": b'{"error": {"message": {"message": {"message": ' + b"[" * 400,
+}  # fmt: skip
+
+
+def _events() -> Iterator[Hostile]:
+    """A body of BODIES as an event in the midst of an answer, and in place of all."""
+    for (name, body), engine in zip(BODIES.items(), _rotating(), strict=False):
+        play = edited(lambda events, body=body: [*events[:2], _bare(body), *events[2:]])  # type: ignore[misc]
+        yield Hostile(kind="events", what=f"an event is {name}", engine=engine, door="stream", play=play)
+    for (name, body), engine in zip(BODIES.items(), itertools.islice(_rotating(), 2, None), strict=False):
+        play = edited(lambda events, body=body: [_bare(body)])  # type: ignore[misc]
+        yield Hostile(kind="events", what=f"the only event is {name}", engine=engine, door="stream", fits="refused", play=play)
+
+
+def _bare(body: bytes | Callable[[], bytes]) -> bytes:
+    return b"data: " + made(body).replace(b"\n", b" ") + b"\n\n"
+
+
+# ------------------------------------------------------------------------------------------------------ shape of the stream
+
+Edit = Callable[[list[Any]], Iterable[Any]]
+
+
+def _with_ids(event: dict[str, Any], ids: Sequence[int]) -> dict[str, Any]:
+    """A copy of an event, with these ids."""
+    copy = json.loads(json.dumps(event))
+    for path in IDS.values():
+        put([copy], path, list(ids))
+    return copy
+
+
+def _tokens_of(events: list[Any]) -> list[Any]:
+    return [one for one in events if isinstance(one, dict) and _ids_in(one)]
+
+
+def _ids_in(event: dict[str, Any]) -> list[int]:
+    return next((list(found) for one in ("tokens", "output_ids") if (found := event.get(one))), []) or [
+        each for one in event.get("choices", []) for each in one["token_ids"]
+    ]
+
+
+def _beyond(events: list[Any], times: int = 2) -> list[Any]:
+    """As many passes as an honest answer, each with ``times`` as many tokens."""
+    return [_with_ids(one, _ids_in(one) * times) if isinstance(one, dict) and _ids_in(one) else one for one in events]
+
+
+def _more(events: list[Any]) -> list[Any]:
+    """A pass of 100 tokens behind the second one."""
+    return [*events[:2], _with_ids(events[1], range(20, 120)), *events[2:]]
+
+
+def _doubled(events: list[Any]) -> list[Any]:
+    return [again for one in events for again in ([one, one] if isinstance(one, dict) and _ids_in(one) else [one])]
+
+
+def _after_end(events: list[Any]) -> list[Any]:
+    return [*events, _with_ids(events[1], range(20, 120))]
+
+
+def _behind_last_tokens(events: list[Any]) -> list[Any]:
+    """Behind the event with the finish reason and before what is told at the end."""
+    last = max(place for place, one in enumerate(events) if isinstance(one, dict) and _ids_in(one))
+    return [*events[: last + 1], _with_ids(events[1], range(20, 120)), *events[last + 1 :]]
+
+
+def _fewer(events: list[Any]) -> list[Any]:
+    """Two passes are left out, and the count of tokens told is as asked."""
+    return [*events[:1], *events[3:]]
+
+
+def _no_end(events: list[Any]) -> list[Any]:
+    return events[:4]
+
+
+def _cut(events: list[Any]) -> list[Any]:
+    return [*events[:3], written(events[3])[:25]]
+
+
+def _two_ends(events: list[Any]) -> list[Any]:
+    ends = [one for one in events if isinstance(one, dict) and _is_end(one)]
+    other = json.loads(json.dumps(ends[0]))
+    for path, value in (
+        ("choices.0.finish_reason", "stop"),
+        ("meta_info.finish_reason", {"type": "stop"}),
+        ("stop_type", "eos"),
+    ):
+        put([other], path, value)
+    return [*events[:2], other, *events[2:]]
+
+
+def _is_end(event: dict[str, Any]) -> bool:
+    about = event.get("meta_info") or {}
+    return bool(
+        event.get("stop") or about.get("finish_reason") or any(one.get("finish_reason") for one in event.get("choices", []))
+    )
+
+
+def _at_once(events: list[Any]) -> list[Any]:
+    tokens = _tokens_of(events)
+    return [_with_ids(tokens[-1], [one for event in tokens for one in _ids_in(event)]), *events[-2:]]
+
+
+def _two_choices(events: list[Any]) -> list[Any]:
+    return [one | {"choices": one["choices"] * 2} if isinstance(one, dict) and one.get("choices") else one for one in events]
+
+
+SHAPES: dict[str, tuple[Edit, Fits]] = {
+    "twice the tokens asked for, two a pass": (_beyond, "refused"), "a pass of 100 tokens more": (_more, "refused"),
+    "every chunk comes twice": (_doubled, "refused"), "tokens behind the end": (_behind_last_tokens, "refused"),
+    "tokens behind all": (_after_end, "refused"), "fewer tokens than asked for and said": (_fewer, "refused"),
+    "no end": (_no_end, "refused"), "ends within an event": (_cut, "refused"), "two finish reasons": (_two_ends, "refused"),
+}  # fmt: skip
+"""Played in every dialect."""
+UNTOLD = {("llama_cpp", name) for name in ("fewer tokens than asked for and said", "the end alone", "empty")}
+"""llama.cpp counts a token within a character of UTF-8, and never sends it."""
+SOME_SHAPES: dict[str, tuple[Edit, Fits]] = {
+    "nothing": (lambda events: [], "refused"), "the end alone": (lambda events: events[-2:], "refused"),
+    "[DONE] alone": (lambda events: ["[DONE]"], "refused"), "[DONE] first": (lambda events: ["[DONE]", *events], "any"),
+    "the end first": (lambda events: [*events[-2:], *events], "refused"),
+    "in reverse": (lambda events: events[::-1], "refused"),
+    "all tokens in one pass": (_at_once, "any"), "two choices": (_two_choices, "any"),
+    "an index of another choice": (lambda events: put(events, "choices.0.index", 5), "any"),
+    "empty events between": (lambda events: [each for one in events for each in (b"data: \n\n", one)], "any"),
+    "events of another name": (lambda events: [b"event: ping\n" + written(one) for one in events], "any"),
+    "retry and id lines": (lambda events: [b"retry: 99999999999999999999\nid: \x00\n" + written(one) for one in events], "any"),
+    "text/event-stream in UTF-16": (lambda events: [written(one).decode().encode("utf-16") for one in events], "refused"),
+}  # fmt: skip
+LARGE: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
+    "endless comments": lambda events: itertools.chain(events[:2], endless(b": hstl7 comment\n")),
+    "endless empty events": lambda events: itertools.chain(events[:2], endless(b"data: \n\n")),
+    "endless lines without an event": lambda events: itertools.chain(events[:2], endless(b"data: hstl7\n")),
+    "a line without an end": lambda events: itertools.chain(events[:2], [b"data: "], endless(b"x")),
+    "a name without an end": lambda events: itertools.chain(events[:2], endless(b"x")),
+    "endless line breaks": lambda events: itertools.chain(events[:2], endless(b"\n")),
+    "endless tokens": lambda events: itertools.chain(events[:2], endless(written(events[1]))),
+    "endless events without tokens": lambda events: itertools.chain(events[:2], endless(written(_with_ids(events[1], [])))),
+    "an endless id": lambda events: itertools.chain(events[:2], [b"id: "], endless(b"9")),
+    "comments, a byte at a time": lambda events: itertools.chain(events[:2], endless(b":\n", pause_s=0.3)),
+    "a line, a byte at a time": lambda events: itertools.chain(events[:2], [b"data: "], endless(b"x", pause_s=0.3)),
+    "empty events, one at a time": lambda events: itertools.chain(events[:2], endless(b"data: {}\n\n", pause_s=0.3)),
+    "tokens, one at a time, without end": lambda events: itertools.chain(
+        events[:2], endless(written(_with_ids(events[1], [])), pause_s=0.3)
+    ),
+    "silence in the midst": lambda events: [*events[:2], 3600.0],
+    "300 MB of comments, then the answer": lambda events: itertools.chain(endless(b": hstl7\n", 300 * MEBI), events),
+    "200 MB of one event": lambda events: itertools.chain([b'data: {"a": "'], endless(b"y", 200 * MEBI), [b'"}\n\n'], events),
+    "2 million events": lambda events: itertools.chain(
+        events[:2], endless(b'data: {"choices": []}\n\n', 50 * MEBI), events[2:]
+    ),
+}  # fmt: skip
+
+
+def _shapes() -> Iterator[Hostile]:
+    for name, (edit, fits) in SHAPES.items():
+        for engine in ENGINES:
+            told = "any" if (engine, name) in UNTOLD else fits
+            yield Hostile(kind="shapes", what=name, engine=engine, door="stream", play=edited(edit), fits=told)
+    for (name, (edit, fits)), engine in zip(SOME_SHAPES.items(), _rotating(), strict=False):
+        engine = engine if "choice" not in name else "vllm"
+        told = "any" if (engine, name) in UNTOLD else fits
+        yield Hostile(kind="shapes", what=name, engine=engine, door="stream", play=edited(edit), fits=told)
+    for (name, edit), engine in zip(LARGE.items(), _rotating(), strict=False):
+        yield Hostile(kind="large", what=name, engine=engine, door="stream", play=edited(edit))
+
+
+# --------------------------------------------------------------------------------------------------------- status and error
+
+STATUSES: dict[str, Callable[[Asked], Pieces]] = {
+    "204": lambda asked: [head("204 No Content")],
+    "200 with an error": lambda asked: [whole('{"error": {"message": "hstl7"}}')],
+    "418": lambda asked: [whole('{"detail": "hstl7 teapot"}', "418 I'm a teapot")],
+    "429": lambda asked: [whole("{}", "429 Too Many Requests", "application/json", "Retry-After: 999999999")],
+    "503": lambda asked: [whole("<h1>hstl7</h1>", "503 Service Unavailable", "text/html")],
+    "a redirect to itself": lambda asked: [whole("", "307 Temporary Redirect", "text/plain", f"Location: {_path(asked)}")],
+    "a redirect elsewhere": lambda asked: [whole("", "302 Found", "text/plain", "Location: http://127.0.0.2:9/latest/meta-data")],
+    "a redirect to a file": lambda asked: [whole("", "301 Moved", "text/plain", "Location: file:///etc/passwd")],
+    "200 with HTML": lambda asked: [whole("<html>hstl7 login</html>", "200 OK", "text/html")],
+    "an error body without end": lambda asked: itertools.chain([head("500 Error")], endless(b"hstl7 ")),
+    "an error body, a byte at a time": lambda asked: itertools.chain([head("500 Error")], endless(b"x", pause_s=0.3)),
+    "an error body of 200 MB": lambda asked: itertools.chain([head("500 Error")], endless(b"hstl7 ", 200 * MEBI)),
+    "an error in UTF-16": lambda asked: [whole("hstl7 \u202e".encode("utf-16"), "500 Error", "text/plain; charset=utf-16")],
+    "an error in invalid UTF-8": lambda asked: [whole(b"\xff\xfe\xc0hstl7\xed\xa0\x80", "500 Error")],
+    "an error of 10,000 lines": lambda asked: [whole("hstl7 line\n" * 10_000, "500 Error")],
+    "an error 100,000 deep": lambda asked: [whole(b'{"error":' * 100_000, "500 Error")],
+    "an unknown charset": lambda asked: [whole("{}", "500 Error", "text/plain; charset=hstl7")],
+    "status 999": lambda asked: [whole("{}", "999 hstl7")], "status 0": lambda asked: [whole("{}", "0 hstl7")],
+    "status -1": lambda asked: [whole("{}", "-1 hstl7")], "status of 50 digits": lambda asked: [whole("{}", "2" * 50 + " OK")],
+    "100 Continue without end": lambda asked: endless(b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "101 Switching Protocols": lambda asked: [head("101 Switching Protocols"), b"\x00" * 1000],
+    "206 of a part": lambda asked: [whole('{"da', "206 Partial Content", "application/json", "Content-Range: bytes 0-3/1000")],
+    "401 that asks for a login": lambda asked: [
+        whole("{}", "401 Unauthorized", "text/plain", 'WWW-Authenticate: Basic realm="hstl7"')
+    ],
+}  # fmt: skip
+
+
+def _path(asked: Asked) -> str:
+    return asked.headers.split()[1] if asked.headers else "/"
+
+
+def _statuses() -> Iterator[Hostile]:
+    """Every status at two doors: that of the answers, and another in turn."""
+    others = itertools.cycle(("models", "about", "metrics"))
+    engines = _rotating()
+    for name, play in STATUSES.items():
+        yield Hostile(kind="statuses", what=name, engine=next(engines), door="stream", play=play, fits="refused")
+        door, engine = next(others), next(engines)
+        if (engine == "lmdeploy" and door == "about") or (engine == "tensorrt_llm" and door == "metrics"):
+            door = "models"  # the one has no other door, the other is not asked for counters that are read
+        yield Hostile(kind="statuses", what=name, engine=engine, door=door, play=play, fits="any")
+
+
+# ----------------------------------------------------------------------------------------------------------------- framing
+
+
+def _bomb(kind: Literal["gzip", "deflate"], mebi: int = 1024) -> bytes:
+    """So many MiB of spaces, packed: one block again and again, each as if nothing came before it."""
+    packer, block = zlib.compressobj(9, wbits=-15), b" " * MEBI
+    first = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
+    raw = first * mebi + packer.flush()
+    check = 1 if kind == "deflate" else 0
+    for _ in range(mebi):
+        check = zlib.adler32(block, check) if kind == "deflate" else zlib.crc32(block, check)
+    if kind == "deflate":
+        return b"\x78\xda" + raw + check.to_bytes(4, "big")
+    return gzip.compress(b"")[:10] + raw + check.to_bytes(4, "little") + (mebi * MEBI % (1 << 32)).to_bytes(4, "little")
+
+
+_PACKED: dict[str, bytes] = {}
+
+
+def _packed(name: str) -> bytes:
+    """The bombs, made once where they are asked for."""
+    if name not in _PACKED:
+        _PACKED[name] = {
+            "gzip": lambda: _bomb("gzip"), "deflate": lambda: _bomb("deflate"), "twice": lambda: gzip.compress(_bomb("gzip")),
+        }[name]()  # fmt: skip
+    return _PACKED[name]
+
+
+def _body(asked: Asked) -> bytes:
+    """What is honest at the door, as one body."""
+    if asked.door == "stream":
+        return b"".join(written(one) for one in events_of(asked))
+    return json.dumps(about_of(asked.engine, asked.door)).encode()
+
+
+def _kind_of(asked: Asked) -> str:
+    return "text/event-stream" if asked.door == "stream" else "application/json"
+
+
+def _sent(*headers: str, body: Callable[[Asked], Iterable[bytes | float]]) -> Callable[[Asked], Pieces]:
+    return lambda asked: itertools.chain([head("200 OK", _kind_of(asked), *headers)], body(asked))
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def _headers_without_end(piece: bytes) -> Callable[[Asked], Pieces]:
+    return lambda asked: itertools.chain([b"HTTP/1.1 200 OK\r\n"], endless(piece))
+
+
+CHUNKED = "Transfer-Encoding: chunked"
+FRAMES: dict[str, tuple[Callable[[Asked], Pieces], Fits]] = {
+    "a length too large": (_sent("Content-Length: 999999", body=lambda asked: [_body(asked)]), "any"),
+    "a length too small": (_sent("Content-Length: 10", body=lambda asked: [_body(asked)]), "refused"),
+    "a negative length": (_sent("Content-Length: -5", body=lambda asked: [_body(asked)]), "any"),
+    "a length of 10^30": (_sent(f"Content-Length: {10**30}", body=lambda asked: [_body(asked)]), "any"),
+    "a length that is no number": (_sent("Content-Length: hstl7", body=lambda asked: [_body(asked)]), "any"),
+    "two lengths": (_sent("Content-Length: 4", "Content-Length: 9", body=lambda asked: [_body(asked)]), "any"),
+    "chunks without an end": (_sent(CHUNKED, body=lambda asked: [_chunk(_body(asked))]), "any"),
+    "a chunk of no size": (_sent(CHUNKED, body=lambda asked: [b"hstl7\r\n", _body(asked)]), "refused"),
+    "a chunk of a negative size": (_sent(CHUNKED, body=lambda asked: [b"-5\r\n", _body(asked)]), "refused"),
+    "a chunk of 10^18": (_sent(CHUNKED, body=lambda asked: [b"de0b6b3a7640000\r\n", _body(asked)]), "any"),
+    "a chunk cut short": (_sent(CHUNKED, body=lambda asked: [b"fff\r\n", _body(asked)[:40]]), "refused"),
+    "endless extensions of a chunk": (
+        _sent(CHUNKED, body=lambda asked: itertools.chain([b"5;"], endless(b"hstl7=1;"))), "refused",
+    ),
+    "endless empty lines of chunks": (_sent(CHUNKED, body=lambda asked: endless(b"1\r\n \r\n")), "refused"),
+    "endless trailers": (
+        _sent(CHUNKED, body=lambda asked: itertools.chain([_chunk(_body(asked)), b"0\r\n"], endless(b"X: hstl7\r\n"))), "any",
+    ),
+    "chunked twice": (
+        _sent("Transfer-Encoding: chunked, chunked", body=lambda asked: [_chunk(_chunk(_body(asked))), b"0\r\n\r\n"]), "any",
+    ),
+    "a gzip bomb": (_sent("Content-Encoding: gzip", body=lambda asked: [_packed("gzip")]), "refused"),
+    "a deflate bomb": (_sent("Content-Encoding: deflate", body=lambda asked: [_packed("deflate")]), "refused"),
+    "a bomb in a bomb": (_sent("Content-Encoding: gzip, gzip", body=lambda asked: [_packed("twice")]), "refused"),
+    "no gzip though said so": (_sent("Content-Encoding: gzip", body=lambda asked: [_body(asked)]), "any"),
+    "gzip cut short": (_sent("Content-Encoding: gzip", body=lambda asked: [gzip.compress(_body(asked))[:-12]]), "any"),
+    "an unknown encoding": (_sent("Content-Encoding: hstl7", body=lambda asked: [_body(asked)]), "any"),
+    "a hundred encodings": (_sent("Content-Encoding: " + ", ".join(["gzip"] * 100), body=lambda asked: [_body(asked)]), "any"),
+    "endless headers": (_headers_without_end(b"X-Hstl7: 1\r\n"), "refused"),
+    "a header without an end": (_headers_without_end(b"X"), "refused"),
+    "a header line, a byte at a time": (
+        lambda asked: itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], endless(b"x", pause_s=0.3)), "refused",
+    ),
+    "a folded header": (lambda asked: [b"HTTP/1.1 200 OK\r\nX: 1\r\n hstl7\r\n\r\n", _body(asked)], "any"),
+    "a header with NUL and escapes": (
+        lambda asked: [b"HTTP/1.1 200 \x1b[31mhstl7\r\nX\x00: \x1b]0;hstl7\x07\r\n\r\n", _body(asked)], "any",
+    ),
+    "a status line without an end": (lambda asked: endless(b"HTTP/1.1 200 hstl7 "), "refused"),
+    "no HTTP": (lambda asked: [b"SSH-2.0-hstl7\r\n"], "refused"),
+    "TLS": (lambda asked: [b"\x15\x03\x01\x00\x02\x02\x50"], "refused"),
+    "HTTP/9.9": (lambda asked: [b"HTTP/9.9 200 OK\r\n\r\n", _body(asked)], "any"),
+    "a body alone": (lambda asked: [_body(asked)], "refused"), "nothing": (lambda asked: [], "refused"),
+    "silence": (lambda asked: [3600.0], "refused"), "a reset": (lambda asked: [-1.0], "refused"),
+    "a reset behind the headers": (_sent("Content-Length: 500", body=lambda asked: [b"data: ", -1.0]), "refused"),
+    "endless random bytes": (lambda asked: endless(Random(7).randbytes(4096)), "refused"),
+}  # fmt: skip
+
+
+def _frames() -> Iterator[Hostile]:
+    """Every framing at the door of the answers, and half of them at another."""
+    others, engines = itertools.cycle(("models", "metrics", "about")), _rotating()
+    for number, (name, (play, fits)) in enumerate(FRAMES.items()):
+        yield Hostile(kind="frames", what=name, engine=next(engines), door="stream", play=play, fits=fits)
+        if number % 2 or "bomb" in name:
+            yield Hostile(
+                kind="frames", what=name, engine=("vllm", "sglang", "llama_cpp")[number % 3], door=next(others), play=play
+            )
+    for engine in ENGINES:
+        yield Hostile(
+            kind="frames", what="nothing at any door", engine=engine, door="connection", play=lambda asked: [], fits="refused"
+        )
+    for name in ("silence", "a reset", "a header line, a byte at a time", "endless headers", "no HTTP"):
+        play, _ = FRAMES[name]
+        engine = next(engines)
+        yield Hostile(kind="frames", what=f"{name} at any door", engine=engine, door="connection", play=play, fits="refused")
+    for door in ("models", "about", "metrics"):
+        yield Hostile(
+            kind="frames", what="an honest body, a byte at a time without end", engine="vllm", door=door,
+            play=lambda asked: itertools.chain([head(), b'{"a": "'], endless(b"x", pause_s=0.3)),
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------- counters
+
+COUNTED = {"vllm": "iteration_tokens_total_count", "llama_cpp": "n_decode_total", "lmdeploy": "iteration_tokens_total_count",
+           "sglang": "num_requests_total"}  # fmt: skip
+
+
+def _counter(engine: str, value: str, labels: str = 'model_name="model"', more: str = "") -> str:
+    name = f"{PREFIX[engine]}:{COUNTED[engine]}"
+    return f"# TYPE {name} counter\n{name}{{{labels}}} {value}\n{more}"
+
+
+def _text(text: str | bytes) -> bytes:
+    return whole(text, "200 OK", "text/plain; version=0.0.4")
+
+
+def _values_by_turn(values: Sequence[str]) -> Callable[[str], Callable[[Asked], Pieces]]:
+    return lambda engine: lambda asked: [_text(_counter(engine, values[asked.number % len(values)]))]
+
+
+def _fixed(make: Callable[[str], str | bytes]) -> Callable[[str], Callable[[Asked], Pieces]]:
+    return lambda engine: lambda asked: [_text(make(engine))]
+
+
+def _long(
+    start: Callable[[str], str], piece: bytes, most: int = ENDLESS, pause_s: float = 0.0
+) -> Callable[[str], Callable[[Asked], Pieces]]:
+    return lambda engine: (
+        lambda asked: itertools.chain([head("200 OK", "text/plain"), start(engine).encode()], endless(piece, most, pause_s))
+    )
+
+
+def _label_sets(engine: str) -> Callable[[Asked], Pieces]:
+    name = f"{PREFIX[engine]}:{COUNTED[engine]}"
+
+    def play(asked: Asked) -> Pieces:
+        yield head("200 OK", "text/plain")
+        yield f"# TYPE {name} counter\n".encode()
+        for thousand in range(1000):
+            yield "".join(f'{name}{{path="{thousand}/{one}"}} 1\n' for one in range(1000)).encode()
+
+    return play
+
+
+METRICS: dict[str, Callable[[str], Callable[[Asked], Pieces]]] = {
+    "falling": _values_by_turn(("1e6", "5", "0")), "jumping": _values_by_turn(("1", "1e300", "1")),
+    "NaN": _values_by_turn(("NaN",)),
+    "NaN in between": _values_by_turn(("3", "NaN")), "inf": _values_by_turn(("+Inf",)),
+    "inf after a number": _values_by_turn(("3", "+Inf")),
+    "-inf": _values_by_turn(("-Inf",)),
+    "1e308 and again": _fixed(lambda e: _counter(e, "1e308") + _counter(e, "1e308", 'a="b"')),
+    "negative": _values_by_turn(("-5",)), "no number": _values_by_turn(("hstl7",)), "0x10": _values_by_turn(("0x10",)),
+    "1_000": _values_by_turn(("1_000",)),
+    "half a pass": _values_by_turn(("1", "9.5")), "10^400": _values_by_turn(("1" + "0" * 400,)),
+    "100 MB": _long(lambda e: _counter(e, "1"), b"hstl7_other 1\n", 100 * MEBI),
+    "a million label sets": _label_sets, "without end": _long(lambda e: _counter(e, "1"), b"hstl7_other 1\n"),
+    "a line without end": _long(lambda e: _counter(e, "1") + "a{b=\"", b"x"),
+    "a byte at a time": _long(lambda e: _counter(e, "1"), b"#", pause_s=0.3),
+    "a comment of 100 MB": _long(lambda e: "# HELP hstl7 ", b"x", 100 * MEBI),
+    "JSON": _fixed(lambda e: json.dumps({"passes": 1})), "HTML": _fixed(lambda e: "<html>hstl7</html>"),
+    "UTF-16": _fixed(lambda e: _counter(e, "1").encode("utf-16")),
+    "invalid UTF-8": _fixed(lambda e: b"\xff\xfe" + _counter(e, "1").encode()),
+    "types that contradict": _fixed(lambda e: _counter(e, "1") + _counter(e, "2").replace("counter", "histogram")),
+    "a type of a thousand words": _fixed(lambda e: "# TYPE " + "hstl7 " * 1000 + "\n" + _counter(e, "1")),
+    "labels that never close": _fixed(lambda e: f"{PREFIX[e]}:{COUNTED[e]}{{a=\"b"),
+    "10,000 labels": _fixed(lambda e: _counter(e, "1", ",".join(f'l{one}="hstl7"' for one in range(10_000)))),
+    "a label of 5 MB": _fixed(lambda e: _counter(e, "1", f'a="{"x" * 5_000_000}"')),
+    "a time stamp of 30 digits": _fixed(lambda e: _counter(e, "1 " + "9" * 30)), "empty": _fixed(lambda e: ""),
+    "NUL": _fixed(lambda e: "\x00" * 1000),
+}  # fmt: skip
+
+
+def _metrics() -> Iterator[Hostile]:
+    engines = itertools.cycle(("vllm", "llama_cpp", "sglang", "lmdeploy"))
+    for (name, make), engine in zip(METRICS.items(), engines, strict=False):
+        yield Hostile(kind="metrics", what=f"counters: {name}", engine=engine, door="metrics", play=make(engine))
+    for name in ("falling", "jumping", "NaN in between", "inf after a number"):
+        for engine in ("lmdeploy", "vllm"):
+            yield Hostile(
+                kind="metrics",
+                what=f"counters: {name}, two a pass",
+                engine=engine,
+                door="metrics",
+                play=METRICS[name](engine),
+                per_pass=2,
+            )
+
+
+# --------------------------------------------------------------------------------------------------- what it says of itself
+
+MODELS: dict[str, Any] = {
+    "nothing": b"", "no models": {"data": []}, "models are null": {"data": None}, "models are text": {"data": "model"},
+    "models are an object": {"data": {"id": "model"}},
+    "a model is text": {"data": ["model"]}, "a model is null": {"data": [None]}, "a model without a name": {"data": [{}]},
+    "a name is null": {"data": [{"id": None}]},
+    "a name is a number": {"data": [{"id": 7}]}, "a name is an object": {"data": [{"id": {"a": 1}}]},
+    "a name of 10 MB": lambda: {"data": [{"id": "m" * 10_000_000}]},
+    "a million models": lambda: b'{"data": [' + b",".join([b'{"id": "model"}'] * 1_000_000) + b"]}",
+    "two models of a name": {"data": [{"id": "model"}, {"id": "model"}]},
+    "two models": {"data": [{"id": "a"}, {"id": "b"}]}, "a list": [{"id": "model"}], "null": b"null", "text": b'"model"',
+    "a number": b"7",
+    "an empty name": {"data": [{"id": ""}]}, "a name of spaces": {"data": [{"id": "  "}]},
+    "half a surrogate": b'{"data": [{"id": "\\ud800"}]}',
+    "a name with a line break": {"data": [{"id": "a\nsbd: fine"}]}, "half of it": b'{"data": [{"id": "mod',
+    "a name of NUL": {"data": [{"id": "\x00"}]},
+}  # fmt: skip
+VERSIONS: dict[str, Any] = {
+    "a number": 7, "an object": {"a": [1]}, "null": None, "a list": ["1", "2"], "NaN": float("nan"),
+    "5 MB": lambda: "v" * 5_000_000, "true": True, "10^5000": 10**4000,
+    "half a surrogate": "\ud800", "a line break": "1\nsbd: fine",
+}  # fmt: skip
+SETTINGS: dict[str, Any] = {
+    "an algorithm that is an object": {"speculative_algorithm": {"a": 1}},
+    "an algorithm that is a number": {"speculative_algorithm": 7},
+    "an algorithm of 5 MB": lambda: {"speculative_algorithm": "E" * 5_000_000},
+    "a width of text": {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": "4"},
+    "a width of NaN": {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": float("nan")},
+    "a width of inf": {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": float("inf")},
+    "a width of 10^30": {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 10**30},
+    "a width of -4": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": -4},
+    "a width of 1.5": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": 1.5},
+    "a width of true": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": True},
+    "a width that is a list": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": [4]},
+    "UNO, and it is not": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": 4},
+    "diffusion, and it is not": {"dllm_algorithm": "x" * 100}, "diffusion that is a list": {"dllm_algorithm": [0]},
+}  # fmt: skip
+
+
+def _told(value: Any, asked: Asked) -> Pieces:
+    body = made(value)
+    return [whole(body if isinstance(body, bytes) else json.dumps(body))]
+
+
+def _about() -> Iterator[Hostile]:
+    for (name, value), engine in zip(MODELS.items(), _rotating(), strict=False):
+        yield Hostile(kind="models", what=f"models: {name}", engine=engine, door="models", play=partial(_told, value))
+    names = ("model", "another", "third")
+    for engine in ENGINES:
+        yield Hostile(
+            kind="models", what="another model at every question", engine=engine, door="models",
+            play=lambda asked: [whole(json.dumps({"data": [{"id": names[asked.number % 3]}]}))],
+        )  # fmt: skip
+    for (name, value), engine in zip(VERSIONS.items(), itertools.cycle(("vllm", "llama_cpp", "tensorrt_llm")), strict=False):
+        key = "build_info" if engine == "llama_cpp" else "version"
+        yield Hostile(
+            kind="about", what=f"a version is {name}", engine=engine, door="about",
+            play=lambda asked, key=key, value=value: [whole(json.dumps({key: made(value)}))],  # type: ignore[misc]
+        )  # fmt: skip
+    for name, told in SETTINGS.items():
+        yield Hostile(
+            kind="about", what=name, engine="sglang", door="about", play=partial(_told, told),
+            per_pass=1 if "UNO" in name or "width" in name else 2,
+        )  # fmt: skip
+    for (name, body), engine in zip(BODIES.items(), itertools.cycle(("sglang", "vllm", "llama_cpp")), strict=False):
+        yield Hostile(
+            kind="about", what=f"it describes itself as {name}", engine=engine, door="about", play=partial(_told, body)
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------------- texts
+
+TEXTS = (
+    "<hstl7 onload=hstl7()>", "</script><hstl7>", '"><hstl7 x="', "<!-- hstl7", "\x1b[31mhstl7\x1b]0;hstl7\x07",
+    "\x9b31mhstl7\x85x",
+    "\u202ehstl7\u2066", "hstl7\rsbd: fine", "x\n::error::hstl7", "::set-output name=hstl7::x",
+    "x\n##vso[task.setvariable]hstl7",
+    "[hstl7](javascript:hstl7())", "[red]hstl7[/red][link=http://x]y", "{{ hstl7 }}{% raw %}", "\x00hstl7\x08\x7f", "=hstl7()",
+)  # fmt: skip
+
+
+def planted(text: str) -> dict[str, tuple[str, Callable[[Asked], Pieces]]]:
+    """Where a text of a server comes to be shown, with the door of each."""
+    quoted = json.dumps(text)
+    reason = {"choices.0.finish_reason": text, "meta_info.finish_reason.type": text, "stop_type": text}
+
+    def ended(events: list[Any]) -> list[Any]:
+        for path, value in reason.items():
+            ends = [one for one in events if isinstance(one, dict) and _is_end(one)]
+            put(ends, path, value)
+        return events
+
+    line = text.replace("\r", " ").replace("\n", " ")
+    raw = line.encode(errors="replace")
+    return {
+        "an error's message": ("stream", lambda asked: [whole(f'{{"error": {{"message": {quoted}}}}}', "400 Bad Request")]),
+        "an error's bare body": ("stream", lambda asked: [whole(text, "500 Error", "text/plain")]),
+        "an error in the stream": ("stream", edited(lambda events: [*events[:2], {"error": {"message": text}}])),
+        "a finish reason": ("stream", edited(ended)),
+        "an event that is none": ("stream", edited(lambda events: [*events[:2], {"hstl7": text}])),
+        "a bare line": ("stream", edited(lambda events: [*events[:2], b"data: " + raw + b"\n\n"])),
+        "the kind of the content": ("stream", lambda asked: [b"HTTP/1.1 200 OK\r\nContent-Type: " + raw + b"\r\n\r\n"]),
+        "the words of the status": ("stream", lambda asked: [b"HTTP/1.1 500 " + raw + b"\r\nConnection: close\r\n\r\n"]),
+        "the names of models": ("models", lambda asked: [whole(json.dumps({"data": [{"id": text}, {"id": text + "b"}]}))]),
+        "the name of the model": ("models", lambda asked: [whole(json.dumps({"data": [{"id": text}]}))]),
+        "its version": ("about", partial(_told, {"version": text, "build_info": text, "speculative_algorithm": text})),
+        "the names of counters": ("metrics", lambda asked: [_text(f"# HELP a {quoted}\n{line} 1\na{{b={quoted}}} x\n")]),
+    }  # fmt: skip
+
+
+def _texts() -> Iterator[Hostile]:
+    """Every text at a third of the places."""
+    engines = _rotating()
+    for number, text in enumerate(TEXTS):
+        for place, (where, (door, play)) in enumerate(planted(text).items()):
+            engine = next(engines)
+            if place % 3 == number % 3:
+                door = "models" if engine == "lmdeploy" and door == "about" else door
+                yield Hostile(kind="texts", what=f"{where}: {text!r}", engine=engine, door=door, play=play)
+
+
+# ------------------------------------------------------------------------------------------------------------------ logins
+
+
+def _repeats_headers(asked: Asked) -> Pieces:
+    """Shows back what the client sent, its login with it."""
+    return [whole(asked.headers, "500 Error", "text/plain")]
+
+
+def _told_back() -> dict[str, tuple[str, Callable[[Asked], Pieces] | None]]:
+    """Where a server can show what the client sent it, its key with it."""
+
+    def in_event(asked: Asked) -> Pieces:
+        return stream([*events_of(asked)[:2], {"error": {"message": asked.headers}}])
+
+    def as_model(asked: Asked) -> Pieces:
+        return [whole(json.dumps({"data": [{"id": one[:900]} for one in asked.headers.splitlines()]}))]
+
+    return {
+        "nothing": ("stream", None), "an error's body": ("stream", _repeats_headers), "an event": ("stream", in_event),
+        "a refusal of its models": ("models", _repeats_headers), "the names of its models": ("models", as_model),
+        "its version": ("about", lambda asked: [whole(json.dumps({"version": SECRET, "build_info": SECRET}))]),
+        "a redirect": ("stream", lambda asked: [whole("", "307 Away", "text/plain", f"Location: http://127.0.0.2:9/{SECRET}")]),
+        "its counters": ("metrics", lambda asked: [_text(f"# {SECRET}\na{{b=\"{SECRET}\"}} 1\n")]),
+    }  # fmt: skip
+
+
+def _logins() -> Iterator[Hostile]:
+    logins = {
+        "a user and a password": f"someone:{SECRET}@", "a password alone": f":{SECRET}@", "a token as the user": f"{SECRET}@",
+        "an escaped password": f"some%20one:{SECRET}%40x@",
+    }  # fmt: skip
+    plays: dict[str, tuple[str, Callable[[Asked], Pieces] | None]] = {
+        "honest": ("stream", None), "repeats what it was sent": ("stream", _repeats_headers),
+        "refuses": ("models", lambda asked: [whole("{}", "401 Unauthorized")]),
+        "is silent": ("connection", lambda asked: [3600.0]),
+        "redirects": ("models", lambda asked: [whole("", "302 Found", "text/plain", "Location: http://127.0.0.2:9/")]),
+    }  # fmt: skip
+    engines = _rotating()
+    for login_name, login in logins.items():
+        for name, (door, play) in plays.items():
+            yield Hostile(
+                kind="logins",
+                what=f"{login_name} in the address; the server: {name}",
+                engine=next(engines),
+                door=door,
+                play=play,
+                login=login,
+            )
+    for name, (door, play) in _told_back().items():
+        yield Hostile(
+            kind="logins", what=f"a key in the environment; the server repeats it in {name}", engine=next(engines), door=door,
+            play=play, key=f"Bearer {SECRET}",
+        )  # fmt: skip
+    for query in (f"?key={SECRET}", f"#{SECRET}"):
+        yield Hostile(kind="logins", what=f"{query[0]} in the address", engine="vllm", door="stream", query=query)
+
+
+# -------------------------------------------------------------------------------------------------------------- odd, honest
+
+
+def _in_bytes(data: bytes, size: int) -> Iterator[bytes | float]:
+    for place in range(0, len(data), size):
+        yield data[place : place + size]
+        yield 0.002
+
+
+def _packed_where_asked(asked: Asked) -> Pieces:
+    """Packed for a client that takes it."""
+    takes = any(one.lower().startswith("accept-encoding:") and "gzip" in one for one in asked.headers.splitlines())
+    if not takes:
+        return stream(events_of(asked))
+    return [head("200 OK", "text/event-stream", "Content-Encoding: gzip"), gzip.compress(_body(asked))]
+
+
+def _oddities(engine: str) -> dict[str, tuple[str, Callable[[Asked], Pieces]]]:
+    return {
+        "comments between events": ("stream", edited(lambda events: [each for one in events for each in (b": ping\n\n", one)])),
+        "CRLF line ends": ("stream", edited(lambda events: [written(one).replace(b"\n", b"\r\n") for one in events])),
+        "a BOM first": ("stream", edited(lambda events: [b"\xef\xbb\xbf", *events])),
+        "unknown keys": (
+            "stream", edited(lambda events: [one | {"more": [1]} if isinstance(one, dict) else one for one in events]),
+        ),
+        "in pieces of 37 bytes": (
+            "stream", lambda asked: itertools.chain([head("200 OK", "text/event-stream")], _in_bytes(_body(asked), 37)),
+        ),
+        "in honest chunks": ("stream", _sent(CHUNKED, body=lambda asked: [_chunk(_body(asked)), b"0\r\n\r\n"])),
+        "in gzip where it may be": ("stream", _packed_where_asked),
+        "a charset in the kind": ("stream", lambda asked: [head("200 OK", "text/event-stream; charset=utf-8"), _body(asked)]),
+        "no counters": ("metrics", lambda asked: [whole("not found", "404 Not Found", "text/plain")]),
+        "it does not describe itself": (
+            "about" if engine != "lmdeploy" else "health", lambda asked: [whole("{}", "404 Not Found")],
+        ),
+    }  # fmt: skip
+
+
+def _sound() -> Iterator[Hostile]:
+    """What must be taken: two tokens a pass, which the verdict confirms, and honest oddities."""
+    for engine in ENGINES:
+        yield Hostile(kind="sound", what="an honest server", engine=engine, door="", fits="sound", per_pass=2)
+        yield Hostile(kind="sound", what="an honest server, not faster", engine=engine, door="", fits="sound")
+    for number, engine in enumerate(ENGINES):
+        for place, (name, (door, play)) in enumerate(_oddities(engine).items()):
+            if place % 2 == number % 2:
+                yield Hostile(kind="sound", what=name, engine=engine, door=door, play=play, fits="sound", per_pass=2)
+
+
+# ------------------------------------------------------------------------------------------------------------- a server's own
+
+
+HEALTH: dict[str, Callable[[Asked], Pieces]] = {
+    "never ends": lambda asked: itertools.chain([head("200 OK")], endless(b"x")),
+    "a gzip bomb": lambda asked: [head("200 OK", "application/json", "Content-Encoding: gzip"), _packed("gzip")],
+    "a byte at a time": lambda asked: itertools.chain([head("200 OK")], endless(b"x", pause_s=0.3)),
+    "endless headers": _headers_without_end(b"X-Hstl7: 1\r\n"),
+    "500 without end": lambda asked: itertools.chain([head("500 Error")], endless(b"x")),
+    "no HTTP": lambda asked: [b"SSH-2.0-hstl7\r\n"],
+    "a redirect to itself": lambda asked: [whole("", "307 Temporary Redirect", "text/plain", "Location: /health")],
+    "an encoding that is wrong": lambda asked: [whole(b"xyz", "200 OK", "application/json", "Content-Encoding: gzip")],
+}  # fmt: skip
+
+
+def _health() -> Iterator[Hostile]:
+    """Of a server that the program starts itself."""
+    for name, play in HEALTH.items():
+        yield Hostile(kind="health", what=f"health: {name}", engine="lmdeploy", door="health", play=play)
+
+
+OF_KIND: dict[str, Callable[[], Iterator[Hostile]]] = {
+    "sound": _sound, "token_ids": _token_ids, "fields": _fields, "lies": _lies, "events": _events, "shapes": _shapes,
+    "statuses": _statuses, "frames": _frames, "metrics": _metrics, "about": _about, "texts": _texts, "logins": _logins,
+    "health": _health,
+}  # fmt: skip
+
+
+def catalogue() -> list[Hostile]:
+    """All of them, in an order that stays."""
+    return [one for kind in OF_KIND.values() for one in kind()]
+
+
+def honest_events(engine: str, per_pass: int = 2, tokens: int = 9) -> list[Any]:
+    """Of one answer, as a base of random changes."""
+    asked = Asked(engine=engine, door="stream", number=0, body={"prompt": [1] * 8, "max_tokens": tokens}, per_pass=per_pass)
+    return events_of(asked)
+
+
+def mutated_answers(engine: str) -> st.SearchStrategy[list[Any]]:
+    """Events of an answer with up to three places changed."""
+    return mutated(honest_events(engine))
+
+
+__all__ = ["ABOUT", "catalogue", "honest_events", "mutated_answers"]
