@@ -25,11 +25,11 @@ from benchmarks.results_file import write_results
 
 KINDS = (
     "scenarios", "claims", "profiles", "records", "configs", "words", "links", "environments", "weights", "kills",
-    "tampering", "servers",
+    "tampering", "imports", "histories", "galleries", "gates", "servers", "seals", "folders",
 )  # fmt: skip
 """Modules of this package; those that load a model come last. A kind whose module is not there has no cases."""
 LOADED = ("report", "gate", "compare", "verify", "plan", "run", "capacity", "roofline", "hardware", "history", "doctor")
-LOADS_MODELS = ("weights", "kills")
+LOADS_MODELS = ("weights", "kills", "seals", "folders")
 SPEAKS = ("servers",)
 BEFORE = {
     LOADS_MODELS: ("torch", "transformers", "harness.engine.engine", "harness.engine.loading"),
