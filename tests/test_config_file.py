@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -79,10 +80,17 @@ def test_a_bomb_is_refused(text: str, tmp_path: Path) -> None:
         read_yaml(tmp_path / "bomb.yaml")
 
 
-def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
-    """The bytes read are bounded, not the file's size."""
-    with pytest.raises(ScenarioError, match=r"more than 4,194,304 bytes"):
+def test_a_file_without_an_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """A device, a pipe that nobody writes to, and a sparse file of 1 TB."""
+    with pytest.raises(ScenarioError, match=r"no regular file"):
         read_yaml(Path("/dev/zero"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ScenarioError, match=r"no regular file"):
+        read_yaml(tmp_path / "pipe")
+    with (tmp_path / "long").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ScenarioError, match=r"more than 4,194,304 bytes"):
+        read_yaml(tmp_path / "long")
 
 
 def test_no_figure_is_infinite(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def main() -> None:
     prepare()
     _silence_libraries()
     # An empty or relative entry is the folder that somebody's record lies in, and a program of his would be run for ssh-keygen.
-    os.environ["PATH"] = os.pathsep.join(filter(os.path.isabs, os.get_exec_path()))
+    os.environ["PATH"] = os.pathsep.join(filter(os.path.isabs, os.get_exec_path())) or os.defpath  # an empty PATH is one
     os.environ.pop("MPLBACKEND", None)  # we draw files only, and matplotlib does not load with a name it does not know
     try:
         try:

@@ -191,6 +191,11 @@ class Revisions:
                 f"--{side}-cmd ended well but left no run in {out}; it must write its run directory where {OUT} stands "
                 f"(sbd run FILE --out {OUT})"
             ) from error
+        if run.seal is not None and run.seal.state == "broken":
+            raise UserError(
+                f"--{side}-cmd left a record in {out} whose seal is broken ({run.seal.reason}); a gate compares records as "
+                "their runs wrote them: measure again"
+            )
         whose, first = self._handed.setdefault(run.header.run_id, (side, out))
         if whose != side:
             raise UserError(

@@ -1,6 +1,7 @@
 """A sample of the catalogue of hostile files, records, galleries, histories, models and commands, each through a command.
 
-`python -m benchmarks.hostile --only KIND` runs all of a kind. A case here is a fork of this process.
+`python -m benchmarks.hostile --only KIND` runs all of a kind. A case here is a fork of this process and begins
+with its memory, so memory is judged there alone.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ SAMPLE = {
         "decode_s halved, published in place",
         "report.html: another page, signed",
         "report.html: a text more, added",
-        "PATH is ':': verify",
+        "PATH is '': verify",
         "PATH is 'bin': gate",
         "samples.jsonl: 3 MiB of empty objects",
         "events.jsonl: 65536 MiB of zeros",
@@ -76,7 +77,8 @@ SAMPLE = {
         "NEW's command: a process forked twice, and it ends well",
         "NEW's command: a process in a session, and the gate gets SIGKILL",
         "NEW's command: hands back BASE's record",
-        "NEW's command: hands back a link to one from before",
+        "NEW's command: hands back BASE's with another id",
+        "NEW's command: leaves a changed sample",
         "NEW's command: prints control characters and fails",
         "NEW's command: leaves a header that is a pipe",
     ),
@@ -121,7 +123,7 @@ def test_a_case_is_handled(kind: str, what: str, world: World, tmp_path: Path) -
     number = first(kind, what)
     case = import_module(f"benchmarks.hostile.{kind}").case(world, number, Random(f"1/{kind}/{number}"))
     with judged(case, tmp_path / "case") as place:
-        assert place.findings == []
+        assert [found for found in place.findings if found[0] != "memory"] == []
 
 
 def test_every_case_of_a_kind_has_its_own_description() -> None:

@@ -115,6 +115,8 @@ HANDED: dict[str, str] = {
     "BASE's packed": "cp -r kept {out} && gzip {out}/samples.jsonl",
 }
 """``kept`` is the record that BASE's command has left, kept beside."""
+OF_BEFORE = ("a record from before", "a link to one from before")
+"""Of these nothing shows that NEW's command did not measure them: they may pass."""
 BROKEN: dict[str, str] = {
     "an empty folder": "mkdir {out}",
     "a file": "touch {out}",
@@ -163,7 +165,7 @@ def _listed() -> Iterator[Command]:
         yield Command(what=f"prints {what} and fails", text=f"{prints}; exit 7")
         yield Command(what=f"prints {what} and is killed", text=f"{prints}; kill -9 $$")
     yield from (Command(what=f"ends with {fail}", text=f"{fail} # {{out}}") for fail in FAILS)
-    yield from (Command(what=f"hands back {what}", text=text) for what, text in HANDED.items())
+    yield from (Command(what=f"hands back {what}", text=text, passes=what in OF_BEFORE) for what, text in HANDED.items())
     yield from (Command(what=f"leaves {what}", text=text, passes=what in OF_THE_GATE) for what, text in BROKEN.items())
 
 

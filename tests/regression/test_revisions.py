@@ -23,6 +23,7 @@ from harness.regression.noise_floor import NoiseFloor
 from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
 from harness.regression.revisions import Commands, Revisions, default_work
 from tests.helpers import ROOT
+from tests.helpers.sealed_lines import reseal
 from tests.helpers.synthetic_run import NTP
 from tests.helpers.two_runs import MORE_PASSES, PretendedLauncher, at_commit, noisy, stored, two_arms
 
@@ -224,6 +225,20 @@ def test_the_record_of_the_other_side_is_refused(number: int, tmp_path: Path) ->
     with pytest.raises(UserError, match=r"-cmd handed back the record of (BASE|NEW) in .*pair-01"):
         for pair in (1, 2):
             one.pair("pair", pair)
+
+
+def test_a_broken_record_is_compared_with_nothing(tmp_path: Path) -> None:
+    """A sample was changed behind the run's back, by the command that left it."""
+
+    def left(command: str, stdout: Path, stderr: Path) -> int:
+        out = stored(RUN, Path(command.split()[-1]))
+        reseal(out)
+        samples = out / "samples.jsonl"
+        samples.write_text(samples.read_text().replace('"decode_s":', '"decode_s":1', 1))
+        return 0
+
+    with pytest.raises(UserError, match=r"-cmd left a record in .* whose seal is broken .*measure again"):
+        Revisions(SAME, tmp_path, Progress(), left, seed=SEED).pair("pair", 1)
 
 
 def test_words_without_end_are_cut(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.helpers.begun_runs import make_header
 from tests.helpers.child_processes import InThisProcess
 from tests.helpers.command import sbd
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
+from tests.helpers.sealed_lines import reseal
 
 SHAPE = KNOWN_SHAPES["llama-250m"]
 CONFIG = {
@@ -151,12 +152,14 @@ def test_a_record_without_identities_is_held_against_its_environment(scenario, b
 
     def older(**environment):
         (begun / "run.json").write_text(json.dumps(header | {"environment": header["environment"] | environment}))
+        reseal(begun)
 
     older(commit="abc", packages={"torch": "1.0"}, isa_flags=None, cpu_model="Example CPU")
     with pytest.raises(UserError, match=r"(?s)cpu: was Example CPU, is .*torch: was 1.0, is") as refused:
         go_on(scenario, begun)
     assert "weights" not in str(refused.value) and "transformers" not in str(refused.value)
     (begun / "run.json").write_text(json.dumps(header | {"environment": {}}))
+    reseal(begun)
     go_on(scenario, begun)
 
 
