@@ -77,7 +77,7 @@ def import_command(
         raise UserError(f"--format {format_}: there is no such format; allowed: {', '.join(FORMATS)}")
     claims = tuple(read_claim(text) for text in claim or (ASKED,))
     arms = _arms(files or (), ntp or (), arm or (), format_)
-    command = shlex.join(["sbd", *sys.argv[1:]])
+    command = shlex.join(["sbd", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
     said = About(model=shape_called(model) if model else None, machine=_words(machine), claims=claims, command=command)
     header, samples = imported_run(arms, said)
     if out is not None:

@@ -36,7 +36,7 @@ class Listed(BaseModel):
 class Models(BaseModel):
     """All models that a server serves, as far as they are read."""
 
-    data: list[Listed]
+    data: Annotated[list[Listed], Field(fail_fast=True)]
 
 
 class About(BaseModel):

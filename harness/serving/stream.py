@@ -113,7 +113,7 @@ def _events(pieces: Sequence[tuple[float, bytes]], response: httpx.Response) -> 
     kind = response.headers.get("content-type", "")
     coding = response.headers.get("content-encoding", "identity")
     # A stream of events is UTF-8, whatever charset a server names; a mark at its begin is no part of it.
-    headers = {"content-type": f"{kind.partition(';')[0]}; charset=utf-8-sig"}
+    headers = {b"content-type": f"{kind.partition(';')[0]}; charset=utf-8-sig".encode()}
     try:
         if coding != "identity":
             raise httpx.DecodingError(f"it is encoded ({coding}), which was not asked for")

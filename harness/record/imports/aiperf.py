@@ -7,7 +7,7 @@ none of the tool's own medians, but each request's time per token.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from harness.record.imports.document import LONGEST, Document, Keys, Line, Number
+from harness.record.imports.document import LONGEST, Document, Each, Keys, Line, Number
 from harness.record.imports.measured import Measured, Request
 
 NAME, TOOL = "aiperf", "AIPerf"
@@ -35,7 +35,7 @@ Place = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
 class Metric(Keys):
     """A figure with its unit; ``value`` is a list for gaps."""
 
-    value: Number | list[Number]
+    value: Number | Each[Number]
     unit: str
 
 
@@ -49,11 +49,22 @@ class Metadata(Keys):
     was_cancelled: bool = False
 
 
+class Metrics(Keys):
+    """The figures of a request that are read."""
+
+    request_latency: Metric | None = None
+    time_to_first_token: Metric | None = None
+    input_sequence_length: Metric | None = None
+    output_sequence_length: Metric | None = None
+    inter_token_latency: Metric | None = None
+    inter_chunk_latency: Metric | None = None
+
+
 class Record(Keys):
     """One line."""
 
     metadata: Metadata
-    metrics: dict[str, Metric | None] = Field(default_factory=dict)
+    metrics: Metrics
     error: Any = None
 
 
@@ -74,7 +85,7 @@ def read(document: Document) -> Measured:
         if about.benchmark_phase == PROFILING:
             answered = one.error is None and not about.was_cancelled
             timed.append((about.session_num, about.turn_index or 0, _request(line, one) if answered else None))
-            own_s += [_seconds(line, one.metrics, OWN)] if answered and OWN in one.metrics else []
+            own_s += [_seconds(line, one.metrics, OWN)] if answered and one.metrics.inter_token_latency else []
     if not timed:
         raise document.first.refusal("metadata.benchmark_phase: the file holds no request of the phase profiling")
     requests = tuple(replace(one, place=place) for place, (*_, one) in enumerate(sorted(timed, key=itemgetter(0, 1))) if one)
@@ -100,15 +111,15 @@ def _request(line: Line, record: Record) -> Request:
     )
 
 
-def _seconds(line: Line, metrics: Mapping[str, Metric | None], name: str) -> float:
+def _seconds(line: Line, metrics: Metrics, name: str) -> float:
     found = _metric(line, metrics, name)
     if not isinstance(found.value, list) and 0 <= (time_s := found.value * _scale(line, name, found)) <= LONGEST:
         return time_s
     raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a duration is needed")
 
 
-def _gaps(line: Line, metrics: Mapping[str, Metric | None]) -> Sequence[float] | None:
-    found = metrics.get("inter_chunk_latency")
+def _gaps(line: Line, metrics: Metrics) -> Sequence[float] | None:
+    found = metrics.inter_chunk_latency
     if found is None or not isinstance(found.value, list):
         return None
     scale = _scale(line, "inter_chunk_latency", found)
@@ -117,15 +128,15 @@ def _gaps(line: Line, metrics: Mapping[str, Metric | None]) -> Sequence[float] |
     return array("d", (value * scale for value in found.value))
 
 
-def _count(line: Line, metrics: Mapping[str, Metric | None], name: str) -> int:
+def _count(line: Line, metrics: Metrics, name: str) -> int:
     found = _metric(line, metrics, name)
     if isinstance(found.value, list) or found.value != int(found.value) or not 0 <= found.value <= 1 << 24:
         raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a whole number of tokens is needed")
     return int(found.value)
 
 
-def _metric(line: Line, metrics: Mapping[str, Metric | None], name: str) -> Metric:
-    found = metrics.get(name)
+def _metric(line: Line, metrics: Metrics, name: str) -> Metric:
+    found: Metric | None = getattr(metrics, name)
     if found is None:
         raise line.refusal(f"metrics.{name}: the key is required and missing; a stream (--streaming) is needed for its times")
     return found

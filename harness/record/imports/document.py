@@ -37,8 +37,8 @@ Asked = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=True)] | str | N
 """A rate of requests that was asked for; infinite, or a word, where all came at once."""
 Rate = Annotated[float, Field(strict=True, ge=0, le=MOST_RATE)]
 _T = TypeVar("_T")
-Each = Annotated[list[_T], Field(max_length=MOST_REQUESTS)]
-"""A value of every request."""
+Each = Annotated[list[_T], Field(max_length=MOST_REQUESTS, fail_fast=True)]
+"""A value of every request or token; the first that does not fit is told alone, for a million errors fill the memory."""
 _NUMBER: TypeAdapter[float | None] = TypeAdapter(Number | None)
 _Keys = TypeVar("_Keys", bound="Keys")
 
@@ -109,18 +109,18 @@ def read_document(path: Path) -> Document:
         BenchmarkFileError: it is absent, no regular file, too large, empty, or no JSON; with the line.
     """
     data = read_bytes(path, "result file", BenchmarkFileError, MOST_BYTES)
-    digest, shown = hashlib.sha256(data).hexdigest(), str(path)
+    digest, shown, name = hashlib.sha256(data).hexdigest(), str(path), path.name.encode(errors="backslashreplace").decode()
     if data.count(b"\n") > MOST_LINES:
         raise BenchmarkFileError(f"{shown}: has more than {MOST_LINES:,} lines; {FEWER}")
     lines = [(number, text) for number, text in enumerate(data.split(b"\n"), start=1) if text.strip()]
     if not lines:
         raise BenchmarkFileError(f"{shown}: is empty; give a result file of a benchmarking tool")
     try:
-        return Document(path.name, digest, _parsed(shown, *lines[0]), tuple(lines[1:]))
+        return Document(name, digest, _parsed(shown, *lines[0]), tuple(lines[1:]))
     except BenchmarkFileError:
         if len(lines) == 1:
             raise
-    return Document(path.name, digest, _parsed(shown, 1, data))  # no line by itself: the file is one value over several lines
+    return Document(name, digest, _parsed(shown, 1, data))  # no line by itself: the file is one value over several lines
 
 
 def _parsed(file: str, number: int, text: bytes) -> Line:

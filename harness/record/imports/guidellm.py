@@ -80,7 +80,7 @@ class Benchmark(Keys):
 class Report(Keys):
     """The whole file."""
 
-    benchmarks: list[Benchmark]
+    benchmarks: Each[Benchmark]
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -42,12 +42,12 @@ class Lists(Keys):
     """Lists with an entry for each request."""
 
     duration: Whole
-    input_lens: list[Tokens]
-    output_lens: list[Tokens]
-    ttfts: list[Time | None]
-    itls: list[list[Time]]
+    input_lens: Each[Tokens]
+    output_lens: Each[Tokens]
+    ttfts: Each[Time | None]
+    itls: Each[Each[Time]]
     errors: Each[str]
-    latencies: list[Time] | None = None
+    latencies: Each[Time] | None = None
     max_concurrency: Annotated[int, Field(strict=True, ge=1, le=1 << 24)] | None = None
 
 

@@ -162,8 +162,8 @@ def in_words(place: str) -> Iterator[None]:
         raise StorageError(
             f"{place}: is damaged ({error.title} holds {first['input']!r:.99}: {first['msg']}); {REMEDY}, nothing was written"
         ) from error
-    except DBAPIError as error:
-        words = " ".join(str(error.orig).split())[:LONGEST_SHOWN]
+    except (DBAPIError, UnicodeDecodeError) as error:  # the text of an error quotes a schema that is no UTF-8
+        words = " ".join(str(getattr(error, "orig", error)).split())[:LONGEST_SHOWN]
         if "file is not a database" in words:
             raise UserError(f"{place}: is not an SQLite database; {ALLOWED}") from error
         if "locked" in words:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from harness.regression.history.database import FIGURES, RECORDS, rows
+from harness.errors import UserError
+from harness.regression.history.database import FIGURES, RECORDS, rows, shown
 from harness.regression.history.store import Wanted, filtered
 
 UNDATED = "of files that tell no time of measurement: in the order of importing"
@@ -24,6 +25,8 @@ UNPLACED = (
     "of commits of which no time is known, as in a shallow clone: their lines are in the order of measurement; "
     "`git fetch --unshallow` and `sbd history add` again, or give --committed-at"
 )
+MOST_SERIES = 10_000
+"""Of one trend: each is a query, and a test."""
 SHORT = 10
 """Number of shown digits of a commit or run id."""
 
@@ -104,7 +107,7 @@ def read_lines(
     """Every series of ``metrics`` in cells whose name matches the shell pattern ``cell``.
 
     ``connection`` reads one state of the database. ``last``: only this many newest commits of each line; None: all.
-    ``outdated``: figures of older formulas too.
+    ``outdated``: figures of older formulas too. Raises UserError where more than MOST_SERIES are asked for.
     """
     times = ("measured_at", "committed_at", "added_at")
     names = ("id", "run_id", *times, "revision", "revision_has_changes", "comparison_version")
@@ -167,7 +170,11 @@ def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell
     if wanted != Wanted():
         ids.append(FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted)))
     found = []
-    for metric, where, arm in rows(connection, select(*whose).where(FIGURES.c.metric.in_(metrics)).distinct()):
+    every = rows(connection, select(*whose).where(FIGURES.c.metric.in_(metrics), *ids).distinct().limit(MOST_SERIES + 1))
+    if len(every) > MOST_SERIES:
+        place = shown(connection.engine.url)
+        raise UserError(f"{place}: has more than {MOST_SERIES:,} series; ask for fewer (--metric, --scenario, --fingerprint)")
+    for metric, where, arm in every:
         if not fnmatchcase(where, cell):
             continue
         names = (FIGURES.c.metric == metric, FIGURES.c.cell == where, FIGURES.c.arm == arm)
@@ -189,7 +196,7 @@ def _by_line(figures: Sequence[Any], places: _Places) -> Iterator[tuple[Line, tu
     order = np.argsort(number, kind="stable")
     order = order[number[order] >= 0]
     found, starts = np.unique(number[order], return_index=True)
-    ends, ordered = [*starts[1:].tolist(), len(order)], values[order].tolist()
+    ends, ordered = [*starts.tolist(), len(order)][1:], values[order].tolist()
     medians = [ordered[i] if j - i == 1 else median(ordered[i:j]) for i, j in zip(starts.tolist(), ends, strict=True)]
     of_points = [places.points[i] for i in found.tolist()]
     for line, members in groupby(range(len(of_points)), key=lambda i: of_points[i][0]):
