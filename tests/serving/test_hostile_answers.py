@@ -32,7 +32,7 @@ SAMPLED = (
     "an error in UTF-16", "status of 50 digits", "a length too small", "a chunk of a negative size", "a gzip bomb",
     "endless headers", "no HTTP", "a reset", "counters: NaN", "counters: without end", "counters: UTF-16",
     "models: models are null", "models: a name is an object", "models: a million models", "a version is NaN",
-    "a width of text", "it describes itself as 100,000 brackets",
+    "a width of text", r"the kind of the content: '\u202e*", "it describes itself as 100,000 brackets",
 )  # fmt: skip
 """Each is played once; a star stands for the first of a name."""
 GUARD_S = 60

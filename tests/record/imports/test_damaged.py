@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from harness.errors import BenchmarkFileError
@@ -121,6 +122,31 @@ def test_several_runs_in_a_file_are_refused(tmp_path: Path) -> None:
     file.write_text("\n".join(json.dumps(vllm_result(seed=seed)) for seed in (1, 2)))
     with pytest.raises(BenchmarkFileError, match=r"a.json:1: the file holds 2 runs"):
         read_file(file)
+
+
+@pytest.mark.parametrize("real", REAL, ids=lambda path: path.name)
+def test_the_first_wrong_value_ends_the_reading(real: Path, tmp_path: Path) -> None:
+    """A thousand values of another kind in any list, or under keys that are not read, are not a thousand errors."""
+    line = from_json(real.read_bytes().split(b"\n")[0] if real.suffix == ".jsonl" else real.read_bytes())
+    for at in places(line):
+        found = line
+        for key in at:
+            found = found[key]
+        if isinstance(found, list | dict) and len(at) < 4:
+            junk = [[]] * 1000 if isinstance(found, list) else found | {f"hstl7 {i}": [] for i in range(1000)}
+            try:
+                read_file(written(tmp_path, "a.json", changed(line, at, junk)))
+            except BenchmarkFileError as error:
+                assert not isinstance(error.__cause__, ValidationError) or error.__cause__.error_count() <= 2
+
+
+@pytest.mark.parametrize("name", [b"run\xff.json", b"\xe9.json"])
+def test_a_name_that_is_no_utf_8_is_kept_as_escapes(name: bytes, tmp_path: Path) -> None:
+    """A record is UTF-8; the file is read all the same."""
+    file = tmp_path / os.fsdecode(name)
+    file.write_bytes((DATA / "imports" / "vllm-plain-1.json").read_bytes())
+    read_or_refuse(file)
+    assert imported_of([Placed(case_id="c", process=0, file=read_file(file))], {}).files[0].name.encode().isascii()
 
 
 @pytest.mark.parametrize(

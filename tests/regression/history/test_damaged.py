@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import StorageError, UserError
+from harness.regression.history import series
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import trend
 from tests.helpers.synthetic_history import figure, record
@@ -94,6 +95,33 @@ def test_what_is_damaged_is_told_with_the_remedy(damage: str, tmp_path: Path) ->
     said = str(refused.value)
     assert said.startswith(str(place)) and words in said and "restore it from a backup, or give another --db" in said
     assert len(said) < 800 and place.read_bytes() == before
+
+
+def test_a_schema_that_is_no_utf_8_is_damage(tmp_path: Path) -> None:
+    """SQLite quotes it in its error, which Python then cannot read."""
+    place = made(tmp_path / "h.sqlite")
+    place.write_bytes(place.read_bytes().replace(b"CREATE TABLE figures", b"CREATE TABLE\xff\xe9igures"))
+    with pytest.raises(StorageError, match="restore it from a backup"):
+        read_whole(place)
+
+
+def test_figures_of_no_run_are_in_no_series(tmp_path: Path) -> None:
+    """Their run was removed by another program."""
+    place = made(tmp_path / "h.sqlite")
+    sql("PRAGMA foreign_keys = off", "UPDATE figures SET record_id = record_id + 1000")(place)
+    with History(str(place)) as history:
+        assert trend(history, Wanted(), ["wall_speedup"]).judged == ()
+
+
+def test_more_series_than_a_trend_can_have_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million cells; a part of them may be asked for."""
+    place = made(tmp_path / "h.sqlite")
+    monkeypatch.setattr(series, "MOST_SERIES", 1)
+    with History(str(place)) as history:
+        assert len(trend(history, Wanted(), ["wall_speedup"]).judged) == 1
+        with pytest.raises(UserError, match=rf"{place}: has more than 1 series; ask for fewer"):
+            trend(history, Wanted(), ["wall_speedup", "time_per_token_s"])
+        assert trend(history, Wanted(scenario="none"), ["wall_speedup", "time_per_token_s"]).judged == ()
 
 
 OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
