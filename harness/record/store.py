@@ -33,10 +33,12 @@ from harness.record.signature import check
 
 HEADER, SAMPLES, EVENTS, SIGNATURE = "run.json", "samples.jsonl", "events.jsonl", f"{SEAL}.sig"
 JOURNALS = (SAMPLES, EVENTS)
+MOST_TOLD = 10_000
+"""Errors of a line; each that is told takes a kilobyte."""
 MARK = ".begun"
 """Names the case in progress, to be read if its process dies; not valid after a power cut."""
 LONGEST_SHOWN = 200
-MOST_HEADER_BYTES = 1 << 26
+MOST_HEADER_BYTES = 1 << 23
 """Of run.json: that of a thousand cases has 1 MB."""
 MOST_SEAL_BYTES = 1 << 20
 """Of a seal, a signature or a mark."""
@@ -294,10 +296,9 @@ def _read_lines(file: Path, check: SealCheck, kind: type[_Line]) -> list[_Line]:
         try:
             found.append(kind.model_validate_json(unlinked(line)))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            if first["type"] == "json_invalid":
-                raise damaged(file, number, first["msg"]) from error
-            raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {_first(error)}") from error
+            if (said := _first(error)).startswith("the whole: Invalid JSON"):
+                raise damaged(file, number, said) from error
+            raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {said}") from error
     return found
 
 
@@ -320,8 +321,10 @@ def read_header(file: Path) -> tuple[RunHeader, bytes]:
 
 
 def _first(error: ValidationError) -> str:
+    if (count := error.error_count()) > MOST_TOLD:
+        return f"{count:,} values do not fit"
     details = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, details['loc']))[:LONGEST_SHOWN]}: {details['msg'][:LONGEST_SHOWN]}"
+    return f"{'.'.join(map(str, details['loc']))[:LONGEST_SHOWN] or 'the whole'}: {details['msg'][:LONGEST_SHOWN]}"
 
 
 def _opened(journal: Journal | None) -> Journal:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -112,6 +113,19 @@ def test_damage_in_the_middle_is_named_not_skipped(tmp_path: Path) -> None:
     file = tmp_path / "run" / "samples.jsonl"
     file.write_bytes(b"{broken\n" + file.read_bytes())
     with pytest.raises(RecordError, match=r"samples.jsonl:1: damaged line"):
+        read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "junk", [{"rows": [[]] * 20_000}, {"meters": {str(i): "" for i in range(20_000)}}, {str(i): 0 for i in range(20_000)}]
+)
+def test_very_many_wrong_values_are_counted(junk: dict[str, Any], tmp_path: Path) -> None:
+    """A million errors, each with its place and words, took 1.5 GB."""
+    begun(tmp_path / "run", samples=1)
+    file = tmp_path / "run" / "samples.jsonl"
+    line = json.loads(file.read_bytes().splitlines()[0])
+    file.write_text(json.dumps(line | junk) + "\n")
+    with pytest.raises(RecordError, match=r"samples.jsonl:1: does not fit format version \d+: 20,00\d values do not fit"):
         read_run(tmp_path / "run")
 
 

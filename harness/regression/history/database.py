@@ -21,7 +21,7 @@ from types import GenericAlias
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from pydantic import ConfigDict, Field, Json, TypeAdapter, ValidationError
+from pydantic import ConfigDict, FailFast, Field, Json, TypeAdapter, ValidationError
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from harness.errors import LONGEST_SHOWN, MissingExtraError, StorageError, UserError
@@ -197,7 +197,7 @@ def rows(connection: sa.Connection, asked: sa.Select[Any]) -> Sequence[Any]:
     found = connection.execute(asked).all()
     for column, values in zip(asked.selected_columns, zip(*found, strict=True), strict=False):
         kind: Any = MAY_BE.get(column.name, column.type.python_type)
-        every: Any = GenericAlias(tuple, (kind | None if column.nullable else kind, ...))
+        every: Any = Annotated[GenericAlias(tuple, (kind | None if column.nullable else kind, ...)), FailFast()]
         config = ConfigDict(strict=True, allow_inf_nan=False, title=f"{column.table}.{column.name}")
         TypeAdapter(every, config=config).validate_python(values)
     return found

@@ -172,8 +172,10 @@ def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell
     found = []
     every = rows(connection, select(*whose).where(FIGURES.c.metric.in_(metrics), *ids).distinct().limit(MOST_SERIES + 1))
     if len(every) > MOST_SERIES:
-        place = shown(connection.engine.url)
-        raise UserError(f"{place}: has more than {MOST_SERIES:,} series; ask for fewer (--metric, --scenario, --fingerprint)")
+        raise UserError(
+            f"{shown(connection.engine.url)}: has more than {MOST_SERIES:,} series; ask for fewer (--metric, --scenario, "
+            "--fingerprint)"
+        )
     for metric, where, arm in every:
         if not fnmatchcase(where, cell):
             continue

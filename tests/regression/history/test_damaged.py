@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from harness.errors import StorageError, UserError
 from harness.regression.history import series
@@ -103,6 +104,15 @@ def test_a_schema_that_is_no_utf_8_is_damage(tmp_path: Path) -> None:
     place.write_bytes(place.read_bytes().replace(b"CREATE TABLE figures", b"CREATE TABLE\xff\xe9igures"))
     with pytest.raises(StorageError, match="restore it from a backup"):
         read_whole(place)
+
+
+def test_the_first_wrong_value_of_a_column_is_told_alone(tmp_path: Path) -> None:
+    """A million errors took 1.5 GB."""
+    place = made(tmp_path / "h.sqlite")
+    sql("UPDATE records SET machine = x'00'")(place)
+    with pytest.raises(StorageError) as refused:
+        read_whole(place)
+    assert isinstance(refused.value.__cause__, ValidationError) and refused.value.__cause__.error_count() == 1
 
 
 def test_figures_of_no_run_are_in_no_series(tmp_path: Path) -> None:
