@@ -58,7 +58,7 @@ def _scenario(place: Place, model: dict[str, Any], **workload: Any) -> Path:
 def _priced(one: Hostile, number: int, chance: Random, place: Place) -> None:
     one.plant(_folder(place), chance)
     if number % 3 == 0:
-        ended = place.sbd("roofline", "--model", "model", "--hardware", "h100-sxm", exits=one.exits | {3}, names=one.names)  # too large
+        ended = place.sbd("roofline", "--model", "model", "--hardware", "h100-sxm", exits=one.exits | {3})
     elif number % 3 == 1:
         words = ("capacity", "--model", "model", "--hardware", "h100-sxm", "--nfe-speedup", "3", "--batch", "8")
         ended = place.sbd(*words, exits=one.exits, names=one.names)
