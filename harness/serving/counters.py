@@ -6,7 +6,6 @@ Several engines share one schema of counters under their own prefix (vLLM, llama
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,27 +13,17 @@ LONGEST = 200_000
 """Characters of all series of the wanted counters; 64 engines behind one address write half as many."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
-    """What a counter is called there, the unit, and what it says."""
-
-    name: str
-    unit: str
-    words: str
-
-
-def read_counters(text: str, wanted: Mapping[str, Counter]) -> dict[str, float]:
+def read_counters(text: str, wanted: Mapping[str, str]) -> dict[str, float]:
     """The wanted counters of an exposition, summed over their labels; one that is not there is left out.
 
     Args:
         text: in Prometheus' text format; no other series than those of the wanted counters are parsed.
-        wanted: by this program's name.
+        wanted: what each is called there, by this program's name.
 
     Raises:
         ValueError, LookupError, ArithmeticError: a series is malformed, there twice, or no count (negative, not finite, 1e18).
     """
-    names = tuple(counter.name for counter in wanted.values())
-    theirs = "\n".join(line for line in text.split("\n") if line.startswith(names))
+    theirs = "\n".join(line for line in text.split("\n") if line.startswith(tuple(wanted.values())))
     if len(theirs) > LONGEST:
         raise ValueError("longer than any engine's")
     sums: dict[str, float] = {}
@@ -45,7 +34,7 @@ def read_counters(text: str, wanted: Mapping[str, Counter]) -> dict[str, float]:
                 raise ValueError(series)
             seen.add(series)
             sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
-    return {own: sums[counter.name] for own, counter in wanted.items() if counter.name in sums}
+    return {own: sums[name] for own, name in wanted.items() if name in sums}
 
 
 def growth(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.errors import LONGEST_SHOWN, RequestError, in_words
 from harness.record.trace import StopReason
 from harness.scenario.servers import EngineName, Server
-from harness.serving.counters import Counter
 
 MOST = 1 << 31
 """Tokens, rounds, drafts or milliseconds of one request, at most: no engine takes a longer one."""
@@ -166,20 +165,15 @@ class Dialect:
     rounds: Callable[[Mapping[str, Any], Server], Rounds] = lambda about, server: ONE_PASS
     metrics: str = "/metrics"
     whole: bool = True
-    counters: Mapping[str, Counter] = field(default_factory=dict)
+    counters: Mapping[str, str] = field(default_factory=dict)
 
 
-def spec_counters(prefix: str) -> dict[str, Counter]:
-    """The schema that vLLM, llama.cpp and LMDeploy share."""
-    said = {
-        "rounds": ("drafts", "passes that checked a draft; one without a draft is not counted"),
-        "drafted": ("draft_tokens", "tokens drafted"),
-        "accepted": ("accepted_tokens", "drafted tokens that were accepted, those behind a stop included"),
-    }
-    return {
-        own: Counter(name=f"{prefix}:spec_decode_num_{name}_total", unit="count", words=words)
-        for own, (name, words) in said.items()
-    }
+def spec_counters(prefix: str) -> dict[str, str]:
+    """The schema that vLLM, llama.cpp and LMDeploy share. A pass without a draft is no round; accepted drafts behind a
+    stop count.
+    """
+    named = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}
+    return {own: f"{prefix}:spec_decode_num_{name}_total" for own, name in named.items()}
 
 
 def open_ai(request: Request, model: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from harness.errors import MissingExtraError, NotPossibleError
 from harness.scenario.servers import Server
-from harness.serving.counters import Counter
 from harness.serving.dialects.dialect import (
     Count,
     Counts,
@@ -96,6 +95,6 @@ LLAMA_CPP = Dialect(
     name="llama_cpp", path="/completion", body=_body, read=_read, command=_command, about="/props", version="build_info",
     headline="1 + accepted drafts per pass that had a draft", whole=False,
     counters=spec_counters("llamacpp") | {
-        "passes": Counter(name="llamacpp:n_decode_total", unit="count", words="calls of llama_decode, the prompt's included"),
+        "passes": "llamacpp:n_decode_total",  # calls of llama_decode, the prompt's included
     },
 )  # fmt: skip

@@ -13,7 +13,6 @@ from typing import Any
 
 from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
-from harness.serving.counters import Counter
 from harness.serving.dialects.dialect import (
     ONE_PASS,
     Counts,
@@ -78,8 +77,8 @@ LMDEPLOY = Dialect(
     name="lmdeploy", path="/generate", body=_body, read=_read, command=_command, about="/v1/models", rounds=_rounds,
     headline="1 + accepted drafts per pass that had a draft",
     counters=spec_counters("lmdeploy") | {
-        "passes": Counter(name="lmdeploy:iteration_tokens_total_count", unit="count", words="outputs, the prompt's included"),
-        "requests": Counter(name="lmdeploy:request_success_total", unit="count", words="finished requests"),
-        "cached": Counter(name="lmdeploy:cached_tokens_total", unit="tokens", words="prompt tokens found in a cache"),
+        "passes": "lmdeploy:iteration_tokens_total_count",  # outputs, the prompt's included
+        "requests": "lmdeploy:request_success_total",  # finished requests
+        "cached": "lmdeploy:cached_tokens_total",  # prompt tokens found in a cache
     },
 )  # fmt: skip

@@ -18,7 +18,6 @@ from typing import Any
 
 from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
-from harness.serving.counters import Counter
 from harness.serving.dialects.dialect import Completion, Count, Counts, Dialect, Event, Figure, Request, Rounds, Sent, open_ai
 
 
@@ -84,9 +83,9 @@ SGLANG = Dialect(
     name="sglang", path="/v1/completions", body=_body, read=_read, command=_command, about="/server_info", rounds=_rounds,
     headline="all output tokens, the prompt's among them, per round; a round of UNO is two passes",
     counters={
-        "requests": Counter(name="sglang:num_requests_total", unit="count", words="finished requests"),
-        "cached": Counter(name="sglang:cached_tokens_total", unit="tokens", words="prompt tokens found in a cache"),
-        "preempted": Counter(name="sglang:num_retracted_requests_total", unit="count", words="requests put off for lack of KV"),
-        "read_bytes": Counter(name="sglang:estimated_read_bytes_per_gpu_total", unit="bytes", words="bytes read, its estimate"),
+        "requests": "sglang:num_requests_total",  # finished requests
+        "cached": "sglang:cached_tokens_total",  # prompt tokens found in a cache
+        "preempted": "sglang:num_retracted_requests_total",  # requests put off for lack of KV
+        "read_bytes": "sglang:estimated_read_bytes_per_gpu_total",  # bytes read, its estimate
     },
 )  # fmt: skip

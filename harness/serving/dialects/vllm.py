@@ -9,7 +9,6 @@ from typing import Any
 
 from harness.errors import MissingExtraError, RequestError
 from harness.scenario.servers import Server
-from harness.serving.counters import Counter
 from harness.serving.dialects.dialect import (
     Completion,
     Count,
@@ -81,10 +80,10 @@ VLLM = Dialect(
     name="vllm", path="/v1/completions", body=_body, read=_read, command=_command,
     headline="1 + accepted drafts per pass that had a draft, those behind an answer's end included",
     counters=spec_counters("vllm") | {
-        "passes": Counter(name="vllm:iteration_tokens_total_count", unit="count", words="engine steps, the prompt's included"),
-        "requests": Counter(name="vllm:request_success_total", unit="count", words="finished requests"),
-        "cached": Counter(name="vllm:prefix_cache_hits_total", unit="tokens", words="prompt tokens found in a cache"),
-        "preempted": Counter(name="vllm:num_preemptions_total", unit="count", words="requests put off for lack of KV memory"),
-        "read_bytes": Counter(name="vllm:estimated_read_bytes_per_gpu_total", unit="bytes", words="bytes read, its estimate"),
+        "passes": "vllm:iteration_tokens_total_count",  # engine steps, the prompt's included
+        "requests": "vllm:request_success_total",  # finished requests
+        "cached": "vllm:prefix_cache_hits_total",  # prompt tokens found in a cache
+        "preempted": "vllm:num_preemptions_total",  # requests put off for lack of KV memory
+        "read_bytes": "vllm:estimated_read_bytes_per_gpu_total",  # bytes read, its estimate
     },
 )  # fmt: skip
