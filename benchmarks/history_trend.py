@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.analysis.stats.change_points import MIN_SEGMENT, Change, changes_at, common_level, examine, find_changes
+from harness.analysis.stats.change_points import ALPHA, MIN_SEGMENT, Change, changes_at, common_level, examine
 from harness.regression.history.metrics import HistoryRecord, TrackedFigure
 from harness.regression.history.store import History
 from harness.regression.history.trend import LAST
@@ -144,7 +144,7 @@ def commits_until_told(random: np.random.Generator, size: float, correlation: fl
 
 
 def _changes(deviations: NDArray[np.float64]) -> tuple[Change, ...]:
-    return find_changes(_figures_of(deviations), "ratio")
+    return changes_at(examine(_figures_of(deviations), "ratio"), ALPHA)
 
 
 def _figures_of(deviations: NDArray[np.float64]) -> list[float]:

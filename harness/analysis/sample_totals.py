@@ -183,12 +183,13 @@ def _of_passes(
     }
 
 
-def distinct_share(ids: Sequence[int], length: int = 4) -> float:
-    """Distinct n-grams ÷ all n-grams of an answer's token ids; 1.0 where it has at most one. A loop lowers it towards 0.
+def distinct_share(ids: Sequence[int]) -> float:
+    """Distinct runs of four ÷ all runs of four of an answer's token ids; 1.0 where it has at most one. A loop lowers it
+    towards 0.
 
     Source: J. Li et al., A Diversity-Promoting Objective Function for Neural Conversation Models, 2016 (distinct-n).
     """
-    grams = list(zip(*(ids[start:] for start in range(length)), strict=False))
+    grams = list(zip(*(ids[start:] for start in range(4)), strict=False))
     return len(set(grams)) / len(grams) if grams else 1.0
 
 

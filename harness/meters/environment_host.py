@@ -26,7 +26,7 @@ def host_readers(proc: Path, cgroup: Path, sysfs: Path) -> dict[str, Callable[[]
     return {
         "platform": lambda: (platform.platform(), None),
         "kernel": lambda: (platform.release(), None),
-        "cpu_model": lambda: _cpu_field(proc, "model name"),
+        "cpu_model": lambda: _cpu_model(proc),
         "isa_flags": lambda: _flags(proc, lambda flags: [name for name in ISA_FLAGS if name in flags]),
         "hypervisor": lambda: _flags(proc, lambda flags: "hypervisor" in flags),
         "logical_cores": lambda: (os.cpu_count(), None),
@@ -59,9 +59,9 @@ def field_of(file: Path, name: str) -> str | None:
     return None
 
 
-def _cpu_field(proc: Path, name: str) -> Reading:
-    value = field_of(proc / "cpuinfo", name)
-    return value, f"/proc/cpuinfo has no {name!r}" if value is None else None
+def _cpu_model(proc: Path) -> Reading:
+    value = field_of(proc / "cpuinfo", "model name")
+    return value, "/proc/cpuinfo has no 'model name'" if value is None else None
 
 
 def _flags(proc: Path, told: Callable[[Sequence[str]], Any]) -> Reading:

@@ -64,11 +64,11 @@ def refuse_irregular(path: Path) -> None:
             )
 
 
-def read_regular(path: Path, most_bytes: int | None = None) -> bytes:
+def read_regular(path: Path, most_bytes: int) -> bytes:
     """The contents; no byte beyond ``most_bytes`` is kept. Raises UserError where there are more; and as open_regular does."""
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
-        data = file.read(-1 if most_bytes is None else most_bytes + 1)
-    if most_bytes is not None and len(data) > most_bytes:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
         raise UserError(f"{path}: has more than {most_bytes:,} bytes, and no such file is as long; restore it, or leave it out")
     return data
 

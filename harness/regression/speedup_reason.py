@@ -40,12 +40,12 @@ def why_moved(ntp: float, own: float) -> str:
     return f"the speedup {'fell' if fell else 'rose'} {reason} ({times})"
 
 
-def speedup_reasons(moved: Sequence[Moved], time: str = "decode_s_per_token") -> dict[int, str]:
+def speedup_reasons(moved: Sequence[Moved]) -> dict[int, str]:
     """Why each speedup among the figures moved, by its place; one without both times is left out."""
     found = {}
     for at, one in enumerate(moved):
         if one.metric == "wall_speedup" and one.ratio is not None and one.ratio != 1:
-            beside = [other for other in moved if other.metric == time and _place(other) == _place(one)]
+            beside = [other for other in moved if other.metric == "decode_s_per_token" and _place(other) == _place(one)]
             own = _ratio(other for other in beside if other.cell.get("arm") == one.cell.get("arm"))
             ntp = _ratio(other for other in beside if other.cell.get("arm", "").startswith("NTP"))
             if own and ntp:

@@ -20,7 +20,7 @@ from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchor_values import Anchor, AnchorTable
-from harness.roofline.anchored import Constants, ceilings_from_anchors, constants
+from harness.roofline.anchored import ceilings_from_anchors, constants
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, ceilings_from_published, joined
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
@@ -119,10 +119,10 @@ def published_s(anchor: Anchor) -> float:
     return figure * decoded if anchor.measure == "token_s" else figure
 
 
-def anchored_ceilings(anchor: Anchor, profile: HardwareProfile, fitted: Constants | None = None) -> Ceilings:
+def anchored_ceilings(anchor: Anchor, profile: HardwareProfile) -> Ceilings:
     """The anchored rung for an anchor. Apple publishes no matrix rate: its rows are decodes, priced by their bytes alone."""
     known = profile.peak_flops_per_s["float16"].value is not None
-    found = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, fitted, anchor.engine)
+    found = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, engine=anchor.engine)
     found = joined(found, profile, anchor.tensor_parallel)
     return found if known else replace(found, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
 

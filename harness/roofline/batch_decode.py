@@ -120,9 +120,7 @@ class PassesInterval:
     reason: str | None = None
 
 
-def passes_interval(
-    record: Sequence[RecordedRow], rows: int, batching: Batching, batches: int = 1, seed: int = 1
-) -> PassesInterval:
+def passes_interval(record: Sequence[RecordedRow], rows: int, batching: Batching, batches: int = 1) -> PassesInterval:
     """Prediction interval for the mean passes of ``batches`` batches of other prompts.
 
     mean ± z · √(deviation² / batches + error²). Quantiles of the drawn batches are too narrow, even for one batch.
@@ -135,7 +133,7 @@ def passes_interval(
     matrix = passes_by_block(record)
     columns = matrix if batching == "lockstep" else matrix.sum(axis=1, keepdims=True)
     chance_of_all(len(record), rows)  # refuses what cannot be drawn
-    drawn = _drawn(columns, rows, seed)
+    drawn = _drawn(columns, rows)
     deviation = float(drawn.std(ddof=1))
     if rows == len(record):
         reason = f"{len(record)} recorded prompts make one batch of {rows}: nothing tells how another would differ"
@@ -147,9 +145,9 @@ def passes_interval(
     return PassesInterval(low=centre - half, high=centre + half, batch_deviation=deviation, record_error=error)
 
 
-def _drawn(columns: NDArray[np.int64], rows: int, seed: int) -> NDArray[np.int64]:
+def _drawn(columns: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
     """(DRAWS,): passes of batches of ``rows`` different prompts."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     batches = [random.choice(len(columns), rows, replace=False) for _ in range(DRAWS)]
     return np.array([columns[batch].max(axis=0).sum() for batch in batches])
 

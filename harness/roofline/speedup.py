@@ -80,10 +80,6 @@ class SpeedupPrediction(WallSpeedups):
         """Expected tokens per second of the whole batch, SBD."""
         return self.ntp_tokens_per_s * self.wall_speedup
 
-    def sbd_step_s(self, side: str = "expected_s") -> float:
-        """Mean seconds of a step of SBD; ``side`` is a field of PassPrice."""
-        return self._block_s(side) / self.passes_per_block
-
     def _block_s(self, side: str) -> float:
         first_s, later_s = (getattr(price, side) for price in (self.first, self.later))
         found: float = self.first_passes * first_s + (self.passes_per_block - self.first_passes) * later_s

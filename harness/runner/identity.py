@@ -18,12 +18,12 @@ SUFFIXES = {".py", ".yaml", ".csv"}
 
 
 @cache
-def source_digest(package: Path = PACKAGE) -> str:
+def source_digest() -> str:
     """SHA-256 over the names and contents of the package's modules and tables: an edit shows, a commit alone does not."""
     digest = hashlib.sha256()
-    for file in sorted(package.rglob("*")):
+    for file in sorted(PACKAGE.rglob("*")):
         if file.suffix in SUFFIXES and "__pycache__" not in file.parts and "_data" not in file.parts:
-            digest.update(f"{file.relative_to(package).as_posix()}\0".encode())
+            digest.update(f"{file.relative_to(PACKAGE).as_posix()}\0".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 

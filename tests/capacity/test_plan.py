@@ -128,7 +128,8 @@ def test_a_band_runs_from_serial_to_overlapped() -> None:
     profile = device(peak=1e11)
     found = planned(profile)
     one = _scalar(profile, SHAPE, FOUR_PASSES, 2, 10_000)
-    block_s = {side: 4 * one.sbd_step_s(side) for side in ("low_s", "expected_s", "high_s")}
+    firsts, sides = one.first_passes, ("low_s", "expected_s", "high_s")
+    block_s = {side: firsts * getattr(one.first, side) + (4 - firsts) * getattr(one.later, side) for side in sides}
     assert found.sbd and found.sbd.tokens_per_s_per_user and found.sbd.usd_per_million_tokens and found.ntp
     speed, usd = found.sbd.tokens_per_s_per_user, found.sbd.usd_per_million_tokens
     assert (speed.low, speed.high) == pytest.approx((10 / block_s["high_s"], 10 / block_s["low_s"]), rel=1e-12)

@@ -104,7 +104,7 @@ def test_a_regular_file_opens_as_ever(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         open_regular(tmp_path / "new", os.O_RDONLY)
     os.close(open_regular(tmp_path / "new", os.O_WRONLY | os.O_CREAT))
-    assert read_regular(tmp_path / "new") == b""
+    assert read_regular(tmp_path / "new", 10) == b""
     Journal(tmp_path / "new").close()
 
 
@@ -125,6 +125,6 @@ def test_a_file_with_another_name_is_read_and_not_written(tmp_path: Path) -> Non
     """A hard link in somebody's folder may be a file of the user's."""
     (tmp_path / "mine").write_text("mine")
     os.link(tmp_path / "mine", tmp_path / "samples.jsonl")
-    assert read_regular(tmp_path / "samples.jsonl") == b"mine"
+    assert read_regular(tmp_path / "samples.jsonl", 10) == b"mine"
     with pytest.raises(UserError, match="hard link"):
         open_regular(tmp_path / "samples.jsonl", os.O_RDWR)

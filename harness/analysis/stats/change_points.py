@@ -150,13 +150,6 @@ class Examined:
         return next(stage for stage in self.stages if stage.p <= level)
 
 
-def find_changes(
-    values: Sequence[float], scale: Scale, min_change: float = MIN_CHANGE, alpha: float = ALPHA, min_segment: int = MIN_SEGMENT
-) -> tuple[Change, ...]:
-    """Every change of one series, in order; arguments as of ``examine`` and ``changes_at``, the level being ``alpha``."""
-    return changes_at(examine(values, scale, min_segment), alpha, min_change)
-
-
 def examine(values: Sequence[float], scale: Scale, min_segment: int = MIN_SEGMENT) -> Examined:
     """Propose and test changes, at no level yet; the same values give the same answer.
 
@@ -176,14 +169,14 @@ def examine(values: Sequence[float], scale: Scale, min_segment: int = MIN_SEGMEN
     return Examined(points, judged, scale, stages)
 
 
-def common_level(examined: Sequence[Examined], alpha: float = ALPHA) -> float:
-    """The level for each of several series at which any false change among them has at most the chance ``alpha``.
+def common_level(examined: Sequence[Examined]) -> float:
+    """The level for each of several series at which any false change among them has at most the chance ALPHA.
 
     Holm's step-down test of their p-values stops at this level; series without a proposal count too.
     """
     from harness.analysis.stats.one_sided import holm
 
-    return max((test.level for test in holm([one.p for one in examined], alpha)), default=alpha)
+    return max((test.level for test in holm([one.p for one in examined], ALPHA)), default=ALPHA)
 
 
 def changes_at(one: Examined, level: float, min_change: float = MIN_CHANGE) -> tuple[Change, ...]:

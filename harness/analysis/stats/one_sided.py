@@ -71,19 +71,20 @@ class SampleMean:
         mirrored = replace(self, mean=-self.mean).low(level)
         return None if mirrored is None else -mirrored
 
-    def units_to_decide(self, bound: float, level: float, power: float = POWER) -> int | None:
-        """Fewest values at which the test at ``level`` tells mean from ``bound`` with ``power``, at this mean and spread.
+    def units_to_decide(self, bound: float, level: float) -> int | None:
+        """Fewest values at which the test at ``level`` tells mean from ``bound`` with a power of POWER, at this mean and
+        spread.
 
         None without spread, or above MOST_UNITS. Source: noncentral t, ncp = √n · δ / s.
         """
         if self.standard_error is None or self.mean == bound:
             return None
         effect = abs(self.mean - bound) / (self.standard_error * math.sqrt(self.n))
-        quantiles = float(special.ndtri(1 - level)) + float(special.ndtri(power))
+        quantiles = float(special.ndtri(1 - level)) + float(special.ndtri(POWER))
         if effect * math.sqrt(MOST_UNITS) <= quantiles:
             return None
         start = max(2 + self.terms, math.floor((quantiles / effect) ** 2))
-        return next((n for n in range(start, MOST_UNITS) if t_power(n, effect, level, self.terms) >= power), None)
+        return next((n for n in range(start, MOST_UNITS) if t_power(n, effect, level, self.terms) >= POWER), None)
 
 
 def t_power(n: int, effect: float, level: float, terms: int = 0) -> float:

@@ -39,7 +39,7 @@ class SampleSize:
     given: str | None = None
 
 
-def prompts_for_width(ratio: Quantity, width: float, confidence: float = CONFIDENCE) -> int | None:
+def prompts_for_width(ratio: Quantity, width: float) -> int | None:
     """Fewest prompts at which the t interval of ``ratio`` would reach no further than ``width`` (0.05: 5 %) above its value.
 
     The spread and the number of processes are assumed to stay. None where ``ratio`` has no interval, or where no number of
@@ -48,7 +48,7 @@ def prompts_for_width(ratio: Quantity, width: float, confidence: float = CONFIDE
     spread = ratio.spread
     if spread is None:
         return None
-    wanted, quantile = math.log1p(width), 0.5 + confidence / 2
+    wanted, quantile = math.log1p(width), 0.5 + CONFIDENCE / 2
 
     def reach(design: _Design) -> float:
         return float(special.stdtrit(design.degrees, quantile)) * design.error
@@ -56,7 +56,7 @@ def prompts_for_width(ratio: Quantity, width: float, confidence: float = CONFIDE
     return _fewest(lambda prompts: reach(_Design(spread, prompts, ratio.processes)) <= wanted)
 
 
-def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confidence: float = CONFIDENCE) -> SampleSize:
+def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER) -> SampleSize:
     """Fewest prompts at which the two-sided interval of ``ratio`` would exclude ``bound`` with this ``power``.
 
     ``ratio`` is a speedup with its interval, from geometric_mean_ratio or ratio_of_totals. ``processes`` is as many as it has.
@@ -80,7 +80,7 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confi
 
     def reached(design: _Design) -> float:
         """Chance that the interval leaves out the bound."""
-        threshold = float(special.stdtrit(design.degrees, 0.5 + confidence / 2))
+        threshold = float(special.stdtrit(design.degrees, 0.5 + CONFIDENCE / 2))
         return 1 - float(special.nctdtr(design.degrees, distance / design.error, threshold))
 
     def fewest(processes: int | None) -> int | None:
@@ -92,10 +92,8 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER, confi
     return _with_more_processes(fewest, ratio.processes, own)
 
 
-def pairs_to_decide(
-    difference: float, differing: float, limit: float, power: float = POWER, confidence: float = CONFIDENCE
-) -> int:
-    """Fewest pairs at which the lower bound of a paired difference is above ``limit`` with this ``power``.
+def pairs_to_decide(difference: float, differing: float, limit: float) -> int:
+    """Fewest pairs at which the lower bound of a paired difference is above ``limit`` with a power of POWER.
 
     ``difference`` (above ``limit``) and the share of ``differing`` pairs are assumed true. All three are shares.
 
@@ -105,7 +103,7 @@ def pairs_to_decide(
     distance = difference - limit
     lost = lost_share(1.0, (differing + difference) / 2, (differing - difference) / 2, limit)
     under_limit, under_truth = 2 * lost + limit - limit**2, differing - difference**2
-    reach = float(special.ndtri(confidence)) * math.sqrt(under_limit) + float(special.ndtri(power)) * math.sqrt(under_truth)
+    reach = float(special.ndtri(CONFIDENCE)) * math.sqrt(under_limit) + float(special.ndtri(POWER)) * math.sqrt(under_truth)
     return math.ceil(((reach + math.sqrt(reach**2 + 2 * distance)) / (2 * distance)) ** 2)
 
 
@@ -228,7 +226,7 @@ def percentile_over_processes(
     return Quantity(value=found.value, low=low, high=high, n=found.n, method=f"order statistics {beside}", processes=told)
 
 
-def values_for_percentile(percent: float, confidence: float = CONFIDENCE) -> int:
+def values_for_percentile(percent: float) -> int:
     """Fewest values with which ``percentile`` has an interval: one is beyond either side with the wanted certainty."""
     rarer = min(percent, 100 - percent) / 100
-    return math.ceil(math.log((1 - confidence) / 2) / math.log1p(-rarer))
+    return math.ceil(math.log((1 - CONFIDENCE) / 2) / math.log1p(-rarer))

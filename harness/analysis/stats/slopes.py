@@ -33,13 +33,13 @@ def lag1_of_differences(points: Floats) -> float:
     Lévy-Leduc and Robin, Bernoulli 23 (2017) 1408, section 2, who take medians. Variances of clipped values scatter half as
     much.
     """
-    one, two = (_variance_of_clipped(points[lag:] - points[:-lag], 3.0) for lag in (1, 2))
+    one, two = (_variance_of_clipped(points[lag:] - points[:-lag]) for lag in (1, 2))
     return 0.0 if not one else min(MOST, max(0.0, two / one - 1))
 
 
-def _variance_of_clipped(values: Floats, at: float) -> float:
+def _variance_of_clipped(values: Floats) -> float:
     size = np.abs(values)
-    return float(np.mean(np.minimum(size, at * PER_MAD * float(np.median(size))) ** 2))
+    return float(np.mean(np.minimum(size, 3.0 * PER_MAD * float(np.median(size))) ** 2))
 
 
 def lag1_of_residuals(points: Floats, cuts: Sequence[int]) -> tuple[float, float]:

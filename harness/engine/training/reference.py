@@ -106,7 +106,7 @@ def train_reference(stage: str, root: Path) -> Path:
     config = stage_config(stage, root / stage)
     set_seed(config.seed)
     if before is None:
-        tokenizer: Any = build_tokenizer(seed=1)
+        tokenizer: Any = build_tokenizer()
         model: Any = build_model(tokenizer, STAGES[stage].size)
     else:
         export, how = str(root / before / "export"), {"dtype": torch.float32}

@@ -103,7 +103,7 @@ def trend(
     history: History, wanted: Wanted, metrics: Sequence[str], cell: str = "*", min_change: float = MIN_CHANGE,
     last: int | None = LAST, outdated: bool = False,
 ) -> Trend:  # fmt: skip
-    """Read the series and look for changes; arguments as of read_lines and find_changes.
+    """Read the series and look for changes; arguments as of read_lines and changes_at.
 
     Raises:
         StorageError: the database refuses.

@@ -102,9 +102,9 @@ def said_of(choice: Choice, model: str) -> str:
     return f"Acceptance {choice.remark}.{taken_over}"
 
 
-def carried(value: float, digits: int = DIGITS) -> float:
+def carried(value: float) -> float:
     """Rounded to the digits that are shown."""
-    rounded = float(f"{value:.{digits}g}")
+    rounded = float(f"{value:.{DIGITS}g}")
     return int(rounded) if rounded.is_integer() else rounded
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,18 +13,27 @@ from hypothesis import strategies as st
 
 from harness.analysis.stats.change_points import (
     ALPHA,
+    MIN_CHANGE,
+    MIN_SEGMENT,
     Change,
     Examined,
     Plateau,
+    Scale,
     changes_at,
     common_level,
     examine,
-    find_changes,
     propose,
 )
 from tests.helpers.synthetic_history import autoregressive, stepped
 
 WITHIN = 3
+
+
+def find_changes(
+    values: Sequence[float], scale: Scale, min_change: float = MIN_CHANGE, alpha: float = ALPHA, min_segment: int = MIN_SEGMENT
+) -> tuple[Change, ...]:
+    """Every change of one series, in order; arguments as of ``examine`` and ``changes_at``, the level being ``alpha``."""
+    return changes_at(examine(values, scale, min_segment), alpha, min_change)
 
 
 def found_and_flat(histories: int, seed: int) -> tuple[int, int]:
