@@ -9,7 +9,7 @@ from harness import formatting
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.reporting.cells import Entry, Notes, Pointers, Row, Table, between
-from harness.reporting.tables import MEASURED, arm_name, section_name
+from harness.reporting.tables import MEASURED, arm_name, section_per_cell
 from harness.scenario.metrics import REQUEST_PERCENTILES
 
 WAIT_HEADS = {
@@ -27,18 +27,22 @@ RATES: Heads = (
 
 def waits_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """A row per arm and percentile: each wait with its interval over processes, and NTP's by it; None without requests."""
-    notes = Notes(pointers)
-    sections = [(section_name(cell), [row for arm in cell.arms for row in _wait_rows(arm, notes)]) for cell in cells]
-    return notes.table(heading, sections, dict.fromkeys(_wait_columns(), MEASURED))
+    return section_per_cell(
+        cells,
+        pointers,
+        heading,
+        dict.fromkeys(_wait_columns(), MEASURED),
+        lambda cell, notes: [row for arm in cell.arms for row in _wait_rows(arm, notes)],
+    )
 
 
 def rates_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """A row per arm: requests that count, those in flight, and what was answered per second while the load was steady."""
-    notes = Notes(pointers)
-    sections = [(section_name(cell), [_rate_row(arm, notes) for arm in cell.arms if arm.requests]) for cell in cells]
     heads = [one for head, *_ in RATES for one in (head, f"{head} {AGAINST.lower()}")]
     marks = dict.fromkeys(("In flight", "Requests/s", *heads), MEASURED) | dict.fromkeys(("Requests", "Left out"), ("counted",))
-    return notes.table(heading, sections, marks)
+    return section_per_cell(
+        cells, pointers, heading, marks, lambda cell, notes: [_rate_row(arm, notes) for arm in cell.arms if arm.requests]
+    )
 
 
 def _wait_columns() -> Iterator[str]:

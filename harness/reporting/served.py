@@ -8,7 +8,7 @@ from harness import formatting
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.served import WAYS
 from harness.reporting.cells import Entry, Notes, Pointers, Row, Table
-from harness.reporting.tables import arm_name, section_name
+from harness.reporting.tables import arm_name, section_per_cell
 
 HEADS = {"steps": "Passes, engine's steps", "accepted": "Passes, by accepted drafts", "chunks": "Passes, by chunks"}
 NOT_TOLD = "the server does not tell it for every request"
@@ -21,12 +21,13 @@ OF_ENGINE = "The engine's headline is: {}. Tokens per pass are the decode tokens
 
 def served_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """A row per arm that a server decoded; None where none did."""
-    notes = Notes(pointers)
-    sections = [
-        (section_name(cell), [_row(arm, notes) for arm in cell.arms if arm.served is not None])
-        for cell in cells
-    ]  # fmt: skip
-    return notes.table(heading, sections, dict.fromkeys(("Requests", *HEADS.values(), "Tokens per pass"), ("counted",)))
+    return section_per_cell(
+        cells,
+        pointers,
+        heading,
+        dict.fromkeys(("Requests", *HEADS.values(), "Tokens per pass"), ("counted",)),
+        lambda cell, notes: [_row(arm, notes) for arm in cell.arms if arm.served is not None],
+    )
 
 
 def _row(arm: ArmResult, notes: Notes) -> Row:

@@ -6,7 +6,7 @@ reason under the table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from harness import formatting
@@ -29,10 +29,13 @@ RATE_MARKS: dict[str, Marks] = {
 COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens per pass", "Draft passes")
 
 
-def section_name(cell: Cell) -> str:
-    """What a section's rows share, for example ``all 3 tasks, batch 1`` or ``rewriting, 4 in flight``."""
-    task = f"all {len(cell.tasks)} tasks" if cell.task is None else cell.task
-    return f"{task}, {cell.size_words}"
+def section_per_cell(
+    cells: Sequence[Cell], pointers: Pointers, heading: str, marks: dict[str, Marks], rows: Callable[[Cell, Notes], list[Row]]
+) -> Table | None:
+    """A table with a section per cell, headed for example ``all 3 tasks, batch 1`` or ``rewriting, 4 in flight``."""
+    notes = Notes(pointers)
+    named = ((f"all {len(cell.tasks)} tasks" if cell.task is None else cell.task, cell) for cell in cells)
+    return notes.table(heading, [(f"{task}, {cell.size_words}", rows(cell, notes)) for task, cell in named], marks)
 
 
 def arm_name(arm: ArmResult, small: str = "") -> Entry:
@@ -47,28 +50,32 @@ def with_count(head: Entry, count: Entry, unit: str) -> Entry:
 
 def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """Passes saved, time saved and accuracy of every arm, a section per cell; with a lossless arm, also identity to NTP."""
-    notes = Notes(pointers)
     lossless = any(arm.lossless or arm.served for cell in cells for arm in cell.arms)
-    sections = [(section_name(cell), [_arm_row(arm, notes, lossless) for arm in cell.arms]) for cell in cells]
-    return notes.table(heading, sections, ARM_MARKS)
+    return section_per_cell(
+        cells, pointers, heading, ARM_MARKS, lambda cell, notes: [_arm_row(arm, notes, lossless) for arm in cell.arms]
+    )
 
 
 def counts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """Counts of every arm and the prompts its speedup needs; draft-model passes where an arm makes any."""
-    notes = Notes(pointers)
     drafted = any(arm.draft_passes for cell in cells for arm in cell.arms)
-    sections = [(section_name(cell), [_count_row(arm, notes, drafted) for arm in cell.arms]) for cell in cells]
-    return notes.table(heading, sections, dict.fromkeys(COUNT_HEADS, COUNTED) | {"Prompts for ±5 %": MEASURED})
+    return section_per_cell(
+        cells,
+        pointers,
+        heading,
+        dict.fromkeys(COUNT_HEADS, COUNTED) | {"Prompts for ±5 %": MEASURED},
+        lambda cell, notes: [_count_row(arm, notes, drafted) for arm in cell.arms],
+    )
 
 
 def rates_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """Latency, bandwidth and energy of every arm. A meter that read nothing (energy, memory counter) has no column."""
-    notes = Notes(pointers)
     arms = [arm for cell in cells for arm in cell.arms]
     counted = any(arm.measured_bandwidth_bytes_per_s.value is not None for arm in arms)
     metered = any(_energy(arm) is not None for arm in arms)
-    sections = [(section_name(cell), [_rate_row(arm, notes, counted, metered) for arm in cell.arms]) for cell in cells]
-    return notes.table(heading, sections, RATE_MARKS)
+    return section_per_cell(
+        cells, pointers, heading, RATE_MARKS, lambda cell, notes: [_rate_row(arm, notes, counted, metered) for arm in cell.arms]
+    )
 
 
 def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
@@ -149,14 +156,16 @@ def _prompts_needed(arm: ArmResult, notes: Notes) -> Entry:
 
 def factors_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """The wall speedup as the product of its factors, all of them geometric means over prompts."""
-    notes = Notes(pointers)
-    sections = [
-        (section_name(cell), [_factor_row(arm, notes) for arm in cell.arms
-                              if not arm.is_ntp and arm.wall_speedup.value is not None])
-        for cell in cells
-    ]  # fmt: skip
     marks = dict.fromkeys(FACTORS, MEASURED) | {"= NFE speedup": COUNTED, "× rows per pass": COUNTED}
-    return notes.table(heading, sections, marks)
+    return section_per_cell(
+        cells,
+        pointers,
+        heading,
+        marks,
+        lambda cell, notes: [
+            _factor_row(arm, notes) for arm in cell.arms if not arm.is_ntp and arm.wall_speedup.value is not None
+        ],
+    )
 
 
 FACTORS = {
@@ -175,9 +184,13 @@ def _factor_row(arm: ArmResult, notes: Notes) -> Row:
 
 def baseline_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """The NTP arm beside transformers' generate(); above 1, NTP is faster."""
-    notes = Notes(pointers)
-    sections = [(section_name(cell), [_generate_row(mode, notes) for mode in cell.baseline_check.modes]) for cell in cells]
-    return notes.table(heading, sections, {"Speed of our NTP arm beside it": MEASURED, "Prompts": COUNTED})
+    return section_per_cell(
+        cells,
+        pointers,
+        heading,
+        {"Speed of our NTP arm beside it": MEASURED, "Prompts": COUNTED},
+        lambda cell, notes: [_generate_row(mode, notes) for mode in cell.baseline_check.modes],
+    )
 
 
 def _generate_row(mode: GenerateMode, notes: Notes) -> Row:
@@ -196,12 +209,12 @@ TIME_HEAD, COST_HEAD = "Predicted, {}", "Predicted cost, {}"
 
 def pass_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """Measured and predicted time of every kind of decode pass."""
-    notes = Notes(pointers)
-    sections = [(section_name(cell), [_pass_row(width, notes) for width in cell.pass_widths]) for cell in cells]
     rungs = dict.fromkeys(rung for cell in cells for width in cell.pass_widths for rung in one_a_rung(width.predicted_s))
     marks = {"Query tokens per row": COUNTED, "Measured": MEASURED, "Cost in NTP passes": MEASURED}
     marks |= {head.format(price_words(rung)): PREDICTED for rung in rungs for head in (TIME_HEAD, COST_HEAD)}
-    return notes.table(heading, sections, marks)
+    return section_per_cell(
+        cells, pointers, heading, marks, lambda cell, notes: [_pass_row(width, notes) for width in cell.pass_widths]
+    )
 
 
 def _pass_row(width: PassWidth, notes: Notes) -> Row:
@@ -222,12 +235,13 @@ def _pass_row(width: PassWidth, notes: Notes) -> Row:
 
 def pass_parts_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """The parts of a decode pass's time, per arm."""
-    notes = Notes(pointers)
-    sections = [
-        (section_name(cell), [_parts_row(arm, notes) for arm in cell.arms if arm.pass_parts.forward_s.value is not None])
-        for cell in cells
-    ]
-    return notes.table(heading, sections, {"Passes": COUNTED} | dict.fromkeys(PARTS, MEASURED))
+    return section_per_cell(
+        cells,
+        pointers,
+        heading,
+        {"Passes": COUNTED} | dict.fromkeys(PARTS, MEASURED),
+        lambda cell, notes: [_parts_row(arm, notes) for arm in cell.arms if arm.pass_parts.forward_s.value is not None],
+    )
 
 
 PARTS = {"Forward": "forward_s", "Sampler": "sampler_s", "Rest of the loop": "rest_s"}
@@ -240,16 +254,17 @@ def _parts_row(arm: ArmResult, notes: Notes) -> Row:
 
 def prediction_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """Predicted and measured time of the whole decode, per arm and price, ex-ante prices first."""
-    notes = Notes(pointers)
-    sections = [
-        (section_name(cell), [_prediction_row(arm, one, notes) for arm in cell.arms for one in arm.predictions])
-        for cell in cells
-    ]
     marks: dict[str, Marks] = {
         "Decode, measured": MEASURED, "of that in forwards": MEASURED, "Decode, predicted": PREDICTED, "Error": BOTH,
         "Wall speedup, measured": MEASURED, "Wall speedup, predicted": PREDICTED, "Error of speedup": BOTH,
     }  # fmt: skip
-    return notes.table(heading, sections, marks)
+    return section_per_cell(
+        cells,
+        pointers,
+        heading,
+        marks,
+        lambda cell, notes: [_prediction_row(arm, one, notes) for arm in cell.arms for one in arm.predictions],
+    )
 
 
 def _prediction_row(arm: ArmResult, one: Prediction, notes: Notes) -> Row:
