@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.errors import SbdError, UserError
 from harness.record.journal import packed, whole_lines
-from harness.record.regular_file import refused, write_whole
+from harness.record.regular_file import remove, write_whole
 from harness.record.schema import Run
 from harness.record.seal import SEAL, Seal, digest
 from harness.record.signature import sign
@@ -98,10 +98,7 @@ def _copy(run_directory: Path, target: Path, pages: Mapping[str, bytes]) -> None
     }
     for name, content in (*pages.items(), *contents.items()):
         write_whole(target / name, content)
-    try:
-        (target / SAMPLES).unlink(missing_ok=True)
-    except OSError as error:
-        raise refused(target / SAMPLES, error) from error
+    remove(target / SAMPLES)
 
 
 def _gzipped(lines: Iterable[bytes]) -> bytes:

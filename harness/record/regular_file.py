@@ -103,6 +103,14 @@ def write_whole(path: Path, data: bytes) -> None:
         raise refused(path, error) from error
 
 
+def remove(path: Path) -> None:
+    """Remove a file or a link, if there is one. Raises StorageError: the disk refuses."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise refused(path, error) from error
+
+
 def refused(path: Path, error: OSError) -> StorageError:
     """The disk's refusal in the user's words."""
     return StorageError(

@@ -25,7 +25,7 @@ from harness.errors import InvariantError, RecordError, StorageError, UserError
 from harness.record.diff import differing
 from harness.record.journal import Journal, damaged, unreadable, whole_lines
 from harness.record.machine import of_one_machine
-from harness.record.regular_file import open_regular, read_regular, refused, write_whole
+from harness.record.regular_file import open_regular, read_regular, refused, remove, write_whole
 from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 from harness.record.seal import SEAL, SEALED_SINCE, Digest, SealCheck, SealHead, unlinked
 from harness.record.seal import digest as sha256
@@ -55,8 +55,7 @@ class RunStore:
         """``lent``: the lock of another store of this directory, here or in the process that started this one."""
         self.directory = directory
         self._lent: InheritedLock | tuple[None, None] = lent or (None, None)
-        self._samples: Journal | None = None
-        self._events: Journal | None = None
+        self._journals: dict[str, Journal] = {}
         self._version = RECORD_VERSION
         self._origin: str | None = None
 
@@ -91,10 +90,10 @@ class RunStore:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise refused(self.directory, error) from error
-        if self._samples is None or self._events is None:
-            self._samples = Journal(self.directory / SAMPLES, self._lent[0])
-            self._events = Journal(self.directory / EVENTS, self._lent[1])
-        return self._samples.descriptor, self._events.descriptor
+        for name, lent in zip(JOURNALS, self._lent, strict=True):
+            if name not in self._journals:
+                self._journals[name] = Journal(self.directory / name, lent)
+        return self._journals[SAMPLES].descriptor, self._journals[EVENTS].descriptor
 
     def resume(self, scenario: dict[str, Any], digest: str) -> Run:
         """Continue the run that is here; a torn last line is removed. Returns what it holds so far.
@@ -128,15 +127,20 @@ class RunStore:
         Raises:
             StorageError: the disk refuses; earlier samples are untouched.
         """
-        _opened(self._samples).append(sample.model_dump_json(context={"record_version": self._version}), self._origin, sync)
+        self._append(SAMPLES, sample.model_dump_json(context={"record_version": self._version}), sync)
 
     def append_outcome(self, outcome: CaseOutcome) -> None:
         """Keep how a case ended that has no samples. Raises StorageError as ``append`` does."""
-        _opened(self._events).append(json.dumps({"outcome": outcome.model_dump(mode="json")}), self._origin)
+        self._append(EVENTS, json.dumps({"outcome": outcome.model_dump(mode="json")}))
 
     def append_session(self, snapshot: dict[str, Any]) -> None:
         """Keep an environment snapshot (plain JSON values). Raises StorageError as ``append`` does."""
-        _opened(self._events).append(json.dumps({"session": snapshot}), self._origin)
+        self._append(EVENTS, json.dumps({"session": snapshot}))
+
+    def _append(self, name: str, line: str, sync: bool = True) -> None:
+        if name not in self._journals:
+            raise InvariantError("the run directory is not open: call create or resume first")
+        self._journals[name].append(line, self._origin, sync)
 
     def mark(self, case_id: str) -> None:
         """Mark which case is next, for other processes on this machine; "" for none. Raises StorageError as ``append`` does.
@@ -170,18 +174,14 @@ class RunStore:
             return head
         written = now.head.model_copy(update={"pages": pages or {}}).written()
         if head != written:
-            try:
-                (self.directory / SIGNATURE).unlink(missing_ok=True)
-            except OSError as error:
-                raise refused(self.directory / SIGNATURE, error) from error
+            remove(self.directory / SIGNATURE)
             write_whole(self.directory / SEAL, written)
         return written
 
     def close(self) -> None:
         """Release the directory to other processes."""
-        for journal in filter(None, (self._samples, self._events)):
-            journal.close()
-        self._samples = self._events = None
+        while self._journals:
+            self._journals.popitem()[1].close()
 
     def __enter__(self) -> RunStore:
         return self
@@ -325,9 +325,3 @@ def _first(error: ValidationError) -> str:
         return f"{count:,} values do not fit"
     details = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, details['loc']))[:LONGEST_SHOWN] or 'the whole'}: {details['msg'][:LONGEST_SHOWN]}"
-
-
-def _opened(journal: Journal | None) -> Journal:
-    if journal is None:
-        raise InvariantError("the run directory is not open: call create or resume first")
-    return journal
