@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -129,19 +130,13 @@ def take_run(file: Path, run: Path, seconds: float) -> str | None:
         stopped = TIME_UP
         process.send_signal(signal.SIGINT)
     finally:
-        _end(process)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(TO_END_S)
+        process.kill()  # no effect on an ended process
+        process.wait()
     if run.exists():
         subprocess.run([sys.executable, "-m", "harness", "report", str(run)], env=ending_with_this(), check=False)
     return stopped
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the interrupted process; kill it if it does not end."""
-    try:
-        process.wait(TO_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _cells(file: Path, run: Path, stopped: str | None) -> tuple[list[Row], list[WidthRow]]:

@@ -141,11 +141,8 @@ def _said(text: str, code: int | None) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=2)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    with process:  # which closes its pipe and waits
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=2)
+        process.kill()  # no effect on an ended process
