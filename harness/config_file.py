@@ -244,7 +244,9 @@ def parse_yaml(text: str, file: Path, refusal: type[UserError] = ScenarioError, 
         if _values(root, {}) > MOST_VALUES:
             raise refusal(f"{file}:1: its aliases stand for more than {MOST_VALUES:,} values; write out what is meant")
         _refuse_duplicates(file, root, set(), refusal)
-        return YamlDocument(file=file, data=_constructed(text, root), root=root)
+        # Merging changes nodes, so a text with a merge key is read again.
+        data = yaml.load(text, Loader=_Loader) if "<<" in text else _Loader("").construct_document(root)
+        return YamlDocument(file=file, data=data, root=root)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -252,11 +254,6 @@ def parse_yaml(text: str, file: Path, refusal: type[UserError] = ScenarioError, 
         if isinstance(error, _Refused):
             raise refusal(f"{file}:{line}: {problem}") from error
         raise refusal(f"{file}:{line}: not valid YAML: {problem}; check indentation, colons and quotes") from error
-
-
-def _constructed(text: str, root: yaml.Node) -> Any:
-    """The values of a document whose nodes are known. Merging changes nodes, so a text with a merge key is read again."""
-    return yaml.load(text, Loader=_Loader) if "<<" in text else _Loader("").construct_document(root)
 
 
 def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:

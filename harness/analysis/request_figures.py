@@ -15,7 +15,7 @@ import numpy as np
 from harness.analysis.requests import Request, Window
 from harness.analysis.sample_totals import Tally
 from harness.analysis.stats.processes import over_processes
-from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent
+from harness.analysis.stats.quantity import Quantity, absent
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS
 
 OF_EACH: Mapping[str, Callable[[Request], Sequence[float]]] = {
@@ -89,7 +89,7 @@ def request_counts(tallies: Sequence[Tally]) -> RequestCounts | None:
 
 
 def request_figures(
-    arm: Sequence[Tally], ntp: Sequence[Tally] | None, confidence: float = CONFIDENCE
+    arm: Sequence[Tally], ntp: Sequence[Tally] | None, confidence: float
 ) -> dict[str, Quantity]:
     """By the names of METRICS, with ``requests_per_s`` and ``in_flight`` beside them; empty where no request has times.
 

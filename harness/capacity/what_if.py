@@ -23,7 +23,7 @@ WHAT_IF_VERSION = 1
 
 def describe_prediction(
     shape: ModelShape, hardware: str, how: Deployment | str, block_size: int, nfe_speedup: float, batch: int, context: int,
-    rung: str | None = None, *, batching: Batching = "ragged", matrix_dtype: str | None = None, link: str | None = None,
+    rung: str | None, *, batching: Batching, matrix_dtype: str | None = None, link: str | None,
 ) -> dict[str, Any]:  # fmt: skip
     """A what-if as plain data: the one model of a batch (harness.roofline.step), as `sbd capacity` has it.
 

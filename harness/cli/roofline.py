@@ -209,7 +209,7 @@ BATCHES_VERSION = 1
 
 def describe_batches(
     shape: ModelShape, hardware: str, dtype: str, run_dir: Path, block_size: int, batch: int, context: int,
-    rung: str | None = None,
+    rung: str | None,
 ) -> dict[str, Any]:
     """Passes and speedup of batches as plain data: one entry per SBD arm and task, each in lockstep and ragged.
 

@@ -77,7 +77,7 @@ def find_scale(
 
 
 def measure_scale(
-    streams: TorchStreams, meter: Meter, interface: MemoryInterface | str, clock: Callable[[], float] = time.perf_counter
+    streams: TorchStreams, meter: Meter, interface: MemoryInterface | str, clock: Callable[[], float]
 ) -> BandwidthScale:
     """Stream copies, then reads, with the meter's window around each.
 
@@ -122,7 +122,7 @@ def _timed(streams: TorchStreams, kernel: Streaming, runs: int, clock: Callable[
     return clock() - start, moved
 
 
-def memory_interface(device: str, cuda: Any = torch.cuda) -> MemoryInterface | str:
+def memory_interface(device: str, cuda: Any) -> MemoryInterface | str:
     """Memory clock and bus width as torch tells them, or why not."""
     properties = cuda.get_device_properties(device)
     clock_khz, bus_bits = getattr(properties, "memory_clock_rate", 0), getattr(properties, "memory_bus_width", 0)

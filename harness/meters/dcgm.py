@@ -62,7 +62,7 @@ class DcgmMeter:
             fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self.stop = weakref.finalize(self, _end, self._process)
 
-    def await_value(self, patience_s: float = START_S) -> None:
+    def await_value(self, patience_s: float) -> None:
         """Wait until dmon has printed a number.
 
         Raises:

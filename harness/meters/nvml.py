@@ -109,7 +109,7 @@ class GpmMeter(_GpuMeter):
 
     figures: Mapping[str, MeterFigure] = GPM
 
-    def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float]) -> None:
         super().__init__(nvml, handle)
         self._clock = clock
         self._samples = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()

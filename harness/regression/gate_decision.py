@@ -177,7 +177,7 @@ def judge_look(
 
 
 def judge_looks(
-    metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan, signs: tuple[int, ...] = ()
+    metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan, signs: tuple[int, ...]
 ) -> tuple[dict[str, GateFinding], int | None]:
     """(findings so far, the look that lacks pairs or None): a finding decided at one look stays decided."""
     found: dict[str, GateFinding] = {}

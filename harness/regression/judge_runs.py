@@ -39,7 +39,7 @@ class CountedPair:
     new: Mapping[CellMetric, Count]
 
 
-def judge_counted_pairs(pairs: Sequence[CountedPair], allowed: Sequence[Unlike] = ()) -> tuple[Judgement, ...]:
+def judge_counted_pairs(pairs: Sequence[CountedPair], allowed: Sequence[Unlike]) -> tuple[Judgement, ...]:
     """Every deterministic figure over one or more pairs: a change in one pair alone is a change.
 
     A figure that differs between BASE's own processes is void. A meter reading is judged by its median over the pairs that have

@@ -25,7 +25,7 @@ SPEED_AXIS = {True: "wall speedup over NTP (x)", False: "NFE speedup: decode tok
 """By whether the part was timed."""
 
 
-def speed_accuracy(cell: Cell, name: str, where: str = "") -> Drawing | None:
+def speed_accuracy(cell: Cell, name: str, where: str) -> Drawing | None:
     """Accuracy against wall speedup (untimed parts: NFE speedup), a point per arm; ``where`` ends the heading."""
 
     def speed(arm: ArmResult) -> Quantity:

@@ -61,7 +61,7 @@ def prompts_digest(part: Part, tokenizer: Tokenizer | None, vocab: int) -> str:
     return hashlib.sha256(repr(drawn).encode()).hexdigest()
 
 
-def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None = None) -> Sample:
+def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None) -> Sample:
     """Decode one batch, then grade it after the clock has stopped. ``node``: this node of a cluster."""
     case = slot.case
     seed = case.sample_seed(slot.group, slot.repeat)

@@ -69,7 +69,7 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
     return make_plan(scenario).cases[-1]
 
 
-def case_of_scenario(file: str | Path, part: str | None = None, arm: str | int = 0) -> Case:
+def case_of_scenario(file: str | Path, part: str | None, arm: str | int) -> Case:
     """A case of a scenario: ``arm`` by its id, the last component of the case id that `sbd plan` shows, or by its number there.
 
     Raises:

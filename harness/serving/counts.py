@@ -75,7 +75,7 @@ def _steps(answer: Answer, grown: Mapping[str, float], alone: bool) -> int | Non
     return int(grown["passes"]) - PROMPT_PASSES if alone and "passes" in grown else None
 
 
-def overrun(answer: Answer, own_tokens: int = 1) -> int:
+def overrun(answer: Answer, own_tokens: int) -> int:
     """Accepted drafts of the last round that lie behind the answer's end, and are never written.
 
     Known where the server lists what every draft had accepted: the last one against the last chunk.

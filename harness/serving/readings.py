@@ -10,22 +10,22 @@ from harness.record.schema import FIRST_TOKENS, NO_PASSES
 from harness.serving.counts import PROMPT_PASSES, Ways
 from harness.serving.stream import Answer
 
-FIGURES: dict[str, MeterFigure] = {
-    "served_passes_by_steps": MeterFigure(unit="count", source="the server's step counter, less the prompt's pass"),
-    "served_passes_by_accepted": MeterFigure(unit="count", source="decode tokens less accepted drafts"),
-    "served_passes_by_chunks": MeterFigure(unit="count", source="chunks of the stream behind the first"),
-    "served_ways_disagree": MeterFigure(unit="requests", source="requests of the sample whose ways of counting differ"),
-    FIRST_TOKENS: MeterFigure(unit="tokens", source="tokens of the first chunks of its answers, by the client"),
-    "served_headline": MeterFigure(unit="tokens", source="the engine's own mean acceptance length of these requests"),
-    "served_foreign_requests": MeterFigure(unit="requests", source="the server's request counter, less these"),
-    "served_cached_tokens": MeterFigure(unit="tokens", source="the server's count of prompt tokens found in a cache"),
-    "served_preempted": MeterFigure(unit="requests", source="the server's count of requests put off"),
-    "served_read_bytes": MeterFigure(unit="bytes", source="the server's own estimate"),
-}
+FIGURES = {name: MeterFigure(unit=unit, source=source) for name, (unit, source) in {
+    "served_passes_by_steps": ("count", "the server's step counter, less the prompt's pass"),
+    "served_passes_by_accepted": ("count", "decode tokens less accepted drafts"),
+    "served_passes_by_chunks": ("count", "chunks of the stream behind the first"),
+    "served_ways_disagree": ("requests", "requests of the sample whose ways of counting differ"),
+    FIRST_TOKENS: ("tokens", "tokens of the first chunks of its answers, by the client"),
+    "served_headline": ("tokens", "the engine's own mean acceptance length of these requests"),
+    "served_foreign_requests": ("requests", "the server's request counter, less these"),
+    "served_cached_tokens": ("tokens", "the server's count of prompt tokens found in a cache"),
+    "served_preempted": ("requests", "the server's count of requests put off"),
+    "served_read_bytes": ("bytes", "the server's own estimate"),
+}.items()}  # fmt: skip
 
 
 def readings_of(
-    answers: Sequence[Answer], ways: Sequence[Ways], grown: Mapping[str, float], in_turn: bool, untold: str = ""
+    answers: Sequence[Answer], ways: Sequence[Ways], grown: Mapping[str, float], in_turn: bool, untold: str
 ) -> Readings:
     """The figures of one sample; those that its server does not give have a reason.
 

@@ -72,7 +72,7 @@ def regrade(run: Run) -> Regraded:
         for sample in samples:
             for index, row in enumerate(sample.rows, start=sample.group * each):
                 where = f"{case.case_id}, group {sample.group}, process {sample.process}"
-                if not grader.is_prompt(index, row.prompt_id):
+                if index >= len(grader.items) or grader.items[index].prompt_id != row.prompt_id:
                     found.wrong[OTHER_PROMPT].append(where)
                 elif row.correct is not None and (grade := grader.grade(index, tuple(row.ids))) is not None:
                     found.again += 1
@@ -88,9 +88,6 @@ class _Grader:
     items: tuple[PromptItem, ...]
     tokenizer: LimitedProcess
     known: dict[tuple[int, tuple[int, ...]], bool | None] = field(default_factory=dict)
-
-    def is_prompt(self, index: int, prompt_id: str) -> bool:
-        return index < len(self.items) and self.items[index].prompt_id == prompt_id
 
     def grade(self, index: int, output_ids: tuple[int, ...]) -> bool | None:
         """Whether the answer is right; None where the prompt has nothing to check."""

@@ -87,7 +87,7 @@ class SampleMean:
         return next((n for n in range(start, MOST_UNITS) if t_power(n, effect, level, self.terms) >= POWER), None)
 
 
-def t_power(n: int, effect: float, level: float, terms: int = 0) -> float:
+def t_power(n: int, effect: float, level: float, terms: int) -> float:
     """Probability that a one-sided t test of ``n`` values at ``level`` sees an ``effect`` in standard deviations."""
     degrees = n - 1 - terms
     critical = -float(special.stdtrit(degrees, level))

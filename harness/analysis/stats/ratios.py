@@ -34,7 +34,7 @@ Pairs = Sequence[tuple[float, float]]
 Labels = Sequence[Hashable]
 
 
-def geometric_mean_alone(pairs: Pairs, clusters: Labels | None = None, processes: Labels | None = None) -> Quantity:
+def geometric_mean_alone(pairs: Pairs, clusters: Labels | None, processes: Labels | None) -> Quantity:
     """The value of geometric_mean_ratio without its interval, which costs a bootstrap."""
     wrong = _wrong(pairs)
     if wrong:

@@ -69,7 +69,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return train_tokenizer((problem.prompt + problem.solution for problem in problems), VOCAB_SIZE)
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, size: Size = REFERENCE) -> LlamaForCausalLM:
+def build_model(tokenizer: PreTrainedTokenizerFast, size: Size) -> LlamaForCausalLM:
     """A fresh model with random weights."""
     return LlamaForCausalLM(
         LlamaConfig(

@@ -232,7 +232,7 @@ def tree_drafting(
     return MethodTrace(family="multi-head drafting", calls=tuple(calls))
 
 
-def small_drafter(target: ModelShape, *, layers: int, intermediate_of_hidden: float | None = None) -> ModelShape:
+def small_drafter(target: ModelShape, *, layers: int, intermediate_of_hidden: float | None) -> ModelShape:
     """A drafter with the target's widths and vocabulary, few layers, and if said so its own dense feed-forward width.
 
     Raises:
