@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -69,7 +70,7 @@ def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:
     with RunStore(target) as store:
         if store.exists and read_header(target / HEADER)[0].run_id != run.header.run_id:
             raise UserError(f"{target}: holds another run; give another target, or remove that one first")
-        elsewhere = target.resolve() != run_directory.resolve()
+        elsewhere = os.path.realpath(target) != os.path.realpath(run_directory)
         if store.exists and elsewhere:
             read_seal(target)
         store.hold()

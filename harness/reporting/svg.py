@@ -148,6 +148,15 @@ class Named:
     colour: str = INK
 
 
+@contextmanager
+def _foreign_letters() -> Iterator[None]:
+    """A letter that the font lacks stays empty, without a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")
+        yield
+
+
+@_foreign_letters()
 def name_points(axes: Axes, named: Sequence[Named], marks: Sequence[Point] = ()) -> list[str]:
     """Name marks where a name lies on no other text and on no mark; to be called when the axes have their limits.
 
@@ -212,8 +221,7 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     buffer = io.StringIO()
     FigureCanvasSVG(figure)  # its text sizes determine the layout
     engine = figure.get_layout_engine()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a foreign letter that the font lacks stays empty
+    with _foreign_letters():
         if engine is not None:
             engine.execute(figure)
             with matplotlib.rc_context({"figure.constrained_layout.use": False}):

@@ -71,6 +71,13 @@ def test_publishing_copies_no_file_that_a_link_names(tmp_path: Path, name: str) 
     assert not (tmp_path / "published").exists()
 
 
+def test_a_target_that_is_a_link_to_itself_is_refused_in_words(tmp_path: Path) -> None:
+    """There is nothing that it leads to."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises((UserError, StorageError)):
+        publish(begun(tmp_path / "run"), tmp_path / "loop")
+
+
 def test_a_device_is_not_replaced(tmp_path: Path) -> None:
     """As root `--out /dev/null` once replaced the device; a pipe of the user's stands for it here."""
     os.mkfifo(tmp_path / "device")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -213,6 +214,13 @@ def test_a_label_that_finds_no_free_place_is_left_out() -> None:
         boxes = [text.get_window_extent() for text in axes.texts]
     assert len(left_out) + len(boxes) == 20 and "a long name 0" not in left_out and len(left_out) > 5
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
+
+
+def test_a_letter_that_the_font_lacks_is_no_warning() -> None:
+    """Matplotlib's quotes it, a control character too, on the terminal of whoever reads the record."""
+    with svg.new_axes() as (_, axes), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert svg.name_points(axes, [svg.Named(text="a name\r\u4e2d", at=(0.5, 0.5))]) == []
 
 
 def test_a_label_stands_at_its_own_mark_and_off_lines() -> None:

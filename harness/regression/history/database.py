@@ -123,7 +123,7 @@ def open_engine(url: sa.URL) -> sa.Engine:
         return sa.create_engine(url)
     file = os.path.realpath(str(url.database))
     try:
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
         for beside in ("", "-wal", "-shm", "-journal"):
             refuse_irregular(Path(file + beside))
     except OSError as error:

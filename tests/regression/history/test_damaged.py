@@ -171,6 +171,14 @@ def test_what_is_whole_is_read(change: Callable[[Path], object], tmp_path: Path)
     read_whole(tmp_path / "link")
 
 
+def test_a_link_makes_no_folder_elsewhere(tmp_path: Path) -> None:
+    """The folder is made where the name says, not where it leads to."""
+    (tmp_path / "link").symlink_to(tmp_path / "absent" / "h.sqlite")
+    with pytest.raises((UserError, StorageError)):
+        read_whole(tmp_path / "link")
+    assert not (tmp_path / "absent").exists()
+
+
 def test_another_programs_file_is_left_as_it_is(tmp_path: Path) -> None:
     """Its journal's mode is its own."""
     place = tmp_path / "tunes.sqlite"
