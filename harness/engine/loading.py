@@ -271,9 +271,12 @@ def _decodable(
     reason = why_undecodable(loaded, shape, dtype)
     if reason is not None:
         raise UnknownModelError(f"{name} {reason}")
-    count = len(tensor_names(folder, name)) if any(folder.glob("*.safetensors")) else shape.layers  # a GGUF header is checked
+    files = [*folder.glob("*.safetensors")]
+    count = len(tensor_names(folder, name)) if files else shape.layers  # a GGUF header is checked
     if shape.layers > count:  # transformers would build every one of them before it looks
         raise UnknownModelError(f"{name}: {CONFIG} has {shape.layers:,} layers, but its weights are {count} tensors")
+    if files and shape.params > (held := sum(file.stat().st_size for file in files)):
+        raise UnknownModelError(f"{name}: {CONFIG} describes {shape.params:,} weights, but its files have {held:,} bytes")
     return config, family
 
 

@@ -188,6 +188,8 @@ def test_a_broken_file_is_named(folder: Path, kind: str) -> None:
     [
         ({"vocab_size": 40}, r"tokenizer.json: the token .* but the model has 40 embeddings"),
         ({"num_hidden_layers": 60_000}, "layers, but its weights are"),
+        ({"vocab_size": 2_000_000}, r"config.json describes 256,[0-9,]{7} weights, but its files have 970,048 bytes"),
+        ({"intermediate_size": 1_000_000}, r"config.json describes [0-9,]+ weights, but its files"),
         ({"quantization_config": {"quant_method": "canary"}}, "config.json: quantization_config"),
         ({"hidden_size": "many"}, "cannot load"), ({"num_attention_heads": 0}, "cannot load"),
         ({"model_type": "rwkv", "text_config": json.loads((REFERENCE / "config.json").read_text())}, "has no text_config"),

@@ -46,6 +46,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "an end that is named": ({}, {}, ", mask_token_id: 1", r"mask token is 1, answers end with \[1\]"),
     "behind the last row": ({}, {}, f", mask_token_id: {ROWS}", f"mask token is {ROWS}, .*the embeddings have {ROWS} rows"),
     "none at all": ({"mask_token": None}, {}, "", "mask token is not known"),
+    "an end that is a text": ({}, {"eos_token_id": ""}, "", r"eos_token_id is '', a token's number or a list of them"),
+    "an end in a list in a list": ({}, {"eos_token_id": [[1]]}, "", r"unhashable"),
     "ends behind the last row": ({"eos_token": None}, {"eos_token_id": 9999}, "", r"answers end with \[9999\]"),
 }
 
