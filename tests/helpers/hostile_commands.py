@@ -138,8 +138,10 @@ BROKEN: dict[str, str] = {
     "the gate's file changed": "{sound} && echo '{{' > work/gate.json",
     "an answer of its own": "{sound} && echo '{{}}' > work/judgements.json",
 }
-OF_THE_GATE = ("another's marker", "a marker of its own", "the gate's file changed", "an answer of its own")
-"""Of these the record is sound, and a file of the gate is not: it may pass."""
+OF_THE_GATE = (
+    "another's marker", "a marker of its own", "the gate's file changed", "an answer of its own", "a folder nobody may read",
+)  # fmt: skip
+"""Of these the record is sound, and a file of the gate is not, or root may read it all the same: it may pass."""
 
 
 @dataclass(frozen=True, kw_only=True)

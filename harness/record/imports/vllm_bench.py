@@ -55,7 +55,7 @@ class Result(Lists):
     """What else is read; figures are in ``printed``. ``date``: of the end, ``20261120-100000``; without a zone it is UTC."""
 
     backend: str
-    model_id: str
+    model_id: Annotated[str, Field(max_length=1000)]
     request_rate: Asked = None
     date: Annotated[Moment | None, BeforeValidator(lambda at: at and re.sub(r"^(\d{8})-", r"\1T", str(at)))] = None
 

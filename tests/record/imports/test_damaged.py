@@ -259,3 +259,10 @@ def test_a_time_too_short_to_be_one_is_refused(tmp_path: Path) -> None:
     one = {"output_lens": [1] * 10, "itls": [[]] * 10, "ttfts": [1e-320] * 10, "latencies": [1e-320] * 10}
     with pytest.raises(BenchmarkFileError, match=r"1e-12 to 1e\+07 s are allowed"):
         read_file(written(tmp_path, "a.json", vllm_result() | one))
+
+
+def test_a_name_has_an_end(tmp_path: Path) -> None:
+    """A model's name of 20 MB took a minute of everybody who shows it."""
+    file = written(tmp_path, "long.json", vllm_result(model_id="x" * 20_000_000))
+    with pytest.raises(BenchmarkFileError, match=r"long\.json:1: model_id: .*at most 1000"):
+        read_file(file)
