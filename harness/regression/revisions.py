@@ -93,7 +93,7 @@ class Revisions:
         self._launch, self._clock = launcher or launch, clock
         self._seen: dict[Side, tuple[str | None, Path]] = {}
         self._fresh: set[Side] = set()
-        self._handed: dict[str, tuple[Side, Path]] = {}
+        self._handed: dict[object, tuple[Side, Path]] = {}
         self.order = self._open(secrets.randbits(32) if seed is None else seed)
 
     def pair(self, stage: PairStage, number: int) -> tuple[Run, Run]:
@@ -196,7 +196,8 @@ class Revisions:
                 f"--{side}-cmd left a record in {out} whose seal is broken ({run.seal.reason}); a gate compares records as "
                 "their runs wrote them: measure again"
             )
-        whose, first = self._handed.setdefault(run.header.run_id, (side, out))
+        known = run.header.run_id, run.samples[0].model_dump_json() if run.samples else ""
+        whose, first = self._handed.setdefault(known, (side, out))
         if whose != side:
             raise UserError(
                 f"--{side}-cmd handed back the record of {whose.upper()} in {first} (run {run.header.run_id}) as {out}; each "

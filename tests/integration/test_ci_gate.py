@@ -6,6 +6,7 @@ Their scripts are run by bash as they stand in the files, with a real `sbd` in p
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,8 +27,13 @@ pytestmark = pytest.mark.long
 
 CI = ROOT / "docs" / "ci"
 STEPS = ("Gate", "Comment", "Keep the answers")
-BASE_CMD, NEW_CMD = "cp -r base/run {out}", "cp -r run {out}"
-"""What stands here for an `sbd run` of each revision: the run that lies in its checkout."""
+AGAIN = (
+    "import sys; from pathlib import Path; from harness.record.store import read_run; "
+    "from tests.helpers.two_runs import begun_now, stored; stored(begun_now(read_run(Path(sys.argv[1]))), Path(sys.argv[2]))"
+)
+MEASURE = f"PYTHONPATH={ROOT} {sys.executable} -c {shlex.quote(AGAIN)}"
+BASE_CMD, NEW_CMD = f"{MEASURE} base/run {{out}}", f"{MEASURE} run {{out}}"
+"""What stands here for an `sbd run` of each revision: the run that lies in its checkout, taken anew."""
 SLOWER = (NTP, MORE_PASSES)
 """SBD takes four passes more per block."""
 
@@ -118,7 +124,7 @@ def test_green_then_red_in_one_comment(repository: Repository, github: Forge) ->
     assert "**unchanged**" in (repository.folder.parent / "summary.md").read_text()
 
     stored(two_arms(arms=SLOWER, jitter=0.05), repository.folder / "slow")
-    code, printed = gated(repository, github, options="--margin\n0.05\n", **{"new-cmd": "cp -r slow {out}"})
+    code, printed = gated(repository, github, options="--margin\n0.05\n", **{"new-cmd": f"{MEASURE} slow {{out}}"})
     assert code == 1 and "::error" in printed["Gate"] and "rewrote the comment" in printed["Comment"]
     assert len(github.comments) == 2 and "**changed**" in ours["body"] and stranger["body"].endswith("mine")
     suite = ElementTree.parse(repository.folder.parent / "counts" / "gate.xml")
@@ -153,7 +159,7 @@ def test_the_gitlab_component_is_green_then_red_with_one_note(repository: Reposi
         for _ in range(100):  # the note is on the second page
             gitlab.add("another", {"id": 1, "username": "eve"})
         codes = {}
-        for colour, new in (("green", "cp -r base/run {out}"), ("red", NEW_CMD)):
+        for colour, new in (("green", BASE_CMD), ("red", NEW_CMD)):
             name, body = component_job(CI / "gitlab-component.yml", told | {"new-cmd": new})
             codes[colour], printed = run_job(body, repository.folder, environment)
         assert name == included["name"] and codes == {"green": 0, "red": 1}, printed
