@@ -26,8 +26,11 @@ _NAMED = re.compile(rb'(?:"sbd-record" content=|"record_sha256": ?)"([0-9a-f]{64
 """What a page of a record says of its content; the first one, as texts of the record come behind it or with quotes escaped."""
 
 
-def pages_of(directory: Path, run: Run) -> Iterator[tuple[str, bytes, str]]:
-    """The file, the contents and the state of each page beside a run: CHANGED, or words; one of OWN begins those of its own."""
+def pages_of(path: Path, run: Run) -> Iterator[tuple[str, bytes, str]]:
+    """The file, the contents and the state of each page beside a run, given by its folder or its run.json: CHANGED, or words;
+    one of OWN begins those of its own.
+    """
+    directory = path if path.is_dir() else path.parent
     seal = run.seal or Seal(state="broken")
     for name in REPORTS:
         try:
