@@ -15,6 +15,7 @@ KEEPER = Path(__file__).with_name("keeper.py")
 END_S = 40.0
 """Longer than the keeper's three graces: to an interrupt, to SIGTERM, and after SIGKILL."""
 
+
 class Kept(subprocess.Popen[bytes]):
     """Run ``command``; its output is added to ``out`` and ``err``, the first and the last MiB of it at least.
 

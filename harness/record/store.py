@@ -38,11 +38,11 @@ MOST_TOLD = 10_000
 MARK = ".begun"
 """Names the case in progress, to be read if its process dies; not valid after a power cut."""
 LONGEST_SHOWN = 200
+"""Characters that a message quotes from a damaged record."""
 MOST_HEADER_BYTES = 1 << 23
 """Of run.json: that of a thousand cases has 1 MB."""
 MOST_SEAL_BYTES = 1 << 20
 """Of a seal, a signature or a mark."""
-"""Characters that a message quotes from a damaged record."""
 _Line = TypeVar("_Line", Sample, Event)
 InheritedLock = tuple[int, int]
 """The descriptors of a locked run directory's journals: of samples and of events."""
