@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -114,6 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # a library with threads cannot be forked
+    # A shell begins its jobs in the background, and nohup, with signals ignored; cases would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     print(f"memory is read within 10 %; a child begins with {check_reading():.2f} GB, at most {ALLOWED_GB:g} GB are allowed")
     with tempfile.TemporaryDirectory(prefix="sbd-hostile-") as temporary:
         root = given.keep or Path(temporary)
