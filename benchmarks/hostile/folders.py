@@ -61,7 +61,7 @@ def _priced(one: Hostile, number: int, chance: Random, place: Place) -> None:
         ended = place.sbd("roofline", "--model", "model", "--hardware", "h100-sxm", exits=one.exits | {3})
     elif number % 3 == 1:
         words = ("capacity", "--model", "model", "--hardware", "h100-sxm", "--nfe-speedup", "3", "--batch", "8")
-        ended = place.sbd(*words, exits=one.exits, names=one.names)
+        ended = place.sbd(*words, exits=one.exits | {3}, names=one.names)  # 3: nothing holds such a model
     else:
         ended = place.sbd("plan", _scenario(place, {"huggingface": "./model"}), exits=one.exits, names=one.names)
     check_terminal(place, ended)

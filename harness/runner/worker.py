@@ -24,7 +24,7 @@ from harness.runner.sample_taking import TokenTexts, case_items, now, pass_colum
 from harness.runner.work import Work
 from harness.scenario.part import Part
 from harness.scenario.plan import Case, Slot
-from harness.workloads.loader import PromptItem, refuse_too_long
+from harness.workloads.loader import PromptItem, refuse_unfit
 
 MEASURE_EVERY_S = 10.0
 """Seconds of decoding after which a timed part's passes may be measured again.
@@ -166,7 +166,7 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
             continue
         if case.cell not in items:
             items[case.cell] = case_items(case, engine.tokenizer, engine.shape.vocab)
-            refuse_too_long(items[case.cell], case.workload.max_new_tokens, engine.shape.max_positions)
+            refuse_unfit(items[case.cell], case.workload.max_new_tokens, engine.shape.max_positions, engine.shape.vocab)
             if engine.tokenizer and case.workload.synthetic is None and not work.process:
                 found = {engine.tokenizer.remark(item.ids) for item in items[case.cell]} - remarked
                 remarked |= found

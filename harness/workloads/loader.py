@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from harness.errors import ScenarioError
+from harness.errors import ScenarioError, UnknownModelError
 from harness.workloads.datasets import dataset_prompts
 from harness.workloads.instructions import instructions
 from harness.workloads.prompts import Prompt, read_prompts
@@ -100,12 +100,19 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
     )
 
 
-def refuse_too_long(items: Sequence[PromptItem], max_new_tokens: int, positions: int | None) -> None:
-    """Refuse a prompt that, with its answer, has more tokens than the model has ``positions``; None: it has no limit.
+def refuse_unfit(items: Sequence[PromptItem], max_new_tokens: int, positions: int | None, vocabulary: int) -> None:
+    """Refuse a prompt that, with its answer, has more tokens than the model has ``positions`` (None: it has no limit), or one
+    with an id that the model has no embedding for.
 
     Raises:
-        ScenarioError: the longest prompt, with its length.
+        ScenarioError: the longest prompt, with its length. UnknownModelError: the largest id.
     """
+    largest = max(items, key=lambda item: max(item.ids, default=0))
+    if (token := max(largest.ids, default=0)) >= vocabulary:
+        raise UnknownModelError(
+            f"{largest.prompt_id}: the tokenizer writes the id {token}, the model's ids are 0 to {vocabulary - 1}; give the "
+            "tokenizer.json of the model's authors"
+        )
     longest = max(items, key=lambda item: len(item.ids))
     if positions is not None and len(longest.ids) + max_new_tokens > positions:
         raise ScenarioError(

@@ -3,8 +3,8 @@
 import pytest
 
 from harness.engine.training.fine_tuning import read_pairs
-from harness.errors import ScenarioError
-from harness.workloads.loader import PromptItem, refuse_too_long
+from harness.errors import ScenarioError, UnknownModelError
+from harness.workloads.loader import PromptItem, refuse_unfit
 from harness.workloads.prompts import Prompt, read_prompts
 
 SEPARATORS = "a\u2028b\u2029c\x85d"
@@ -22,10 +22,18 @@ def test_unicode_line_separators_are_text_of_a_prompt(tmp_path):
 def test_a_prompt_that_is_too_long_is_refused_by_its_length() -> None:
     """With its answer it may have as many tokens as the model has positions, and not one more."""
     items = (PromptItem(prompt_id="short", ids=(1,)), PromptItem(prompt_id="long", ids=(1,) * 12))
-    refuse_too_long(items, 4, 16)
-    refuse_too_long(items, 10**6, None)
+    refuse_unfit(items, 4, 16, 9)
+    refuse_unfit(items, 10**6, None, 9)
     with pytest.raises(ScenarioError, match="long: 12 prompt \\+ 5 new tokens; the model has 16 positions"):
-        refuse_too_long(items, 5, 16)
+        refuse_unfit(items, 5, 16, 9)
+
+
+def test_an_id_that_the_model_has_no_embedding_for_is_refused() -> None:
+    """What a tokenizer.json of another model's post-processor adds; torch would end with an IndexError."""
+    items = (PromptItem(prompt_id="own", ids=(1, 8)), PromptItem(prompt_id="foreign", ids=(1, 4_294_967_295)))
+    refuse_unfit(items[:1], 4, 16, 9)
+    with pytest.raises(UnknownModelError, match="foreign: the tokenizer writes the id 4294967295, .* 0 to 8; give"):
+        refuse_unfit(items, 4, 16, 9)
 
 
 @pytest.mark.parametrize(
