@@ -19,7 +19,7 @@ from tests.helpers import ROOT
 LAYERS = {
     "harness": 0,
     **dict.fromkeys(("errors", "formatting", "paths", "processes", "progress", "config_file"), 0),
-    **dict.fromkeys(("models", "hardware", "workloads"), 1),
+    **dict.fromkeys(("models", "hardware", "kernels", "workloads"), 1),
     "record": 2,
     "scenario": 3,
     **dict.fromkeys(("roofline", "decoding", "meters"), 4),
@@ -30,13 +30,14 @@ LAYERS = {
     **dict.fromkeys(("cli", "__main__"), 9),
 }
 REASONING = {"capacity", "analysis", "regression", "reporting"}
-MEASURING = {"decoding", "meters", "engine", "serving", "runner"}
+MEASURING = {"kernels", "decoding", "meters", "engine", "serving", "runner"}
 """The two wings: neither imports the other."""
 # Packages from outside, pydantic apart; the longest name wins.
 OUTSIDE = {
     "config_file": {"yaml"},
     "workloads.datasets": {"datasets", "huggingface_hub"},
     "hardware": {"yaml"},
+    "kernels": {"torch"},
     "scenario": {"yaml"},
     "roofline": {"numpy"},
     "capacity": {"numpy"},
@@ -179,7 +180,7 @@ def test_importing_the_package_and_its_command_line_is_light() -> None:
 
 def test_predicting_and_reporting_never_load_torch() -> None:
     """Everything below the runner that has no torch of its own, and reporting, leave torch, transformers and pynvml out."""
-    own_torch = {"check", "decoding", "engine", "meters", "__main__"}
+    own_torch = {"check", "decoding", "engine", "kernels", "meters", "__main__"}
     names = [name for name, _ in modules() if room_of(name) not in own_torch and name != "harness.runner.local_machine"]
     program = "import importlib\n" + f"for name in {names!r}: importlib.import_module(name)"
     assert loaded_by(program) & {"torch", "transformers", "pynvml"} == set()

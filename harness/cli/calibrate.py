@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -23,6 +23,7 @@ from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, 
 from harness.hardware.profile import HardwareProfile
 from harness.meters.other_load import OtherLoad
 from harness.progress import Progress
+from harness.scenario.part import Execution
 from harness.scenario.scenario import Scenario
 
 DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
@@ -35,8 +36,8 @@ def calibrate_command(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: torch's")] = None,
     execution: Annotated[
-        Literal["eager", "compiled", "graphs"] | None,
-        typer.Option(help="how the forwards run whose fixed cost is measured; default: graphs on a GPU, eager on a CPU"),
+        Execution | None,
+        typer.Option(help="how the forwards run that are measured; default: graphs on a GPU; on a CPU native, if it can be"),
     ] = None,
     budget_s: Annotated[
         float, typer.Option(min=0.0, help="seconds for the matrix rates of one dtype; larger m are skipped, and listed as such")

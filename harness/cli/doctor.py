@@ -1,7 +1,7 @@
 """`sbd doctor`: what this machine can measure, what it cannot, why, and the remedy; with --model, a scenario for a checkpoint.
 
-Beside its meters it shows the memory counter's scale, the attention kernel and the machine's fingerprint. The scenario has what
-is known of the checkpoint as comments.
+Beside its meters it shows the memory counter's scale, our own kernels, those of attention, and the machine's fingerprint. The
+scenario has what is known of the checkpoint as comments.
 """
 
 from __future__ import annotations
@@ -173,8 +173,10 @@ def doctor_command(
 
 def examine(device: str) -> dict[str, Any]:
     """Readable figures with a first value, the others with reason and remedy, and the machine, as plain JSON values."""
+    from harness.kernels.library import built_for, why_not_built
     from harness.meters.available import find_meters
 
+    without = why_not_built() if device == "cpu" else "they are for CPUs"
     available = find_meters(device)
     available.windows.open()
     time.sleep(0.5)  # GPM needs two snapshots more than 100 ms apart, DCGM a window of 300 ms
@@ -191,6 +193,7 @@ def examine(device: str) -> dict[str, Any]:
         "version": DOCTOR_VERSION, "device": device, "figures": figures,
         "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
         "bandwidth_scale_reason": scale if isinstance(scale, str) else None, "attention": _attention(device),
+        "kernels": None if without else built_for(), "kernels_reason": without,
         "listens": [dict(zip(("command", "address", "why"), one, strict=True)) for one in LISTENS], "environment": snapshot(),
     }  # fmt: skip
 
@@ -210,6 +213,8 @@ def render(found: dict[str, Any]) -> str:
     for (reason, remedy), names in missing.items():
         lines.append(f"  {', '.join(names)}")
         lines.append(f"      because {reason}" + (f"; to change that: {remedy}" if remedy else ""))
+    lines += ["", "kernels for CPUs; without them execution: auto is eager there, and every pass slower"]
+    lines.append(f"  {found['kernels'] or found['kernels_reason']}")
     lines += [*_scale_lines(found), *_attention_lines(found["attention"]), "", "listens on the network"]
     lines += [f"  {command}: {address} ({why})" for command, address, why in LISTENS]
     return lines_of(*lines, *_environment_lines(environment), "", *_closing(found))

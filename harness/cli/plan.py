@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from shutil import which
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +27,7 @@ from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceili
 from harness.roofline.storage import shard
 from harness.runner.estimates import beside_samples_s, estimate_memory, estimate_time, process_bytes
 from harness.scenario.loading import load_scenario
-from harness.scenario.part import EXECUTIONS, Part
+from harness.scenario.part import Part
 from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
 from harness.scenario.scenario import Scenario
 
@@ -96,6 +98,7 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> Described:
         "case_id": case.case_id, "label": case.label, "model": model_name(case.part.model), "device": case.part.device,
         "dtype": case.part.dtype, "batch_size": case.batch_size, "prompts": case.workload.prompt_count,
         "max_new_tokens": case.workload.max_new_tokens, "processes": case.part.processes, "samples": case.sample_count,
+        "execution": case.part.execution,
         "replayed": case.replay.to_dict() if case.replay else None,
         "memory": memory and {name: getattr(memory, name) for name in parts} | {"process_bytes": process_bytes(case, memory)},
         "memory_reason": memory_reason,
@@ -175,13 +178,16 @@ def _remarks(described: Described) -> Iterator[str]:
     yield f"{len(cases)} cases, {described['samples']} samples; time: {total}"
     if described["run_s"] is not None:
         yield (
-            f"the whole run: about {format_duration(described['run_s'])}, with calibration, loading, compiling and measured "
-            "passes as they took on two CPU cores"
+            f"the whole run: about {format_duration(described['run_s'])}, with calibration, loading, a compiled generate() and "
+            "measured passes as they took on two CPU cores"
         )
     if margin := max((case["memory"]["margin_bytes"] for case in cases if case["memory"]), default=0):
         yield f"memory: CUDA graphs and the sampler's float32 copies take up to {margin / 1e9:.2f} GB more"
     if any(case["memory"] and case["memory"]["process_bytes"] for case in cases):
-        yield "memory of a CPU case: of its whole process at its peak, with the framework and compiled graphs, to some 20 %"
+        yield "memory of a CPU case: of its whole process at its peak, with the framework and packed weights, to some 20 %"
+    compiler = os.environ.get("CXX", "g++")
+    if which(compiler) is None and any((one["device"], one["execution"]) == ("cpu", "auto") for one in cases):
+        yield f"execution: auto is eager on the CPU, and slower, without a C++ compiler: {compiler} is not here"
     if any(case["processes"] > 1 for case in cases):
         yield _processes(described)
     if bounded:
@@ -233,15 +239,17 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     """The fitting cached calibration that is nearest to how a run will go; file names depend on torch's version, so the
     contents are compared.
 
-    Where the scenario leaves it open, a run compiles what it can and takes every core; then the newest counts.
+    Where the scenario leaves it open, a run is native, or captured, where it can be, and takes every core; then the newest
+    counts.
     """
+    ways = ("native", "graphs", "eager") if part.execution == "auto" else (part.execution,)
     kept = [kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json"))]
     fitting = [
         one for one in kept
         if one is not None and one.device == part.device and one.model_bytes == model_bytes
         and (part.threads is None or one.threads == part.threads)
         and (part.device != "cpu" or one.device_name == cpu_name())
-        and one.engine in {engine_words(part.session, how) for how in EXECUTIONS if part.execution in (how, "auto")}
+        and one.engine in {engine_words(part.session, how) for how in ways}
     ]  # fmt: skip
-    compiled = engine_words(part.session, "compiled")
-    return max(fitting, key=lambda one: (one.engine == compiled, one.threads or 0, one.created_at), default=None)
+    eager = engine_words(part.session, "eager")
+    return max(fitting, key=lambda one: (one.engine != eager, one.threads or 0, one.created_at), default=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,53 +25,38 @@ PassesPerBlock = Callable[[random.Random], int]
 """Draws how many passes a block takes."""
 
 
-class Rule(NamedTuple):
-    """How one pass chooses: ``choose(view, *tensors)``, (B, k) bool, a pure function. Rules with the same ``choose`` differ in
-    their tensors alone, so what is compiled for one of them serves all.
-    """
-
-    choose: Callable[..., Tensor]
-    tensors: tuple[Tensor, ...] = ()
-
-
 class Acceptance:
-    """Chooses slots pass by pass as the rule of the pass says, told when a block begins."""
+    """Chooses slots pass by pass, told when a block begins."""
 
     def begin_block(self, row: int, masked: int) -> None:
         """A block of ``row`` begins with so many masked slots; most acceptances have no memory."""
 
-    def rule(self, rows: int) -> Rule:
-        """How the next pass of so many rows chooses, once a pass."""
-        raise NotImplementedError
-
     def choose(self, view: BlockView) -> Tensor:
-        """(B, k) bool: the slots that become known in this pass, all of them masked ones."""
-        choose, tensors = self.rule(view.masked.shape[0])
-        return choose(view, *tensors)
+        """(B, k) bool: the slots that become known in this pass, all of them masked ones; asked once a pass."""
+        raise NotImplementedError
 
 
 class SolverAcceptance(Acceptance):
     """A solver with its knobs, by name (``gamma=0.1``)."""
 
     def __init__(self, solver: Solver, **knobs: float) -> None:
-        bounds = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items() if isinstance(value, float)}
-        counts = tuple((name, value) for name, value in knobs.items() if name not in bounds)
-        self._rule = Rule(_by_solver(solver, tuple(bounds), counts), tuple(bounds.values()))
+        self._solver = solver
+        self._knobs: dict[str, Any] = {
+            name: torch.tensor(value, dtype=torch.float64) if isinstance(value, float) else value
+            for name, value in knobs.items()
+        }
 
-    def rule(self, rows: int) -> Rule:
+    def choose(self, view: BlockView) -> Tensor:
         """The solver's, in every pass."""
-        return self._rule
-
-
-EVERY_SLOT = Rule(lambda view: view.masked)
+        return self._solver(view, **self._knobs)
 
 
 class EverySlot(Acceptance):
     """The acceptance of a one-step draft: all masked slots at once."""
 
-    def rule(self, rows: int) -> Rule:
+    def choose(self, view: BlockView) -> Tensor:
         """Every masked slot."""
-        return EVERY_SLOT
+        return view.masked
 
 
 class ReplayedAcceptance(Acceptance):
@@ -92,25 +77,11 @@ class ReplayedAcceptance(Acceptance):
         while True:
             yield from [self._draw_passes(rng) for _ in range(DRAWN_AHEAD)]
 
-    def rule(self, rows: int) -> Rule:
+    def choose(self, view: BlockView) -> Tensor:
         """The next quota of each row, lowest entropies first."""
-        quotas = (self._quotas.get(row) for row in range(rows))
-        counts = [quota.pop(0) if quota else 0 for quota in quotas]
-        return Rule(_lowest_entropies, (torch.tensor(counts),))
-
-
-@cache
-def _by_solver(solver: Solver, bounds: tuple[str, ...], counts: tuple[tuple[str, float], ...]) -> Callable[..., Tensor]:
-    """The solver as a function of its ``bounds``, in this order; ``counts`` are part of it."""
-
-    def choose(view: BlockView, *values: Tensor) -> Tensor:
-        return solver(view, **dict(zip(bounds, values, strict=True)), **dict(counts))
-
-    return choose
-
-
-def _lowest_entropies(view: BlockView, counts: Tensor) -> Tensor:
-    return lowest(view.entropy, view.masked, upload(counts, view.masked.device)[:, None])
+        quotas = (self._quotas.get(row) for row in range(len(view.masked)))
+        counts = torch.tensor([quota.pop(0) if quota else 0 for quota in quotas])
+        return lowest(view.entropy, view.masked, upload(counts, view.masked.device)[:, None])
 
 
 def spread(slots: int, passes: int) -> list[int]:

@@ -63,7 +63,7 @@ def _said(
     if feed.says == "nothing":
         return None
     if feed.says == "first slot":
-        return draw(usable(logits[:, -1:], suppressed), request.temperature, request.generator)
+        return draw(usable(logits[:, -1:], suppressed), request)
     of_slots = usable(layout.of_slots(logits), suppressed)
-    chosen = acceptance.choose(BlockView(of_slots, layout.asked, request.temperature))
-    return layout.decide(chosen, draw(of_slots, request.temperature, request.generator))
+    chosen = acceptance.choose(BlockView(of_slots, layout.asked, request.temperature, request.figures))
+    return layout.decide(chosen, draw(of_slots, request))

@@ -21,7 +21,7 @@ from torch import Tensor
 from harness.decoding.open_blocks import BlockRow
 from harness.decoding.passes import make_pass, prefill, prefill_pass
 from harness.decoding.request import DecodeRequest, StopRule, finished
-from harness.decoding.sampling import likeliest_token, usable
+from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
 from harness.record.trace import ForwardPass, Generation, Role
@@ -169,9 +169,10 @@ def _sample(logits: Tensor, rows: Sequence[NestedRow], request: DecodeRequest) -
     asked = [one for row in rows for one in (*(state.masked for state in row.states), *[nothing] * (count - len(row.states)))]
     masked = upload(asked, logits.device)  # (B d, k)
     states = logits.reshape(-1, size, logits.shape[-1])
-    confidence = BlockView(states, masked, request.temperature).confidence.masked_fill(~masked, -1)
+    view = BlockView(states, masked, request.temperature, request.figures)
+    confidence = view.confidence.masked_fill(~masked, -1)
     order = confidence.sort(dim=-1, descending=True, stable=True).indices
-    return torch.stack([order, likeliest_token(states)], dim=1).view(len(rows), -1)
+    return torch.stack([order, view.tokens], dim=1).view(len(rows), -1)
 
 
 def _advance(row: NestedRow, said: Sequence[int]) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harness.decoding.greedy_sample import next_tokens
 from harness.decoding.passes import padded_segment, prefill, prefill_pass
 from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw, usable
@@ -61,10 +60,7 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
 
 def _sample(logits: Tensor, request: DecodeRequest, suppressed: Tensor) -> Tensor:
     """(B, 1): the next token of every row."""
-    logits = usable(logits, suppressed)
-    if request.fuse is not None and request.temperature == 0:
-        return request.fuse(next_tokens, logits)[0]
-    return draw(logits, request.temperature, request.generator)
+    return draw(usable(logits, suppressed), request)
 
 
 def step_pass(context: tuple[int, ...], width: int, active: tuple[bool, ...]) -> ForwardPass:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -107,19 +107,10 @@ class EndingRow:
 NEVER = StopRule()
 
 
-class Fuse(Protocol):
-    """Runs pure functions of tensors as few kernels. A kind of call is known by the function and the shapes; the first call of
-    a kind may take seconds.
-    """
-
-    def __call__(self, work: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> Sequence[Tensor]:
-        """What ``work`` returns for the ``tensors``; good until the next call of this kind."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeRequest:
-    """One batch of prompts. ``suppressed_ids`` can never be emitted (the mask token among them); ``fuse``: runs the sampler at
-    temperature 0, None for operation by operation.
+    """One batch of prompts. ``suppressed_ids`` can never be emitted (the mask token among them); ``figures``: a
+    harness.decoding.sampling.FiguresOf that reads logits, None for their device's own.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -129,7 +120,7 @@ class DecodeRequest:
     temperature: float
     generator: torch.Generator
     device: torch.device
-    fuse: Fuse | None = None
+    figures: Callable[[Tensor, float], Any] | None = None
 
     def never_written(self, *also: int) -> Tensor:
         """(s,) ids that no token may have: the suppressed ones, and those given (the mask)."""

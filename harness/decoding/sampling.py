@@ -18,6 +18,8 @@ from torch import Tensor
 
 from harness.decoding.request import DecodeRequest
 from harness.decoding.session import NO_TOKEN, upload
+from harness.kernels.walk import likeliest as likeliest_by_kernel
+from harness.kernels.walk import walk as walk_by_kernel
 
 LEAST_LOG_P = -1e4
 """Stands for log 0 in sums of p log p: its probability is 0 in every float type, and 0 times it is 0, not NaN."""
@@ -61,7 +63,9 @@ class TorchFigures:
 
 
 class FusedFigures(TorchFigures):
-    """On a GPU: all are computed when the first is asked for; the runner-up, which costs more, only with the margin."""
+    """In one walk over the vocabulary: all are computed when the first is asked for; on a GPU the runner-up, which costs more,
+    only with the margin.
+    """
 
     def __init__(self, logits: Tensor, temperature: float) -> None:
         super().__init__(logits, temperature or 1.0)
@@ -96,6 +100,20 @@ class FusedFigures(TorchFigures):
         return self._walked
 
 
+class NativeFigures(FusedFigures):
+    """On a CPU, by the kernels: tokens alone take half of the walk."""
+
+    @property
+    def tokens(self) -> Tensor:
+        """See TorchFigures."""
+        return self._walked[0] if self._walked is not None else likeliest_by_kernel(self._logits)
+
+    def _walk(self, second: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        if self._walked is None:
+            self._walked = walk_by_kernel(self._logits, self._temperature)
+        return self._walked
+
+
 FiguresOf = Callable[[Tensor, float], TorchFigures]
 """Figures of (B, n, V) usable logits at a temperature."""
 
@@ -120,21 +138,21 @@ def widened(logits: Tensor, temperature: float = 0.0) -> Tensor:
     return wide if temperature == 0 else wide / temperature
 
 
-def draw(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
+def draw(logits: Tensor, request: DecodeRequest) -> Tensor:
     """The token of each position, (B, n): the argmax at temperature 0, else a sample of softmax(logits / temperature). NO_TOKEN
     where a position names none.
     """
-    if temperature == 0:
-        return likeliest_token(logits)
-    wide = widened(logits, temperature)
+    if request.temperature == 0:
+        return likeliest_token(logits, request.figures)
+    wide = widened(logits, request.temperature)
     # Gumbel-max: one pass over the vocabulary, no normalisation, and exact.
-    noise = torch.empty_like(wide).exponential_(generator=generator).log_().neg_()
+    noise = torch.empty_like(wide).exponential_(generator=request.generator).log_().neg_()
     return token_drawn(logits, (wide + noise).argmax(dim=-1))
 
 
-def likeliest_token(logits: Tensor) -> Tensor:
+def likeliest_token(logits: Tensor, figures: FiguresOf | None = None) -> Tensor:
     """The likeliest token of each position, (B, n), of equals the one of lowest id; NO_TOKEN where a position names none."""
-    return sampler_of(logits.device.type)(logits, 0.0).tokens
+    return (figures or sampler_of(logits.device.type))(logits, 0.0).tokens
 
 
 def token_drawn(logits: Tensor, tokens: Tensor) -> Tensor:
@@ -169,7 +187,7 @@ class PositionNoise:
     """
 
     def __init__(self, request: DecodeRequest, width: int) -> None:
-        self._temperature = request.temperature
+        self._temperature, self._figures = request.temperature, request.figures
         self._generator = request.generator
         self._width = width
         self._starts = [0] * len(request.prompts)
@@ -180,7 +198,7 @@ class PositionNoise:
         them, of all rows or of each.
         """
         if self._temperature == 0:
-            return likeliest_token(logits)
+            return likeliest_token(logits, self._figures)
         wide = widened(logits, self._temperature)
         if self._held is None:
             self._held = self._fresh(len(self._starts) * self._width, wide).view(-1, self._width, logits.shape[-1])

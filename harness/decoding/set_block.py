@@ -14,7 +14,6 @@ from typing import Literal
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
-from harness.decoding.greedy_sample import block_sample
 from harness.decoding.open_blocks import BlockRow, OpenBlocks
 from harness.decoding.passes import prefill, prefill_pass
 from harness.decoding.request import DecodeRequest, finished
@@ -114,10 +113,5 @@ def _pass(
 def _sample(logits: Tensor, blocks: OpenBlocks, request: DecodeRequest, suppressed: Tensor, acceptance: Acceptance) -> Tensor:
     """(B, k): the token of every slot that becomes known in this pass, -1 in the others."""
     logits = usable(logits, suppressed)
-    if request.fuse is not None and request.temperature == 0:
-        choose, tensors = acceptance.rule(logits.shape[0])
-        said, tokens, masked = request.fuse(block_sample(choose), logits, blocks.masked, blocks.tokens, *tensors)
-        blocks.tokens, blocks.masked = tokens, masked
-        return said
-    chosen = acceptance.choose(BlockView(logits, blocks.masked, request.temperature))
-    return blocks.decide(chosen, draw(logits, request.temperature, request.generator))
+    view = BlockView(logits, blocks.masked, request.temperature, request.figures)
+    return blocks.decide(acceptance.choose(view), draw(logits, request) if request.temperature else view.tokens)

@@ -52,7 +52,7 @@ def decode_draft_and_check(
     suppressed = request.never_written()
     # A row may have its full length while another row's drafts make the pass wide.
     logits, lengths = prefill(session, request.prompts, request.device, room=request.max_new_tokens + drafter.tokens)
-    first = session.read(draw(usable(logits[:, None], suppressed), request.temperature, request.generator))
+    first = session.read(draw(usable(logits[:, None], suppressed), request))
     rows = [DraftedRow(prompt, request) for prompt in request.prompts]
     for row, [token] in zip(rows, first, strict=True):
         row.write(token)
@@ -76,7 +76,7 @@ def _rounds(
         answers = 1 + max(map(len, drafts))
         fed = [[] if row.ended else [row.output[-1], *tokens] for row, tokens in zip(rows, drafts, strict=True)]
         logits, made = causal_pass(session, fed, answers, request.device)
-        said = session.read(draw(usable(logits, suppressed), request.temperature, request.generator))
+        said = session.read(draw(usable(logits, suppressed), request))
         checked = [
             NOT_CHECKED if row.ended else row.accept(tokens, verdicts[answers - 1 - len(tokens) :])
             for row, tokens, verdicts in zip(rows, drafts, said, strict=True)

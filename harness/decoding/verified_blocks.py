@@ -182,7 +182,7 @@ class _Batch:
         if any(blocks.drafts):
             of_block = logits[:, -size:]
             self.check.drafted(of_block)
-            view = BlockView(of_block, blocks.masked, self.request.temperature)
+            view = BlockView(of_block, blocks.masked, self.request.temperature, self.request.figures)
             first = [end * opens - known for end, opens in zip(blocks.ends, blocks.opens, strict=True)]
             chosen = self.acceptance.choose(view)
             said.append(blocks.decide(chosen, self.check.worth(view, self.noise.draw(of_block, first))))

@@ -1,33 +1,26 @@
-"""torch.compile around a model's forward, or around its decoder layers as one function.
+"""How the forwards of a part run here; and torch.compile around a model's forward, or its decoder layers as one function.
 
-Every kind of forward becomes one graph, for every context length. The graph of a whole forward holds every layer; compiling it
-takes a minute per layer and per shape. The compiled function of a layer takes its weights, its KV, and what all layers are
-given. torch.compile takes a module's weights as inputs, so layers that are built alike share one graph. Layers of another kind
-(a sliding window, experts) get another graph. The KV is an argument because a graph that reads the layer's number holds for
-that layer alone.
-
-The sampler is compiled on a CPU once for every kind of call. torch.compile checks some dozens of guards in every call, which
-cost more than the work behind a forward that has emptied the caches. Here the function and the shapes tell the kind.
+A whole forward is compiled for generate() on a CPU, and on a GPU where the layers are not found. The compiled function of a
+layer takes its weights, its KV, and what all layers are given. torch.compile takes a module's weights as inputs, so layers that
+are built alike share one graph. Layers of another kind (a sliding window, experts) get another graph. The KV is an argument
+because a graph that reads the layer's number holds for that layer alone.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import PreTrainedModel
 
-from harness.decoding.request import Fuse
-from harness.decoding.sampling import TorchFigures, sampler_of
 from harness.engine.kv_cache import LayerSlots, Layout, UsedKv, UsedLayer
+from harness.engine.native_forward import why_not_native
 from harness.errors import ScenarioError
-from harness.meters.host import CAPTURES
+from harness.models.choice import shape_of
 from harness.scenario.part import Execution, Part
 
 KINDS_OF_FORWARD = 64
@@ -35,30 +28,41 @@ KINDS_OF_FORWARD = 64
 
 
 def execution_of(part: Part) -> Execution:
-    """How the forwards of a part run here: as it asks; for auto, graphs on a GPU and compiled on a CPU. auto is eager on a CPU
-    where nothing can be compiled or the model is split over processes.
+    """How the forwards of a part run here: as it asks; for auto, graphs on a GPU and native on a CPU. auto is eager on a CPU
+    where the kernels are not built, or do not take the model.
 
     Raises:
         ScenarioError: it asks for what this device cannot do, or for compiled forwards without the tool chain.
     """
-    kind = part.device.partition(":")[0]
-    if part.execution == "eager" or part.session == "plain":
+    kind, asked = part.device.partition(":")[0], part.execution
+    if asked == "eager" or part.session == "plain":
         return "eager"
-    if part.execution == "graphs" and kind == "cpu":
-        raise ScenarioError(
-            f"part {part.name}: execution: graphs are CUDA graphs, but the device is {part.device}; "
-            "use device: cuda, or execution: auto, compiled or eager"
-        )
-    if part.execution == "graphs" or (part.execution == "auto" and kind == "cuda"):
+    if kind == "cpu":
+        why = why_without_kernels(part)
+        if why is None:
+            return "native"
+        if asked == "auto":
+            return "eager"
+        said = f", and the kernels cannot be used here: {why}" if asked == "native" else ""
+        raise ScenarioError(f"part {part.name}: execution: {asked}, but the device is cpu{said}; use execution: auto or eager")
+    if asked == "native":
+        raise ScenarioError(f"part {part.name}: execution: native is for CPUs; the device is {part.device}: use graphs or auto")
+    if asked in ("graphs", "auto"):
         return "graphs"
     if part.tensor_parallel == 1 and can_compile(kind):
         return "compiled"
-    if part.execution == "auto":
-        return "eager"
     raise ScenarioError(
         f"part {part.name}: execution: compiled, but torch.compile does not work for {kind} here; "
         "install g++ and Python's headers (python3-dev), or use execution: auto or eager"
     )
+
+
+def why_without_kernels(part: Part) -> str | None:
+    """Why no kernel of ours runs the forwards of a part; None where they do."""
+    if part.may_be_native:
+        return why_not_native(shape_of(part.model)[0], part.dtype)
+    asked = f"a {part.session} session with execution: {part.execution} on {part.tensor_parallel} x {part.device}"
+    return f"they are for one CPU process, not for {asked}"
 
 
 def allow_kinds_of_forward() -> None:
@@ -151,12 +155,10 @@ def with_compiled_layers(model: PreTrainedModel, compile_one: Callable[..., Any]
 
 
 def compiled_unit(model: PreTrainedModel, execution: Execution) -> str | None:
-    """What torch.compile compiles at a time: a decoder layer, or the whole forward; None where nothing is compiled. The whole
-    forward is compiled on a CPU, and where the layers are not found.
-    """
+    """What torch.compile compiles at a time: a decoder layer, where they are found, or the whole forward; None: nothing."""
     if execution != "compiled":
         return None
-    return "whole forward" if model.device.type == "cpu" or layers_of(model) is None else "decoder layer"
+    return "whole forward" if layers_of(model) is None else "decoder layer"
 
 
 def _view(module: Any) -> Any:
@@ -164,49 +166,3 @@ def _view(module: Any) -> Any:
     view = copy.copy(module)
     view.__dict__["_modules"] = dict(module._modules)
     return view
-
-
-def fuse_of(execution: Execution, device: str) -> Fuse | None:
-    """How the sampler of a part runs. On a CPU it is compiled where the forwards are; on CUDA with Triton it is called as
-    written, around one walk over the vocabulary. None: operation by operation, as the reference.
-    """
-    kind = device.partition(":")[0]
-    if kind == "cpu":
-        return CompiledWork() if execution == "compiled" else None
-    return None if sampler_of(kind) is TorchFigures else called
-
-
-def called(work: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> Sequence[Tensor]:
-    """A harness.decoding.request.Fuse that adds nothing."""
-    return work(*tensors)
-
-
-class CompiledWork:
-    """A harness.decoding.request.Fuse for a CPU."""
-
-    def __init__(self) -> None:
-        self._made: dict[Any, Callable[[list[Tensor]], Sequence[Tensor]]] = {}
-
-    def __call__(self, work: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> Sequence[Tensor]:
-        """What ``work`` returns for the ``tensors``; the first call of a kind compiles it, which takes seconds."""
-        first = tensors[0]
-        kind = (work, first.dtype, first.stride(), *[one.shape for one in tensors])
-        call = self._made.get(kind)
-        if call is None:
-            call = self._made[kind] = compiled_work(work, tensors)
-        return call(list(tensors))
-
-
-@torch.no_grad()
-def compiled_work(
-    work: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor]
-) -> Callable[[list[Tensor]], Sequence[Tensor]]:
-    """Kernels for tensors of just these shapes, strides and types; anything else raises AssertionError."""
-    from torch._inductor.compile_fx import compile_fx_inner  # torch's compiler takes a second to import
-    from torch._inductor.decomposition import select_decomp_table
-
-    graph = make_fx(functionalize(work), decomposition_table=select_decomp_table(), tracing_mode="fake")(*tensors)
-    made: Any = compile_fx_inner(graph, list(tensors), is_inference=True)
-    CAPTURES.made += 1
-    call: Callable[[list[Tensor]], Sequence[Tensor]] = made.current_callable  # without inductor's wrapper for other callers
-    return call

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -20,13 +20,14 @@ from torch import Tensor
 from harness.decoding.acceptance import ReplayedAcceptance
 from harness.decoding.drafters import OneDraft
 from harness.decoding.next_token import AnswerLogprob, Pair, answer_logprobs, decode_next_token
-from harness.decoding.request import NEVER, DecodeRequest, Fuse, StopRule
+from harness.decoding.request import NEVER, DecodeRequest, StopRule
+from harness.decoding.sampling import FiguresOf, NativeFigures
 from harness.decoding.self_speculation import decode_quadratic
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.allocator import keep_what_is_freed, map_what_comes
-from harness.engine.compiling import compiled_steps, execution_of, fuse_of
+from harness.engine.compiling import can_compile, compiled_steps, execution_of
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.drafters import DraftModels, drafter_of
@@ -74,7 +75,7 @@ class Engine:
 
     def __init__(
         self, model: LoadedModel, session: ModelSession, device: str, clock: Clock, meters: Available | None,
-        drafts: DraftModels, measuring: ModelSession, fuse: Fuse | None,
+        drafts: DraftModels, measuring: ModelSession, figures: FiguresOf | None,
     ) -> None:  # fmt: skip
         self.shape, self.tokenizer = model.shape, model.tokenizer
         self._model = model
@@ -84,10 +85,9 @@ class Engine:
         self._meters = meters
         self._drafts = drafts
         self._measuring = measuring
-        self._fuse = fuse
+        self._figures = figures
         self._suppressed = () if model.mask_id is None else (model.mask_id,)
         self._watched: set[str] = set()
-        self._compiled_generate: Callable[..., Any] | None = None
 
     @property
     def meters(self) -> dict[str, Any] | None:
@@ -206,7 +206,9 @@ class Engine:
 
     def _generated(self, case: Case, request: DecodeRequest) -> Decoded:
         """Decode with generate(); its failure is the outcome of this case and does not end the run."""
-        how = {"cache": case.arm["cache"], "attention": case.part.model_attention, "forward": self._forward_of_generate(case)}
+        cache = case.arm["cache"]
+        forward = self._compiled_steps if (cache, case.arm["execution"]) == ("dynamic", "compiled") else None
+        how = {"cache": cache, "attention": case.part.model_attention, "forward": forward}
         try:
             return self._between_marks(lambda mark: generate(self._model.module, request, mark=mark, **how))
         except (torch.OutOfMemoryError, MemoryError):
@@ -214,15 +216,12 @@ class Engine:
         except Exception as error:
             raise NotPossibleError(f"generate() failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
 
-    def _forward_of_generate(self, case: Case) -> Callable[..., Any] | None:
-        """The compiled forward; None for the model's own, which transformers compiles where the cache is static."""
-        if case.arm["execution"] == "eager" or case.arm["cache"] == "static":
-            return None
-        if execution_of(case.part) == "eager":
-            raise NotPossibleError("torch.compile does not work here: it needs a C++ compiler")
-        if self._compiled_generate is None:
-            self._compiled_generate = compiled_steps(self._model.module)
-        return self._compiled_generate
+    @cached_property
+    def _compiled_steps(self) -> Callable[..., Any]:
+        """The compiled forward of generate() on a CPU; transformers compiles the model's own where the cache is static."""
+        if not can_compile():
+            raise NotPossibleError("torch.compile does not work here: it needs g++ and Python's headers (python3-dev)")
+        return compiled_steps(self._model.module)
 
     def _between_marks(self, decode: Callable[[Callable[[], None]], Generation]) -> Decoded:
         """Run ``decode`` with clock and meters around it; it calls its argument after the prefill and at the end."""
@@ -252,7 +251,7 @@ class Engine:
         return DecodeRequest(
             prompts=tuple(prompts), max_new_tokens=max_new_tokens, stop=stop, suppressed_ids=self._suppressed,
             temperature=temperature, generator=torch.Generator(self._device).manual_seed(seed), device=self._device,
-            fuse=self._fuse,
+            figures=self._figures,
         )  # fmt: skip
 
 
@@ -313,4 +312,5 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     gc.freeze()  # else a collection during a decode walks all of torch and the model
     metered = part.timed and (group is None or group.ranks.leads)
     meters = find_meters(part.device, part.tensor_parallel) if metered else None
-    return Engine(model, session, part.device, clock, meters, drafts, measuring, fuse_of(execution, part.device))
+    figures = NativeFigures if execution == "native" else None
+    return Engine(model, session, part.device, clock, meters, drafts, measuring, figures)

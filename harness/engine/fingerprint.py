@@ -1,4 +1,4 @@
-"""The attention kernels of a part: in captured passes, and as scaled_dot_product_attention picks them for the part's shapes.
+"""The kernels of a part: our own on a CPU, in captured passes, and as scaled_dot_product_attention picks them for its shapes.
 
 torch picks silently, by shape, mask, dtype and device; a slow pick can change a speedup. Axes: B rows, H query heads, G KV
 heads, Q fed tokens, C slots, D head dimension.
@@ -12,8 +12,9 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from harness.engine.captured_attention import LEFT_OUT, captured_kernel, choose_kernels, kernels_left
-from harness.engine.compiling import compiled_unit, execution_of
+from harness.engine.compiling import compiled_unit, execution_of, why_without_kernels
 from harness.engine.loading import LoadedModel
+from harness.kernels.library import built_for
 from harness.models import ModelShape
 from harness.scenario.part import Part
 
@@ -32,11 +33,12 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
         no_sdpa = "decode passes are captured into graphs, which attend by captured_attention"
     elif part.attention == "eager":
         no_sdpa = f"attention: {part.attention} does not call scaled_dot_product_attention"
-    unit = compiled_unit(model.module, execution_of(part))
+    unit, no_kernels = compiled_unit(model.module, execution_of(part)), why_without_kernels(part)
     facts = {
         "model_revision": (revision, None if revision else "the weights come from no hub"),
         "tokenizer_sha256": (digest, None if digest else "there is no tokenizer with a file form"),
         "compiled": (unit, None if unit else "forwards are not compiled"),
+        "kernels": (None if no_kernels else built_for(), no_kernels),
         "sdpa": (None if no_sdpa else sdpa_backends(part, model.shape), no_sdpa),
         "sdpa_kernels": (kernels_left(), None if part.device == "cpu" else f"without {LEFT_OUT}"),
         "captured_attention": (captured, None if captured else "no pass is captured into a graph"),

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from harness.decoding.in_turn import Bigram
 from harness.decoding.session import Segment
-from harness.engine.low_rank import add_low_rank, kernel_loaded, packed, put_row
+from harness.engine.low_rank import add_low_rank, put_row
 from harness.errors import UnknownModelError
 
 
@@ -179,7 +179,6 @@ class GatedLinear(nn.Linear):
         down, up = term.down, term.up.double() * term.scale
         self.down = nn.Parameter(down.to(base.weight.device, dtype), requires_grad=False)
         self.up = nn.Parameter(up.to(base.weight.device, dtype), requires_grad=False)
-        self.packed: tuple[Tensor, Tensor] | None = None
         self._gate = gate
 
     def forward(self, input: Tensor) -> Tensor:
@@ -193,21 +192,9 @@ class GatedLinear(nn.Linear):
             return out + nn.functional.linear(nn.functional.linear(input, self.down), self.up)
         compiling = torch.compiler.is_compiling()
         for start, end in columns:
-            if not compiling:
-                add_low_rank(out, input, self.down, self.up, start, end)
-            elif self.packed is None:
-                torch.ops.sbd.add_low_rank(out, input, self.down, self.up, start, end)
-            else:
-                torch.ops.sbd.add_packed(out, input, *self.packed, start, end)
+            add = torch.ops.sbd.add_low_rank if compiling else add_low_rank
+            add(out, input, self.down, self.up, start, end)
         return out
-
-
-def pack(model: nn.Module) -> None:
-    """Every low-rank term of ``model`` takes the kernel in compiled forwards, where there is one for it."""
-    for module in model.modules():
-        if isinstance(module, GatedLinear) and module.weight.dtype == torch.bfloat16 and module.packed is None:
-            fits = packed(module.down.detach(), module.up.detach())
-            module.packed = fits if fits is not None and kernel_loaded() else None
 
 
 class GatedEmbedding(nn.Embedding):
@@ -220,7 +207,7 @@ class GatedEmbedding(nn.Embedding):
         self.num_embeddings, self.embedding_dim, self.padding_idx = base.num_embeddings, base.embedding_dim, base.padding_idx
         own = mask_embedding.to(base.weight)[None]
         self.weight = nn.Parameter(torch.cat([base.weight.detach(), own]), requires_grad=base.weight.requires_grad)
-        self._mask_id, self._gate = mask_id, gate
+        self.mask_id, self._gate = mask_id, gate
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, Q, H) of ids (B, Q)."""
@@ -229,5 +216,5 @@ class GatedEmbedding(nn.Embedding):
             input = input.clone()
             put = torch.ops.sbd.put_row if torch.compiler.is_compiling() else put_row
             for start, end in columns:
-                put(input, self._mask_id, self.num_embeddings, start, end)
+                put(input, self.mask_id, self.num_embeddings, start, end)
         return nn.functional.embedding(input, self.weight, self.padding_idx)

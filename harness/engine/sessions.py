@@ -15,9 +15,11 @@ from harness.engine.captured_attention import choose_kernels
 from harness.engine.compiling import compiled, with_compiled_layers
 from harness.engine.cuda_graphs import CudaGraphs, GraphedSession
 from harness.engine.kv_cache import folded_attention
+from harness.engine.native_forward import product_alone
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.hardware.profile import engine_words
+from harness.kernels.walk import walk
 from harness.meters.torch_bench import Stepping
 from harness.scenario.part import Execution
 
@@ -25,18 +27,18 @@ MOST_STEPS = 256
 
 
 def stepping(session: str, attention: str, execution: Execution) -> Stepping:
-    """The engine whose fixed cost a calibration measures; can be handed to another process."""
+    """The engine that a calibration measures; can be handed to another process."""
     steps = partial(one_token_steps, session=session, attention=attention, execution=execution)
     attend = scaled_dot_product_attention if session == "plain" else partial(folded_attention, mask=None, scaling=None)
-    return Stepping(engine=engine_words(session, execution), eager=execution == "eager", steps=steps, attend=attend)
+    own: Any = {"product": product_alone, "sample": partial(walk, temperature=1.0)} if execution == "native" else {}
+    return Stepping(engine=engine_words(session, execution), eager=execution == "eager", steps=steps, attend=attend, **own)
 
 
 def open_session(
     module: Any, session: str, attention: str, execution: Execution, ranks: int = 1, leaves_out: bool = False
 ) -> ModelSession:
     """The plain session with its attention, or a static one. On a GPU a static one is captured into graphs, with its attention,
-    unless it is eager. Captured forwards are compiled layer by layer where the layers are found. On a CPU they are compiled
-    whole. Layer by layer, a pass of six layers takes 1.4 times as long there (and a fifth of the time to compile).
+    unless it is eager. Captured forwards are compiled layer by layer where the layers are found.
 
     ``ranks``: the module's heads are split over so many. ``leaves_out``: an eager static one skips what need not be computed.
     """

@@ -6,7 +6,7 @@ are still in the buffers, to the last bit, without memory of their own. Axes: B 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 
 from harness.decoding.session import Segment, upload
 from harness.engine.attention_masks import folded_mask, inside, validity, wanted_logits
-from harness.engine.compiling import compiled
-from harness.engine.gated_adapter import adapted_columns, adapter_on, pack
+from harness.engine.gated_adapter import adapted_columns, adapter_on
 from harness.engine.kv_cache import NAME, Layout
+from harness.engine.native_forward import NativeForward
 from harness.scenario.part import Execution
 
 
@@ -64,10 +64,9 @@ class StaticSession:
     """A harness.decoding.session.ModelSession over one loaded model of the Llama family. With several ``ranks`` it is over this
     one's share of the heads.
 
-    Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``:
-    torch.compile makes one graph for every kind of forward, at its first use. A graph takes many seconds to make, so there are
-    few: prompts are read eagerly, and passes of several tokens all bring a mask. ``leaves_out``: eager forwards skip rows that
-    nobody reads, and prompts that are still in the buffers. A timed batch never does that.
+    Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: native
+    forwards behind a prompt; prompts are always read eagerly. ``leaves_out``: prompts that are still in the buffers are not
+    read again, and eager forwards skip rows that nobody reads. A timed batch never does that.
     """
 
     def __init__(
@@ -77,10 +76,8 @@ class StaticSession:
         self._ranks = ranks
         self._shared = model.config.num_attention_heads // model.config.num_key_value_heads
         model.set_attn_implementation(NAME)
-        self._compiled: Callable[..., Any] | None = compiled(model) if execution == "compiled" else None
-        if self._compiled is not None:
-            pack(model)
-        self._leaves_out = leaves_out and self._compiled is None
+        self._native = NativeForward(model) if execution == "native" else None
+        self._leaves_out = leaves_out
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
         self._lengths: list[int] = []
@@ -112,6 +109,8 @@ class StaticSession:
             config: Any = self._model.config
             heads = config.num_key_value_heads // self._ranks
             self._allocate(config.num_hidden_layers, rows, heads, capacity + 1, head_dim_of(config))
+            if self._native is not None:
+                self._native.use(self._keys, self._values)
 
     def _release(self) -> None:
         """Drop the buffers and all that refers to them."""
@@ -147,16 +146,17 @@ class StaticSession:
 
     def _computed(self, segments: Sequence[Segment], tokens: Tensor, positions: Tensor) -> Tensor:
         """``tokens`` and ``positions``, (B, Q), are those of the segments."""
+        columns, wanted = adapted_columns(segments), wanted_logits(segments, tokens.device)
+        if self._native is not None and any(self._lengths):
+            return self._native(tokens, positions, self._lengths, inside(segments), self._fed, columns, wanted)
         rows = self._rows_read(segments) if self._leaves_out else None
         if rows is not None:
             tokens, positions = tokens[rows], positions[rows]
         layout = self._layout(segments, rows, tokens.device)
-        # Nothing committed yet: a prompt, which is read once and gains little.
-        call = self._model if self._compiled is None or not any(self._lengths) else self._compiled
-        with adapter_on(self._model, adapted_columns(segments)):
-            out = call(
+        with adapter_on(self._model, columns):
+            out = self._model(
                 input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
-                logits_to_keep=wanted_logits(segments, tokens.device), layout=layout,
+                logits_to_keep=wanted, layout=layout,
             )  # fmt: skip
         logits: Tensor = out.logits
         if rows is None:
@@ -196,7 +196,7 @@ class StaticSession:
         width = max(lengths) + query
         slots = self._slots(lengths, fed, device) if start is None else torch.empty(0, dtype=torch.long, device=device)
         alone = start is not None and len(segments) == 1
-        open_ = alone and (query == 1 or (segments[0].visibility == "bidirectional" and self._compiled is None))
+        open_ = alone and (query == 1 or segments[0].visibility == "bidirectional")
         causal = 0 if open_ or any(lengths) else _prompt_tokens(segments)
         places = mask = None
         if causal and fed is not None:

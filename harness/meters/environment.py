@@ -25,7 +25,8 @@ from harness.meters.environment_gpu import gpu_readers
 from harness.meters.environment_host import Reading, host_readers
 
 THREAD_VARIABLES = (
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "KMP_AFFINITY", "KMP_BLOCKTIME", "ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE"
+    "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT",
+    "MKL_NUM_THREADS", "KMP_AFFINITY", "KMP_BLOCKTIME", "ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
 )  # fmt: skip
 NOT_LOADED = "torch is not loaded"
 _BUILD_SETTINGS = "Build settings"

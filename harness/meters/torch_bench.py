@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from harness.errors import UserError
@@ -25,18 +26,22 @@ CUDA_RESIDENT = (4096, 2048)
 ATTENTION = (8, 512, 64)  # KV heads x keys x head width
 RESIDENT_TIMES = 16  # runs of a kernel whose operands stay in the cache: enough to outlast the clock's own cost
 FIXED_COST_WIDTH = 64
+PRODUCT_TOKENS = 64  # more are a prompt's, which torch reads in every engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepping:
-    """The engine whose fixed cost per pass is measured: its name in words, its one-token passes of a model, and its attention.
-    Query (B, G, m, D), keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself.
+    """The engine that is measured: its name in words, its one-token passes of a model, and its attention. Query (B, G, m, D),
+    keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself. ``product``: of inputs (m, in) and
+    weights (out, in), for m up to PRODUCT_TOKENS. ``sample``: of logits (n, V). None: as torch does it.
     """
 
     engine: str
     eager: bool
     steps: Callable[[Any], Kernel]
     attend: Callable[[Any, Any, Any], Any]
+    product: Callable[[Any, Any], Kernel] | None = None
+    sample: Callable[[Any], object] | None = None
 
 
 class TorchBench:
@@ -143,7 +148,6 @@ class TorchBench:
 
     def streaming_linear(self, size_bytes: int, tokens: int) -> tuple[Kernel, int]:
         """``tokens`` lines through every matrix of the buffer in turn; and the weight bytes that this reads."""
-        torch = self._torch
         lines, columns = self._matrix
         elements = min(size_bytes // self._element_bytes, self._buffer.numel())
         while lines > 64 and lines * columns > elements:  # a model smaller than one matrix
@@ -151,25 +155,26 @@ class TorchBench:
         count = max(1, elements // (lines * columns))
         columns = min(columns, elements // lines)
         weights = [self._buffer[i * lines * columns : (i + 1) * lines * columns].view(lines, columns) for i in range(count)]
-        inputs = self._random(tokens, columns)
-
-        def run() -> None:
-            for weight in weights:
-                torch.nn.functional.linear(inputs, weight)
-
-        return run, count * lines * columns * self._element_bytes
+        return self._products(tokens, weights), count * lines * columns * self._element_bytes
 
     def resident_linear(self, tokens: int) -> tuple[Kernel, int]:
         """The same small matrix again and again, so that it stays in the cache; and the flops."""
-        torch = self._torch
         lines, columns = CUDA_RESIDENT if self.on_cuda else CPU_RESIDENT
-        weight, inputs = self._random(lines, columns), self._random(tokens, columns)
+        weights = [self._random(lines, columns)] * RESIDENT_TIMES
+        return self._products(tokens, weights), 2 * RESIDENT_TIMES * tokens * lines * columns
+
+    def _products(self, tokens: int, weights: list[Any]) -> Kernel:
+        """So many lines through one weight after the other."""
+        own = self._stepping.product if tokens <= PRODUCT_TOKENS else None
+        make = own or partial(partial, self._torch.nn.functional.linear)
+        inputs = self._random(tokens, weights[0].shape[1])
+        products = [make(inputs, weight) for weight in weights]
 
         def run() -> None:
-            for _ in range(RESIDENT_TIMES):
-                torch.nn.functional.linear(inputs, weight)
+            for product in products:
+                product()
 
-        return run, 2 * RESIDENT_TIMES * tokens * lines * columns
+        return run
 
     def resident_attention(self, queries: int) -> tuple[Kernel, int] | None:
         """The same few keys and values again and again, the queries of all heads that share a KV head together, without a mask;
@@ -191,6 +196,8 @@ class TorchBench:
 
     def sampler(self, rows: int, vocab: int) -> Kernel:
         """What a decoder does with logits: probabilities, entropy in nats, argmax."""
+        if self._stepping.sample is not None:
+            return partial(self._stepping.sample, self._random(rows, vocab))
         torch = self._torch
         logits = torch.randn(rows, vocab, device=self.device)
 
@@ -208,7 +215,7 @@ class TorchBench:
         torch = self._torch
         config = LlamaConfig(
             hidden_size=FIXED_COST_WIDTH, intermediate_size=2 * FIXED_COST_WIDTH, num_hidden_layers=layers,
-            num_attention_heads=4, num_key_value_heads=2, vocab_size=2 * FIXED_COST_WIDTH, max_position_embeddings=4096,
+            num_attention_heads=2, num_key_value_heads=1, vocab_size=2 * FIXED_COST_WIDTH, max_position_embeddings=4096,
         )  # fmt: skip
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             model: Any = LlamaForCausalLM(config)

@@ -133,7 +133,8 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         "byline": "; ".join((
             f"{wording.model(first)} on {wording.place(first)}",
             "decoded by servers of others" if first.execution == "served"
-            else f"{first.session} session, {first.execution}, attention {first.attention}",
+            else f"{first.session} session, {first.execution}, attention {first.attention}"
+            + (" for prompts" if first.execution == "native" else ""),
             "timed" if first.timed else "not timed",
             f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
         )),

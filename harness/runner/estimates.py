@@ -154,46 +154,40 @@ def captured(part: Part) -> bool:
 
 FRAMEWORK_BYTES = 500_000_000
 COMPILED_LAYER_BYTES = 36_000_000
-"""Resident memory of torch 2.13 with this program in a process, and of a layer's compiled graphs, on a CPU of x86.
-
-Fitted to the peaks of four published runs: an earlier quickstart (0.70, 1.05 GB), verified_250m (1.54-1.63), every_arm
-(0.82-0.93) and real_model (1.89-1.94); each is met within 20 %.
-"""
+"""Resident memory of torch 2.13 with this program in a process, and of a layer of a compiled generate(), on a CPU of x86."""
 
 
 CALIBRATION_S = 45.0
 COMPILED_LAYER_S = 3.6
-FIRST_COMPILE = 1.8
 MEASURING_SHARE = 1 / 4
-"""Seconds of a timed CPU part beside its samples, on two cores of x86: the machine's calibration, a process's start per
-compiled layer (twice with an adapter: passes with it and without), how many times longer the very first start of a machine
-takes, and the passes measured between samples, as a share of these (worker.MEASURE_SHARE and its warm-up).
-
-Fitted to the published runs real_model (whole: 2,640 s), real_model_arms (4,880), verified_250m and every_arm.
+"""Seconds of a timed CPU part beside its samples, on two cores of x86: the machine's calibration, a process's start per layer
+of a compiled generate(), and the passes measured between samples, as a share of these (worker.MEASURE_SHARE and its warm-up).
 """
 
 
 def compiles(part: Part) -> bool:
-    """Whether a CPU part may make compiled graphs."""
-    return part.session == "static" and part.execution in ("auto", "compiled") and part.tensor_parallel == 1
+    """Whether a CPU part has a generate() that is compiled; its own forwards never are."""
+    return part.unchecked_baseline is None and part.may_be_native
 
 
 def beside_samples_s(part: Part, layers: int, samples_s: float) -> float | None:
     """About the seconds that a run spends on ``part`` beside its samples; None where none was measured: GPUs, servers."""
     if part.device != "cpu" or part.servers:
         return None
-    adapter = getattr(part.model, "adapter", None) is not None
-    start_s = COMPILED_LAYER_S * layers * (2 if adapter else 1) if compiles(part) else 0.0
+    start_s = COMPILED_LAYER_S * layers * compiles(part)
     calibrating_s = CALIBRATION_S + MEASURING_SHARE * samples_s if part.timed else 0.0
-    return calibrating_s + start_s * (part.processes - 1 + FIRST_COMPILE)
+    return calibrating_s + start_s * part.processes
 
 
 def process_bytes(case: Case, memory: MemoryEstimate) -> int | None:
-    """About the peak resident memory of a process, framework and compiled graphs included; None where it holds no model."""
+    """About the peak resident memory of a process, with the framework, weights packed for the kernels, and the graphs of a
+    compiled generate(); None where it holds no model.
+    """
     if case.part.device != "cpu" or case.part.servers or case.shape is None:
         return None
-    graphs = case.shape.layers * COMPILED_LAYER_BYTES if compiles(case.part) else 0
-    return memory.total_bytes + case.part.tensor_parallel * FRAMEWORK_BYTES + graphs
+    graphs = case.shape.layers * COMPILED_LAYER_BYTES * compiles(case.part)
+    packed = memory.weight_bytes * case.part.may_be_native
+    return memory.total_bytes + case.part.tensor_parallel * FRAMEWORK_BYTES + packed + graphs
 
 
 def graph_margin_bytes(case: Case, shape: ModelShape, fed: int, logits: int) -> int:

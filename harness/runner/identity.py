@@ -14,7 +14,7 @@ from harness.scenario.part import Part
 from harness.scenario.speculative_arms import draft_models
 
 PACKAGE = Path(__file__).resolve().parents[1]
-SUFFIXES = {".py", ".yaml", ".csv"}
+SUFFIXES = {".py", ".cpp", ".h", ".yaml", ".csv"}
 
 
 @cache

@@ -103,7 +103,7 @@ def _seen_from_here(path: Path | str) -> str:
 
 
 def refuse_other_execution(parts: Iterable[Part], held: Run, execution: Callable[[Part], str]) -> None:
-    """Keep compiled and eager samples out of one case; ``execution`` is how a part's forwards run here.
+    """Keep samples of two ways of execution out of one case; ``execution`` is how a part's forwards run here.
 
     Raises:
         UserError: they run differently here than where the run began.

@@ -23,6 +23,7 @@ from harness.errors import MissingExtraError, UserError
 from harness.hardware.local_profile import unknown_device
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
 from harness.hardware.profile import HardwareProfile, find_local_profile, match_profile
+from harness.kernels.library import NAMES, why_not_built
 from harness.meters.available import find_meters
 from harness.meters.calibration import cached_calibration, load_or_calibrate
 from harness.meters.clock import cuda_index
@@ -49,8 +50,8 @@ OWN_THREADS = torch.get_num_threads()
 """Torch's choice when the program starts: OMP_NUM_THREADS, or the number of cores."""
 
 
-CALIBRATING_S = {"eager": 15.0, "compiled": 30.0}
-"""About how long a calibration takes by how the forwards run, seen on a 2-core EPYC; graphs as eager."""
+CALIBRATING_S = 15.0
+"""About how long a calibration takes, seen on a 2-core EPYC."""
 
 
 def this_machine(logs: Path | None = None) -> Machine:
@@ -145,10 +146,9 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
     if calibration is not None:
         progress.note(f"part {part.name}: calibration for {part.dtype} of {calibration.created_at}, cached")
     else:
-        expected_s = CALIBRATING_S["compiled" if execution_of(part) == "compiled" else "eager"]
         what = f"part {part.name}: calibrating this machine for {part.dtype}, kept for later runs"
         own = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
-        with progress.step(what, expected_s), own as pool:
+        with progress.step(what, CALIBRATING_S), own as pool:
             calibration = pool.submit(load_or_calibrate, *asked).result()
         if calibration.disturbed is not None:
             progress.note(f"part {part.name}: {calibration.disturbed}: calibrated twice, not kept; the next run does it again")
@@ -200,13 +200,17 @@ def measure_ceilings(
 ) -> MeasuredCeilings:
     """The ceilings of this machine, measured without a model in about a minute; see harness.meters.survey.
 
-    ``execution``: how the forwards run whose fixed cost is measured; None is graphs on a GPU and eager on a CPU.
+    ``execution``: how the forwards run that are measured; None is graphs on a GPU, and on a CPU native, if it can be.
 
     Raises:
-        UserError: graphs on a CPU.
+        UserError: they do not run so on this device.
     """
-    chosen = execution or ("eager" if device == "cpu" else "graphs")
-    if device == "cpu" and chosen == "graphs":
-        raise UserError("--execution graphs: these are CUDA graphs, but the device is cpu; use eager or compiled")
+    here: tuple[Execution, ...] = ("graphs", "compiled", "eager")
+    if device == "cpu":
+        here = ("native", "eager") if why_not_built() is None and {*dtypes} <= {*NAMES.values()} else ("eager",)
+    if (chosen := execution or here[0]) not in here:
+        raise UserError(
+            f"--execution {chosen} does not work on {device} for {', '.join(dtypes)}; use {' or '.join(here)} (see sbd doctor)"
+        )
     engine = stepping("static", "sdpa", chosen)
     return survey(lambda dtype: TorchBench(device, dtype, threads, engine), dtypes, budget_s, progress)

@@ -100,7 +100,11 @@ def _announce(work: Work, missing: Sequence[Slot], progress: Progress) -> None:
 
 def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry]:
     part = slots[0].case.part
-    yield work.event("engine", part.name) | engine.fingerprint(part)
+    found = engine.fingerprint(part)
+    yield work.event("engine", part.name) | found
+    why = found.get("kernels_reason")
+    if why and part.timed and part.device == "cpu" and part.execution == "auto" and not work.process:
+        yield work.event(REMARK, part.name) | {REMARK: f"forwards are eager, slower than by the kernels for CPUs: {why}"}
     if engine.meters is not None:
         yield work.event("meters", part.name) | engine.meters
     yield work.event(IDENTITY, part.name) | {"prompts": prompts_digest(part, engine.tokenizer, engine.shape.vocab)}

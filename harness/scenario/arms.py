@@ -22,7 +22,7 @@ GENERATE_MODES = {
     "cuda": (("dynamic", "eager"), ("static", "compiled")),
 }
 """Cache and execution of the transformers generate() beside the NTP arm, by kind of device. On a CPU the harness compiles its
-forwards if the arm's are compiled; on a GPU transformers itself compiles those with a static cache.
+forwards, unless the part runs eagerly; on a GPU transformers itself compiles those with a static cache.
 """
 Batchings = Annotated[tuple[Batching, ...], *one_or_several(Batching)]
 Forms = Annotated[tuple[Form, ...], *one_or_several(Form)]

@@ -5,7 +5,7 @@ A part also sets the limits of a valid timed sample, and when a cell has enough 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
@@ -21,9 +21,8 @@ from harness.scenario.servers import Servers, check_servers, finds_acceptance
 from harness.workloads.spec import Workload
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
-Execution = Literal["eager", "compiled", "graphs"]
-"""compiled: by torch.compile, and on a GPU captured into CUDA graphs too; graphs: captured as they are."""
-EXECUTIONS: tuple[Execution, ...] = get_args(Execution)
+Execution = Literal["eager", "native", "compiled", "graphs"]
+"""native: by our own kernels, on a CPU; compiled: by torch.compile, then captured into CUDA graphs; graphs: captured."""
 Beside = Literal["causal", "quadratic"]
 
 
@@ -50,8 +49,9 @@ class Part(StrictModel):
     session: Literal["static", "plain"] = "static"
     """How KV is kept: `static` writes into buffers allocated once; `plain` is the cache of transformers, a slow reference."""
     execution: Literal[Execution, "auto"] = "eager"
-    """How forwards run. `graphs`: captured into CUDA graphs as they are; `compiled`: by torch.compile, and on a GPU
-    captured too. `auto`: graphs on a GPU, compiled on a CPU if this machine can. Eager on a GPU measures its host's launches.
+    """How forwards run. On a GPU: `graphs`, captured into CUDA graphs as they are, or `compiled` by torch.compile and captured.
+    On a CPU: `native`, by kernels of our own. `auto`: graphs on a GPU, on a CPU native if model and machine can. Eager on a
+    GPU measures its host's launches.
     """
     attention: Literal["sdpa", "eager", "flex"] = "sdpa"
     """How attention is computed: `sdpa`; `eager` in a plain session; `flex` in captured forwards on a GPU."""
@@ -160,6 +160,12 @@ class Part(StrictModel):
         return None if greedy else "the NTP arm is not greedy"
 
     @property
+    def may_be_native(self) -> bool:
+        """Whether its forwards are native where machine and model can."""
+        asked = self.device, self.session, self.tensor_parallel
+        return asked == ("cpu", "static", 1) and self.execution in ("auto", "native")
+
+    @property
     def block_sizes(self) -> tuple[int, ...]:
         """The block sizes of all arms that decode in blocks, in order."""
         return tuple(dict.fromkeys(size for arm in self.arms for size in getattr(arm, "block_size", ())))
@@ -235,7 +241,7 @@ class Part(StrictModel):
 
     @model_validator(mode="after")
     def _session_can_run(self) -> Part:
-        if self.session == "plain" and self.execution in ("compiled", "graphs"):
+        if self.session == "plain" and self.execution not in ("eager", "auto"):
             wanted = f"for execution: {self.execution} use session: static"
             raise ValueError(f"the plain session is the slow reference and runs eagerly; {wanted}")
         if self.session == "static" and self.attention == "eager":
@@ -247,8 +253,8 @@ class Part(StrictModel):
             )
         if self.tensor_parallel > 1 and ":" in self.device:
             raise ValueError(f"tensor_parallel gives every process a GPU of its own, but device is {self.device}; use cuda")
-        if self.tensor_parallel > 1 and self.execution == "compiled":
-            raise ValueError("a model split by tensor_parallel is not compiled; use execution: eager, graphs or auto")
+        if self.tensor_parallel > 1 and self.execution in ("native", "compiled"):
+            raise ValueError(f"a model split by tensor_parallel is not {self.execution}; use execution: eager, graphs or auto")
         return self
 
     @model_validator(mode="after")

@@ -8,10 +8,10 @@ from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
-from harness.engine.compiling import can_compile
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
+from harness.kernels.library import why_not_built
 from harness.meters.host import CAPTURES, GraphMeter
 from tests.helpers.emulated_gpu import emulated_graphs
 from tests.helpers.tiny_model import (
@@ -28,8 +28,8 @@ from tests.helpers.tiny_model import (
     torch,
 )
 
-# Its RMSNorm and rotary angles are float32 too; compiled they are added up in another order (5e-7 seen).
-COMPILED_TOLERANCE = 1e-5
+NATIVE_TOLERANCE = 2e-4
+"""Of float32, whose sums have another order here."""
 
 
 def open_session(kind, architecture="llama"):
@@ -107,21 +107,18 @@ def test_every_logit_equals_the_uncached_forward(architecture, kind, batch, meth
     check_every_logit(model, session, batch, method, TOLERANCE[kind])
 
 
-@pytest.mark.skipif(not can_compile(), reason="torch.compile does not work here")
-@pytest.mark.full
+@pytest.mark.skipif(why_not_built() is not None, reason="no C++ compiler")
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_compiled_forwards_are_the_same_ones(architecture):
-    """One session decodes everything, one row, several, one again: its graphs must serve other batches, lengths and buffers
-    than they were made with, and what was compiled once is not compiled again.
+def test_native_forwards_are_the_same_ones(architecture):
+    """One session decodes everything, one row, several, one again: other batches, lengths and buffers. Nothing is compiled, at
+    no pass.
     """
-    model, session = tiny_model(architecture), StaticSession(tiny_model(architecture), "compiled")
-    cases = [(batch, method) for batch in PROMPTS for method in ("ntp", "sbd", "ragged")]
-    for batch, method in cases:
-        check_every_logit(model, session, batch, method, COMPILED_TOLERANCE)
-    meter = GraphMeter()
+    model, same = (tiny_model(architecture, sizes={"head_dim": 32}) for _ in range(2))
+    session, meter = StaticSession(same.float(), "native"), GraphMeter()
     meter.open()
-    for batch, method in cases:
-        check_every_logit(model, session, batch, method, COMPILED_TOLERANCE)
+    for batch in (*PROMPTS, *PROMPTS):
+        for method in ("ntp", "sbd", "ragged"):
+            check_every_logit(model, session, batch, method, NATIVE_TOLERANCE)
     assert meter.close() == {"compiled_graphs": 0.0}
 
 

@@ -30,6 +30,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The user's data live in an empty folder, and this machine is the fake one."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr(local_machine, "TorchBench", lambda device, dtype, threads, engine: SurveyedBench())
+    monkeypatch.setattr(local_machine, "why_not_built", lambda: None)
     monkeypatch.setattr(local_machine, "cpu_name", lambda: "Fake 9000")
     monkeypatch.setattr(local_machine, "total_host_bytes", lambda: 64 * GIB)
     monkeypatch.setattr(calibrate, "OtherLoad", lambda: SimpleNamespace(words=None))
@@ -97,7 +98,9 @@ def test_calibrate_prints_and_keeps_the_planted_rates(
     assert sbd(monkeypatch, "calibrate", "--dtype", "int3") == 2
     assert "allowed: bfloat16, float16, float32, float64" in capsys.readouterr().err
     assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--execution", "graphs") == 2
-    assert "use eager or compiled" in capsys.readouterr().err
+    assert "graphs does not work on cpu for bfloat16, float32; use native or eager" in capsys.readouterr().err
+    assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--dtype", "float16", "--execution", "native") == 2
+    assert "use eager" in capsys.readouterr().err
     assert sbd(monkeypatch, "hardware", "local-fake-9000") == 0
     out = capsys.readouterr().out
     assert "no published profile describes" in out and ["4,096", "20.0", "10.0"] in [line.split() for line in out.splitlines()]

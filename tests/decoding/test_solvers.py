@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from harness.decoding.acceptance import DRAWN_AHEAD, ReplayedAcceptance, assumed_passes, spread
 from harness.decoding.sampling import draw, entropy, likeliest, usable
 from harness.decoding.solvers import BlockView, entropy_bounded, lowest
+from tests.helpers.tiny_model import request
 
 # Sixteenths are exact in binary, so that both sides agree on ties at the bound.
 SIXTEENTHS = st.integers(0, 80).map(lambda n: n / 16)
@@ -73,9 +74,9 @@ def test_confidence_and_margin_are_the_largest_probabilities(logits, temperature
 def test_suppressed_tokens_are_never_drawn_and_leave_the_entropy_finite():
     """The mask token has probability zero, whatever its logit."""
     logits = usable(torch.tensor([[[0.0, 50.0, 1.0]]]), torch.tensor([1]))
-    assert draw(logits, 0.0, torch.Generator()).item() == 2
-    generator = torch.Generator().manual_seed(1)
-    drawn = {draw(logits, 3.0, generator).item() for _ in range(200)}
+    assert draw(logits, request(((1,),))).item() == 2
+    warm = request(((1,),), temperature=3.0)
+    drawn = {draw(logits, warm).item() for _ in range(200)}
     assert drawn == {0, 2}
     assert torch.isfinite(entropy(logits, 0.0)).all()
 
@@ -84,7 +85,7 @@ def test_sampling_follows_the_tempered_distribution():
     """Frequencies of 20,000 draws within 4 standard errors of softmax(logits / T)."""
     logits, temperature, count = torch.tensor([0.0, 1.0, 2.0]), 0.7, 20_000
     expected = torch.softmax(logits / temperature, dim=0)
-    drawn = draw(logits.expand(1, count, 3).clone(), temperature, torch.Generator().manual_seed(5))
+    drawn = draw(logits.expand(1, count, 3).clone(), request(((1,),), temperature=temperature))
     found = torch.bincount(drawn[0], minlength=3) / count
     error = (expected * (1 - expected) / count).sqrt()
     assert ((found - expected).abs() < 4 * error).all()

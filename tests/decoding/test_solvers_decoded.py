@@ -74,7 +74,7 @@ def test_the_default_solver_walks_over_the_vocabulary_for_entropy_and_token_alon
     with Walks() as plain:
         wide = usable(logits.clone(), suppressed)
         entropy(wide, 0.0)
-        draw(wide, 0.0, req.generator)
+        draw(wide, req)
     with Walks() as sampled:
         _sample(logits.clone(), blocks, req, suppressed, chooses)
     assert sampled.names == plain.names != []

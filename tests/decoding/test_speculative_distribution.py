@@ -45,9 +45,9 @@ class Script:
     def __init__(self, session, written, every):
         self.session, self.written, self.every, self.chance = session, list(written), every, 1.0
 
-    def __call__(self, logits, temperature, generator):
+    def __call__(self, logits, request):
         """The words of one call, (1, n)."""
-        assert temperature == 1 and logits.shape[0] == 1
+        assert request.temperature == 1 and logits.shape[0] == 1
         p = logits[0].softmax(dim=-1).tolist()
         if not self.written:
             raise Undecided(list(self.all_draws(p) if self.every else self.draws_that_matter(p)))

@@ -43,7 +43,7 @@ def teacher_forced_logits(session, prompt, solution, mask_id):
     return torch.cat(found).float()
 
 
-@pytest.mark.parametrize("execution", ["eager", pytest.param("compiled", marks=pytest.mark.full)])
+@pytest.mark.parametrize("execution", ["eager", "native"])
 def test_the_engine_chooses_the_tokens_of_the_plain_session(execution, record_property):
     """Teacher-forced against eager bfloat16: of the positions whose two best logits differ by more than their rounding,
     99 % have the same best token. The others are counted, not hidden.

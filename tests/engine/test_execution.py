@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from harness.engine import compiling
+from harness.engine import compiling, native_forward
 from harness.errors import ScenarioError
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
@@ -21,25 +21,27 @@ def plan(device: str, execution: str, session: str = "static"):
     }]}))  # fmt: skip
 
 
-@pytest.mark.parametrize(("device", "execution", "compiles", "expected"), [
-    ("cpu", "eager", True, "eager"), ("cpu", "auto", True, "compiled"), ("cpu", "auto", False, "eager"),
-    ("cpu", "compiled", True, "compiled"), ("cuda", "eager", True, "eager"), ("cuda:1", "auto", True, "graphs"),
+@pytest.mark.parametrize(("device", "execution", "builds", "expected"), [
+    ("cpu", "eager", True, "eager"), ("cpu", "auto", True, "native"), ("cpu", "auto", False, "eager"),
+    ("cpu", "native", True, "native"), ("cuda", "eager", True, "eager"), ("cuda:1", "auto", True, "graphs"),
     ("cuda", "auto", False, "graphs"), ("cuda", "graphs", True, "graphs"), ("cuda", "compiled", True, "compiled"),
 ])  # fmt: skip
-def test_what_runs_is_what_is_asked_for_or_the_best_there_is(monkeypatch, device, execution, compiles, expected):
+def test_what_runs_is_what_is_asked_for_or_the_best_there_is(monkeypatch, device, execution, builds, expected):
     """auto is graphs on a GPU, and never fails: on a CPU it falls back to eager."""
-    asked = []
-    monkeypatch.setattr(compiling, "can_compile", lambda kind: asked.append(kind) or compiles)
+    monkeypatch.setattr(compiling, "can_compile", lambda kind: builds)
+    monkeypatch.setattr(native_forward, "why_not_built", lambda: None if builds else "no compiler")
     assert compiling.execution_of(plan(device, execution).cases[0].part) == expected
-    assert set(asked) <= {device.partition(":")[0]}
 
 
 @pytest.mark.parametrize(("device", "execution", "words"), [
-    ("cpu", "graphs", "use device: cuda"), ("cpu", "compiled", "install g++"), ("cuda", "compiled", "does not work for cuda"),
+    ("cpu", "graphs", "device is cpu"), ("cpu", "compiled", "use execution: auto or eager"),
+    ("cpu", "native", "cannot be used here: no compiler; use execution"), ("cuda", "native", "use graphs or auto"),
+    ("cuda", "compiled", "does not work for cuda"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_refused_with_the_remedy(monkeypatch, device, execution, words):
     """Never a silent change to something slower."""
     monkeypatch.setattr(compiling, "can_compile", lambda kind: False)
+    monkeypatch.setattr(native_forward, "why_not_built", lambda: "no compiler")
     with pytest.raises(ScenarioError, match=words):
         compiling.execution_of(plan(device, execution).cases[0].part)
 

@@ -21,9 +21,9 @@ def tiny_model(architecture: str, attention: str = "sdpa", sizes=None):
         "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     }[architecture]
-    of_all = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, **(sizes or {})}
+    of_all = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "head_dim": 8, **(sizes or {})}
     config = config_class(
-        vocab_size=VOCAB, num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=256,
+        vocab_size=VOCAB, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
         attn_implementation=attention, initializer_range=0.3, **of_all,
     )  # fmt: skip
     return model_class(config).to(torch.float64).eval()

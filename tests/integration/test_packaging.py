@@ -77,6 +77,7 @@ def test_the_wheel_carries_inputs_tables_and_licence(wheel: Path) -> None:
             "roofline/anchored.yaml",
         )  # fmt: skip
         assert {f"harness/{table}" for table in tables} <= names
+        assert {f"harness/kernels/{file.name}" for file in (ROOT / "harness" / "kernels").glob("*.[ch]*")} <= names
         assert any(name.endswith("licenses/LICENSE") for name in names)
         assert not any(name.startswith(("tests/", "reports/", "benchmarks/")) for name in names)
 

@@ -351,6 +351,36 @@ def test_cpu_kernels_read_what_they_say(dtype: str, size: int, element: int):
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_native_products_and_samplers_are_what_native_forwards_compute(dtype: str):
+    """Up to PRODUCT_TOKENS inputs, normed as by a model's last norm, times a matrix as the kernels pack it; more, as torch does
+    it. The sampler is the kernels' walk over logits in the model's own dtype.
+    """
+    torch = pytest.importorskip("torch")
+    from harness.engine.sessions import stepping
+    from harness.kernels.library import why_not_built
+    from harness.meters.torch_bench import PRODUCT_TOKENS, TorchBench
+
+    if why_not_built() is not None:
+        pytest.skip("no C++ compiler")
+    engine, asked = stepping("static", "sdpa", "native"), []
+    pair = 2 if dtype == "bfloat16" else 1
+    for tokens in (1, 5, PRODUCT_TOKENS):
+        weight, inputs = torch.randn(48, 32).to(getattr(torch, dtype)), torch.randn(tokens, 32).to(getattr(torch, dtype))
+        packed = weight.view(3, 16, 32 // pair, pair).transpose(1, 2).reshape(48, 32).contiguous()
+        normed = torch.nn.functional.rms_norm(inputs.double(), (32,)).to(inputs.dtype).double()
+        found = engine.product(inputs, packed)()
+        torch.testing.assert_close(found.double(), normed @ weight.double().T, rtol=1e-2, atol=1e-2 if pair == 2 else 1e-5)
+    engine = replace(engine, product=lambda inputs, weight: asked.append(len(inputs)) or (lambda: None))
+    with TorchBench("cpu", dtype, 1, engine, clock=FakeClock()) as bench:
+        bench.reserve(40_000)
+        for tokens in (1, PRODUCT_TOKENS, PRODUCT_TOKENS + 1):
+            bench.streaming_linear(40_000, tokens)[0]()
+        assert set(asked) == {1, PRODUCT_TOKENS}
+        tokens, *_ = bench.sampler(2, 50)()
+        assert tokens.shape == (2,) and bench.decode_step_times_s(2, 3) == [1.0] * 3
+
+
 def test_attention_counts_the_flops_of_what_it_attends_to():
     """Two products of every query with every key, summed over what the engine's own attention is really handed."""
     pytest.importorskip("torch")

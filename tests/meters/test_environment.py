@@ -68,6 +68,15 @@ def test_governor_smt_and_memory_nodes_are_read(tmp_path: Path) -> None:
     assert found["affinity"] == own.split()[1]
 
 
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY"])
+def test_what_decides_how_threads_run_and_wait_is_kept(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Of torch's threads and of those of the kernels, which are g++'s; what is not set is left out."""
+    monkeypatch.delenv(name, raising=False)
+    assert name not in snapshot()["threads"]
+    monkeypatch.setenv(name, "1")
+    assert snapshot()["threads"][name] == "1"
+
+
 def test_the_tightest_limit_of_the_control_groups_above_this_process_counts(tmp_path: Path) -> None:
     """Version 2: own group 3 CPUs, its parent 2; version 1: 150 % by quota, and no memory limit in its own spelling."""
     proc, cgroup = tmp_path / "proc", tmp_path / "cgroup"

@@ -99,6 +99,17 @@ def other_prompts(tmp_path, patch):
     patch.setattr(sample_taking, "prompt_items", lambda *asked: [replace(one, ids=(*one.ids, 9)) for one in real(*asked)])
 
 
+@pytest.mark.parametrize(("name", "seen"), [("a.py", True), ("a.cpp", True), ("a.h", True), ("a.csv", True), ("a.md", False)])
+def test_an_edit_of_the_source_shows(tmp_path, monkeypatch, name, seen):
+    """Kernels are source as modules and tables are."""
+    monkeypatch.setattr(identity, "PACKAGE", tmp_path)
+    found = []
+    for text in ("one", "two"):
+        (tmp_path / name).write_text(text)
+        found.append(identity.source_digest.__wrapped__())
+    assert (found[0] != found[1]) == seen
+
+
 CHANGES = [
     ("prompts", other_prompts, r"prompts: was [0-9a-f]{12}, is [0-9a-f]{12}"),
     ("caches", retold(caches="3 1M Unified"), "caches: was .*, is 3 1M Unified"),

@@ -12,8 +12,10 @@ from dataclasses import replace
 
 import pytest
 
+from harness.analysis.comparison import compare
 from harness.errors import NotPossibleError, StorageError, UserError
 from harness.meters.window import Readings
+from harness.progress import Progress
 from harness.record.store import RunStore, read_run
 from harness.runner import job, worker
 from harness.runner.runner import run
@@ -211,17 +213,32 @@ def test_parts_that_agree_on_the_model_share_it(shape, tmp_path):
     assert {s.case_id.split("/")[0] for s in held.samples} == {"one", "two", "three"}
 
 
-def test_compiled_and_eager_samples_are_never_mixed(scenario, shape, tmp_path):
-    """A run begun with compiled forwards is not continued where they would be eager; nothing is lost."""
+@pytest.mark.parametrize(("then", "now"), [("native", "eager"), ("compiled", "native")])
+def test_samples_of_two_ways_of_execution_are_never_mixed(scenario, shape, tmp_path, then, now):
+    """A run begun with native forwards is not continued where they would be eager, nor one of before; nothing is lost."""
     out = tmp_path / "out"
-    compiled = replace(fake_machine(FakeEngine(shape, fail_at=7, error=KeyboardInterrupt())), execution=lambda part: "compiled")
+    first = replace(fake_machine(FakeEngine(shape, fail_at=7, error=KeyboardInterrupt())), execution=lambda part: then)
     with pytest.raises(KeyboardInterrupt):
-        run(scenario, out, machine=compiled)
-    with pytest.raises(UserError, match="were compiled, here they would be eager"):
-        run(scenario, out, machine=fake_machine(FakeEngine(shape)))
+        run(scenario, out, machine=first)
+    with pytest.raises(UserError, match=f"were {then}, here they would be {now}"):
+        run(scenario, out, machine=replace(fake_machine(FakeEngine(shape)), execution=lambda part: now))
     assert len(read_run(out).samples) == 7
-    run(scenario, out, machine=replace(compiled, open_engine=lambda part: FakeEngine(shape)))
+    run(scenario, out, machine=replace(first, open_engine=lambda part: FakeEngine(shape)))
     assert sum(not s.warmup for s in read_run(out).samples) == 24
+
+
+@pytest.mark.parametrize(("asked", "told"), [("auto", ["no compiler"]), ("eager", [])])
+def test_auto_that_falls_back_to_eager_says_so_once(scenario, shape, tmp_path, monkeypatch, asked, told):
+    """In the terminal, and in the record as a remark, which the page and every answer show; not where eager was asked for."""
+    scenario.write_text(SCENARIO.replace("    dtype:", f"    execution: {asked}\n    dtype:"))
+    engine, notes, progress = FakeEngine(shape), [], Progress()
+    monkeypatch.setattr(engine, "fingerprint", lambda part: {"kernels": None, "kernels_reason": "no compiler"})
+    monkeypatch.setattr(progress, "note", notes.append)
+    held = read_run(run(scenario, tmp_path / "out", machine=fake_machine(engine), progress=progress))
+    words = [f"forwards are eager, slower than by the kernels for CPUs: {why}" for why in told]
+    assert [one["remark"] for one in held.events("remark", "one")] == words
+    assert [one for one in notes if "eager" in one] == [f"part one: {one}" for one in words]
+    assert all(cell.remarks == tuple(words) for cell in compare(held).cells)
 
 
 def test_a_case_that_this_machine_cannot_run_is_its_own_outcome(scenario, shape, tmp_path):

@@ -317,22 +317,32 @@ def test_a_plan_that_no_run_would_finish_is_refused_by_its_number(changes: dict[
     assert "split the file" in str(refusal.value)
 
 
+COMPILED_S = 3.6 * 30 * (2 + 1.8)
+"""What the published run of real_model spent on graphs of its own forwards, on a machine that had compiled nothing; those of
+generate() are still estimated.
+"""
+
+
 def test_the_time_of_the_real_model_is_what_its_published_run_took() -> None:
-    """From its own calibration: the samples alone, and the whole run from its first line to its last, each within 25 %."""
+    """From its own calibration: the samples alone, and the whole run from its first line to its last, each within 25 %. Its
+    own forwards were compiled in each of three processes; that is added here.
+    """
     run = read_run(ROOT / "reports" / "real_model")
     [part] = {case.part for case in run.header.cases}
     ceilings = ceilings_from_calibration(Calibration.model_validate((run.header.calibration or {})[part]), "bfloat16")
     told = describe_plan(make_plan(Scenario.model_validate(run.header.scenario)), lambda case: (ceilings, None))
     assert told["total_s"] == pytest.approx(sum((one.prefill_s or 0) + (one.decode_s or 0) for one in run.samples), rel=0.25)
     ends = [datetime.fromisoformat(one) for one in (run.header.created_at, run.samples[-1].ended_at) if one]
-    assert told["run_s"] == pytest.approx((ends[1] - ends[0]).total_seconds(), rel=0.25)
-    assert told["run_s"] > 1.5 * told["total_s"], "compiling is most of what comes on top"
+    assert told["run_s"] + COMPILED_S == pytest.approx((ends[1] - ends[0]).total_seconds(), rel=0.25)
+    assert told["run_s"] > 1.25 * told["total_s"], "calibration and measured passes come on top"
     assert "the whole run: about" in render(told)
 
 
 @pytest.mark.parametrize("name", ["quickstart", "verified_250m", "real_model"])
 def test_the_memory_of_a_process_is_what_published_runs_took_at_their_peak(name: str) -> None:
-    """The highest VmHWM of every part's process against the largest estimate among its cases, within 25 %."""
+    """The highest VmHWM of every part's process against the largest estimate among its cases, within 25 %. Theirs
+    packed no weights for native forwards.
+    """
     run = read_run(ROOT / "reports" / name)
     plan = make_plan(Scenario.model_validate(run.header.scenario))
     peaks: dict[str, float] = {}
@@ -341,5 +351,5 @@ def test_the_memory_of_a_process_is_what_published_runs_took_at_their_peak(name:
         peaks[part] = max(peaks.get(part, 0.0), sample.meters.get("peak_memory_bytes") or 0.0)
     for part, peak in peaks.items():
         told = [(case, estimate_memory(case)[0]) for case in plan.cases if case.part.name == part]
-        needed = [process_bytes(case, memory) or 0 for case, memory in told if memory is not None]
+        needed = [(process_bytes(case, memory) or 0) - memory.weight_bytes for case, memory in told if memory is not None]
         assert max(needed) == pytest.approx(peak, rel=0.25)

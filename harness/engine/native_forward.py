@@ -1,0 +1,247 @@
+"""A model of the Llama family as the native kernels read it, and its forward over few tokens as one call of them.
+
+Weights are packed once, beside the module's own. Every token's sums have one order, whatever is fed beside it, so its bits are
+the same in every arm. Axes: B rows, Q fed tokens, m wanted logits, V vocabulary, G KV heads, C slots, D head dimension.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import POINTER, Structure, addressof, byref, c_float, c_int64, c_void_p
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.engine.gated_adapter import Columns, GatedEmbedding, GatedLinear
+from harness.errors import UnknownModelError
+from harness.kernels.library import NAMES, library, why_not_built
+from harness.models import ModelShape
+
+LANES = 16
+"""Outputs of a block of packed weights."""
+AHEAD_BYTES = 1 << 13
+"""Behind the last block: the kernels fetch ahead."""
+MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3"}
+STATIC_ROPE = {"default", "linear", "llama3", "yarn"}
+"""Kinds of RoPE whose angles do not depend on the length of the context."""
+
+
+class _Up(Structure):
+    """As in kernels/forward.cpp, like all structures here."""
+
+    _fields_ = [("up", c_void_p), ("rank", c_int64), ("first", c_int64)]
+
+
+class _Product(Structure):
+    _fields_ = [
+        ("weights", c_void_p), ("bias", c_void_p), ("blocks", c_int64), ("inputs", c_int64), ("down", c_void_p),
+        ("down_blocks", c_int64), ("ups", POINTER(_Up)),
+    ]  # fmt: skip
+
+
+class _Layer(Structure):
+    _fields_ = [
+        *((name, _Product) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, c_void_p) for name in ("before_attention", "before_inner", "query_norm", "key_norm")),
+    ]  # fmt: skip
+
+
+class _Model(Structure):
+    _fields_ = [
+        ("layers", POINTER(_Layer)),
+        *((name, c_int64) for name in ("count", "hidden", "inner", "heads", "groups", "width", "vocab")),
+        ("eps", c_float), ("scale", c_float), *((name, c_void_p) for name in ("cosines", "sines", "last_norm")),
+        ("head", _Product), ("embeddings", c_void_p), ("mask_id", c_int64), ("mask_row", c_int64),
+    ]  # fmt: skip
+
+
+class _Call(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("rows", "tokens", "wanted", "slots", "threads")),
+        *((name, c_void_p) for name in ("ids", "positions", "lengths", "which", "inside", "fed", "adapted")),
+        *((name, c_void_p) for name in ("keys", "values", "logits")),
+    ]  # fmt: skip
+
+
+def why_not_native(shape: ModelShape | None, dtype: str) -> str | None:
+    """Why the kernels do not take a model of this shape, None where they do."""
+    if shape is None:
+        return "the model's configuration is not on this machine"
+    odd = [size for size in (shape.hidden, shape.intermediate) if size % LANES]
+    reasons = {
+        f"they take {', '.join(sorted(MODEL_TYPES))}, not {shape.architecture}": shape.architecture not in MODEL_TYPES,
+        f"they take {' and '.join(NAMES.values())}, not {dtype}": dtype not in NAMES.values(),
+        "they know no sliding window, no experts and no latent attention": bool(shape.sliding_layers or shape.moe or shape.mla),
+        f"they take widths that are multiples of {LANES}, and heads of 32, 64 to 256": bool(odd or shape.head_dim % 32),
+        f"heads are {shape.head_dim} wide, at most 256 are taken": shape.head_dim > 256,
+    }
+    return next((words for words, holds in reasons.items() if holds), None) or why_not_built()
+
+
+class NativeForward:
+    """One model on a CPU, packed."""
+
+    def __init__(self, model: Any, level: str = "native") -> None:
+        """``level``: of the processor, see kernels.library.
+
+        Raises:
+            UnknownModelError: its RoPE or its activation is another. OSError, CalledProcessError: nothing builds the kernels.
+        """
+        rope = (getattr(model.config, "rope_parameters", None) or {}).get("rope_type", "default")
+        if rope not in STATIC_ROPE or model.config.hidden_act != "silu":
+            raise UnknownModelError(
+                f"native forwards know no RoPE of type {rope} with activation {model.config.hidden_act}; use execution: eager"
+            )
+        kernels, self._dtype = library(level), model.dtype
+        self._forward = getattr(kernels, f"sbd_forward_{NAMES[model.dtype]}")
+        self._pack = getattr(kernels, f"sbd_pack_{NAMES[model.dtype]}")
+        self._held: list[Any] = []
+        self._rotary = model.model.rotary_emb
+        self._adapted = hasattr(model, "gate_of_adapter")
+        self._model = self._packed(model)
+
+    def use(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """The KV buffers of every layer, (B, G, C, D) each, that the next calls are about. No position is C or more."""
+        self._keys, self._values, self._slots = _addresses(keys), _addresses(values), keys[0].shape[2]
+        both = self._rotary(torch.zeros(1), torch.arange(self._slots)[None])
+        self._cosines, self._sines = (one[0, :, : self._model.width // 2].contiguous() for one in both)
+        self._model.cosines, self._model.sines = self._cosines.data_ptr(), self._sines.data_ptr()
+
+    def __call__(
+        self, ids: Tensor, positions: Tensor, lengths: Sequence[int], inside: Tensor, fed: Tensor | None, columns: Columns,
+        wanted: Tensor | int,
+    ) -> Tensor:  # fmt: skip
+        """(B, m, V) logits. ``ids``, ``positions`` (B, Q); ``lengths`` (B): committed slots of each row; ``inside`` (Q, Q) and
+        ``fed`` (B, Q) bool as in attention_masks; ``wanted``: as wanted_logits gives it.
+        """
+        rows, tokens = ids.shape
+        which = _last(tokens, wanted) if isinstance(wanted, int) else wanted
+        adapted = _among(tokens, columns) if columns and self._adapted else None
+        logits = torch.empty(rows, len(which), self._model.vocab, dtype=self._dtype)
+        given = [None if one is None else one.contiguous() for one in (ids, positions, which, inside, fed, adapted)]
+        ids_at, positions_at, *others = (None if one is None else one.data_ptr() for one in given)
+        before = (c_int64 * rows)(*lengths)
+        call = _Call(
+            rows, tokens, len(which), self._slots, torch.get_num_threads(), ids_at, positions_at, addressof(before), *others,
+            addressof(self._keys), addressof(self._values), logits.data_ptr(),
+        )  # fmt: skip
+        self._forward(byref(self._model), byref(call))
+        return logits
+
+    def _packed(self, model: Any) -> _Model:
+        config, body, embeddings = model.config, model.model, model.get_input_embeddings()
+        head = model.get_output_embeddings()
+        layers = (_Layer * len(body.layers))(*map(self._layer, body.layers))
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        masked = isinstance(embeddings, GatedEmbedding)
+        return _Model(
+            layers=layers, count=len(layers), hidden=config.hidden_size, inner=config.intermediate_size,
+            heads=config.num_attention_heads, groups=config.num_key_value_heads, width=width, vocab=head.weight.shape[0],
+            eps=config.rms_norm_eps, scale=width**-0.5, last_norm=self._kept(body.norm.weight.float()),
+            head=self._product([head]), embeddings=self._kept(embeddings.weight),
+            mask_id=embeddings.mask_id if masked else -1, mask_row=embeddings.num_embeddings if masked else -1,
+        )  # fmt: skip
+
+    def _layer(self, layer: Any) -> _Layer:
+        attention, inner = layer.self_attn, layer.mlp
+        norms = layer.input_layernorm, layer.post_attention_layernorm, *(getattr(attention, f"{of}_norm", None) for of in "qk")
+        return _Layer(
+            self._product([attention.q_proj, attention.k_proj, attention.v_proj]), self._product([attention.o_proj]),
+            self._product([inner.gate_proj, inner.up_proj], woven=True), self._product([inner.down_proj]),
+            *(None if one is None else self._kept(one.weight.float()) for one in norms),
+        )  # fmt: skip
+
+    def _product(self, parts: Sequence[nn.Linear], woven: bool = False) -> _Product:
+        """Several linear layers of one input as one product; ``woven``: their blocks of outputs in turn."""
+        bias = None
+        if any(one.bias is not None for one in parts):
+            each = (torch.zeros(one.out_features) if one.bias is None else one.bias.float() for one in parts)
+            bias = self._kept(_in_blocks(each, woven))
+        weights = self._in_pairs(_in_blocks((one.weight for one in parts), woven))
+        blocks = sum(-(-one.out_features // LANES) for one in parts)
+        terms = [one if isinstance(one, GatedLinear) else None for one in parts]
+        if not any(terms):
+            return _Product(weights, bias, blocks, parts[0].in_features, None, 0, None)
+        downs = [_rows_to_lanes(one.down) for one in terms if one is not None]
+        ups, first = [], 0
+        for part, term in zip(parts, terms, strict=True):
+            of_blocks = [_Up(None, 0, 0)] * (part.out_features // LANES)
+            if term is not None:
+                rank = term.up.shape[1]
+                packed = term.up.view(-1, LANES, rank).transpose(1, 2).to(self._dtype).contiguous()
+                begin, size = self._kept(packed), rank * LANES * packed.itemsize
+                of_blocks = [_Up(begin + j * size, rank, first) for j in range(len(packed))]
+                first += -(-rank // LANES) * LANES
+            ups.append(of_blocks)
+        every = [one for both in zip(*ups, strict=True) for one in both] if woven else [one for part in ups for one in part]
+        self._held.append(held := (_Up * len(every))(*every))
+        down = torch.cat(downs).to(self._dtype)
+        return _Product(weights, bias, blocks, parts[0].in_features, self._in_pairs(down), len(down) // LANES, held)
+
+    def _in_pairs(self, weight: Tensor) -> int:
+        """Pack a matrix (out, in), out a multiple of LANES."""
+        weight, (outputs, inputs) = weight.detach().contiguous(), weight.shape
+        to = torch.empty(weight.numel() + AHEAD_BYTES, dtype=weight.dtype)
+        self._pack(c_void_p(weight.data_ptr()), c_int64(outputs), c_int64(inputs), c_void_p(to.data_ptr()))
+        return self._kept(to)
+
+    def _kept(self, tensor: Tensor) -> int:
+        """The address of a tensor that lives as long as this object."""
+        self._held.append(tensor := tensor.detach().contiguous())
+        return tensor.data_ptr()
+
+
+@lru_cache(maxsize=256)
+def _last(tokens: int, wanted: int) -> Tensor:
+    """Indices of the last ``wanted`` of so many fed tokens; not to be written to, as what ``_among`` gives."""
+    return torch.arange(tokens - wanted, tokens)
+
+
+@lru_cache(maxsize=256)
+def _among(tokens: int, columns: Columns) -> Tensor:
+    """(tokens) bool: which of them lie in the columns."""
+    found = torch.zeros(tokens, dtype=torch.bool)
+    for start, end in columns:
+        found[start:end] = True
+    return found
+
+
+def _rows_to_lanes(matrix: Tensor) -> Tensor:
+    """With lines of zeros, so that their number is a multiple of LANES."""
+    return nn.functional.pad(matrix, (0, 0) * (matrix.dim() - 1) + (0, -matrix.shape[0] % LANES))
+
+
+def _in_blocks(parts: Iterable[Tensor], woven: bool) -> Tensor:
+    """One behind the other, filled up to whole blocks; ``woven``: block by block in turn."""
+    each = [(full := _rows_to_lanes(one.detach())).view(-1, LANES, *full.shape[1:]) for one in parts]
+    return (torch.stack(each, dim=1).flatten(0, 1) if woven else torch.cat(each)).flatten(0, 1)
+
+
+def _addresses(tensors: Sequence[Tensor]) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*(one.data_ptr() for one in tensors))
+
+
+def product_alone(inputs: Tensor, weight: Tensor) -> Callable[[], Tensor]:
+    """What a pass makes of ``inputs`` (m, in) by one matrix, taken as if it were packed: the head (out, in) of a model without
+    layers. Each call gives (m, out); for measuring.
+    """
+    (tokens, width), outputs = inputs.shape, len(weight)
+    ids, norm, zeros = torch.arange(tokens), torch.ones(width), torch.zeros(tokens * tokens + 8, dtype=torch.uint8)
+    found, every, none = inputs.new_empty(tokens, outputs), ids.data_ptr(), zeros.data_ptr()
+    model = _Model(
+        hidden=width, vocab=outputs, last_norm=norm.data_ptr(), embeddings=inputs.data_ptr(), mask_id=-1,
+        head=_Product(weight.data_ptr(), None, outputs // LANES, width),
+    )  # fmt: skip
+    call = _Call(
+        1, tokens, tokens, 1, torch.get_num_threads(), every, None, none, every, none, None, None, None, None, found.data_ptr()
+    )
+    forward = getattr(library(), f"sbd_forward_{NAMES[weight.dtype]}")
+
+    def run(held: object = (inputs, weight, ids, norm, zeros)) -> Tensor:  # what the addresses lead to
+        forward(byref(model), byref(call))
+        return found
+
+    return run
