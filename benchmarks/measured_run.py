@@ -13,11 +13,12 @@ from harness.runner.runner import run
 
 
 def measured_run(scenario: Path) -> Run:
-    """Read the run directory that the command line names, else measure ``scenario``: into one under reports/ that stays, or the
-    unfinished one of a run that was stopped.
-    """
-    if len(sys.argv) > 1:
-        return read_run(Path(sys.argv[1]))
+    """Read the run directory that the command line names, else measure ``scenario``."""
+    return read_run(Path(sys.argv[1])) if len(sys.argv) > 1 else measured_now(scenario)
+
+
+def measured_now(scenario: Path) -> Run:
+    """Measure ``scenario``: into a run directory under reports/ that stays, or the unfinished one of a run that was stopped."""
     return read_run(take_and_tell(lambda progress: run(scenario, None, progress), report=False))
 
 

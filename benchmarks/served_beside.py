@@ -16,19 +16,17 @@ import asyncio
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import time
-from math import exp, log, sqrt
 from pathlib import Path
 from types import SimpleNamespace
 
 import httpx2 as httpx
 import numpy as np
-from scipy import stats
 from transformers import AutoTokenizer
 
+from benchmarks.ratio_interval import ratio_interval
 from benchmarks.results_file import write_results
 from harness.analysis.requests import requests_of
 from harness.models.pretrained import found_folder
@@ -111,14 +109,6 @@ def theirs(server: ServedModel, folder: str, work: Path) -> dict[str, float]:
     return {name: found[their_name] * factor for name, (their_name, factor) in THEIR_NAMES.items()}
 
 
-def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """(mean, low, high) of ratios, by the t distribution on their logarithms."""
-    logs = [log(one) for one in ratios]
-    half = float(stats.t.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / sqrt(len(logs))
-    middle = statistics.fmean(logs)
-    return exp(middle), exp(middle - half), exp(middle + half)
-
-
 def main() -> None:
     """Measure in turns, print, write."""
     work, folder = Path(sys.argv[1]), str(found_folder("smollm2-135m"))
@@ -146,7 +136,7 @@ def main() -> None:
         server.close()
     figures: dict[str, float] = {"pairs": PAIRS}
     for name, values in ratios.items():
-        figures |= dict(zip((name, f"{name}_low", f"{name}_high"), interval(values), strict=True))
+        figures |= dict(zip((name, f"{name}_low", f"{name}_high"), ratio_interval(values), strict=True))
     print(figures)
     print(write_results("served_beside", figures))
 
