@@ -11,6 +11,7 @@ Of quadratic self-speculation with copies and blocks of 5; with the prefix verif
 tokens_per_pass, _low, _high         over the domains of which the adapter saw other prompts; answers counts them
 unseen_tokens_per_pass, _low, _high  over the domains of which it saw none; unseen_answers counts them
 nfe_speedup, _low, _high             of all domains and answers, as the page has it
+nfe_speedup_totals                   decode tokens of all answers over their passes
 identical_to_ntp                     share of answers that are NTP's token for token
 """
 
@@ -60,6 +61,7 @@ def main() -> None:
             figures[f"{prefix}{which}answers"] = sum(len(answers[task]) for task in tasks)
         fewer, name = arm.figures["nfe_speedup"], f"{prefix}nfe_speedup"
         figures |= {name: fewer.value, f"{name}_low": fewer.low, f"{name}_high": fewer.high}
+        figures[f"{name}_totals"] = arm.figures["nfe_speedup_totals"].value
         figures[f"{prefix}identical_to_ntp"] = arm.identical_to_ntp.value
     known = {name: value for name, value in figures.items() if value is not None}
     print(write_results("real_model_passes", known, run.header.environment))

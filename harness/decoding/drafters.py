@@ -7,9 +7,12 @@ DraftModel drafts greedily with a smaller model or the first layers of the targe
 transformers' ``generate(assistant_model=…)``. Before each proposal it goes back to where its row agrees with what was written,
 and reads what it missed. Another drafter below it may propose tokens that it checks (HSD, arXiv 2510.19705). It asks
 that one for at most one token fewer than it lacks: its own pass adds one. Axes: B rows, m answers of a pass, V vocabulary.
+It stops behind a draft that it doubts, because those behind a wrong one are lost. That rule reads the row and the draft model,
+and never a draw of the target that is still to come. So the law of what is written stays the target's at every temperature.
 
 PromptLookup (github.com/apoorvumang/prompt-lookup-decoding) drafts what followed the last few tokens at an earlier place in the
-row. It costs no pass. The rule is that of transformers' ``generate(prompt_lookup_num_tokens=…)``.
+row. It costs no pass. The newest place of the longest match counts, for a text changes its subject. A copy that comes to the
+end of the row goes on with what it has copied, so a text that repeats itself is drafted in full.
 
 TranslatedDrafts are of a model with another tokenizer (universal assisted decoding). The row's text is put into the draft
 model's tokens, and the text that this model adds into the target's. The target checks token ids, so a wrong translation costs
@@ -19,13 +22,16 @@ speed and nothing else. Callers pass in the two directions.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
+from contextlib import suppress
+from itertools import cycle, islice
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from harness.decoding.passes import causal_pass
-from harness.decoding.sampling import likeliest_token, usable
+from harness.decoding.sampling import sampler_of, usable
 from harness.decoding.session import ModelSession, refuse_no_token
 from harness.record.trace import ForwardPass, Role
 
@@ -79,7 +85,8 @@ SLACK = 8
 class DraftModel(Drafter):
     """Drafts up to ``tokens`` tokens, or up to and with the first of ``stops``, never one of ``never`` (s,).
 
-    ``name``: what its passes are called in the trace. ``session``: a cache of its own.
+    ``name``: what its passes are called in the trace. ``session``: a cache of its own. ``least_confidence``: a row's drafts end
+    with a pass that makes one of this probability or less, by the draft model itself. 0: none does.
     """
 
     def __init__(
@@ -91,8 +98,9 @@ class DraftModel(Drafter):
         never: Tensor,
         stops: Collection[int],
         below: Drafter | None = None,
+        least_confidence: float = 0.0,
     ) -> None:
-        self.tokens = tokens
+        self.tokens, self._least_confidence = tokens, least_confidence
         self._session, self._name, self._never = session, name, never
         self._stops = frozenset(stops)
         self._below = below or NoDrafts()
@@ -111,7 +119,8 @@ class DraftModel(Drafter):
         """One token a pass, or as many as a pass finds right of what the one below proposes."""
         self._go_back(sequences, wanted)
         made: list[list[int]] = [[] for _ in sequences]
-        while any(lacks := [self._lacks(tokens, count) for tokens, count in zip(made, wanted, strict=True)]):
+        lacks = list(wanted)
+        while any(lacks):
             rows = [[*row, *tokens] for row, tokens in zip(sequences, made, strict=True)]
             asked = [min(self._below.tokens, max(0, lack - 1)) for lack in lacks]
             drafts = yield from self._below.propose(rows, asked)
@@ -121,15 +130,12 @@ class DraftModel(Drafter):
             ]
             if max(map(len, self._held)) + max(map(len, fed)) > self._capacity:
                 break  # so much was read anew that it does not fit: what is not drafted the target writes by itself
-            gained, one = self._pass(fed, drafts)
+            gained, last, one = self._pass(fed, drafts)
             for tokens, more in zip(made, gained, strict=True):
                 tokens += more
+            lacks = [0 if ends else lack - len(more) for lack, more, ends in zip(lacks, gained, last, strict=True)]
             yield one
         return made
-
-    def _lacks(self, made: Sequence[int], wanted: int) -> int:
-        """Tokens still to be drafted: 0 behind one that stops."""
-        return 0 if made and made[-1] in self._stops else max(0, wanted - len(made))
 
     def _go_back(self, sequences: Sequences, wanted: Sequence[int]) -> None:
         """Forget drafts that were not written; the newest token is always read anew, because its answer is wanted."""
@@ -141,8 +147,9 @@ class DraftModel(Drafter):
         if any(dropped):
             self._session.drop(dropped)
 
-    def _pass(self, fed: Sequences, drafts: Sequences) -> tuple[list[list[int]], ForwardPass]:
-        """Feed what each row has not read yet and the drafts below; the tokens that each row gained, none where it waits.
+    def _pass(self, fed: Sequences, drafts: Sequences) -> tuple[list[list[int]], list[bool], ForwardPass]:
+        """Feed what each row has not read yet and the drafts below; the tokens that each row gained, none where it waits, and
+        whether these are its last: one of them stops the row or is doubted.
 
         Raises:
             NoTokenError: the model's logits name no token.
@@ -150,20 +157,26 @@ class DraftModel(Drafter):
         checked = [tokens if row else [] for row, tokens in zip(fed, drafts, strict=True)]
         answers = 1 + max(map(len, checked))
         logits, made = causal_pass(self._session, fed, answers, self._never.device)
-        said = self._session.read(likeliest_token(usable(logits, self._never)))
-        gained, kept = [], []
+        figures = sampler_of(logits.device.type)(usable(logits, self._never), 0.0)
+        least = self._least_confidence
+        doubted = figures.confidence <= least if least else torch.zeros_like(figures.tokens)
+        said = self._session.read(torch.cat([figures.tokens, doubted], dim=1))
+        gained, last, kept = [], [], []
         for held, row, tokens, verdicts in zip(self._held, fed, checked, said, strict=True):
-            own = verdicts[answers - 1 - len(tokens) :]
+            first = answers - 1 - len(tokens)
+            own, doubts = verdicts[first:answers], verdicts[answers + first :]
             for token in own if row else ():
                 refuse_no_token(token)
             agreed = common_prefix(tokens, own)
             read = row[: len(row) - len(tokens) + agreed]
-            gained.append(before_any(own[: agreed + 1], self._stops, and_it=True) if row else [])
+            more = before_any(own[: agreed + 1], self._stops, and_it=True) if row else []
+            gained.append(more)
+            last.append(any(doubts[: len(more)]) or not self._stops.isdisjoint(more))
             kept.append(len(read))
             held += read
         made.keep(self._session, kept)
         role: Role = "verify" if answers > 1 else "draft"
-        return gained, made.described(role, kept, [len(tokens) for tokens in gained], model=self._name)
+        return gained, last, made.described(role, kept, [len(tokens) for tokens in gained], model=self._name)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
@@ -194,31 +207,23 @@ class PromptLookup(Drafter):
 def looked_up(
     sequence: Sequence[int], tokens: int, max_ngram: int, never: Collection[int], stops: Collection[int]
 ) -> list[int]:
-    """What followed the leftmost earlier place of the longest n-gram at the end that has one, up to ``tokens`` tokens.
+    """What followed the newest earlier place of the longest n-gram at the end that has one: ``tokens`` tokens, those behind the
+    end copied from the copy.
 
-    It is cut before the first token that may never be written; if nothing is left, the next place is tried. Then it is cut
-    before the first token that stops a row.
+    A place before a token that may never be written does not count. The copy is cut before the first such token, and before the
+    first token that stops a row.
     """
-    held = list(sequence)
-    for size in range(min(max_ngram, len(held) - 1), 0, -1):
-        for start in _places(held, size):
-            found = before_any(held[start + size : start + size + tokens], never)
-            if found:
-                return before_any(found, stops)
-    return []
-
-
-def _places(held: list[int], size: int) -> Iterator[int]:
-    """Where the last ``size`` tokens stood before, from left to right."""
-    gram = held[-size:]
-    place = -1
-    while True:
-        try:
-            place = held.index(gram[0], place + 1, len(held) - size)
-        except ValueError:
-            return
-        if held[place : place + size] == gram:
-            yield place
+    newest = list(reversed(sequence))
+    size = place = behind = 0
+    with suppress(ValueError):  # no further place
+        while size < max_ngram:
+            place = newest.index(newest[0], place + 1)
+            if newest[place - 1] in never:
+                continue
+            while size < max_ngram and newest[place : place + size + 1] == newest[: size + 1]:
+                size, behind = size + 1, place
+    copied = list(islice(cycle(reversed(newest[:behind])), tokens))
+    return before_any(before_any(copied, never), stops)
 
 
 def before_any(tokens: list[int], ids: Collection[int], and_it: bool = False) -> list[int]:

@@ -143,6 +143,7 @@ def drafter_of(
             stops = model.stop_ids if request.stop.token_ids else frozenset()  # it stops nowhere if the target does not
         drafter = DraftModel(
             beside(session), name=shape.name, tokens=tokens, below=drafter, stops=stops,
+            least_confidence=stage.get("least_confidence", 0.0),
             never=torch.tensor(never, dtype=torch.long, device=request.device),
         )  # fmt: skip
     assert drafter is not None, f"{case.case_id} has no stage"

@@ -19,6 +19,7 @@ from harness.engine.gated_adapter import Columns, GatedEmbedding, GatedLinear
 from harness.errors import UnknownModelError
 from harness.kernels.library import NAMES, library, why_not_built
 from harness.models import ModelShape
+from harness.models.config import shape_from_config
 
 LANES = 16
 """Outputs of a block of packed weights."""
@@ -88,13 +89,15 @@ class NativeForward:
         """``level``: of the processor, see kernels.library.
 
         Raises:
-            UnknownModelError: its RoPE or its activation is another. OSError, CalledProcessError: nothing builds the kernels.
+            UnknownModelError: the kernels do not take it. OSError, CalledProcessError: nothing builds them.
         """
-        rope = (getattr(model.config, "rope_parameters", None) or {}).get("rope_type", "default")
-        if rope not in STATIC_ROPE or model.config.hidden_act != "silu":
-            raise UnknownModelError(
-                f"native forwards know no RoPE of type {rope} with activation {model.config.hidden_act}; use execution: eager"
-            )
+        config, name = model.config, str(model.dtype).removeprefix("torch.")
+        rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+        why = why_not_native(shape_from_config("the model", config.to_dict()), name)
+        if rope not in STATIC_ROPE or config.hidden_act != "silu":
+            why = f"they know no RoPE of type {rope} with activation {config.hidden_act}"
+        if why is not None:
+            raise UnknownModelError(f"native forwards of a {config.model_type} model: {why}; use execution: eager")
         kernels, self._dtype = library(level), model.dtype
         self._forward = getattr(kernels, f"sbd_forward_{NAMES[model.dtype]}")
         self._pack = getattr(kernels, f"sbd_pack_{NAMES[model.dtype]}")

@@ -37,7 +37,7 @@ from harness.workloads.tasks import TASKS, problems
 def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[ModelShape, Role, int, int, int]]:
     """(shape, role, query tokens, tokens kept, count) of one round, at most.
 
-    Each stage makes one token a pass and asks the stage below before each pass.
+    Each stage makes one token a pass, stops at none for its confidence, and asks the stage below before each pass.
     """
     asked = stages(arm)
     below = [*(stage["draft_tokens"] for stage in asked[1:]), 0][: len(asked)]

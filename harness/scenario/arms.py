@@ -11,7 +11,17 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from harness.config_file import Counts, Flag, Name, Numbers, Shares, one_or_several
-from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, PassesOfBlock, PlannedPass, number, per_token
+from harness.scenario.method import (
+    GREEDY,
+    ArmKeys,
+    ArmValues,
+    Method,
+    PassesOfBlock,
+    PlannedPass,
+    confidence_bound,
+    number,
+    per_token,
+)
 from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replay_id, with_choice
 from harness.scenario.solvers import SolverChoice, Younger
 
@@ -140,10 +150,6 @@ def _sbd_passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: 
         yield PlannedPass(role="decide", query_tokens=block, context_tokens=prompt_tokens + start, logits=block, count=later)
 
 
-def _checked_before(arm: ArmValues, prefix: str) -> str:
-    return f"{prefix}{number(arm['least_confidence'])}" if "least_confidence" in arm else ""
-
-
 def _copies(arm: ArmValues, suffix: str) -> str:
     return suffix if arm.get("copies") else ""
 
@@ -176,8 +182,8 @@ SBD = Method(
 )  # fmt: skip
 VERIFIED_SBD = Method(
     name="sbd_verified", arm=VerifiedSbdArm, decoder="harness.engine.decoders:verified_blocks",
-    arm_id=lambda arm, replay: f"sbd-verified-{choice_id(arm, replay)}{_checked_before(arm, '-c')}",
-    label=lambda arm, replay: with_choice(f"SBD verified k={arm['block_size']}", arm, replay) + _checked_before(arm, " c>"),
+    arm_id=lambda arm, replay: f"sbd-verified-{choice_id(arm, replay)}{confidence_bound(arm, '-c')}",
+    label=lambda arm, replay: with_choice(f"SBD verified k={arm['block_size']}", arm, replay) + confidence_bound(arm, " c>"),
     widest=lambda arm, prompt, new: (2 * arm["block_size"], 2 * arm["block_size"]),
     passes=lambda arm, prompt, new, passes_of: per_token(
         prompt, new - 1, ("draft", arm["block_size"], 0, arm["block_size"] - 1), ("verify+draft", 2 * arm["block_size"], 1, 1)

@@ -141,6 +141,11 @@ def number(value: float) -> str:
     return format(value, ".12g")
 
 
+def confidence_bound(arm: ArmValues, prefix: str) -> str:
+    """An arm's ``least_confidence`` in ids and labels, behind ``prefix``; empty for one that has none."""
+    return f"{prefix}{number(arm['least_confidence'])}" if "least_confidence" in arm else ""
+
+
 T = TypeVar("T")
 
 

@@ -1,4 +1,4 @@
-"""Prompt lookup against transformers' own candidate generator, on random sequences of few words, and by hand."""
+"""Prompt lookup by its definition, against transformers' candidate generator where the two agree, and by hand."""
 
 from __future__ import annotations
 
@@ -30,33 +30,72 @@ def candidates(sequence, tokens, max_ngram, never, stops):
 words = st.integers(0, WORDS - 1)
 
 
+def by_definition(sequence, tokens, max_ngram, never, stops):
+    """Every n-gram from the longest, every earlier place of it from the newest; then token by token, its own too."""
+    end = len(sequence)
+    for size in range(min(max_ngram, end - 1), 0, -1):
+        for behind in range(end - 1, size - 1, -1):
+            if sequence[behind - size : behind] != sequence[end - size :] or sequence[behind] in never:
+                continue
+            text = list(sequence)
+            for i in range(tokens):
+                if text[behind + i] in never or text[behind + i] in stops:
+                    break
+                text.append(text[behind + i])
+            return text[end:]
+    return []
+
+
+SEQUENCES = st.lists(words, min_size=1, max_size=24)
+
+
 @settings(max_examples=400)
 @given(
-    sequence=st.lists(words, min_size=1, max_size=24), tokens=st.integers(1, 7), max_ngram=st.integers(1, 4),
-    never=st.sets(words, max_size=2), stops=st.sets(words, max_size=2),
+    sequence=SEQUENCES, tokens=st.integers(1, 7), max_ngram=st.integers(1, 20), never=st.sets(words, max_size=2),
+    stops=st.sets(words, max_size=2),
 )  # fmt: skip
-def test_it_proposes_what_transformers_proposes(sequence, tokens, max_ngram, never, stops):
-    """Longest n-gram first, leftmost place first, forbidden tokens and stops cut off."""
-    assert looked_up(sequence, tokens, max_ngram, never, stops) == candidates(sequence, tokens, max_ngram, never, stops)
+def test_it_proposes_what_followed_the_newest_place_of_the_longest_match(sequence, tokens, max_ngram, never, stops):
+    """As by the definition, with forbidden tokens and stops cut off."""
+    assert looked_up(sequence, tokens, max_ngram, never, stops) == by_definition(sequence, tokens, max_ngram, never, stops)
+
+
+@settings(max_examples=200)
+@given(sequence=SEQUENCES, tokens=st.integers(1, 4), max_ngram=st.integers(1, 4), stops=st.sets(words, max_size=1))
+def test_transformers_proposes_the_same_where_the_match_has_one_place(sequence, tokens, max_ngram, stops):
+    """It takes the leftmost place and ends where the text does, so only there the two rules are one."""
+    found = looked_up(sequence, tokens, max_ngram, (), stops)
+    theirs = candidates(sequence, tokens, max_ngram, (), stops)
+    size = next((n for n in range(min(max_ngram, len(sequence) - 1), 0, -1) if places(sequence, n)), 0)
+    if size == 0 or len(places(sequence, size)) == 1:
+        assert found[: len(theirs)] == theirs
+    assert bool(size) or not found
+
+
+def places(sequence, size):
+    """Where the last ``size`` tokens stood before."""
+    return [at for at in range(len(sequence) - size) if sequence[at : at + size] == sequence[-size:]]
 
 
 @pytest.mark.parametrize(
     ("sequence", "options", "found"),
     [
         ([1, 2, 3, 9, 1, 2], {}, [3, 9, 1]),
-        ([7, 2, 8, 1, 2, 3, 9, 1, 2], {}, [3, 9, 1]),
-        ([7, 2, 8, 1, 2, 3, 9, 1, 2], {"max_ngram": 1}, [8, 1, 2]),
+        ([1, 2, 3, 9, 1, 2, 4, 8, 1, 2], {}, [4, 8, 1]),
+        ([7, 2, 8, 1, 2, 3, 9, 5, 2, 6, 1, 2], {}, [3, 9, 5]),
+        ([7, 2, 8, 1, 2, 3, 9, 5, 2, 6, 1, 2], {"max_ngram": 1}, [6, 1, 2]),
+        ([9, 1, 2, 7, 8, 1, 2, 3, 9, 1, 2], {"max_ngram": 20}, [7, 8, 1]),
         ([1, 2, 3], {}, []),
-        ([4, 4], {}, [4]),
+        ([4, 4], {}, [4, 4, 4]),
+        ([5, 1, 2, 1, 2], {}, [1, 2, 1]),
         ([1, 2, 3, 9, 1, 2], {"never": {9}}, [3]),
-        ([1, 2, 3, 1, 2, 5, 1, 2], {"never": {3}}, [5, 1, 2]),
+        ([1, 2, 5, 1, 2, 3, 1, 2], {"never": {3}}, [5, 1, 2]),
         ([1, 2, 3, 9, 1, 2], {"stops": {9}}, [3]),
-        ([1, 2, 9, 3, 1, 2], {"stops": {9}}, []),
+        ([1, 2, 3, 4, 1, 2, 9, 3, 1, 2], {"stops": {9}}, []),
         ([5], {}, []),
     ],
-    ids=["what followed", "the pair before the word", "the leftmost word", "nothing stood before", "up to the end",
-         "cut before a forbidden token", "the next place where all is forbidden", "cut before a stop",
-         "not the next place then", "nothing to look up"],
+    ids=["what followed", "the newest place", "the pair before the word", "the newest word", "the longest before the newest",
+         "nothing stood before", "copied from the copy", "a pair that repeats itself", "cut before a forbidden token",
+         "an older place where it is forbidden", "cut before a stop", "not an older place then", "nothing to look up"],
 )  # fmt: skip
 def test_by_hand(sequence, options, found):
     """Three tokens, pairs unless said otherwise."""
@@ -69,4 +108,4 @@ def test_rows_are_looked_up_by_themselves_and_only_when_asked():
     proposal = PromptLookup(4, 2, (), ()).propose([[1, 2, 3, 1, 2], [1, 2, 3, 1, 2], [6, 5, 6]], [2, 0, 4])
     with pytest.raises(StopIteration) as returned:
         next(proposal)
-    assert returned.value.value == [[3, 1], [], [5, 6]]
+    assert returned.value.value == [[3, 1], [], [5, 6, 5, 6]]

@@ -1,6 +1,7 @@
 """At temperature 1 a target that checks drafts writes what next-token prediction writes, in distribution: all draws enumerated.
 
-The tables and the script are those of test_verified_distribution.py; drafts come from another table, or are looked up.
+The tables and the script are those of test_verified_distribution.py. Drafts come from another table, up to the first that is
+doubted or as many as are asked for, or they are looked up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.decoding import speculative
-from harness.decoding.drafters import NoDrafts, PromptLookup
+from harness.decoding.drafters import DraftModel, NoDrafts, PromptLookup
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.speculative import DraftedRow
 from tests.helpers.word_table import PROMPT, TOLERANCE, Table, Undecided, next_word, table, written_by_ntp
@@ -77,9 +78,17 @@ class Script:
             chance *= row[drafts[at]]
 
 
+def doubting(kind, least):
+    """A draft model whose distributions are those of a table, and which stops by them."""
+    return DraftModel(
+        Table(WORDS, kind), name=kind, tokens=3, never=torch.tensor([WORDS]), stops={STOP}, least_confidence=least
+    )  # fmt: skip
+
+
 DRAFTERS = {
     "none": NoDrafts(), "looked up": PromptLookup(3, 2, (), ()), "likeliest": OtherTable(3, True),
-    "other": OtherTable(3, False), "one": OtherTable(1, True),
+    "other": OtherTable(3, False), "one": OtherTable(1, True), "doubting": doubting("draft", 0.5),
+    "doubting itself": doubting("ntp", 0.5), "never doubting": doubting("draft", 0.0),
 }  # fmt: skip
 
 
@@ -118,13 +127,13 @@ def test_the_distribution_is_that_of_next_token_prediction(name, monkeypatch):
     assert error_of(name, 4, monkeypatch) < TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["likeliest", "other"])
+@pytest.mark.parametrize("name", ["likeliest", "other", "doubting"])
 def test_draws_behind_a_refused_draft_change_nothing(name, monkeypatch):
     """Three tokens, really every combination of draws, those that should not matter too."""
     assert error_of(name, 3, monkeypatch, every=True) < TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["likeliest", "other"])
+@pytest.mark.parametrize("name", ["likeliest", "other", "doubting itself"])
 def test_a_planted_bias_shows(name, monkeypatch):
     """A refused draft is let through where the next draw is the same word: far more than rounding."""
     accept = DraftedRow.accept

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers")
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.passes import padded_segment
 from harness.decoding.request import DecodeRequest, StopRule
-from harness.engine.compiling import called
+from harness.decoding.sampling import NativeFigures
 from harness.engine.engine import drain
 from harness.engine.static_session import StaticSession
 from harness.kernels.library import why_not_built
@@ -57,15 +57,15 @@ def test_answers_are_those_of_eager_forwards(count, record_property):
     prompts = [tuple(tokenizer(one.prompt)["input_ids"]) for task in TASKS.values() for one in problems(task, "test", each, 5)]
     stop = StopRule(token_ids=frozenset({tokenizer.eos_token_id}))
     model, partings, controls = reference(torch.float32), [], []
-    sessions = (StaticSession(model), None), (StaticSession(model, "native"), called)
+    sessions = (StaticSession(model), None), (StaticSession(model, "native"), NativeFigures)
     for first in range(0, count, AT_ONCE):
         batch = tuple(prompts[first : min(count, first + AT_ONCE)])
         eager, native = (
             drain(decode_next_token(session, DecodeRequest(
                 prompts=batch, max_new_tokens=NEW_TOKENS, stop=stop, suppressed_ids=(tokenizer.mask_token_id,), temperature=0.0,
-                generator=torch.Generator(), device=torch.device("cpu"), fuse=fuse,
+                generator=torch.Generator(), device=torch.device("cpu"), figures=figures,
             ))).output_ids
-            for session, fuse in sessions
+            for session, figures in sessions
         )  # fmt: skip
         for prompt, ours, theirs in zip(batch, native, eager, strict=True):
             if len(theirs) > 1 and theirs[0] != theirs[1]:

@@ -1,5 +1,6 @@
-"""Native forwards against the same forwards in float64 and by torch, for every level of the processor; and that no token's bits depend on
-what is fed beside it, on the threads, or on an adapter beside it.
+"""Native forwards against the same forwards in float64 and by torch, for every level of the processor.
+
+No token's bits depend on what is fed beside it, on the threads, or on an adapter beside it.
 """
 
 from __future__ import annotations
@@ -208,3 +209,7 @@ def test_what_is_not_taken_is_said():
     odd.config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     with pytest.raises(UnknownModelError, match="RoPE of type dynamic"):
         StaticSession(odd, "native")
+    narrow = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES | {"head_dim": 16}))
+    for one, words in ((narrow, "heads of 32"), (copy.deepcopy(model("llama", torch.float32)).double(), "not float64")):
+        with pytest.raises(UnknownModelError, match=words):
+            StaticSession(one, "native")

@@ -15,7 +15,11 @@ from tests.helpers.few_words import MASK_ID, few_words
 
 BITS = 3
 STOP_BIT = 7
-DRAFTERS = ("lookup", "bad", "good", "itself", "long", "exit", "good on lookup", "good on bad on lookup", "exit on bad", "bits")
+DRAFTERS = (
+    "lookup", "bad", "good", "itself", "long", "exit", "good on lookup", "good on bad on lookup", "exit on bad", "bits",
+    "doubting", "doubting on lookup",
+)  # fmt: skip
+DOUBTED = 0.3
 
 
 def nearly(model, noise=0.05):
@@ -49,14 +53,15 @@ def draft_modules(name, target, architecture, seed):
     """The modules of the stages of one of DRAFTERS, by stage; lookup has none."""
     made = {
         "bad": lambda: few_words(architecture, seed + 1000), "long": lambda: nearly(target),
-        "good": lambda: nearly(target), "itself": lambda: copy.deepcopy(target), "exit": lambda: first_layers(target, 1),
+        "good": lambda: nearly(target), "doubting": lambda: nearly(target),
+        "itself": lambda: copy.deepcopy(target), "exit": lambda: first_layers(target, 1),
         "bits": lambda: few_words(architecture, seed + 1000), "lookup": lambda: None,
     }  # fmt: skip
     return {stage: made[stage]() for stage in name.split(" on ")}
 
 
 def drafter(name, modules, open_session, request):
-    """One of DRAFTERS over its modules; 5 tokens at a time, long: more than ever fit."""
+    """One of DRAFTERS over its modules; 5 tokens at a time, long: more than ever fit, doubting: none behind a doubted one."""
     below = None
     stops = request.stop.token_ids
     for stage in reversed(name.split(" on ")):
@@ -68,6 +73,7 @@ def drafter(name, modules, open_session, request):
         below = DraftModel(
             open_session(modules[stage]), name=stage, tokens=tokens, never=torch.tensor(never), below=below,
             stops=stops if stage != "bits" else {STOP_BIT} if stops else (),
+            least_confidence=DOUBTED if stage == "doubting" else 0.0,
         )  # fmt: skip
     return TranslatedDrafts(below, Bits(stops)) if name == "bits" else below
 

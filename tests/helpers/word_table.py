@@ -29,10 +29,10 @@ def next_word(words, text):
 
 
 class Table:
-    """A session of one row: a word says what the next-token table says behind all it sees, a mask asks the other table."""
+    """A session of one row: a word says what the next-token table ``kind`` says behind all it sees, a mask asks another."""
 
-    def __init__(self, words):
-        self.words = words
+    def __init__(self, words, kind="ntp"):
+        self.words, self.kind = words, kind
 
     context_tokens = property(lambda self: (len(self.held),))
     context_width = property(lambda self: len(self.held))
@@ -55,8 +55,8 @@ class Table:
                 rule = {"causal": range(i + 1), "bidirectional": range(len(tokens))}
                 sees = rule.get(segment.visibility) or [j for j in range(len(tokens)) if segment.seen[i, j]]
                 text = (*self.held, *self.fed, *(tokens[j] for j in sees))
-                head = "block" if token == self.words or segment.visibility == "bidirectional" else "ntp"
-                logits.append(table(self.words, head, text if head == "ntp" else (*text, places[i])))
+                head = "block" if token == self.words or segment.visibility == "bidirectional" else self.kind
+                logits.append(table(self.words, head, text if head == self.kind else (*text, places[i])))
             self.fed += [token for token, ok in zip(tokens, real, strict=True) if ok]
         self.checked = [token for token in self.fed[: segments[0].tokens.shape[1]] if token != self.words]
         return torch.stack(logits)[None, -sum(segment.logits for segment in segments) :].clone()
@@ -64,6 +64,10 @@ class Table:
     def keep(self, counts):
         """The first so many."""
         self.held += self.fed[: counts[0]]
+
+    def drop(self, counts):
+        """The newest so many."""
+        del self.held[len(self.held) - counts[0] :]
 
     def read(self, tokens):
         """Nothing to fetch."""

@@ -23,6 +23,8 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
+from harness.scenario.plan import make_plan
+from harness.scenario.scenario import Scenario
 from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
@@ -49,7 +51,8 @@ def test_ids_and_labels_name_who_drafts() -> None:
     """One case per point of the axes; all are lossless against greedy NTP, or, warm, in distribution."""
     arms = arms_with(
         {"method": "prompt_lookup", "draft_tokens": [4, 10]}, {"method": "prompt_lookup", "max_ngram": 3, "temperature": 0.7},
-        MODEL | {"draft_tokens": [5]}, EXIT | {"exit_layers": [2, 4]}, STACK,
+        MODEL | {"draft_tokens": [5]}, EXIT | {"exit_layers": [2, 4]}, STACK, MODEL | {"least_confidence": [0, 0.4]},
+        STACK | {"stack": [stage | {"least_confidence": 0.5} for stage in STACK["stack"][:2]]},
     )  # fmt: skip
     cases = plan_of(arms=arms, baseline_check=0).cases[1:]
     assert [(case.case_id.rpartition("/")[2], case.label) for case in cases] == [
@@ -63,10 +66,35 @@ def test_ids_and_labels_name_who_drafts() -> None:
             "exit4-n6-on-draft-model-random-small-n3-on-prompt-lookup-g3-n4-t0",
             "early exit layer 4 n=6 on draft model (random small) n=3 on prompt lookup 3-grams n=4",
         ),
+        ("draft-model-random-small-n5-c0-t0", "draft model (random small) n=5 c>0"),
+        ("draft-model-random-small-n5-c0.4-t0", "draft model (random small) n=5 c>0.4"),
+        (
+            "exit4-n6-c0.5-on-draft-model-random-small-n3-c0.5-t0",
+            "early exit layer 4 n=6 c>0.5 on draft model (random small) n=3 c>0.5",
+        ),
     ]
-    assert [case.arm["lossless"] for case in cases].count(GREEDY) == 6
+    assert [case.arm["lossless"] for case in cases].count(GREEDY) == 9
     assert cases[2].arm["lossless"] == "NTP at temperature 0.7, same weights, in distribution"
     assert plan_of(arms=arms).scenario.parts[0].block_sizes == ()
+
+
+def test_drafts_that_a_file_says_nothing_of_end_behind_a_doubted_one(tmp_path: Path) -> None:
+    """0 makes every draft. A recorded arm without the key is of a program that made every draft, and stays what it was."""
+    given = ["{reference: draft}, draft_tokens: 4", "{reference: draft}, least_confidence: 0"]
+    (tmp_path / "s.yaml").write_text(
+        "version: 1\nname: s\nparts:\n- name: p\n  model: {reference: sbd}\n  dtype: float32\n"
+        f"  arms: [{{method: ntp}}, {{method: draft_model, draft: {given[0]}}}, {{method: draft_model, draft: {given[1]}}}]\n"
+        "  workload: {tasks: [word_problems], prompts: 1, max_new_tokens: 4}\n"
+    )
+    scenario = load_scenario(tmp_path / "s.yaml")
+    resolved = scenario.model_dump(mode="json")
+    assert [arm.get("least_confidence") for arm in resolved["parts"][0]["arms"]] == [None, [0.6], [0.0]]
+    assert Scenario.model_validate(resolved) == scenario
+    del resolved["parts"][0]["arms"][1]["least_confidence"]
+    older = Scenario.model_validate(resolved)
+    assert older.model_dump(mode="json") == resolved
+    assert [case.arm.get("least_confidence") for case in make_plan(older).cases[:3]] == [None, None, 0.0]
+    assert make_plan(older).cases[1].label == "draft model (reference draft) n=4"
 
 
 def test_a_header_has_the_shapes_of_all_models_that_make_passes() -> None:
@@ -88,6 +116,8 @@ def test_a_header_has_the_shapes_of_all_models_that_make_passes() -> None:
         ("{method: draft_model, draft: {huggingface: ./nowhere}}", "no model at './nowhere'"),
         ("{method: prompt_lookup, draft_tokens: 0}", "greater than or equal to 1"),
         ("{method: prompt_lookup, ngram: 3}", "did you mean 'max_ngram'"),
+        ("{method: prompt_lookup, least_confidence: 0.5}", "unknown key least_confidence"),
+        ("{method: early_exit, exit_layers: 2, least_confidence: 1.5}", "less than or equal to 1"),
         ("{method: hierarchical, stack: [{max_ngram: 2, draft_tokens: 4}]}", "a stack of one is no stack"),
         (
             "{method: hierarchical, stack: [{max_ngram: 2, draft_tokens: 4}, {exit_layers: 2, draft_tokens: 4}]}",
@@ -204,11 +234,12 @@ parts:
       - {method: ntp}
       - {method: prompt_lookup, draft_tokens: 4}
       - {method: draft_model, draft: {reference: draft}, draft_tokens: 4}
+      - {method: draft_model, draft: {reference: draft}, draft_tokens: 4, least_confidence: 0}
       - {method: universal_draft, draft: {reference: draft}, draft_tokens: 4}
       - {method: early_exit, exit_layers: 4, draft_tokens: 2}
       - {method: hierarchical, stack: [{draft: {reference: draft}, draft_tokens: 6}, {max_ngram: 2, draft_tokens: 3}]}
     batch_sizes: [1, 4]
-    workload: {tasks: [word_problems, record_to_json], prompts: 4, max_new_tokens: 24}
+    workload: {tasks: [word_problems, variable_trace], prompts: 4, max_new_tokens: 24}
 """
 
 
@@ -229,13 +260,18 @@ def test_a_run_of_the_reference_model_is_identical_to_ntp(reference_run: Path) -
     assert len(comparison.cells) == 6
     for cell in comparison.cells:
         ntp, *arms = cell.arms
-        assert len(arms) == 5 and ntp.nfe_speedup.value == 1 and ntp.draft_passes == 0
+        assert len(arms) == 6 and ntp.nfe_speedup.value == 1 and ntp.draft_passes == 0
         for arm in arms:
             assert arm.identical_to_ntp.value == 1 and arm.lossless == GREEDY, arm.label
             assert arm.decode_tokens == ntp.decode_tokens and arm.accuracy.value == ntp.accuracy.value
             assert (arm.draft_passes > 0) == (arm.method != "prompt_lookup") == (arm.draft_query_tokens > 0)
         speed = {arm.method: arm.nfe_speedup.value or 0 for arm in arms}
         assert speed["draft_model"] > 1.5 and speed["hierarchical"] > 1.5 and speed["prompt_lookup"] > 1
+    names = [f"draft model (reference draft) n=4 {bound}" for bound in ("c>0.6", "c>0")]
+    doubting, every = (
+        sum(arm.draft_passes for cell in comparison.cells for arm in cell.arms if arm.label == name) for name in names
+    )
+    assert 0 < doubting < every, "no draft is made behind a doubted one"
     found = to_json(comparison)["cells"][0]["arms"][2]
     assert found["draft_passes"] > 0 and found["draft_query_tokens"] >= found["draft_passes"]
 
@@ -246,12 +282,12 @@ def test_hundreds_of_prompts_are_identical_to_ntp(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from harness.runner.runner import run
 
-    many = SCENARIO.replace("[word_problems, record_to_json]", "[word_problems, record_to_json, variable_trace, short_trace]")
+    many = SCENARIO.replace("[word_problems, variable_trace]", "[word_problems, record_to_json, variable_trace, short_trace]")
     many = many.replace("prompts: 4", "prompts: 52").replace("[1, 4]", "[26]").replace("tokens: 24", "tokens: 80")
     (tmp_path / "s.yaml").write_text(many)
     held = read_run(run(tmp_path / "s.yaml", tmp_path / "out", machine=uncalibrated()))
     summary = next(cell for cell in compare(held).cells if cell.is_summary)
-    assert [arm.identical_to_ntp.value for arm in summary.arms[1:]] == [1.0] * 5
+    assert [arm.identical_to_ntp.value for arm in summary.arms[1:]] == [1.0] * 6
     assert {arm.identical_to_ntp.n for arm in summary.arms[1:]} == {208}
 
 

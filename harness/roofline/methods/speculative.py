@@ -61,7 +61,8 @@ def expected_tokens(acceptance: float, drafted: int) -> float:
 def speculative(at: Setting, *, draft: ModelShape, drafted_tokens: int, acceptance: float) -> MethodTrace:
     """Per round ``drafted_tokens`` passes of the draft model and one of the target over all of them and one more token.
 
-    That is the cost of theorem 3.8 of arXiv 2211.17192. No draft at all is NTP exactly.
+    That is the cost of theorem 3.8 of arXiv 2211.17192. No draft at all is NTP exactly. A draft model that stops by its
+    confidence makes fewer of these passes and somewhat more of the target's; that needs its confidences and is not modelled.
 
     Raises:
         UserError: see Drafter.
