@@ -17,7 +17,8 @@ History of the format (RECORD_VERSION):
     8   a row may have its own times: a request of several that a server answers. A run may be imported from files of other
         benchmarking tools (harness.record.imported); only then a sample may lack output ids, passes, stop reasons, its seed and
         its begin, and a case its model, dtype, device and attention. A sample of a server that does not tell its passes lacks
-        them and says so in ``meter_reasons``. A sample may tell its begin and end by the monotonic clock
+        them and says so in ``meter_reasons``. A sample may tell its begin and end by the monotonic clock, and a case what its
+        width was chosen from
 """
 
 from __future__ import annotations
@@ -239,11 +240,51 @@ def _known(value: _T | None, case_id: str) -> _T:
     return value
 
 
+class TriedWidth(_Frozen):
+    """What a width of an arm cost on ``prompts`` that are not timed. ``query_tokens``: fed to a row in a pass, on average.
+    ``pass_s``: decode seconds over the target's passes, so with everything beside them; median over the batches.
+    ``tokens_per_pass``: that became final, in all rows.
+    """
+
+    width: Tokens
+    prompts: Tokens
+    query_tokens: Reading
+    pass_s: Annotated[Seconds, Field(gt=0)]
+    tokens_per_pass: Annotated[Reading, Field(gt=0)]
+
+    @property
+    def token_s(self) -> float:
+        """Expected seconds of a token."""
+        return self.pass_s / self.tokens_per_pass
+
+
+class WidthChoice(_Frozen):
+    """What the width of an arm with ``auto`` was chosen from, before the run's first sample. ``ntp``: one token a pass.
+    ``tried``: narrowest first; a wide one that fell behind did not decode all prompts and cannot be chosen.
+    ``prompt_digests``: as of RowResult.
+    """
+
+    ntp: TriedWidth
+    tried: Annotated[list[TriedWidth], Field(min_length=1)]
+    prompt_digests: list[str]
+
+    @property
+    def best(self) -> TriedWidth:
+        """The width with the least expected time of a token that decoded all prompts; the narrower one of equals."""
+        return min(self.tried, key=lambda one: (-one.prompts, one.token_s))
+
+    @property
+    def gain(self) -> float:
+        """How many times faster than NTP it is expected to be."""
+        return self.ntp.token_s / self.best.token_s
+
+
 class CaseHeader(_Frozen):
     """One cell of the plan: one part of the scenario, one arm with one value on every axis, one batch size.
 
     ``draft_models``: shapes of the models besides ``model`` whose passes are in the samples, by name.
     ``model``, ``dtype``, ``device`` and ``attention`` are None in imported runs alone, whose header says why.
+    ``width``: why ``arm`` has the width that it has, where the scenario left it to the machine; written only there.
     """
 
     case_id: str
@@ -263,6 +304,7 @@ class CaseHeader(_Frozen):
     tensor_parallel: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
     replayed: OpenValues | None = None
     draft_models: dict[str, ModelShape] = {}
+    width: Annotated[WidthChoice | None, _IF_KNOWN] = None
 
     @property
     def is_check(self) -> bool:

@@ -122,7 +122,10 @@ def _facts(run: Run) -> dict[str, Any]:
         "versions": _versions(run.header.environment),
         "scenario": _scenario(run.header.scenario),
         "model": _models(run),
-        "cases": {case.case_id: "there" for case in run.header.cases if not case.is_check},
+        "cases": {
+            case.case_id: "there" if case.width is None else case.width.best.width
+            for case in run.header.cases if not case.is_check
+        },
         "record_version": run.header.record_version,
     }
 

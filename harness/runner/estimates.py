@@ -8,7 +8,7 @@ no model, device or clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,8 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, slots_allocated
-from harness.scenario.method import PlannedPass, per_token
+from harness.runner.widths import BATCHES
+from harness.scenario.method import AUTO, WIDTHS, PlannedPass, per_token
 from harness.scenario.methods import method_of
 from harness.scenario.part import Part
 from harness.scenario.plan import Case
@@ -213,8 +214,12 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
     """Time of all samples priced by the roofline, or None with the reason.
 
     With real acceptance stops may come early; the time assumes ``max_new_tokens`` for every prompt, one token a pass. With
-    drafts it assumes that every draft is made slot by slot and is wrong.
+    drafts it assumes that every draft is made slot by slot and is wrong. A width that is left to the machine adds its choice.
     """
+    samples = case.sample_count
+    if AUTO in case.arm:  # the fastest is no slower than the narrowest
+        samples += -(-BATCHES // len(case.workload.task_names)) * (1 + len(WIDTHS))
+        case = replace(case, arm=case.arm | {case.arm[AUTO]: WIDTHS[0]})
     if case.shape is None:
         return None, case.shape_reason
     if case.replay is not None and case.replay.mean_passes_per_block is None:
@@ -228,7 +233,7 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
     except UserError as error:
         return None, str(error)
     bound: Bound = "expected" if case.part.replayed else "at_most"
-    return TimeEstimate(total_s=case.sample_count * sample_s, bound=bound, rung=ceilings.rung), None
+    return TimeEstimate(total_s=samples * sample_s, bound=bound, rung=ceilings.rung), None
 
 
 def _prompt_pass(case: Case) -> ForwardPass:

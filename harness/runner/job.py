@@ -20,6 +20,7 @@ from harness.record.schema import Run, RunHeader
 from harness.record.store import RunStore, read_run
 from harness.runner.protocols import Machine
 from harness.runner.stopping_rule import StoppingRule, missing_slots
+from harness.runner.widths import choose_widths, with_widths
 from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.part import Part
 from harness.scenario.plan import Plan, make_plan
@@ -63,7 +64,11 @@ def machine_here(logs: Path | None = None) -> Machine:
 
 
 def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
-    """All that is known before the first sample, calibration included; it may open the model for its shape."""
+    """All that is known before the first sample, calibration and chosen widths included; it may open the model for them.
+
+    Raises:
+        UserError and its kind: a width is left to the machine, and there is nothing to choose it by.
+    """
     hardware, reason = machine.profile(job.scenario)
     if reason is not None:
         progress.note(f"no hardware profile in this record: {reason}")
@@ -75,6 +80,7 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         for name, part in parts.items()
         if part.timed and (found := machine.calibrate(part, known[name], progress)) is not None
     }
+    plan = with_widths(job.plan, choose_widths(job.plan.cases, machine, progress))
     return RunHeader(
         run_id=uuid.uuid4().hex,
         scenario_name=job.scenario.name,
@@ -83,7 +89,7 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         scenario_digest=job.digest,
         command=shlex.join(["sbd", "run", _seen_from_here(job.path), *([RemoteCode.OPTION] if RemoteCode.granted else [])]),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in job.plan.cases],
+        cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in plan.cases],
         hardware=hardware,
         hardware_reason=reason,
         calibration=calibration or None,

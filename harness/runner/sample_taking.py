@@ -61,6 +61,11 @@ def prompts_digest(part: Part, tokenizer: Tokenizer | None, vocab: int) -> str:
     return hashlib.sha256(repr(drawn).encode()).hexdigest()
 
 
+def prompt_digest(part: Part, item: PromptItem) -> str:
+    """As a row of a sample has it: of the part's name and the prompt's token ids."""
+    return hashlib.sha256(f"{part.name} {item.ids}".encode()).hexdigest()[:16]
+
+
 def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str | None) -> Sample:
     """Decode one batch, then grade it after the clock has stopped. ``node``: this node of a cluster."""
     case = slot.case
@@ -119,7 +124,7 @@ def _row(
         correct=correct,
         ungraded_reason=reason if correct is None else None,
         cluster=item.cluster,
-        prompt_digest=hashlib.sha256(f"{case.part.name} {item.ids}".encode()).hexdigest()[:16],
+        prompt_digest=prompt_digest(case.part, item),
         times=times,
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.record.schema import Run
 from harness.runner.stopping_rule import StoppingRule, missing_slots
+from harness.runner.widths import with_widths
 from harness.scenario.plan import Plan, Share, Slot
 
 
@@ -42,7 +43,8 @@ class Work:
 
 
 def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:
-    """The missing work of a run, or of a share."""
+    """The missing work of a run, or of a share, with the widths that the run chose when it began."""
+    plan = with_widths(plan, {case.case_id: case.width for case in held.header.cases})
     pace = StoppingRule(plan, held)
     missing, planned, known_s = missing_slots(plan, held, pace), sum(1 for _ in plan.slots()), _seconds_of_samples(held)
     whole = Work(missing=missing, pace=pace, planned=planned, known_s=known_s, begun_at=held.header.created_at)

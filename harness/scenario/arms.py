@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.config_file import Counts, Flag, Name, Numbers, Shares, one_or_several
+from harness.config_file import Flag, Name, Numbers, Shares, one_or_several
 from harness.scenario.method import (
     GREEDY,
     ArmKeys,
@@ -18,6 +18,7 @@ from harness.scenario.method import (
     Method,
     PassesOfBlock,
     PlannedPass,
+    Widths,
     confidence_bound,
     number,
     per_token,
@@ -58,8 +59,8 @@ class SbdArm(SolverChoice):
     axes = ("acceptance", "block_size", "settings", "temperature", "solver", "batching")
     method: Literal["sbd"]
     """Set Block Decoding."""
-    block_size: Counts = (16,)
-    """Block size k: slots that are decided together."""
+    block_size: Widths = (16,)
+    """Block size k: slots that are decided together; `auto`: as many as are fastest on this machine."""
     temperature: Numbers = (GREEDY,)
     """Sampling temperature; 0 takes the likeliest token."""
     batching: Batchings = ("lockstep",)
@@ -74,10 +75,11 @@ class SbdArm(SolverChoice):
             return self
         self.check_replayed()
         speedup = self.acceptance.replay.nfe_speedup
-        if speedup is not None and speedup > min(self.block_size):
+        least = min(self.widths("block_size"))
+        if speedup is not None and speedup > least:
             raise ValueError(
-                f"an NFE speedup of {speedup:g} cannot be had with block size {min(self.block_size)}: a block takes at least "
-                "one pass; use a larger block_size or a smaller nfe_speedup"
+                f"an NFE speedup of {speedup:g} cannot be had with block size {least}: a block takes at least one pass; use a "
+                "larger block_size or a smaller nfe_speedup"
             )
         return self
 
@@ -92,8 +94,8 @@ class VerifiedSbdArm(SolverChoice):
     lossless = True
     method: Literal["sbd_verified"]
     """Verified Set Block Decoding."""
-    block_size: Counts = (16,)
-    """Block size k: slots that are decided together."""
+    block_size: Widths = (16,)
+    """Block size k: slots that are decided together; `auto`: as many as are fastest on this machine."""
     temperature: Numbers = (GREEDY,)
     """Sampling temperature; 0 takes the likeliest token."""
     least_confidence: Annotated[Shares | None, Younger] = None
@@ -119,8 +121,8 @@ class SelfSpeculationArm(ArmKeys):
     """Self-speculation."""
     form: Forms
     """`linear` takes two passes an iteration, `quadratic` one of block_size x (block_size + 1) query tokens."""
-    block_size: Counts = (16,)
-    """Tokens that one draft has."""
+    block_size: Widths = (16,)
+    """Tokens that one draft has; `auto`: as many as are fastest on this machine."""
     temperature: Numbers = (GREEDY,)
     """Sampling temperature; 0 takes the likeliest token."""
     copies: Annotated[Flags | None, Younger] = None

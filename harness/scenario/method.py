@@ -14,9 +14,11 @@ from importlib.metadata import entry_points
 from itertools import product
 from math import prod
 from operator import or_
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from harness.config_file import StrictModel
+from pydantic import Discriminator, Tag
+
+from harness.config_file import Count, StrictModel, one_or_several
 from harness.errors import UserError
 from harness.record.trace import Role
 
@@ -26,6 +28,15 @@ PassesOfBlock = Callable[[int], float]
 """Passes of a block with so many tokens to decide: at most one a token, or the replayed number."""
 GREEDY = 0.0
 """Temperature of taking the likeliest token."""
+AUTO = "auto"
+"""A width that the machine chooses in the run; and the key of an arm of a case that says which of its keys it stands for."""
+WIDTHS = (2, 3, 4, 5, 6, 8, 12, 16)
+"""The widths that ``auto`` chooses from."""
+Width = Annotated[
+    Annotated[Count, Tag("count")] | Annotated[Literal["auto"], Tag(AUTO)],
+    Discriminator(lambda value: AUTO if value == AUTO else "count"),
+]
+Widths = Annotated[tuple[Width, ...], *one_or_several(Width)]
 
 
 MOST_CASES = 10_000
@@ -59,9 +70,14 @@ class ArmKeys(StrictModel):
     axes: ClassVar[tuple[str, ...]] = ("temperature",)
     lossless: ClassVar[bool | str] = False
 
+    def widths(self, key: str) -> tuple[int, ...]:
+        """The values of a key of widths, with the widest one that ``auto`` may choose; empty for an arm without the key."""
+        return tuple(WIDTHS[-1] if value == AUTO else value for value in getattr(self, key, ()))
+
     def axis(self, name: str, dumped: Any) -> list[dict[str, Any]]:
-        """The keys of a variant at each point of one axis."""
-        return [{name: value} for value in (dumped if isinstance(dumped, list) else [dumped])]
+        """The keys of a variant at each point of one axis; ``auto`` is the widest that may be chosen until it is."""
+        values = dumped if isinstance(dumped, list) else [dumped]
+        return [{name: WIDTHS[-1], AUTO: name} if value == AUTO else {name: value} for value in values]
 
     def variants(self) -> list[dict[str, Any]]:
         """One mapping per point of the product of the axes, every key with a single value."""

@@ -15,7 +15,7 @@ from harness.models.choice import ModelChoice, RandomModel, has_chat_template
 from harness.scenario.arms import NtpArm
 from harness.scenario.limits import HealthLimits, Until
 from harness.scenario.load import Load, Loads, by_size
-from harness.scenario.method import GREEDY, MOST_SAMPLES, refuse_many
+from harness.scenario.method import AUTO, GREEDY, MOST_SAMPLES, refuse_many
 from harness.scenario.methods import Arm
 from harness.scenario.servers import Servers, check_servers, finds_acceptance
 from harness.workloads.spec import Workload
@@ -168,7 +168,7 @@ class Part(StrictModel):
     @property
     def block_sizes(self) -> tuple[int, ...]:
         """The block sizes of all arms that decode in blocks, in order."""
-        return tuple(dict.fromkeys(size for arm in self.arms for size in getattr(arm, "block_size", ())))
+        return tuple(dict.fromkeys(size for arm in self.arms for size in arm.widths("block_size")))
 
     @property
     def needs_mask(self) -> bool:
@@ -184,9 +184,9 @@ class Part(StrictModel):
             return ()
         found: dict[tuple[Beside, int], None] = {}
         for arm in self.arms:
-            found |= {("causal", drafts + 1): None for drafts in getattr(arm, "draft_tokens", ())}
+            found |= {("causal", drafts + 1): None for drafts in arm.widths("draft_tokens")}
             if "quadratic" in getattr(arm, "form", ()):
-                found |= {("quadratic", size): None for size in getattr(arm, "block_size", ())}
+                found |= {("quadratic", size): None for size in arm.widths("block_size")}
         return tuple(found)
 
     @property
@@ -230,12 +230,14 @@ class Part(StrictModel):
         check_servers(self.servers, self.arms, self.model, self.tensor_parallel)
         if self.load and not self.servers:
             raise ValueError("load is how requests reach a server, and the part has no servers; remove load")
-        tested = [arm for arm in self.arms if not isinstance(arm, NtpArm)]
-        acceptances = {one for arm in tested for one in finds_acceptance(arm, self.servers)}
+        acceptances = {one for arm in self.arms if not isinstance(arm, NtpArm) for one in finds_acceptance(arm, self.servers)}
         if len(acceptances) > 1:
             raise ValueError("real and replayed acceptance need different stop rules; give the replayed arms their own part")
-        variants = [str(variant) for arm in self.arms for variant in arm.variants()]
-        if len(set(variants)) < len(variants):
+        variants = [variant for arm in self.arms for variant in arm.variants()]
+        cannot = not self.timed or self.replayed or self.tensor_parallel > 1 or isinstance(self.model, RandomModel)
+        if cannot and any(AUTO in variant for variant in variants):
+            raise ValueError("auto is not for timed: false, replays, tensor_parallel or random weights; give a number")
+        if len(set(map(str, variants))) < len(variants):
             raise ValueError("two arms make the same case; remove one, or change a value")
         return self
 

@@ -16,7 +16,7 @@ from harness.models import ModelShape
 from harness.models.checkpoint_facts import refuse_ids_of
 from harness.models.choice import model_name, shape_of
 from harness.models.decodable import refuse_undecodable
-from harness.record.schema import CaseHeader, SampleKey, is_check
+from harness.record.schema import CaseHeader, SampleKey, WidthChoice, is_check
 from harness.scenario.arm_names import refuse_unknown_arms
 from harness.scenario.arms import GENERATE_MODES
 from harness.scenario.load import WARMING, Load
@@ -39,7 +39,7 @@ class Case:
     """One part, one arm with one value on every axis, one batch size, one task.
 
     With a load, ``batch_size`` is how many requests are in flight at most, and a sample has ``requests`` of them.
-    ``shape`` is None, with ``shape_reason``, until the model is loaded if only loading shows it.
+    ``shape`` is None, with ``shape_reason``, until the model is loaded if only loading shows it. ``width``: once it is chosen.
     """
 
     case_id: str
@@ -51,6 +51,7 @@ class Case:
     shape: ModelShape | None
     shape_reason: str | None
     replay: ReplaySpec | None
+    width: WidthChoice | None = None
 
     @property
     def workload(self) -> Workload:
@@ -121,6 +122,7 @@ class Case:
             model=shape,
             model_source=self.part.model.model_dump(mode="json"),
             execution=self.arm.get("execution", execution),
+            width=self.width,
             replayed=self.replay.to_dict() if self.replay else None,
             draft_models={one.name: one for one in draft_shapes(self.arm, shape) if one is not None},
             **self.part.model_dump(include={"dtype", "device", "attention", "session", "timed", "tensor_parallel"}),

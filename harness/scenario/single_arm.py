@@ -16,6 +16,7 @@ from harness.config_file import parse_yaml
 from harness.errors import ScenarioError, in_words
 from harness.scenario.arms import NtpArm
 from harness.scenario.loading import load_scenario
+from harness.scenario.method import AUTO
 from harness.scenario.methods import Arm
 from harness.scenario.part import Part
 from harness.scenario.plan import Case, make_plan
@@ -56,8 +57,11 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
     except ValidationError as error:
         raise ScenarioError(_described(error, "arm")) from error
     variants = known.variants()
-    if len(variants) != 1:
-        raise ScenarioError(f"arm: {dict(arm)} has {len(variants)} settings, and one is decoded with; give every key one value")
+    if len(variants) != 1 or AUTO in variants[0]:
+        raise ScenarioError(
+            f"arm: {dict(arm)} has {'several' if AUTO in variants[0] else len(variants)} settings, and one is decoded with; "
+            "give every key one value"
+        )
     baseline = [] if isinstance(known, NtpArm) else [{"method": "ntp"}]
     # A part names what it decodes; prompts from outside replace these, see with_lengths.
     workload = {"synthetic": {"prompt_tokens": 1}, "prompts": 1, "max_new_tokens": 1}
@@ -72,6 +76,8 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
 def case_of_scenario(file: str | Path, part: str | None, arm: str | int) -> Case:
     """A case of a scenario: ``arm`` by its id, the last component of the case id that `sbd plan` shows, or by its number there.
 
+    Arms with ``auto`` are left out.
+
     Raises:
         ScenarioError and its kind: no such file, part or arm; the message lists the known ones.
     """
@@ -80,7 +86,8 @@ def case_of_scenario(file: str | Path, part: str | None, arm: str | int) -> Case
     if part not in names and (part is not None or len(names) > 1):
         raise ScenarioError(f"{file}: part {part!r} is not there; give part=NAME, one of {', '.join(names)}")
     wanted = part or names[0]
-    cases = [case for case in make_plan(scenario).cases if case.part.name == wanted and not case.is_check]
+    of_part = [case for case in make_plan(scenario).cases if case.part.name == wanted]
+    cases = [case for case in of_part if not case.is_check and AUTO not in case.arm]
     first = [case for case in cases if case.cell == cases[0].cell]
     ids = [case.case_id.rsplit("/", 1)[1] for case in first]
     index = int(arm) if str(arm).isdecimal() else ids.index(str(arm)) if arm in ids else -1

@@ -19,7 +19,7 @@ from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
 from harness.models.shape import with_layers
-from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, ReplaySpec, confidence_bound, number, per_token
+from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, ReplaySpec, Widths, confidence_bound, number, per_token
 from harness.scenario.solvers import Younger
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
@@ -49,8 +49,8 @@ class _Rival(ArmKeys):
 
     axes = ("max_ngram", "draft", "exit_layers", "draft_tokens", "least_confidence", "temperature")
     lossless = True
-    draft_tokens: Counts = (DRAFT_TOKENS,)
-    """Tokens that are drafted at a time, at most."""
+    draft_tokens: Widths = (DRAFT_TOKENS,)
+    """Tokens that are drafted at a time, at most; `auto`: as many as are fastest on this machine."""
     temperature: Numbers = (GREEDY,)
     """Sampling temperature; 0 takes the likeliest token."""
 
@@ -60,8 +60,8 @@ class PromptLookupArm(_Rival):
 
     method: Literal["prompt_lookup"]
     """Prompt lookup."""
-    draft_tokens: Counts = (LOOKUP_TOKENS,)
-    """Tokens that are copied at a time, at most."""
+    draft_tokens: Widths = (LOOKUP_TOKENS,)
+    """Tokens that are copied at a time, at most; `auto`: as many as are fastest on this machine."""
     max_ngram: Counts = (LOOKUP_NGRAM,)
     """Longest run of last tokens that is looked for; shorter ones where it is not found."""
 

@@ -16,7 +16,7 @@ from harness.analysis.comparison import compare
 from harness.analysis.explain import residuals, roofline_points, waterfall
 from harness.analysis.results import Cell
 from harness.analysis.stats.quantity import absent
-from harness.record.schema import Run
+from harness.record.schema import Run, TriedWidth, WidthChoice
 from harness.record.store import read_run
 from harness.reporting import figures_blocks, svg
 from harness.reporting.explain import MOST_BATCHES, explain_drawings
@@ -288,3 +288,27 @@ def test_of_very_many_points_under_the_roofline_ntp_and_the_ends_bear_names() ->
     assert len(found) <= MOST_LABELS and ordered[0] in found and ordered[-1] in found
     assert any(point.width.method == "ntp" for point in found)
     assert named(points[:MOST_LABELS]) == points[:MOST_LABELS]
+
+
+def chosen(label: str) -> Run:
+    """FULL, whose SBD arms have a width that was chosen, and that name."""
+    tried = [(4, 12.0, 0.012, 2.5), (8, 40.0, 0.030, 3.0)]
+    widths = [TriedWidth(width=k, prompts=8, query_tokens=q, pass_s=s, tokens_per_pass=n) for k, q, s, n in tried]
+    ntp = TriedWidth(width=1, prompts=8, query_tokens=1, pass_s=0.008, tokens_per_pass=1)
+    choice = WidthChoice(ntp=ntp, tried=widths, prompt_digests=["0123456789abcdef"])
+    cases = [
+        case if case.arm["method"] == "ntp" else case.model_copy(update={"label": label, "width": choice})
+        for case in FULL.header.cases
+    ]
+    return FULL.model_copy(update={"header": FULL.header.model_copy(update={"cases": cases})})
+
+
+def test_the_width_that_the_machine_chose_is_drawn_and_said() -> None:
+    """12 tokens at 12 ms over NTP's 8 ms are 1.50x, and 12 / 2.5 against 8 ms a token 1.67x; 30 / 3.0 would be slower."""
+    drawn = drawings(chosen("SBD k=auto γ=0.1"))["Width chosen by the machine, batch 1"]
+    said = "SBD k=auto γ=0.1 is 4: a pass of 12 tokens costs 1.50x and makes 2.50, expected 1.67x NTP's speed"
+    assert drawn.caption == aloud(drawn) == f"{said}. Chosen before the first sample, on prompts that are not timed."
+    assert f"<title>{said}</title>" in html.unescape(str(drawn.image))
+    assert "SBD k=auto γ=0.1" in drawn_text(drawn) and drawn.marks == ("measured",)
+    assert EVIL not in drawings(chosen(EVIL))["Width chosen by the machine, batch 1"].image
+    assert not any(heading.startswith("Width") for heading in drawings(FULL))
