@@ -1,11 +1,14 @@
-"""Checks the NTP arm: is it as fast as transformers' generate(), with the same tokens, and how near is it to the read ceiling?
+"""Checks the NTP arm: is it as fast as generate() and the engines of others, and how near is it to the read ceiling?
 
-Decodes of generate() are paired with the greedy NTP arm's by (task, group, repeat, process).
+Of generate() the tokens are held against NTP's, too. An engine of others rounds otherwise, so its tokens void nothing. Its time
+runs from the first token that its client sees to the last one, as NTP's from the prompt's pass to the end. Decodes are paired
+with the greedy NTP arm's by (task, group, repeat, process).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from statistics import fmean
 
@@ -22,6 +25,8 @@ from harness.scenario.method import GREEDY
 
 TOLERANCE = 0.03
 """A baseline slower than generate() by this share raises every speedup by as much; less is timing noise."""
+ENGINE_TOLERANCE = 0.1
+"""The same for an engine of others, whose best settings and measurement are its own."""
 EXACT = ("float32", "float64")
 """Greedy outputs of correct decoders are equal in these; in shorter types rounding decides near-ties."""
 NEAR_CEILING = 0.8
@@ -33,29 +38,42 @@ CACHE_EFFECT = 1.1
 def baseline_check(
     cases: Sequence[CaseHeader], tallies: Mapping[str, Sequence[Tally]], arms: Sequence[Arm], why_none: str
 ) -> BaselineCheck:
-    """Compare the cell's greedy NTP arm with every mode of generate() that has samples; ``why_none``: the reason without."""
+    """Compare the cell's greedy NTP arm with all that checks it and has samples; ``why_none``: the reason without."""
     greedy = next((arm for arm in arms if arm.method == "ntp" and arm.temperature == GREEDY), None)
     checked: dict[str, list[Tally]] = {}
+    engines = {case.label for case in cases if case.is_check and "server" in case.arm}
     for case in cases:
         if case.is_check and tallies[case.case_id]:
             checked.setdefault(case.label, []).extend(tallies[case.case_id])
     if not checked or greedy is None:
         return BaselineCheck(state="unchecked", modes=(), reason=why_none)
-    tokens = token_check(greedy.outputs, [outputs(found) for found in checked.values()], cases[0].known_dtype)
+    written = {label: outputs(found) for label, found in checked.items()}
+    tokens = token_check(
+        greedy.outputs, [own for label, own in written.items() if label not in engines], cases[0].known_dtype
+    )
     modes = tuple(
         GenerateMode(
             label=label,
             ntp_speed=wall_speedups(pair_up(found, greedy.tallies), "every pair of decodes was void, or made no pass")[0],
+            is_engine=label in engines,
+            agreed=_agreed(greedy.outputs, written[label]) if label in engines else None,
         )
         for label, found in checked.items()
     )
     timed = [mode for mode in modes if mode.ntp_speed.value is not None]
-    best = min(timed, key=lambda mode: mode.ntp_speed.value or 0.0).label if timed else None
+    best = min(timed, key=lambda mode: mode.ntp_speed.value or 0.0, default=None)
+    check = partial(BaselineCheck, modes=modes, best=best.label if best else None, tokens=tokens)
     if tokens is not None and tokens.different:
-        return BaselineCheck(state="different_tokens", modes=modes, best=best, reason=tokens.words, tokens=tokens)
+        return check(state="different_tokens", reason=tokens.words)
     if not timed:
-        return BaselineCheck(state="unchecked", modes=modes, reason=modes[0].ntp_speed.reason, tokens=tokens)
-    return BaselineCheck(state=state_of([mode.ntp_speed for mode in modes]), modes=modes, best=best, tokens=tokens)
+        return check(state="unchecked", reason=modes[0].ntp_speed.reason)
+    return check(state=state_of([(mode.ntp_speed, ENGINE_TOLERANCE if mode.is_engine else TOLERANCE) for mode in modes]))
+
+
+def _agreed(ntp: Outputs, written: Outputs) -> float | None:
+    """The mean share of an answer up to its first difference from NTP's."""
+    beside = [(ntp[row], answer) for row, answer in written.items() if row in ntp]
+    return _alike(beside)[1] if beside else None
 
 
 def token_check(ntp: Outputs, modes: Sequence[Outputs], dtype: str) -> TokenCheck | None:
@@ -126,13 +144,14 @@ def ceiling_check(cell: Cell, case: CaseHeader, calibration: Calibration | str) 
     return CeilingCheck(state="far", share=share, words=words)
 
 
-def state_of(speeds: Sequence[Quantity]) -> BaselineState:
-    """What the speeds of NTP over every mode show.
+def state_of(speeds: Sequence[tuple[Quantity, float]]) -> BaselineState:
+    """What the speeds of NTP over every mode show, each with its tolerance.
 
     *slow*: some mode is observed to be faster by more than the tolerance, and shown to be faster at all. *kept_up*: every mode
     is shown not to be faster by more. *not_shown*: neither, as with one prompt, a wide interval or a mode without a time.
     """
-    observed = [speed for speed in speeds if speed.value is not None and speed.value < 1 - TOLERANCE]
+    observed = [speed for speed, tolerance in speeds if speed.value is not None and speed.value < 1 - tolerance]
     if any(speed.high is None or speed.high < 1 for speed in observed):
         return "slow"
-    return "kept_up" if all(speed.low is not None and speed.low >= 1 - TOLERANCE for speed in speeds) else "not_shown"
+    shown = all(speed.low is not None and speed.low >= 1 - tolerance for speed, tolerance in speeds)
+    return "kept_up" if shown else "not_shown"

@@ -156,8 +156,9 @@ def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
     if metric.to_ntp and check.state == "slow" and not _below(bound, value):
         speed = check.best_speed.value if check.best_speed else None
         beside = f": NTP ran at {speed:.2f}x the speed of {check.best}" if speed is not None else ""
+        rival = check.best if check.has_engines else "generate()"
         return f"against a slow baseline{beside}; no speedup is claimed", (
-            "make NTP keep up with generate() first (session: static, execution: auto)"
+            f"make NTP keep up with {rival} first (session: static, execution: auto)"
         )
     return None
 

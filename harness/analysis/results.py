@@ -16,7 +16,7 @@ from harness.analysis.stats.quantity import Quantity, absent
 from harness.analysis.traffic import CounterScale
 from harness.record.identity import Mix
 
-COMPARISON_VERSION = 9
+COMPARISON_VERSION = 10
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
 
 HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]
@@ -126,10 +126,16 @@ class ArmResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateMode:
-    """One mode of transformers' generate(), and the speed of the NTP arm over it (decode time per token, paired)."""
+    """One mode of transformers' generate(), or an engine of others (``is_engine``), and the speed of the NTP arm over it.
+
+    ``ntp_speed``: decode time per token, paired. ``agreed``: the mean share of an engine's answer up to its first difference
+    from NTP's, which rounding alone can make; None where no answer is common.
+    """
 
     label: str
     ntp_speed: Quantity
+    is_engine: bool = False
+    agreed: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +169,10 @@ class CeilingCheck:
     words: str
 
 
+FAR = 0.6
+"""Share of the read ceiling below which the speedup over such an NTP is marked where it stands first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineCheck:
     """Whether the NTP arm is as fast as the ``best`` (fastest) mode and writes the same; ``reason`` says why it is unchecked.
@@ -177,6 +187,18 @@ class BaselineCheck:
     reason: str | None = None
     tokens: TokenCheck | None = None
     ceiling: CeilingCheck | None = None
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether an engine of others was timed."""
+        return any(mode.is_engine and mode.ntp_speed.value is not None for mode in self.modes)
+
+    @property
+    def far_from_ceiling(self) -> str | None:
+        """NTP's share of the read ceiling in words, where it is below FAR and no engine of others was timed."""
+        if self.ceiling is None or self.ceiling.state != "far" or self.has_engines or (self.ceiling.share.value or 0) >= FAR:
+            return None
+        return self.ceiling.words
 
     @property
     def best_speed(self) -> Quantity | None:
@@ -226,6 +248,14 @@ class Cell:
     def size_words(self) -> str:
         """``batch 4``, or the load: ``4 in flight``."""
         return self.load or f"batch {self.batch_size}"
+
+    @property
+    def best_ntp_tokens_per_s(self) -> float | None:
+        """Of NTP by the fastest engine, ours among them, at our rate here; None where no engine of others was timed."""
+        greedy = (arm.tokens_per_s.value for arm in self.arms if arm.is_ntp and not arm.temperature)
+        check, own = self.baseline_check, next(greedy, None)
+        speed = check.best_speed.value if check.has_engines and check.best_speed else None
+        return own / min(1.0, speed) if own and speed else None
 
     @property
     def unit_of_times(self) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +18,12 @@ from harness.cli.calibrate import need_torch, profile_of_scenario
 from harness.cli.output import show
 from harness.cli.progress import TerminalProgress
 from harness.errors import NothingMeasuredError, UserError
-from harness.formatting import one_line
+from harness.formatting import one_line, ratio
 from harness.models.choice import RemoteCode
 from harness.progress import Progress
-from harness.record.identity import ALL, ITEMS, allowed_items
+from harness.record.identity import ALL, IDENTITY, ITEMS, allowed_items
+from harness.record.kept_engines import keep
+from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.cluster.ray_cluster import RayCluster
 from harness.runner.runner import run, run_errand
@@ -39,6 +43,9 @@ AllowOption = Annotated[
 RemoteCodeOption = Annotated[
     bool, typer.Option(RemoteCode.OPTION, help="run the Python code of models whose scenario says trust_remote_code: true")
 ]
+EnginesOption = Annotated[
+    bool, typer.Option("--engines", help="hold NTP against llama.cpp and vLLM too, where they are installed")
+]
 
 
 def run_command(
@@ -54,6 +61,7 @@ def run_command(
         str | None, typer.Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
     ] = None,
     allow: AllowOption = None,
+    engines: EnginesOption = False,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet.
@@ -69,19 +77,21 @@ def run_command(
         return
     loaded = load_scenario(scenario)  # report a mistake in the file before a heavy import or a connection
     if on is not None:
-        take_and_tell(lambda progress: _on_cluster(on, scenario, out, progress, allowed), report)
+        take_and_tell(lambda progress: _on_cluster(on, scenario, out, progress, allowed, engines), report)
         return
     need_torch("sbd run", " (in a checkout: pip install '.[run]'). sbd plan, roofline and report work without")
     sent_out = loaded.in_fresh_processes and ranks_here() is None
     if calibrate and not sent_out:  # else the process that begins the run does it; this one opens no device
         profile_of_scenario(loaded)
     spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv, remote_code=trust_remote_code)
-    take_and_tell(lambda progress: run(find_scenario(scenario), out, progress, spawn=spawn, allow=allowed), report)
+    take_and_tell(partial(run, find_scenario(scenario), out, spawn=spawn, allow=allowed, engines=engines), report)
 
 
-def _on_cluster(where: str, scenario: str, out: Path | None, progress: Progress, allow: Sequence[str]) -> Path:
+def _on_cluster(
+    where: str, scenario: str, out: Path | None, progress: Progress, allow: Sequence[str], engines: bool
+) -> Path:
     with RayCluster(where) as cluster:
-        return run(find_scenario(scenario), out, progress, cluster=cluster, allow=allow)
+        return run(find_scenario(scenario), out, progress, cluster=cluster, allow=allow, engines=engines)
 
 
 def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
@@ -105,9 +115,28 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
         from harness.cli.report import write_page  # loads what a measuring process does not need
 
         write_page(directory, None)
-    if why := read_run(directory).unmeasured:
+    held = read_run(directory)
+    if why := held.unmeasured:
         raise NothingMeasuredError(f"{directory}: {why}; mend the cause, and run it anew with another --out")
+    if any(case.is_check and "server" in case.arm for case in held.header.cases):
+        with suppress(UserError):  # a run on several kinds of machine says nothing of this one
+            _keep_engines(held)
     return directory
+
+
+def _keep_engines(held: Run) -> None:
+    """Keep how NTP stood beside the best engine, at the smallest batch of every part, for later runs that ask none."""
+    from harness.analysis.comparison import compare
+
+    for cell in reversed(compare(held).cells):
+        check, part = cell.baseline_check, held.header.written(cell.part)
+        speed = check.best_speed.value if check.has_engines and check.best_speed else None
+        if cell.is_summary and speed:
+            words = (
+                f"on {held.header.created_at[:10]} NTP was {ratio(speed)} the best engine here ({check.best}), "
+                f"{cell.size_words}; this run asked none (--engines)"
+            )
+            keep(held.events(IDENTITY, cell.part)[0], part["dtype"], part["threads"], words)
 
 
 def followed() -> bool:
@@ -129,6 +158,7 @@ def process_command(
     process: Annotated[int | None, typer.Option(help="which of the part's processes this is, from 0")] = None,
     calibrate: Annotated[bool, typer.Option("--calibrate", help="first measure this machine's ceilings")] = False,
     allow: AllowOption = None,
+    engines: EnginesOption = False,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
@@ -142,7 +172,8 @@ def process_command(
     share = None if part is None or process is None else Share(part=part, process=process)
     allowed = allowed_items(allow or ())
     progress = TerminalProgress(sys.stderr)
+    task = ChildTask(scenario=scenario, directory=out, share=share, lent=(lent[0], lent[1]), allow=allowed, engines=engines)
     try:
-        run_errand(ChildTask(scenario=scenario, directory=out, share=share, lent=(lent[0], lent[1]), allow=allowed), progress)
+        run_errand(task, progress)
     finally:
         progress.end_line()

@@ -27,8 +27,9 @@ from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
 def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header: RunHeader) -> tuple[str, ...]:
     """One sentence per weakness, the gravest kind first."""
     kept_up = cell.baseline_check.state == "kept_up"
-    ceiling = cell.baseline_check.ceiling
-    found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(ceiling.words if ceiling else None)]
+    check, ceiling = cell.baseline_check, cell.baseline_check.ceiling
+    far = "" if ceiling is None or check.far_from_ceiling else ceiling.words  # that stands in the first line
+    found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(far)]
     quota = cell.timed and not cell.imported and crowded(header.environment, header.written(cell.part).get("threads"))
     found += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
     found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
@@ -36,7 +37,7 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
 
 
 def _against_generate(cell: Cell) -> str:
-    """Whether the NTP arm, the denominator of every speedup, is itself fast."""
+    """Whether the NTP arm, the denominator of every speedup, is itself fast, beside generate() and the engines of others."""
     check, speed = cell.baseline_check, cell.baseline_check.best_speed
     if not cell.timed:
         return ""
@@ -46,6 +47,8 @@ def _against_generate(cell: Cell) -> str:
         return f"The NTP arm was not held against transformers' generate(): {check.reason}."
     ground = ", ".join(text for text in (sentences.interval(speed), check.best) if text)
     ran = f"The NTP arm ran at {formatting.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
+    if check.has_engines:
+        ran = f"NTP is {formatting.ratio(speed.value)} the best engine here ({ground})"
     if check.state == "kept_up":
         return f"{ran}. {check.tokens.words}." if check.tokens else f"{ran}."
     if check.state == "slow":
@@ -170,7 +173,8 @@ def _answer(
     if speed.value is None:
         return card(figure=Entry(text="No wall-clock figure", marks=marks), unit=speed.reason or "")
     figure = shown(speed, formatting.ratio, pointers.of(speed), marks=marks)
-    unit = ", ".join(filter(None, (_unit(speed, cell, arm), sentences.lossless(arm), faster(cell, arm))))
+    words = (_unit(speed, cell, arm), cell.baseline_check.far_from_ceiling, sentences.lossless(arm), faster(cell, arm))
+    unit = ", ".join(filter(None, words))
     ground = sentences.ground(speed, cell) if cell.timed else ""
     if cell.timed and arm.request_speedup.value is not None:
         ground += f"; whole request {formatting.ratio(arm.request_speedup.value)}"

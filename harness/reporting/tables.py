@@ -52,7 +52,8 @@ def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table
     """Passes saved, time saved and accuracy of every arm, a section per cell; with a lossless arm, also identity to NTP."""
     lossless = any(arm.lossless or arm.served for cell in cells for arm in cell.arms)
     return section_per_cell(
-        cells, pointers, heading, ARM_MARKS, lambda cell, notes: [_arm_row(arm, notes, lossless) for arm in cell.arms]
+        cells, pointers, heading, ARM_MARKS,
+        lambda cell, notes: [_arm_row(arm, notes, lossless, cell.best_ntp_tokens_per_s) for arm in cell.arms],
     )
 
 
@@ -78,7 +79,7 @@ def rates_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Tabl
     )
 
 
-def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
+def _arm_row(arm: ArmResult, notes: Notes, lossless: bool, best: float | None) -> Row:
     given: Marks = ("given",) if arm.nfe_speedup.method == "given" else ()
     wall, request, right = arm.wall_speedup, arm.request_speedup, arm.accuracy
     return {
@@ -87,7 +88,7 @@ def _arm_row(arm: ArmResult, notes: Notes, lossless: bool) -> Row:
         "Wall speedup": notes.entry(wall, formatting.ratio, small=between(wall, formatting.ratio)),
         "Request speedup": notes.entry(request, formatting.ratio, small=between(request, formatting.ratio)),
         "First token": notes.entry(arm.first_token_s, formatting.seconds),
-        "Tokens/s": notes.entry(arm.tokens_per_s, formatting.rate),
+        "Tokens/s": notes.entry(arm.tokens_per_s, formatting.rate, small=f"best NTP {formatting.rate(best)}" if best else ""),
         "Accuracy": notes.entry(right, formatting.percent, small=between(right, formatting.percent)),
         "Against NTP": _difference(arm.accuracy_difference, notes),
         **({} if arm.baseline_difference is None else {"Against baseline": _difference(arm.baseline_difference, notes)}),
@@ -183,7 +184,7 @@ def _factor_row(arm: ArmResult, notes: Notes) -> Row:
 
 
 def baseline_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
-    """The NTP arm beside transformers' generate(); above 1, NTP is faster."""
+    """The NTP arm beside transformers' generate() and the engines of others; above 1, NTP is faster."""
     return section_per_cell(
         cells,
         pointers,
@@ -195,8 +196,9 @@ def baseline_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> T
 
 def _generate_row(mode: GenerateMode, notes: Notes) -> Row:
     speed = mode.ntp_speed
+    agreed = "" if mode.agreed is None else f"{formatting.percent(mode.agreed)} of an answer as NTP's"
     return {
-        "Decoded by": Entry(text=mode.label, small="transformers"),
+        "Decoded by": Entry(text=mode.label, small=agreed if mode.is_engine else "transformers"),
         "Speed of our NTP arm beside it": notes.entry(speed, formatting.ratio, small=between(speed, formatting.ratio)),
         "Prompts": notes.plain(speed, "n", formatting.count),
     }

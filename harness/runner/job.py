@@ -37,11 +37,21 @@ class Job:
     plan: Plan
     resolved: dict[str, Any]
     digest: str
+    engines: bool = False
 
     @classmethod
-    def of(cls, path: Path | str, loaded: Scenario | None = None) -> Job:
-        """The scenario of a file, or one ``loaded`` that the record calls by ``path``. Raises UserError and its kind."""
+    def of(cls, path: Path | str, loaded: Scenario | None = None, engines: bool = False) -> Job:
+        """The scenario of a file, or one ``loaded`` that the record calls by ``path``. Raises UserError and its kind.
+
+        ``engines``: NTP is held against every engine of others that is installed.
+        """
         scenario = loaded or load_scenario(path)
+        if engines:
+            asked = {"baseline_engines": ("installed",)}
+            parts = tuple(part.model_copy(update=asked) if part.takes_engines else part for part in scenario.parts)
+            if not any(part.takes_engines for part in parts):
+                raise UserError("--engines: no part decodes a checkpoint, in one process, as other engines would; remove it")
+            scenario = scenario.model_copy(update={"parts": parts})
         resolved = scenario.model_dump(mode="json")
         plan = make_plan(scenario)
         for case in plan.cases:
@@ -53,7 +63,8 @@ class Job:
                     f"part {case.part.name}: {model_name(case.part.model)} is not on this machine, so nothing says whether it "
                     "has a chat template; fetch it first (hf download), or write chat_template: true or false into the workload"
                 )
-        return cls(path=path, scenario=scenario, plan=plan, resolved=resolved, digest=scenario_digest(resolved))
+        digest = scenario_digest(resolved)
+        return cls(path=path, scenario=scenario, plan=plan, resolved=resolved, digest=digest, engines=engines)
 
 
 def machine_here(logs: Path | None = None) -> Machine:
@@ -87,7 +98,10 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         question=job.scenario.question,
         scenario=job.resolved,
         scenario_digest=job.digest,
-        command=shlex.join(["sbd", "run", _seen_from_here(job.path), *([RemoteCode.OPTION] if RemoteCode.granted else [])]),
+        command=shlex.join([
+            "sbd", "run", _seen_from_here(job.path), *(["--engines"] if job.engines else []),
+            *([RemoteCode.OPTION] if RemoteCode.granted else []),
+        ]),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in plan.cases],
         hardware=hardware,

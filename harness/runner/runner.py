@@ -35,12 +35,13 @@ def run(
     spawn: Spawner | None = None,
     cluster: Cluster | None = None,
     allow: Sequence[str] = (),
+    engines: bool = False,
 ) -> Path:
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
     ``spawn`` starts the fresh processes of a scenario that asks for some; they, like the nodes of a ``cluster``, find their own
-    ``machine``. ``allow``: items of harness.record.identity that may differ from what the run was begun with. Under torchrun,
-    the processes that torchrun started take all samples; this must be the first of them.
+    ``machine``. ``allow``: items of harness.record.identity that may differ from what the run was begun with. ``engines``: NTP
+    is held against those installed. Under torchrun, its processes take all samples; this must be the first of them.
 
     Raises:
         UserError and its kind: the scenario, a model or the directory is not usable, or the run was begun with something else.
@@ -48,7 +49,7 @@ def run(
         ProcessEndedError: a fresh process failed, or no node is left; the same holds.
     """
     progress = progress or Progress()
-    job, ranks = Job.of(scenario_path), ranks_here()
+    job, ranks = Job.of(scenario_path, engines=engines), ranks_here()
     if ranks is not None:
         refuse_other_world(job.scenario, ranks.world)
     if cluster is None:
@@ -75,7 +76,7 @@ def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = 
         UserError and its kind, StorageError: as ``run``.
     """
     machine = machine or machine_here(errand.directory)
-    job = Job.of(errand.scenario)
+    job = Job.of(errand.scenario, engines=errand.engines)
     with RunStore(errand.directory, errand.lent) as store:
         if errand.share is None:
             store.create(make_header(job, machine, progress))
@@ -108,7 +109,7 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress, all
     """Take every unfinished share in a fresh process, one after the other, under this process's lock."""
     directory = store.directory
     if not store.exists:
-        begin = ChildTask(scenario=Path(job.path), directory=directory, share=None, lent=store.hold())
+        begin = ChildTask(scenario=Path(job.path), directory=directory, share=None, lent=store.hold(), engines=job.engines)
         expect_success(spawn(begin), "the process that begins the run")
         held = store.resume(job.resolved, job.digest)
     else:
@@ -156,6 +157,7 @@ def _errand(job: Job, store: RunStore, share: Share, allow: Sequence[str]) -> tu
     errand = ChildTask(
         scenario=Path(job.path), directory=store.directory, share=share, lent=store.hold(),
         deadline_s=job.scenario.deadline_s, ranks=part.tensor_parallel, allow=tuple(allow),
+        engines=job.engines,
     )  # fmt: skip
     return errand, who
 

@@ -101,7 +101,7 @@ class ChildTask:
     """The task of one fresh process: take ``share`` of the run in ``directory``, or (None) begin that run.
 
     ``lent``: the directory's journals, locked by the sender. ``deadline_s``: the longest time without an entry; None: no limit.
-    ``ranks``: so many processes share the model, and the first of them does the task. ``allow``: as sbd run has it.
+    ``ranks``: so many processes share the model, and the first of them does the task. ``allow`` and ``engines``: of sbd run.
     """
 
     scenario: Path
@@ -111,6 +111,7 @@ class ChildTask:
     deadline_s: float | None = None
     ranks: int = 1
     allow: tuple[str, ...] = ()
+    engines: bool = False
 
 
 Spawner = Callable[[ChildTask], int]
@@ -154,6 +155,7 @@ class FreshInterpreter:
         words += [COMMAND, str(errand.scenario), "--out", str(errand.directory)]
         words += [word for descriptor in errand.lent for word in ("--lent", str(descriptor))]
         words += [word for item in errand.allow for word in ("--allow", item)]
+        words += ["--engines"] if errand.engines else []
         words += [RemoteCode.OPTION] if self.remote_code else []
         if errand.share is not None:
             return [*words, "--part", errand.share.part, "--process", str(errand.share.process)]

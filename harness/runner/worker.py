@@ -11,10 +11,11 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
+from harness.errors import CaseError, DoesNotFitError, MissingExtraError, NoTokenError, NotPossibleError
 from harness.meters.environment import snapshot
 from harness.progress import Progress
 from harness.record.identity import IDENTITY
+from harness.record.kept_engines import kept
 from harness.record.schema import REMARK, SUPPRESSED_FIRST, Sample
 from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
@@ -24,6 +25,7 @@ from harness.runner.sample_taking import TokenTexts, case_items, now, pass_colum
 from harness.runner.work import Work
 from harness.scenario.part import Part
 from harness.scenario.plan import Case, Slot
+from harness.scenario.servers import engine_beside
 from harness.workloads.loader import PromptItem, refuse_unfit
 
 MEASURE_EVERY_S = 10.0
@@ -76,14 +78,22 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
             continue
         if (found := machine.identity(part, environment)) != identities[part.name]:
             yield work.event(IDENTITY, part.name) | found
+        yield from _known_of_engines(part, found, work)
         if not part.servers or part.replayed:  # given drafts are written whether they are right or not
-            yield from _taken_with(engine, slots, work)
+            yield from _taken_with(engine, slots, work, machine)
             continue
-        kept: list[Sample] = []
-        yield from noting(_taken_with(engine, slots, work), kept)
+        told: list[Sample] = []
+        yield from noting(_taken_with(engine, slots, work, machine), told)
         engine = None  # its servers make room for the weights
-        yield work.event(DIVERGENCES, part.name) | machine.divergences(part, [slot.case for slot in slots], kept)
+        yield work.event(DIVERGENCES, part.name) | machine.divergences(part, [slot.case for slot in slots], told)
     yield snapshot() | work.event("end")
+
+
+def _known_of_engines(part: Part, identity: dict[str, Any], work: Work) -> Iterator[Entry]:
+    """What an earlier run found of NTP beside the engines of others, where this one asks none."""
+    asks = part.timed and part.has_ntp and part.takes_engines and not part.engines_beside and not work.process
+    if asks and (known := kept(identity, part.dtype, part.threads)):
+        yield work.event(REMARK, part.name) | {REMARK: known}
 
 
 def _announce(work: Work, missing: Sequence[Slot], progress: Progress) -> None:
@@ -98,7 +108,7 @@ def _announce(work: Work, missing: Sequence[Slot], progress: Progress) -> None:
     )  # fmt: skip
 
 
-def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry]:
+def _taken_with(engine: Engine, slots: list[Slot], work: Work, machine: Machine) -> Iterator[Entry]:
     part = slots[0].case.part
     found = engine.fingerprint(part)
     yield work.event("engine", part.name) | found
@@ -109,7 +119,7 @@ def _taken_with(engine: Engine, slots: list[Slot], work: Work) -> Iterator[Entry
         yield work.event("meters", part.name) | engine.meters
     yield work.event(IDENTITY, part.name) | {"prompts": prompts_digest(part, engine.tokenizer, engine.shape.vocab)}
     measured_s = yield from _passes(part, engine, work)
-    yield from _samples(slots, engine, work, measured_s)
+    yield from _samples(slots, engine, work, machine, measured_s)
     yield from _passes(part, engine, work)
 
 
@@ -157,12 +167,41 @@ def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, fl
     return measured_s
 
 
-def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -> Iterator[Entry]:
+def _engine_of(
+    case: Case, own: Engine, others: dict[str, Engine | CaseError], slots: list[Slot], work: Work, machine: Machine
+) -> Generator[Entry, None, Engine]:
+    """The engine of a case: our own, or one of others, started once for the part's longest request, on as many threads.
+
+    Raises:
+        CaseError: it is not installed, has no weights of this dtype, or does not start; nothing is tried twice.
+    """
+    if not case.is_check or "server" not in case.arm:
+        return own
+    name, part = case.arm["server"], case.part
+    if name not in others:
+        cases = {slot.case.cell: slot.case for slot in slots}.values()
+        longest = max(len(item.ids) for one in cases for item in case_items(one, own.tokenizer, own.shape.vocab))
+        threads, tokens = snapshot()["threads"]["torch"] or 1, longest + part.workload.max_new_tokens
+        server = engine_beside(name, part.device, threads, max(part.batch_sizes), tokens)
+        part = part.model_copy(update={"servers": {name: server}})
+        try:
+            others[name] = opened = machine.open_engine(part)
+            yield work.event("beside", part.name) | opened.fingerprint(part)
+        except (CaseError, MissingExtraError) as error:
+            others[name] = NotPossibleError(str(error))
+    found = others[name]
+    if isinstance(found, CaseError):
+        raise found
+    return found
+
+
+def _samples(slots: list[Slot], engine: Engine, work: Work, machine: Machine, measured_s: float) -> Iterator[Entry]:
     """``measured_s``: seconds of the decodes of the last pass measurement."""
     items: dict[tuple[str, str, int], Sequence[PromptItem]] = {}
     token_texts = TokenTexts(engine.tokenizer)
     decoded_s = 0.0  # since passes were measured
     remarked: set[str | None] = {None}
+    others: dict[str, Engine | CaseError] = {}
     for slot in slots:
         case = slot.case
         if not work.pace.needs(slot):
@@ -177,7 +216,8 @@ def _samples(slots: list[Slot], engine: Engine, work: Work, measured_s: float) -
                 yield from (work.event(REMARK, case.part.name) | {REMARK: one} for one in found)
         yield Begun(case_id=case.case_id, what="decoding")
         try:
-            sample = take_sample(slot, engine, [items[case.cell][i] for i in slot.prompt_range], work.node)
+            decoding = yield from _engine_of(case, engine, others, slots, work, machine)
+            sample = take_sample(slot, decoding, [items[case.cell][i] for i in slot.prompt_range], work.node)
         except CaseError as error:
             yield _failed(case, error, work)
             yield Skipped(case_id=case.case_id)

@@ -13,7 +13,7 @@ from harness.record.schema import is_check
 from harness.scenario.arms import NTP, SBD, SELF_SPECULATION, VERIFIED_SBD
 from harness.scenario.masked_arms import APD, BLOCK_DIFFUSION, FREEDAVE
 from harness.scenario.method import AUTO, GREEDY, Method, ReplaySpec, number, with_plugins
-from harness.scenario.servers import SERVED
+from harness.scenario.servers import BESIDE, SERVED
 from harness.scenario.solvers import SOLVERS, SolverSpec
 from harness.scenario.speculative_arms import DRAFT_MODEL, EARLY_EXIT, HIERARCHICAL, PROMPT_LOOKUP, UNIVERSAL_DRAFT
 
@@ -39,6 +39,8 @@ def method_of(arm: dict[str, Any]) -> Method:
 
 def arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     """The arm's part of a case id; ``auto`` stands in it before and after the choice of a width."""
+    if is_check(arm) and "server" in arm:
+        return f"engine-{arm['server']}"
     if is_check(arm):
         return f"generate-{arm['cache']}" + ("-compiled" if arm["execution"] == "compiled" else "")
     return METHODS[arm["method"]].arm_id(arm | {arm.get(AUTO, AUTO): AUTO}, replay)
@@ -46,6 +48,8 @@ def arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
 
 def arm_label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
     """The arm's name in tables and figures, with a temperature above 0; ``auto`` as in ids."""
+    if is_check(arm) and "server" in arm:
+        return BESIDE[arm["server"]]
     if is_check(arm):
         by_whom = {"static": "transformers", "dynamic": "us"}[arm["cache"]]
         return f"generate(), {arm['cache']} cache" + (f", compiled by {by_whom}" if arm["execution"] == "compiled" else "")

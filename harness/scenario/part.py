@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Counts, Flag, Name, StrictModel, distinct
+from harness.config_file import Count, CountOrZero, Counts, Flag, Name, StrictModel, distinct, one_or_several
 from harness.errors import ScenarioError
 from harness.models.choice import ModelChoice, RandomModel, has_chat_template
 from harness.scenario.arms import NtpArm
@@ -17,7 +17,7 @@ from harness.scenario.limits import HealthLimits, Until
 from harness.scenario.load import Load, Loads, by_size
 from harness.scenario.method import AUTO, GREEDY, MOST_SAMPLES, refuse_many
 from harness.scenario.methods import Arm
-from harness.scenario.servers import Servers, check_servers, finds_acceptance
+from harness.scenario.servers import BESIDE, BaselineEngine, EngineName, Servers, check_servers, finds_acceptance
 from harness.workloads.spec import Workload
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
@@ -99,6 +99,12 @@ class Part(StrictModel):
     """Another part whose NTP arm is the baseline, for a model that predicts no next tokens. Left out: this part's own."""
     baseline_check: CountOrZero = 8
     """transformers' `generate()` decodes so many batches of every task too, to show that the NTP arm is not slow; 0: none."""
+    baseline_engines: Annotated[
+        tuple[BaselineEngine, ...], *one_or_several(BaselineEngine), Field(exclude_if=lambda names: not names)
+    ] = ()
+    """Engines of others that decode the batches of `baseline_check` too, with the same weights and cores: `installed`, or some
+    by name. Left out: none. `sbd run --engines` holds NTP against all that are installed.
+    """
     servers: Servers = Field(default_factory=dict)
     """Inference servers by name, which decode the arms instead of this program. `model` then gives the weights, the prompts'
     tokens and the shape that predictions are made of.
@@ -166,6 +172,16 @@ class Part(StrictModel):
         return asked == ("cpu", "static", 1) and self.execution in ("auto", "native")
 
     @property
+    def takes_engines(self) -> bool:
+        """Whether NTP can be held against engines of others: one process of our own decodes a checkpoint."""
+        return not (isinstance(self.model, RandomModel) or self.servers or self.tensor_parallel > 1)
+
+    @property
+    def engines_beside(self) -> tuple[EngineName, ...]:
+        """The engines that NTP is held against."""
+        return tuple(name for name in BESIDE if {name, "installed"} & {*self.baseline_engines})
+
+    @property
     def block_sizes(self) -> tuple[int, ...]:
         """The block sizes of all arms that decode in blocks, in order."""
         return tuple(dict.fromkeys(size for arm in self.arms for size in arm.widths("block_size")))
@@ -228,6 +244,11 @@ class Part(StrictModel):
         if not self.has_ntp and self.baseline is None:
             raise ValueError("no arm to compare with: add {method: ntp} to arms, or name a part that has one as baseline")
         check_servers(self.servers, self.arms, self.model, self.tensor_parallel)
+        if self.baseline_engines and not self.takes_engines:
+            raise ValueError(
+                "baseline_engines: other engines load a checkpoint beside our own, in one process; this model is random, split "
+                "or on servers; remove the key"
+            )
         if self.load and not self.servers:
             raise ValueError("load is how requests reach a server, and the part has no servers; remove load")
         acceptances = {one for arm in self.arms if not isinstance(arm, NtpArm) for one in finds_acceptance(arm, self.servers)}

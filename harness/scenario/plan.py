@@ -78,7 +78,7 @@ class Case:
 
     @property
     def is_check(self) -> bool:
-        """Whether this is no arm but generate(), which checks the baseline: the first few batches, once."""
+        """Whether this is no arm but generate(), or an engine of others, that checks the baseline: a few batches, once."""
         return is_check(self.arm)
 
     @property
@@ -245,7 +245,7 @@ def _part_cases(part: Part) -> Iterator[Case]:
 
 
 def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
-    """The arms with one value on every axis, then the generate() that checks the baseline."""
+    """The arms with one value on every axis, then generate() and the engines of others that check the baseline."""
     for arm in part.arms:
         for variant in arm.variants():
             yield variant, replay_spec(arm, variant) or server_replay(variant, part.servers)
@@ -255,6 +255,8 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
         for cache, execution in GENERATE_MODES[kind]:
             if execution == "eager" or compiled:
                 yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None
+        for name in part.engines_beside:
+            yield {"method": "generate", "server": name, "execution": "served", "temperature": GREEDY}, None
 
 
 def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:

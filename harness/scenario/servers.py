@@ -165,6 +165,23 @@ def _names(arm: ArmKeys) -> tuple[str, ...]:
     return (named,) if isinstance(named, str) else named or ()
 
 
+BaselineEngine = Literal["installed", "llama_cpp", "vllm"]
+BESIDE: dict[EngineName, str] = {"llama_cpp": "llama.cpp", "vllm": "vLLM"}
+"""What NTP is held against where a scenario says `installed`, by the names that readers see."""
+
+
+def engine_beside(engine: EngineName, device: str, threads: int, rows: int, tokens: int) -> Server:
+    """An engine beside our own on the same cores, as its users start it, for ``rows`` requests of ``tokens`` tokens each."""
+    if engine == "llama_cpp":
+        told = {"--threads": threads, "--parallel": rows, "--ctx-size": rows * tokens}
+        return Server(engine=engine, arguments=tuple(str(word) for pair in told.items() for word in pair))
+    shared = () if device == "cpu" else ("--gpu-memory-utilization", "0.45")  # our own model is in the rest
+    return Server(
+        engine=engine, arguments=("--max-model-len", str(tokens), *shared), ready_s=900.0,
+        environment={"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "4"},
+    )  # fmt: skip
+
+
 class ServedArm(ArmKeys):
     """Decoded by a server of the part, however it decodes."""
 

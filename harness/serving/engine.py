@@ -167,7 +167,7 @@ def _decoded(
     rounds: Rounds,
 ) -> Decoded:
     """The answers of a sample as one decode."""
-    one_by_one = case.arm["method"] == "ntp" and rounds.passes == 1
+    one_by_one = case.arm["method"] != "served" and rounds.passes == 1
     together = merged([
         arrivals(row, answer, len(prompt), one_by_one, rounds.fed)
         for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +12,12 @@ from harness.analysis.baseline import state_of, token_check
 from harness.analysis.comparison import compare
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.store import read_run
+from harness.reporting.exports.answer_lines import answer_lines
 from harness.reporting.page import render
+from harness.scenario.servers import BESIDE
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.judged_runs import judged
 
 
 def checked(dynamic: float, static: float, jitter: float = 0.1):
@@ -52,15 +57,17 @@ def test_the_fastest_mode_is_what_counts():
 )
 def test_what_an_interval_shows(value, low, high, state):
     """Hand-drawn intervals around 1 and around 1 less the tolerance of 3 %."""
-    assert state_of([Quantity(value=value, low=low, high=high, n=8)]) == state
+    assert state_of([(Quantity(value=value, low=low, high=high, n=8), 0.03)]) == state
 
 
 def test_every_mode_counts():
     """A mode with a wide interval, or without a time, shows nothing; a faster one makes the baseline slow."""
     good, wide = Quantity(value=1.0, low=0.99, high=1.01, n=8), Quantity(value=1.01, low=0.8, high=1.27, n=8)
-    assert state_of([good, good]) == "kept_up"
-    assert state_of([good, wide]) == state_of([good, absent("void")]) == "not_shown"
-    assert state_of([good, Quantity(value=0.9, low=0.85, high=0.95, n=8)]) == "slow"
+    slower = Quantity(value=0.92, low=0.91, high=0.93, n=8)
+    assert state_of([(good, 0.03), (good, 0.03)]) == "kept_up"
+    assert state_of([(good, 0.03), (wide, 0.03)]) == state_of([(good, 0.03), (absent("void"), 0.1)]) == "not_shown"
+    assert state_of([(good, 0.03), (slower, 0.03)]) == "slow"
+    assert state_of([(good, 0.03), (slower, 0.1)]) == "kept_up", "an engine of others has a tolerance of its own"
 
 
 def test_a_slow_baseline_takes_the_word_speedup_from_the_answer():
@@ -72,6 +79,73 @@ def test_a_slow_baseline_takes_the_word_speedup_from_the_answer():
     (large,) = re.findall(r'<p class="big">.*?</p>', page)
     assert "the speed of a slow baseline" in large and "faster" not in large
     assert re.search(r"∅</span> void</span> 3-5x faster by the clock", page)
+
+
+def against(*engines: tuple[str, float], **part: object):
+    """A run in which generate() is 1.2 times as slow as NTP and each engine takes so many times as long, and its comparison."""
+    modes = [
+        synthetic.Arm(label="generate(), dynamic cache", cache="dynamic", slower=1.2),
+        *(synthetic.Arm(label=BESIDE[name], server=name, slower=slower) for name, slower in engines),
+    ]
+    run = synthetic.build(synthetic.Part(arms=(*synthetic.ARMS, *modes), jitter=0.1, **part))
+    return run, compare(run)
+
+
+@pytest.mark.parametrize(
+    ("engines", "state", "best"),
+    [
+        ([("llama_cpp", 1 / 1.5)], "slow", "llama.cpp"),
+        ([("llama_cpp", 1 / 1.05)], "kept_up", "llama.cpp"),
+        ([("llama_cpp", 1.1), ("vllm", 1 / 1.5)], "slow", "vLLM"),
+        ([("llama_cpp", 1.08), ("vllm", 4.0)], "kept_up", "llama.cpp"),
+        ([("vllm", 1.5)], "kept_up", "generate(), dynamic cache"),
+    ],
+)
+def test_a_stranger_that_is_faster_by_a_tenth_makes_a_part_void(engines, state, best):
+    """Put in: NTP's time over the engine's. Its tokens are no other work, whatever they are."""
+    run, comparison = against(*engines)
+    check = comparison.cells[0].baseline_check
+    assert (check.state, check.best, check.has_engines) == (state, best, True)
+    speed = min(1.2, *(slower for _, slower in engines))
+    page = render(run, comparison)
+    assert f"NTP is {speed:.2f}x the best engine here" in page and best in page
+    (large,) = re.findall(r'<p class="big">.*?</p>', page)
+    assert ("the speed of a slow baseline" in large) == (state == "slow")
+    assert [arm.label for arm in comparison.cells[0].arms] == [arm.label for arm in synthetic.ARMS]
+    met, missed = judged(run, "wall_speedup >= 1.1", "wall_speedup >= 30").judgements
+    assert (met.word, missed.word) == ("void" if state == "slow" else "confirmed", "refuted")
+    assert state != "slow" or f"NTP ran at 0.67x the speed of {best}" in met.reason
+
+
+def test_every_arm_stands_beside_the_best_ntp_of_any_engine():
+    """NTP makes 91 tokens/s in eight prompts that differ; an engine that is 1.25 times as fast makes so many more."""
+    run, comparison = against(("llama_cpp", 0.8))
+    cell = comparison.cells[0]
+    own = cell.arms[0].tokens_per_s.value
+    assert cell.best_ntp_tokens_per_s == pytest.approx(1.25 * own, rel=0.01)
+    assert compare(synthetic.build()).cells[0].best_ntp_tokens_per_s is None
+    faster = against(("llama_cpp", 1.25))[1].cells[0]
+    assert faster.best_ntp_tokens_per_s == own, "ours is the best"
+    [line] = [one for one in answer_lines(Path("r"), comparison, run.header).splitlines() if one.startswith("base ")]
+    assert "NTP is 0.80x the best engine here (llama.cpp), no speedup is claimed" in line
+    assert f"tokens/s beside {cell.best_ntp_tokens_per_s:.1f} of the best NTP" in line
+    assert f"best NTP {cell.best_ntp_tokens_per_s:.1f}" in render(run, comparison)
+
+
+def test_a_stranger_that_writes_other_tokens_voids_nothing_and_says_how_far_it_agrees():
+    """Half of its answers are NTP's, the others part at once."""
+    run, _ = against(("llama_cpp", 1.1))
+    samples = [
+        one.model_copy(update={"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]})
+        if one.case_id.endswith("engine-llama_cpp") and one.group % 2 else one
+        for one in run.samples
+    ]  # fmt: skip
+    run = run.model_copy(update={"samples": samples})
+    comparison = compare(run)
+    check = comparison.cells[0].baseline_check
+    assert (check.state, check.tokens.same, check.tokens.rows) == ("kept_up", 8, 8)
+    assert [mode.agreed for mode in check.modes] == [None, 0.5]
+    assert re.search(r"50.0.% of an answer as NTP", render(run, comparison))
 
 
 def test_an_unchecked_baseline_is_said():
@@ -182,6 +256,21 @@ def test_ntp_is_held_against_the_rate_of_memory(own, large, dram_bound, state, s
     assert found.state == state and found.share.value == (None if share is None else pytest.approx(share))
     assert bool(found.words) == (state != "near")
     assert state != "in_cache" or "launches, arithmetic and the cache" in found.words
+
+
+@pytest.mark.parametrize(("share", "marked"), [(0.5, True), (0.7, False), (0.9, False)])
+def test_far_below_the_read_ceiling_the_speedup_is_marked_where_it_stands_first(share, marked):
+    """Unless an engine of others was timed, which says more than a rate."""
+    for engines in ([], [("llama_cpp", 1.1)]):
+        run, comparison = against(*engines)
+        ceiling = replace(calibrated(2.0, 2.0, True), share=Quantity(value=share), state="near" if share > 0.8 else "far")
+        told = replace(comparison, cells=tuple(
+            replace(one, baseline_check=replace(one.baseline_check, ceiling=ceiling)) for one in comparison.cells
+        ))  # fmt: skip
+        first = answer_lines(Path("r"), told, run.header).splitlines()[0]
+        assert ("faster by the clock, NTP reaches 50 % of the measured read ceiling" in first) == (marked and not engines)
+        (large,) = re.findall(r'<p class="big">.*?</p>', render(run, told))
+        assert ("50 % of the measured read ceiling" in large.replace("\N{NO-BREAK SPACE}", " ")) == (marked and not engines)
 
 
 def test_without_a_read_rate_nothing_is_said_of_it():

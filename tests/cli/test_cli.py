@@ -154,7 +154,7 @@ def test_plan_without_a_calibration_says_so(
 def test_plan_tells_time_and_memory_of_a_run_that_was_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Within 25 % of the published run of real_model's arms then, on its calibration; a newer one of another way does not count,
+    """Within 25 % of the published run of real_model's arms, on its calibration; a newer one of another way does not count,
     nor one of compiled forwards, which no CPU has any more. That run compiled its own, which took 410 s, and packed no weights.
     """
     folder = ROOT / "reports" / "real_model"

@@ -160,9 +160,9 @@ class Views:
     def __init__(self, monkeypatch):
         self.passes, view = [], block_diffusion.BlockView
 
-        def remembered(logits, masked, temperature):
+        def remembered(logits, masked, temperature, figures):
             self.passes.append((logits.clone(), masked.clone()))
-            return view(logits, masked, temperature)
+            return view(logits, masked, temperature, figures)
 
         monkeypatch.setattr(block_diffusion, "BlockView", remembered)
 

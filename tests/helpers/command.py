@@ -25,7 +25,7 @@ def sbd(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:
     """Put a runner in place that returns or raises, so that no model is loaded."""
 
-    def run(scenario: Path, out: Path | None, progress: object, spawn: object, allow: object) -> Path:
+    def run(scenario: Path, out: Path | None, progress: object, spawn: object, allow: object, engines: object) -> Path:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome

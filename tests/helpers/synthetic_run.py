@@ -28,7 +28,7 @@ SAMPLER_SHARE = 0.75
 class Arm:
     """An arm with its truth: SBD makes ``passes_per_block`` passes per block of 16; ``wrong`` prompts are answered wrongly.
 
-    With ``cache`` it is generate(), which takes ``slower`` times what NTP takes.
+    With ``cache`` it is generate(), with ``server`` an engine of others; both take ``slower`` times what NTP takes.
     """
 
     label: str
@@ -37,6 +37,7 @@ class Arm:
     wrong: frozenset[int] = frozenset()
     replayed: dict[str, Any] | None = None
     cache: str | None = None
+    server: str | None = None
     slower: float = 1.0
 
     @property
@@ -44,6 +45,8 @@ class Arm:
         """The arm as a scenario resolves it."""
         if self.cache is not None:
             return {"method": "generate", "cache": self.cache, "execution": "eager", "temperature": 0.0}
+        if self.server is not None:
+            return {"method": "generate", "server": self.server, "execution": "served", "temperature": 0.0}
         if self.gamma is None:
             return {"method": "ntp", "temperature": 0.0}
         return {"method": "sbd", "block_size": 16, "gamma": self.gamma, "temperature": 0.0, "solver": "entropy_bounded"}
@@ -112,13 +115,13 @@ def sample(part: Part, arm: Arm, case_id: str, group: int, repeat: int, warmup: 
     """One decode; prompt numbers run over the groups, so that a wrong one is the same prompt in every arm."""
     ids = [i for i in range(group * part.batch_size, (group + 1) * part.batch_size) if i < part.prompts]
     slowdown = arm.slower * (1 + part.jitter * group)
-    if arm.gamma is not None or arm.cache is not None:
+    if arm.gamma is not None or arm.cache or arm.server:
         slowdown *= 1 + part.jitter * ((group * 7) % 5 - 2) / 4
     passes = columns(arm, part.blocks, len(ids), slowdown, part.timed)
     forward_s = sum((passes.forward_s or [])[1:])
     overhead_s = SAMPLER_S * slowdown * (len(passes.role) - 1)
     tokens = 1 + 16 * part.blocks
-    if not part.per_pass or arm.cache is not None:
+    if not part.per_pass or arm.cache or arm.server:
         passes = passes.untimed()
     rows = [
         RowResult(
@@ -149,7 +152,7 @@ def sample(part: Part, arm: Arm, case_id: str, group: int, repeat: int, warmup: 
 
 def case(part: Part, arm: Arm, task: str) -> CaseHeader:
     """The header of one case."""
-    one_token = f"generate-{arm.cache}" if arm.cache else "ntp"
+    one_token = f"generate-{arm.cache}" if arm.cache else f"engine-{arm.server}" if arm.server else "ntp"
     kind = one_token if arm.gamma is None else f"sbd-k16-g{arm.gamma:g}-t0-entropy_bounded"
     return CaseHeader(
         case_id=f"{part.name}/{task}/b{part.batch_size}/{kind}",

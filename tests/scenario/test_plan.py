@@ -47,6 +47,37 @@ def test_the_baseline_is_checked_on_the_first_batches() -> None:
     assert {slot.case.arm["method"] for slot in every[:4]} == {"ntp", "sbd", "generate"}
 
 
+CHECKPOINT = {"model": {"reference": "sbd"}, "arms": [{"method": "ntp"}, {"method": "sbd", "gamma": 0.1}]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "engines"),
+    [
+        ({}, []),
+        ({"baseline_engines": "installed"}, ["engine-llama_cpp", "engine-vllm"]),
+        ({"baseline_engines": ["vllm"]}, ["engine-vllm"]),
+        ({"baseline_engines": ["vllm", "installed"]}, ["engine-llama_cpp", "engine-vllm"]),
+        ({"baseline_engines": "installed", "baseline_check": 0}, []),
+    ],
+)
+def test_engines_of_others_are_checks_as_generate_is(asked: dict[str, object], engines: list[str]) -> None:
+    """On the same batches, in turn with the arms; and none are arms of the part."""
+    plan = plan_of(**CHECKPOINT, **{"baseline_check": 2} | asked)
+    found = [case for case in plan.cases if "server" in case.arm]
+    assert [case.case_id.rpartition("/")[2] for case in found] == engines
+    assert all(case.is_check and case.groups == 2 for case in found)
+    assert {case.label for case in found} <= {"llama.cpp", "vLLM"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"model": {"random": "llama-250m"}}, {"tensor_parallel": 2}, {"baseline_engines": ["sglang"]}]
+)
+def test_engines_that_could_never_decode_the_part_are_refused(changes: dict[str, object]) -> None:
+    """A model without files, one that is split, and an engine that nobody holds NTP against."""
+    with pytest.raises(ValidationError, match="baseline_engines"):
+        plan_of(**CHECKPOINT | {"baseline_engines": "installed"} | changes)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -88,7 +88,7 @@ def test_drafts_that_a_file_says_nothing_of_end_behind_a_doubted_one(tmp_path: P
     )
     scenario = load_scenario(tmp_path / "s.yaml")
     resolved = scenario.model_dump(mode="json")
-    assert [arm.get("least_confidence") for arm in resolved["parts"][0]["arms"]] == [None, [0.6], [0.0]]
+    assert [arm.get("least_confidence") for arm in resolved["parts"][0]["arms"]] == [None, [0.7], [0.0]]
     assert Scenario.model_validate(resolved) == scenario
     del resolved["parts"][0]["arms"][1]["least_confidence"]
     older = Scenario.model_validate(resolved)
@@ -267,7 +267,7 @@ def test_a_run_of_the_reference_model_is_identical_to_ntp(reference_run: Path) -
             assert (arm.draft_passes > 0) == (arm.method != "prompt_lookup") == (arm.draft_query_tokens > 0)
         speed = {arm.method: arm.nfe_speedup.value or 0 for arm in arms}
         assert speed["draft_model"] > 1.5 and speed["hierarchical"] > 1.5 and speed["prompt_lookup"] > 1
-    names = [f"draft model (reference draft) n=4 {bound}" for bound in ("c>0.6", "c>0")]
+    names = [f"draft model (reference draft) n=4 {bound}" for bound in ("c>0.7", "c>0")]
     doubting, every = (
         sum(arm.draft_passes for cell in comparison.cells for arm in cell.arms if arm.label == name) for name in names
     )

@@ -51,7 +51,7 @@ def _of_part(card: Answer, highlight: Highlight, comparison: Comparison, header:
     known = arm.passes_saved.value
     fewer = f"not known: {arm.passes_saved.reason}" if known is None else f"{formatting.ratio(known)} fewer forward passes"
     yield f"passes  {'; '.join(filter(None, (fewer, _kept(arm), prompted(cell, arm, header))))}"
-    yield f"base    {_baseline(cell)}"
+    yield f"base    {_baseline(cell, arm)}"
     if card.weaknesses:
         more = f" (and {len(card.weaknesses) - 1} more on the page)" if len(card.weaknesses) > 1 else ""
         yield f"but     {formatting.one_line(card.weaknesses[0], MOST_SENTENCE)}{more}"
@@ -68,12 +68,16 @@ def _kept(arm: ArmResult) -> str:
     return f"accuracy {formatting.percent(arm.accuracy.value)}, {formatting.points(lost.value)} to NTP{bound}"
 
 
-def _baseline(cell: Cell) -> str:
+def _baseline(cell: Cell, arm: ArmResult) -> str:
     check, speed = cell.baseline_check, cell.baseline_check.best_speed
     if speed is None or speed.value is None:
         return f"NTP was not held against generate(): {check.reason}"
     words = {"kept_up": "keeps up with", "slow": "is slower than", "not_shown": "is not shown to keep up with"}
-    said = words.get(check.state, "wrote other tokens than")
+    said, rate, best = words.get(check.state, "wrote other tokens than"), arm.tokens_per_s.value, cell.best_ntp_tokens_per_s
+    if rate is not None and best is not None:
+        beside = f"{formatting.rate(rate)} tokens/s beside {formatting.rate(best)} of the best NTP"
+        shown = {"kept_up": "", "not_shown": ", not shown to keep up"}.get(check.state, ", no speedup is claimed")
+        return f"NTP is {formatting.ratio(speed.value)} the best engine here ({check.best}){shown}; {beside}"
     return f"NTP {said} {check.best}: {formatting.ratio(speed.value)} its speed"
 
 
