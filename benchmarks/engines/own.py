@@ -25,9 +25,10 @@ from benchmarks.engines.models import DTYPES, choice_of
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.passes import causal_pass, prefill
 from harness.decoding.request import NEVER, DecodeRequest
+from harness.decoding.sampling import NativeFigures
 from harness.decoding.session import ModelSession
 from harness.engine.allocator import keep_what_is_freed, map_what_comes
-from harness.engine.compiling import execution_of, fuse_of
+from harness.engine.compiling import execution_of
 from harness.engine.engine import drain
 from harness.engine.loading import LoadedModel, load_model
 from harness.engine.sessions import open_session, stepping
@@ -78,7 +79,6 @@ class Own:
         self.model: LoadedModel = load_model(self.part)
         keep_what_is_freed()
         self.session: ModelSession = open_session(self.model.module, self.part.session, self.part.attention, execution)
-        self._fuse = fuse_of(execution, self.part.device)
         gc.freeze()
 
     def drawn(self, count: int) -> tuple[int, ...]:
@@ -90,7 +90,7 @@ class Own:
         shape, suppressed = self.model.shape, () if self.model.mask_id is None else (self.model.mask_id,)
         request = DecodeRequest(
             prompts=(self.drawn(PROMPT_TOKENS),), max_new_tokens=new_tokens, stop=NEVER, suppressed_ids=suppressed,
-            temperature=0.0, generator=torch.Generator().manual_seed(0), device=CPU, fuse=self._fuse,
+            temperature=0.0, generator=torch.Generator().manual_seed(0), device=CPU, figures=NativeFigures,
         )  # fmt: skip
         decoder = decode_next_token(MeteredSession(self.session, HostClock()), request)
         next(decoder)  # the prompt pass

@@ -133,6 +133,7 @@ def test_no_text_of_a_machine_or_plan_is_obeyed(text: str) -> None:
     }
     found = {
         "device": "cpu", "figures": [absent], "bandwidth_scale": None, "bandwidth_scale_reason": "r", "attention": [attention],
+        "kernels": None, "kernels_reason": "r",
         "environment": {"cpu_model": "c", "logical_cores": 2, "gpus": None, "kernel": "k", "none": None,
                         "reasons": {"none": "r"}},
     }  # fmt: skip
