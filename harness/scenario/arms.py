@@ -22,6 +22,7 @@ from harness.scenario.method import (
     confidence_bound,
     number,
     per_token,
+    widths,
 )
 from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replay_id, with_choice
 from harness.scenario.solvers import SolverChoice, Younger
@@ -75,7 +76,7 @@ class SbdArm(SolverChoice):
             return self
         self.check_replayed()
         speedup = self.acceptance.replay.nfe_speedup
-        least = min(self.widths("block_size"))
+        least = min(widths(self, "block_size"))
         if speedup is not None and speedup > least:
             raise ValueError(
                 f"an NFE speedup of {speedup:g} cannot be had with block size {least}: a block takes at least one pass; use a "

@@ -60,6 +60,11 @@ def lossless_against(temperature: float) -> str:
     return f"NTP at temperature {temperature:.12g}, same weights, in distribution"
 
 
+def widths(arm: StrictModel, key: str) -> tuple[int, ...]:
+    """The values of a key of widths, with the widest one that ``auto`` may choose; empty for an arm without the key."""
+    return tuple(WIDTHS[-1] if value == AUTO else value for value in getattr(arm, key, ()))
+
+
 class ArmKeys(StrictModel):
     """The keys of an arm in a scenario; a list on one of them is an axis of the plan.
 
@@ -69,10 +74,6 @@ class ArmKeys(StrictModel):
 
     axes: ClassVar[tuple[str, ...]] = ("temperature",)
     lossless: ClassVar[bool | str] = False
-
-    def widths(self, key: str) -> tuple[int, ...]:
-        """The values of a key of widths, with the widest one that ``auto`` may choose; empty for an arm without the key."""
-        return tuple(WIDTHS[-1] if value == AUTO else value for value in getattr(self, key, ()))
 
     def axis(self, name: str, dumped: Any) -> list[dict[str, Any]]:
         """The keys of a variant at each point of one axis; ``auto`` is the widest that may be chosen until it is."""

@@ -15,7 +15,7 @@ from harness.models.choice import ModelChoice, RandomModel, has_chat_template
 from harness.scenario.arms import NtpArm
 from harness.scenario.limits import HealthLimits, Until
 from harness.scenario.load import Load, Loads, by_size
-from harness.scenario.method import AUTO, GREEDY, MOST_SAMPLES, refuse_many
+from harness.scenario.method import AUTO, GREEDY, MOST_SAMPLES, refuse_many, widths
 from harness.scenario.methods import Arm
 from harness.scenario.servers import BESIDE, BaselineEngine, EngineName, Servers, check_servers, finds_acceptance
 from harness.workloads.spec import Workload
@@ -184,7 +184,7 @@ class Part(StrictModel):
     @property
     def block_sizes(self) -> tuple[int, ...]:
         """The block sizes of all arms that decode in blocks, in order."""
-        return tuple(dict.fromkeys(size for arm in self.arms for size in arm.widths("block_size")))
+        return tuple(dict.fromkeys(size for arm in self.arms for size in widths(arm, "block_size")))
 
     @property
     def needs_mask(self) -> bool:
@@ -200,9 +200,9 @@ class Part(StrictModel):
             return ()
         found: dict[tuple[Beside, int], None] = {}
         for arm in self.arms:
-            found |= {("causal", drafts + 1): None for drafts in arm.widths("draft_tokens")}
+            found |= {("causal", drafts + 1): None for drafts in widths(arm, "draft_tokens")}
             if "quadratic" in getattr(arm, "form", ()):
-                found |= {("quadratic", size): None for size in arm.widths("block_size")}
+                found |= {("quadratic", size): None for size in widths(arm, "block_size")}
         return tuple(found)
 
     @property

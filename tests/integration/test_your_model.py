@@ -22,6 +22,7 @@ DOCS = ROOT / "docs"
 SMALLER = {
     "steps: 10000": "steps: 3", "rank: 32": "rank: 2", "bigram_rank: 256": "bigram_rank: 2", "slots: 192": "slots: 16",
     "block_size: 6": "block_size: 4", "bfloat16": "float32", "processes: 3": "processes: 1",
+    "prompts: 20, max_new_tokens: 96": "prompts: 2, max_new_tokens: 12",
     "max_new_tokens: 80": "max_new_tokens: 6, prompts: 6", "max_new_tokens: 96": "max_new_tokens: 12, prompts: 2",
     "execution: auto": "execution: eager",
 }  # fmt: skip
@@ -78,7 +79,7 @@ def test_the_page_about_an_adapter_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "adapter-run" / "adapter" / "bigram.safetensors").is_file()
     report = json.loads((tmp_path / "my-run" / "report.json").read_text())
     identical = {arm["label"]: arm["identical_to_ntp"]["value"] for arm in report["cells"][0]["arms"] if not arm["is_ntp"]}
-    assert set(identical.values()) == {1.0} and len(identical) == 3
+    assert set(identical.values()) == {1.0} and len(identical) == 4
 
 
 @pytest.mark.long
