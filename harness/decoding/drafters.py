@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.passes import causal_pass
-from harness.decoding.sampling import sampler_of, usable
+from harness.decoding.sampling import FiguresOf, figures_of, usable
 from harness.decoding.session import ModelSession, refuse_no_token
 from harness.record.trace import ForwardPass, Role
 
@@ -87,6 +87,7 @@ class DraftModel(Drafter):
 
     ``name``: what its passes are called in the trace. ``session``: a cache of its own. ``least_confidence``: a row's drafts end
     with a pass that makes one of this probability or less, by the draft model itself. 0: none does.
+    ``figures``: reads its logits, None for their device's own.
     """
 
     def __init__(
@@ -99,8 +100,9 @@ class DraftModel(Drafter):
         stops: Collection[int],
         below: Drafter | None = None,
         least_confidence: float = 0.0,
+        figures: FiguresOf | None = None,
     ) -> None:
-        self.tokens, self._least_confidence = tokens, least_confidence
+        self.tokens, self._least_confidence, self._figures = tokens, least_confidence, figures
         self._session, self._name, self._never = session, name, never
         self._stops = frozenset(stops)
         self._below = below or NoDrafts()
@@ -157,7 +159,7 @@ class DraftModel(Drafter):
         checked = [tokens if row else [] for row, tokens in zip(fed, drafts, strict=True)]
         answers = 1 + max(map(len, checked))
         logits, made = causal_pass(self._session, fed, answers, self._never.device)
-        figures = sampler_of(logits.device.type)(usable(logits, self._never), 0.0)
+        figures = figures_of(usable(logits, self._never), 0.0, self._figures)
         least = self._least_confidence
         doubted = figures.confidence <= least if least else torch.zeros_like(figures.tokens)
         said = self._session.read(torch.cat([figures.tokens, doubted], dim=1))

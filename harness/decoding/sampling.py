@@ -124,6 +124,11 @@ def sampler_of(kind: str) -> FiguresOf:
     return TorchFigures if kind != "cuda" or find_spec("triton") is None else FusedFigures
 
 
+def figures_of(logits: Tensor, temperature: float, reader: FiguresOf | None = None) -> TorchFigures:
+    """What usable logits (B, n, V) say, as the ``reader`` reads them; None: their device's own."""
+    return (reader or sampler_of(logits.device.type))(logits, temperature)
+
+
 def usable(logits: Tensor, suppressed_ids: Tensor) -> Tensor:
     """Logits (B, n, V) as the other functions here want them: ``suppressed_ids`` (s,) impossible. Changes them in place.
 
@@ -152,7 +157,7 @@ def draw(logits: Tensor, request: DecodeRequest) -> Tensor:
 
 def likeliest_token(logits: Tensor, figures: FiguresOf | None = None) -> Tensor:
     """The likeliest token of each position, (B, n), of equals the one of lowest id; NO_TOKEN where a position names none."""
-    return (figures or sampler_of(logits.device.type))(logits, 0.0).tokens
+    return figures_of(logits, 0.0, figures).tokens
 
 
 def token_drawn(logits: Tensor, tokens: Tensor) -> Tensor:

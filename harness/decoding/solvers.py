@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from harness.decoding.sampling import FiguresOf, sampler_of
+from harness.decoding.sampling import FiguresOf, figures_of
 
 
 class BlockView:
@@ -33,7 +33,7 @@ class BlockView:
         self.masked = masked
         self.vocabulary: int = logits.shape[-1]
         """V, tokens that are never an answer included."""
-        self._figures = (sampler or sampler_of(logits.device.type))(logits, temperature)
+        self._figures = figures_of(logits, temperature, sampler)
 
     @cached_property
     def tokens(self) -> Tensor:

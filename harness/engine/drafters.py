@@ -144,7 +144,7 @@ def drafter_of(
         drafter = DraftModel(
             beside(session), name=shape.name, tokens=tokens, below=drafter, stops=stops,
             least_confidence=stage.get("least_confidence", 0.0),
-            never=torch.tensor(never, dtype=torch.long, device=request.device),
+            never=torch.tensor(never, dtype=torch.long, device=request.device), figures=request.figures,
         )  # fmt: skip
     assert drafter is not None, f"{case.case_id} has no stage"
     return TranslatedDrafts(drafter, _translation(case, target, models, request)) if universal else drafter

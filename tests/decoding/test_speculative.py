@@ -15,6 +15,7 @@ transformers = pytest.importorskip("transformers")
 from harness.decoding.drafters import DraftModel, common_prefix
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule
+from harness.decoding.sampling import TorchFigures
 from harness.decoding.speculative import DraftedRow
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.drafters import first_layers
@@ -212,6 +213,25 @@ def test_a_session_goes_on_from_where_it_was_dropped_back_to(kind):
             with torch.no_grad():
                 assert token == int(model(input_ids=torch.tensor([row])).logits[0, -1, :MASK_ID].argmax())
         assert session.context_tokens == tuple(map(len, rows))
+
+
+def test_drafts_are_read_as_the_request_says():
+    """By the reader of the target's logits: another one would make a rival slower, or faster, than NTP."""
+    read = []
+
+    def reader(logits, temperature):
+        read.append(logits.shape[1])
+        return TorchFigures(logits, temperature)
+
+    gained = []
+    for figures in (None, reader):
+        session = StaticSession(few_words("qwen3", 3))
+        drafter = DraftModel(
+            session, name="m", tokens=3, never=torch.tensor([MASK_ID]), stops=(), least_confidence=0.1, figures=figures
+        )  # fmt: skip
+        drafter.begin([[1, 2, 3]], 8)
+        gained.append(drafter._pass([[1, 2, 3]], [[]])[:2])
+    assert read == [1] and gained[0] == gained[1]
 
 
 class Forwards:
