@@ -33,5 +33,4 @@ _LIBRARY.define(f"add_low_rank{_TERM}")
 _LIBRARY.define("put_row(Tensor(a!) ids, SymInt mask_id, SymInt row, SymInt start, SymInt end) -> ()")
 for _work in (add_low_rank, put_row):
     _LIBRARY.impl(_work.__name__, _work, "CompositeExplicitAutograd")
-for _name in ("add_low_rank", "put_row"):
-    torch.library.register_fake(f"sbd::{_name}", lambda *arguments: None, lib=_LIBRARY)
+    torch.library.register_fake(f"sbd::{_work.__name__}", lambda *arguments: None, lib=_LIBRARY)

@@ -43,7 +43,12 @@ def arm_id(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
         return f"engine-{arm['server']}"
     if is_check(arm):
         return f"generate-{arm['cache']}" + ("-compiled" if arm["execution"] == "compiled" else "")
-    return METHODS[arm["method"]].arm_id(arm | {arm.get(AUTO, AUTO): AUTO}, replay)
+    return METHODS[arm["method"]].arm_id(_as_written(arm), replay)
+
+
+def _as_written(arm: dict[str, Any]) -> dict[str, Any]:
+    """With ``auto`` in place of a width that is left to the machine, chosen or not."""
+    return arm | {arm[AUTO]: AUTO} if AUTO in arm else arm
 
 
 def arm_label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
@@ -55,4 +60,4 @@ def arm_label(arm: dict[str, Any], replay: ReplaySpec | None) -> str:
         return f"generate(), {arm['cache']} cache" + (f", compiled by {by_whom}" if arm["execution"] == "compiled" else "")
     warm = f" T={number(arm['temperature'])}" if arm["temperature"] != GREEDY else ""
     ragged = " ragged" if arm.get("batching") == "ragged" else ""
-    return f"{METHODS[arm['method']].label(arm | {arm.get(AUTO, AUTO): AUTO}, replay)}{warm}{ragged}"
+    return f"{METHODS[arm['method']].label(_as_written(arm), replay)}{warm}{ragged}"
