@@ -7,7 +7,9 @@ the same in every arm. Axes: B rows, Q fed tokens, m wanted logits, V vocabulary
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from ctypes import POINTER, Structure, addressof, byref, c_float, c_int64, c_void_p
 from functools import lru_cache
 from typing import Any
@@ -25,6 +27,8 @@ LANES = 16
 """Outputs of a block of packed weights."""
 AHEAD_BYTES = 1 << 13
 """Behind the last block: the kernels fetch ahead."""
+ARENA_BYTES = 1 << 26
+"""Of address space at least, taken at a time for packed weights; what is not written takes no memory."""
 MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3"}
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}
 """Kinds of RoPE whose angles do not depend on the length of the context."""
@@ -102,6 +106,7 @@ class NativeForward:
         self._forward = getattr(kernels, f"sbd_forward_{NAMES[model.dtype]}")
         self._pack = getattr(kernels, f"sbd_pack_{NAMES[model.dtype]}")
         self._held: list[Any] = []
+        self._free = torch.empty(0, dtype=torch.uint8)
         self._rotary = model.model.rotary_emb
         self._adapted = hasattr(model, "gate_of_adapter")
         self._model = self._packed(model)
@@ -187,9 +192,19 @@ class NativeForward:
     def _in_pairs(self, weight: Tensor) -> int:
         """Pack a matrix (out, in), out a multiple of LANES."""
         weight, (outputs, inputs) = weight.detach().contiguous(), weight.shape
-        to = torch.empty(weight.numel() + AHEAD_BYTES, dtype=weight.dtype)
+        to = self._room((weight.numel() + AHEAD_BYTES) * weight.itemsize)
         self._pack(c_void_p(weight.data_ptr()), c_int64(outputs), c_int64(inputs), c_void_p(to.data_ptr()))
         return self._kept(to)
+
+    def _room(self, count: int) -> Tensor:
+        """So many bytes for packed weights, on large pages where Linux has some: a pass reads each weight once."""
+        if len(self._free) < count:
+            arena = mmap.mmap(-1, max(count, ARENA_BYTES), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            with suppress(AttributeError, OSError):  # another system, or a kernel without them
+                arena.madvise(mmap.MADV_HUGEPAGE)
+            self._free = torch.frombuffer(arena, dtype=torch.uint8)
+        room, self._free = self._free[:count], self._free[count:]
+        return room
 
     def _kept(self, tensor: Tensor) -> int:
         """The address of a tensor that lives as long as this object."""
