@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -77,17 +78,22 @@ def _chosen(name: str, smoke: bool, wanted: set[str], absent: dict[str, str]) ->
 
 
 def take(taken: Mapping[str, Measurement], rounds: int, absent: dict[str, str]) -> Rounds:
-    """Take every measurement once a round, in reverse order every other round; a failure is told and leaves its round out. An
-    interruption ends the last round where it is.
+    """Take every measurement twice a round, the second time in reverse order, so that a machine that grows slower meanwhile is
+    slower for all alike; of both the geometric mean. Starts, and all of a single round, are taken once. A failure is told; what
+    fails both times leaves its round out. An interruption ends the last round where it is.
     """
     found: list[dict[str, Measured]] = []
     try:
         for number in range(rounds):
             found.append({})
-            for name in [*taken][:: -1 if number % 2 else 1]:
+            order = [*taken][:: -1 if number % 2 else 1]
+            again = [name for name in reversed(order) if rounds > 1 and not name.startswith("start")]
+            for name in (*order, *again):
                 try:
-                    found[-1][name] = taken[name]()
-                    print(f"round {number + 1}, {name}: {json.dumps(found[-1][name])}", flush=True)
+                    measured = taken[name]()
+                    print(f"round {number + 1}, {name}: {json.dumps(measured)}", flush=True)
+                    before = found[-1].get(name, measured)
+                    found[-1][name] = {key: math.sqrt(before[key] * value) for key, value in measured.items()}
                 except (NotMeasured, SbdError) as error:
                     absent[name] = str(error)
                     print(f"round {number + 1}, {name}: none: {error}", flush=True)
