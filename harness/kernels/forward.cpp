@@ -61,7 +61,7 @@ void tile(const float* w, size_t block, const float* x, size_t row, int inputs, 
       __builtin_prefetch(from + ahead);
     }
     for (int m = 0; m < M; m++) {
-      const Floats here = Floats{} + x[m * row + k];
+      const Floats here = x[m * row + k] - Floats{};  // a broadcast; 0 + x would be an addition
       for (int b = 0; b < B; b++) a[m * B + b] += one[b] * here;
     }
   }
