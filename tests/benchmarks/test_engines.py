@@ -90,32 +90,35 @@ def test_a_bar_is_reached_or_not() -> None:
 
 
 def test_rounds_are_taken_in_turns_and_a_failure_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """Forwards and backwards, as the square root of both; what fails twice leaves its round out, and its reason stays."""
+    """Forwards and backwards; what fails leaves its round out, and its reason stays."""
     order: list[str] = []
 
     def once(name: str) -> dict[str, float]:
         order.append(name)
-        if name == "b" and len(order) < 4:
+        if order == ["a", "b"]:
             raise NotMeasured("b broke off")
         return {"value": float(len(order))}
 
     absent: dict[str, str] = {}
     found = command.take({name: lambda name=name: once(name) for name in "ab"}, 2, absent)  # type: ignore[misc]
-    assert "".join(order) == "abbabaab" and absent == {"b": "b broke off"} and "none: b broke off" in capsys.readouterr().out
-    assert found.of("a", "value") == pytest.approx({0: 2.0, 1: 42**0.5})
-    assert found.of("b", "value") == pytest.approx({1: 40**0.5})
+    assert order == ["a", "b", "b", "a"] and absent == {"b": "b broke off"} and "none: b broke off" in capsys.readouterr().out
+    assert found.of("a", "value") == {0: 1.0, 1: 4.0} and found.of("b", "value") == {1: 3.0}
 
 
-def test_starts_are_taken_once_a_round() -> None:
-    """A start ends with a decode of its own; nothing is held against it."""
+def test_the_closest_ratios_are_taken_forwards_and_backwards_within_a_round() -> None:
+    """Of 2 and 5, 3 and 4 the geometric means; whatever stands around them is taken once."""
     taken: list[str] = []
 
     def once(name: str) -> dict[str, float]:
         taken.append(name)
-        return {"first_sample_s": 3.0}
+        return {"value": float(len(taken))}
 
-    command.take({name: lambda name=name: once(name) for name in ("ours_135m", "start_135m")}, 2, {})  # type: ignore[misc]
-    assert taken == ["ours_135m", "start_135m", "ours_135m", "start_135m", "ours_135m", "ours_135m"]
+    names = ("ours_135m", "ours_250m", "llama_cpp_250m", "start_135m")
+    found = command.take({name: lambda name=name: once(name) for name in names}, 2, {})  # type: ignore[misc]
+    assert taken[:6] == ["ours_135m", "ours_250m", "llama_cpp_250m", "llama_cpp_250m", "ours_250m", "start_135m"]
+    assert taken[6:] == ["start_135m", "llama_cpp_250m", "ours_250m", "ours_250m", "llama_cpp_250m", "ours_135m"]
+    assert found.of("ours_250m", "value")[0] == pytest.approx(10**0.5)
+    assert found.of("llama_cpp_250m", "value")[0] == pytest.approx(12**0.5)
 
 
 def sample(case: str, start: float, end: float) -> Any:
