@@ -14,7 +14,9 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import groupby
 from multiprocessing import get_context
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 
@@ -87,20 +89,24 @@ def load() -> None:
 def walk(
     root: Path, cases: Sequence[tuple[str, int]], seed: int, workers: int, keep: bool
 ) -> tuple[dict[str, float], list[str]]:
-    """Run the cases; counts by counter and kind, the largest memory of a case, and a line for every failure."""
+    """Run the cases; counts by counter and kind, the largest memory of a case, and a line for every failure. Each kind has
+    workers of its own: a child begins with what its worker holds, and another kind's libraries are no memory of its case.
+    """
     World(root / "world").build()
     figures, lines, peak_gb = Counter(dict.fromkeys(("cases", *COUNTERS), 0)), [], 0.0
-    with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=load) as pool:
-        done = pool.map(partial(conduct, root, seed, keep), cases)
-        for (kind, number), (what, found, case_gb) in zip(cases, done, strict=True):
-            peak_gb = max(peak_gb, case_gb)
-            figures.update({"cases": 1, f"cases_{kind}": 1})
-            figures.update({counter for counter, _ in found})
-            for counter, text in found:
-                lines.append(f"{counter}: {kind}/{number}: {what}: {text}")
-                print(lines[-1], flush=True)
-            if figures["cases"] % 100 == 0:
-                print(f"{figures['cases']}/{len(cases)}", file=sys.stderr, flush=True)
+    for kind, of_kind in groupby(cases, key=itemgetter(0)):
+        own = list(of_kind)
+        with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=load) as pool:
+            done = pool.map(partial(conduct, root, seed, keep), own)
+            for (_, number), (what, found, case_gb) in zip(own, done, strict=True):
+                peak_gb = max(peak_gb, case_gb)
+                figures.update({"cases": 1, f"cases_{kind}": 1})
+                figures.update({counter for counter, _ in found})
+                for counter, text in found:
+                    lines.append(f"{counter}: {kind}/{number}: {what}: {text}")
+                    print(lines[-1], flush=True)
+                if figures["cases"] % 100 == 0:
+                    print(f"{figures['cases']}/{len(cases)}", file=sys.stderr, flush=True)
     return {name: float(count) for name, count in figures.items()} | {"peak_memory_gb": round(peak_gb, 3)}, lines
 
 
