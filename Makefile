@@ -74,7 +74,7 @@ sbom: $(SBOM)/installed.stamp
 	mkdir -p dist
 	$(SBOM)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate -o dist/sbom.cdx.json $(OF)/bin/python
 
-# On a machine with an NVIDIA GPU, at most 8 minutes: STEP is A, B, C or D, see docs/gpu_check.md.
+# On a machine with an NVIDIA GPU, at most 8 minutes: STEP is A, B, C, D or N, see docs/gpu_check.md.
 STEP ?= A
 gpu-check:
 	bash benchmarks/gpu_check.sh $(STEP)

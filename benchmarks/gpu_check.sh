@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
 # The first half hour on a new GPU (docs/gpu_check.md), in commands of at most 8 minutes that continue one another:
 #
-#   gpu_check.sh A   are captured passes right; what can be read; exactness, ways of attending; the reference model
-#   gpu_check.sh B   three times: the paper's claim at full size, Llama-3.1-8B shapes, three processes
+#   gpu_check.sh A   what can be read; are captured passes right; exactness, ways of attending; the reference model
+#   gpu_check.sh B   three times: the paper's claim at full size, Llama-3.1-8B shapes, three processes; long decodes
 #   gpu_check.sh C   the same with Qwen3-8B shapes
 #   gpu_check.sh D   pass cost over block and batch size, energy
+#   gpu_check.sh N   exact bytes of three passes, by ncu; without it what is modelled, and times
 #
-# Results gather in $GATHER (default: gpu-check), which has to stay between commands. Each command ends with a table, and packs
-# all there is so far into $OUT (default: gpu-archives). $LIMIT_S: another length. Without pydantic here it is taken from the
-# wheels in .whl (make gpu-carried); no network is needed. With --dry-run the same on a CPU, with tiny shapes.
+# Results gather in $GATHER (default: gpu-check): runs, calibrations, compilers' caches. Each command ends with a table, and packs
+# all there is so far into $OUT (default: gpu-archives). The next one goes on from $GATHER, or from what was packed, unpacked at
+# the same place. $LIMIT_S: another length. Without pydantic here it is taken from the wheels in .whl (make gpu-carried); no
+# network is needed. With --dry-run the same on a CPU, with tiny shapes.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 step=${1:-}
 dry=${2:-}
 case "$step$dry" in
-  [ABCD] | [ABCD]--dry-run) ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  [ABCDN] | [ABCDN]--dry-run) ;;
+  *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 python=${PYTHON:-python3}
 gather=${GATHER:-gpu-check}
 out=${OUT:-gpu-archives}
-declare -A length_s=([A]=360 [B]=360 [C]=360 [D]=420)
+declare -A length_s=([A]=360 [B]=360 [C]=360 [D]=420 [N]=150)
 limit_s=${LIMIT_S:-${length_s[$step]}}
 deadline=$((SECONDS + limit_s)) || exit
 device=cuda
@@ -28,12 +30,26 @@ device=cuda
 export PYTHONPATH="$PWD/.site:$PWD${PYTHONPATH:+:$PYTHONPATH}" HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
 # cuDNN plans its attention anew for every shape, some 30 ms each: the yardstick is not to pay for that either.
 export TORCH_CUDNN_SDPA_DEPRIORITIZED=1
-mkdir -p "$gather" "$out" || exit
+mkdir -p "$gather" "$out" && gather=$(cd "$gather" && pwd) || exit
+# Calibrations, and what compilers made, go from one command to the next. Triton's cache holds absolute paths.
+export XDG_CACHE_HOME="$gather/cache" TRITON_CACHE_DIR="$gather/cache/triton" TORCHINDUCTOR_CACHE_DIR="$gather/cache/inductor"
 failed=0
 
-# Pack what there is, whatever happened.
+# put OPTION...: everything but what is made again from the rest (pages), or is read by people alone (Triton's stages).
+put() {
+  tar -c --exclude='report.html' --exclude='report.json' --exclude='*.ttir' --exclude='*.ttgir' --exclude='*.llir' \
+    --exclude='*.ptx' --exclude='*.source' "$@" -C "$(dirname "$gather")" "$(basename "$gather")"
+}
+
+# Pack what there is, whatever happened. An archive has to travel: 16 MiB, and unpacked, beside the checkout, 32.
 pack() {
-  tar -czf "$out/gpu-check-$step.tgz" -C "$(dirname "$gather")" "$(basename "$gather")" && echo "packed $out/gpu-check-$step.tgz"
+  local archive="$out/gpu-check-$step.tgz" mib=${MOST_MIB:-16}
+  put -z -f "$archive" || return
+  if [ "$(stat -c %s "$archive")" -gt $((mib << 20)) ] || [ "$(put -f - | wc -c)" -gt $((mib << 21)) ]; then
+    echo "$archive leaves out the compilers' caches ($(du -sh "$gather/cache" | cut -f 1)): with them it is too large to travel" >&2
+    put -z --exclude=cache/triton --exclude=cache/inductor -f "$archive" || return
+  fi
+  echo "packed $archive, $(($(stat -c %s "$archive") >> 10)) KiB"
 }
 trap pack EXIT
 
@@ -61,23 +77,26 @@ limited() {
 
 sbd() { limited "$1" "$python" -m harness "${@:2}"; }
 
-# scenario NAME: a shipped one, or as it is dry-run.
+# scenario NAME OPTION...: a shipped one; as it is dry-run, or one part of it.
 scenario() {
-  if [ -z "$dry" ]; then
+  local options=("${@:2}")
+  [ -z "$dry" ] || options+=("$dry")
+  if [ ${#options[@]} = 0 ]; then
     echo "scenarios/$1.yaml"
   else
-    "$python" -m benchmarks.dry_scenario "$1" "$gather/$1.yaml" && echo "$gather/$1.yaml"
+    "$python" -m benchmarks.check_scenario "$1" "$gather/$1.yaml" "${options[@]}" && echo "$gather/$1.yaml"
   fi
 }
 
-# run NAME: as much of a scenario's run as the time allows, its page, and its verdict, which may be that a claim is refuted.
+# run FOLDER NAME OPTION...: as much of a scenario's run as the time allows, its page, and its verdict, which may be that a claim
+# is refuted.
 run() {
-  local file
-  file=$(scenario "$1") || { failed=$?; return; }
-  sbd "$(left 45)" run "$file" --out "$gather/$1" --no-report
-  [ -e "$gather/$1/run.json" ] || return
-  sbd 40 report "$gather/$1" > "$gather/$1/report.txt"
-  "$python" -m harness verify "$gather/$1" > "$gather/$1/verdict.txt" 2>&1 || true
+  local file folder="$gather/$1"
+  file=$(scenario "${@:2}") || { failed=$?; return; }
+  sbd "$(left 45)" run "$file" --out "$folder" --no-report
+  [ -e "$folder/run.json" ] || return
+  sbd 40 report "$folder" > "$folder/report.txt"
+  "$python" -m harness verify "$folder" > "$folder/verdict.txt" 2>&1 || true
 }
 
 tables() {
@@ -92,29 +111,36 @@ if command -v nvidia-smi > /dev/null; then nvidia-smi > "$gather/nvidia-smi.txt"
 
 case $step in
   A)
-    limited 120 "$python" -m harness.check.half_precision "$device" > "$gather/half_precision.txt"
-    probed=$?
-    tail -n 1 "$gather/half_precision.txt"
-    if [ $probed != 0 ]; then
-      cat "$gather/half_precision.txt"
-      echo "captured passes are not right on this device: nothing else counts" >&2
-      exit 1
-    fi
     sbd 60 doctor --device "$device" --json > "$gather/doctor.json"
-    sbd 200 check --minutes "$(minutes 96)" --out "$gather/check" $dry > "$gather/check.txt"
-    run gpu_reference
-    [ ! -e "$gather/check/attention.md" ] || cat "$gather/check/attention.md"
-    tables "$gather/gpu_reference"
+    limited 120 "$python" -m harness.check.half_precision "$device" > "$gather/half_precision.txt" 2>&1
+    probed=$?
+    cat "$gather/half_precision.txt"
+    if [ $probed = 0 ]; then
+      sbd 200 check --minutes "$(minutes 96)" --out "$gather/check" $dry > "$gather/check.txt"
+      run gpu_reference gpu_reference
+      [ ! -e "$gather/check/attention.md" ] || cat "$gather/check/attention.md"
+      tables "$gather/gpu_reference"
+    else
+      echo "captured passes are not right on this device: what is not captured is measured, nothing else counts" >&2
+      failed=1
+      limited 60 "$python" -m benchmarks.attention_table "$device" | tee "$gather/attention.md"
+      run gpu_identity gpu_reference --part identity
+      tables "$gather/gpu_identity"
+    fi
     ;;
   B | C)
     name=claim_llama31_8b
     [ "$step" = B ] || name=claim_qwen3_8b
-    run "$name"
+    run "$name" "$name"
     tables "$gather/$name"
     ;;
   D)
     sbd 450 check --minutes "$(minutes $((limit_s > 30 ? limit_s - 30 : 0)))" --out "$gather/check" $dry > "$gather/check.txt"
     tables "$gather/check/run"
+    ;;
+  N)
+    limited "$(left)" "$python" -m benchmarks.graph_bytes --device "$device" --out "$gather/graph_bytes" > "$gather/N.md"
+    cat "$gather/N.md"
     ;;
 esac
 exit $failed

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -174,10 +174,20 @@ def load_or_calibrate(device: str, dtype: str, threads: int | None, model_bytes:
 
 
 def cached_calibration(
-    device: str, dtype: str, threads: int | None, model_bytes: int, stepping: Stepping
+    device: str, dtype: str, threads: int | None, model_bytes: int, stepping: Stepping, known: Iterable[Any] = ()
 ) -> Calibration | None:
-    """What ``load_or_calibrate`` would find cached, or None: no kernel runs, no buffer is made, no thread count is set."""
-    return kept_at(_path(TorchBench(device, dtype, threads, stepping), dtype, model_bytes, cache_dir()), dtype)
+    """What ``load_or_calibrate`` would find cached, or that among ``known``, as a record has them, or None. No kernel runs, no
+    buffer is made, no thread count is set.
+    """
+    bench = TorchBench(device, dtype, threads, stepping)
+    if (cached := kept_at(_path(bench, dtype, model_bytes, cache_dir()), dtype)) is not None:
+        return cached
+    for one in known:
+        with suppress(ValidationError):
+            found = Calibration.model_validate(one)
+            if _key(found, ",".join(found.rates), found.model_bytes) == _key(bench, dtype, model_bytes):
+                return found
+    return None
 
 
 def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Calibration:
@@ -198,10 +208,14 @@ def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: 
     return calibration
 
 
+def _key(of: TorchBench | Calibration, dtype: str, model_bytes: int) -> list[Any]:
+    version = Calibration.model_fields["version"].default
+    return [version, of.device_name, of.device, of.engine, of.threads, of.torch_version, dtype, model_bytes]
+
+
 def _path(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Path:
-    key: list[Any] = [Calibration.model_fields["version"].default, bench.device_name, bench.device, bench.engine, bench.threads]
-    key += [bench.torch_version, dtype, model_bytes]
-    return folder / f"calibration-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
+    key = json.dumps(_key(bench, dtype, model_bytes))
+    return folder / f"calibration-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 
 def kept_at(path: Path, dtype: str) -> Calibration | None:

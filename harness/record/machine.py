@@ -19,6 +19,8 @@ from harness.record.schema import CaseHeader, Run, RunHeader
 
 CPU_FACTS = ("cpu_model", "logical_cores", "affinity_cores", "cgroup_cpus", "isa_flags", "hypervisor")
 """With flags, because hypervisors give several processors one name. A snapshot without a fact differs from one with it."""
+CEILINGS = "ceilings"
+"""The event of a part's calibration, and of a node's hardware profile."""
 GPU_FACTS = ("name", "memory_bytes", "multiprocessors")
 SOFTWARE = ("python", "harness", "kernel", "nvidia_driver", "cuda_driver")
 
@@ -173,15 +175,24 @@ def _of_nodes(run: Run, nodes: Sequence[str | None], name: str) -> Run:
     return _common_names(found) if name else found
 
 
+def _ceilings(sessions: Sequence[dict[str, Any]], nodes: Sequence[str | None]) -> list[dict[str, Any]]:
+    return [one for one in sessions if one.get("event") == CEILINGS and one.get("node") in nodes]
+
+
+def calibrations(sessions: Sequence[dict[str, Any]], nodes: Sequence[str | None] = (None,)) -> dict[str, Any]:
+    """By part, what its machine, or these nodes, were measured to reach before its first sample."""
+    told = _ceilings(sessions, nodes)
+    return {one["part"]: one["calibration"] for one in told if one.get("calibration") is not None}
+
+
 def _header(run: Run, nodes: Sequence[str | None], cases: list[CaseHeader], name: str) -> RunHeader:
     """The run's header as a run on this machine alone would have it."""
     header = run.header
-    ceilings = [one for one in run.sessions if one.get("event") == "ceilings" and one.get("node") in nodes]
-    calibration = {one["part"]: one["calibration"] for one in ceilings if one.get("calibration") is not None}
+    ceilings = [one for one in _ceilings(run.sessions, nodes) if "hardware" in one]
     changes: dict[str, Any] = {"environment": _environment(run, nodes[0]) or {}, "cases": cases}
     if ceilings:
         changes |= {
-            "calibration": calibration or None,
+            "calibration": calibrations(run.sessions, nodes) or None,
             "hardware": ceilings[-1].get("hardware"),
             "hardware_reason": ceilings[-1].get("hardware_reason"),
         }

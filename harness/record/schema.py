@@ -18,7 +18,7 @@ History of the format (RECORD_VERSION):
         benchmarking tools (harness.record.imported); only then a sample may lack output ids, passes, stop reasons, its seed and
         its begin, and a case its model, dtype, device and attention. A sample of a server that does not tell its passes lacks
         them and says so in ``meter_reasons``. A sample may tell its begin and end by the monotonic clock, and a case what its
-        width was chosen from
+        width was chosen from. A part's calibration is an event before its first sample (earlier ones: in the header)
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class CaseHeader(_Frozen):
 
 
 class RunHeader(_Frozen):
-    """Everything about a run that is known before its first sample.
+    """Everything about a run that is known before its first sample; ``calibration`` is filled from its events on reading.
 
     ``imported``: the files of other tools that it was made of; None for a run of this program.
     """

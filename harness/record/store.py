@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from harness.errors import InvariantError, RecordError, StorageError, UserError
 from harness.record.diff import differing
 from harness.record.journal import Journal, damaged, unreadable, whole_lines
-from harness.record.machine import of_one_machine
+from harness.record.machine import calibrations, of_one_machine
 from harness.record.regular_file import open_regular, read_regular, refused, remove, write_whole
 from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 from harness.record.seal import SEAL, SEALED_SINCE, Digest, SealCheck, SealHead, unlinked
@@ -209,11 +209,14 @@ def read_run(path: Path) -> Run:
     header, check = _opened_seal(directory)
     samples = _read_samples(directory / SAMPLES, check, header)
     events = _read_lines(directory / EVENTS, check, Event)
+    sessions = [event.session for event in events if event.session is not None]
+    if measured := calibrations(sessions):
+        header = header.model_copy(update={"calibration": (header.calibration or {}) | measured})
     return Run(
         header=header,
         samples=samples,
         outcomes=[event.outcome for event in events if event.outcome is not None],
-        sessions=[event.session for event in events if event.session is not None],
+        sessions=sessions,
         seal=check.seal(),
     )
 

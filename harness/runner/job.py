@@ -75,7 +75,7 @@ def machine_here(logs: Path | None = None) -> Machine:
 
 
 def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
-    """All that is known before the first sample, calibration and chosen widths included; it may open the model for them.
+    """All that is known before anything is measured, chosen widths included; it may open the model for them.
 
     Raises:
         UserError and its kind: a width is left to the machine, and there is nothing to choose it by.
@@ -83,14 +83,8 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
     hardware, reason = machine.profile(job.scenario)
     if reason is not None:
         progress.note(f"no hardware profile in this record: {reason}")
-    shapes = {case.part.name: case.shape for case in job.plan.cases}
-    parts = {part.name: part for part in job.scenario.parts}
-    known = {name: shape or machine.shape(parts[name]) for name, shape in shapes.items()}
-    calibration = {
-        name: found
-        for name, part in parts.items()
-        if part.timed and (found := machine.calibrate(part, known[name], progress)) is not None
-    }
+    cases = {case.part.name: case for case in job.plan.cases}
+    known = {name: case.shape or machine.shape(case.part) for name, case in cases.items()}
     plan = with_widths(job.plan, choose_widths(job.plan.cases, machine, progress))
     return RunHeader(
         run_id=uuid.uuid4().hex,
@@ -106,7 +100,6 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in plan.cases],
         hardware=hardware,
         hardware_reason=reason,
-        calibration=calibration or None,
         environment=snapshot(),
     )
 

@@ -130,8 +130,9 @@ def _shape(part: Part) -> ModelShape:
     return checkpoint_shape(part.model)
 
 
-def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, Any] | None:
-    """Measured ceilings for a part's device, dtype and model size (its share of a split model), cached on this machine.
+def _calibrate(part: Part, shape: ModelShape, progress: Progress, known: Sequence[Any]) -> dict[str, Any] | None:
+    """Measured ceilings for a part's device, dtype and model size (its share of a split model), cached on this machine or
+    ``known`` from a part like it, else measured.
 
     None where the processes of a split model share one CPU, whose rates one process alone does not show. It measures in its own
     process: in a shared one, a model's passes took a fifth longer after its gigabytes of buffers. They took 34.6 instead of
@@ -142,16 +143,17 @@ def _calibrate(part: Part, shape: ModelShape, progress: Progress) -> dict[str, A
     weight_bytes = shard(shape, part.tensor_parallel).streamed_params * DTYPE_BYTES[part.dtype]
     engine = stepping(part.session, part.attention, execution_of(part))
     asked = (part.device, part.dtype, part.threads or OWN_THREADS, weight_bytes, engine)
-    calibration = cached_calibration(*asked)
+    calibration = cached_calibration(*asked, known)
     if calibration is not None:
-        progress.note(f"part {part.name}: calibration for {part.dtype} of {calibration.created_at}, cached")
+        progress.note(f"part {part.name}: calibration for {part.dtype} of {calibration.created_at}, kept")
     else:
         what = f"part {part.name}: calibrating this machine for {part.dtype}, kept for later runs"
+        torch.cuda.empty_cache()  # no effect without CUDA
         own = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
         with progress.step(what, CALIBRATING_S), own as pool:
             calibration = pool.submit(load_or_calibrate, *asked).result()
         if calibration.disturbed is not None:
-            progress.note(f"part {part.name}: {calibration.disturbed}: calibrated twice, not kept; the next run does it again")
+            progress.note(f"part {part.name}: {calibration.disturbed}: calibrated twice, kept by this run alone")
     return calibration.model_dump(mode="json")
 
 

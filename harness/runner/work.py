@@ -17,7 +17,8 @@ class Work:
     """What to take, by the stopping rule: all samples, or a ``share``, with the rest left to ``later`` processes.
 
     ``node``: the node in a run over a cluster. ``planned``: all samples of the plan, with those that are there. ``known_s``:
-    seconds of a sample by case, from those that are there. ``begun_at``: when the run was (ISO 8601).
+    seconds of a sample by case, from those that are there. ``begun_at``: when the run was (ISO 8601). ``calibrations``: of this
+    machine, by part.
     """
 
     missing: list[Slot]
@@ -29,6 +30,7 @@ class Work:
     begun_at: str
     known_s: dict[str, float] = field(default_factory=dict)
     free_bytes: dict[str, int | None] = field(default_factory=dict)
+    calibrations: dict[str, Any] = field(default_factory=dict)
 
     @property
     def process(self) -> int:
@@ -47,7 +49,10 @@ def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None 
     plan = with_widths(plan, {case.case_id: case.width for case in held.header.cases})
     pace = StoppingRule(plan, held)
     missing, planned, known_s = missing_slots(plan, held, pace), sum(1 for _ in plan.slots()), _seconds_of_samples(held)
-    whole = Work(missing=missing, pace=pace, planned=planned, known_s=known_s, begun_at=held.header.created_at)
+    begun_at, calibrations = held.header.created_at, {} if node else dict(held.header.calibration or {})
+    whole = Work(
+        missing=missing, pace=pace, planned=planned, known_s=known_s, begun_at=begun_at, calibrations=calibrations,
+    )  # fmt: skip
     if share is None:
         return whole
     behind: list[Share] = []

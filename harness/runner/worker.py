@@ -16,6 +16,7 @@ from harness.meters.environment import snapshot
 from harness.progress import Progress
 from harness.record.identity import IDENTITY
 from harness.record.kept_engines import kept
+from harness.record.machine import CEILINGS
 from harness.record.schema import REMARK, SUPPRESSED_FIRST, Sample
 from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit
@@ -66,11 +67,13 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
         slots = list(of_part)
         part = slots[0].case.part
         try:
-            if engine is None or loaded != part.engine:
-                engine = None  # free it before the next one is loaded
+            if loaded != part.engine:
+                engine, loaded = None, part.engine  # free it before the next one is loaded
+            yield from _calibrated(slots[0].case, work, machine, progress)
+            if engine is None:
                 yield Begun(case_id=slots[0].case.case_id, what="loading the model")
                 with progress.step(f"part {part.name}: loading the model"):
-                    engine, loaded = machine.open_engine(part), part.engine
+                    engine = machine.open_engine(part)
         except CaseError as error:
             for case in {slot.case.case_id: slot.case for slot in slots}.values():
                 yield _failed(case, error, work)
@@ -87,6 +90,18 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
         engine = None  # its servers make room for the weights
         yield work.event(DIVERGENCES, part.name) | machine.divergences(part, [slot.case for slot in slots], told)
     yield snapshot() | work.event("end")
+
+
+def _calibrated(case: Case, work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
+    """What the machine reaches for a timed part, unless the record has it; beside no other model, whose memory it may need."""
+    part, known = case.part, work.calibrations
+    if not part.timed or {part.name, "read_bandwidth"} & known.keys():  # old records have one for all parts
+        return
+    yield Begun(case_id="", what="calibrating")
+    found = machine.calibrate(part, case.shape or machine.shape(part), progress, [*known.values()])
+    if found is not None:
+        known[part.name] = found
+        yield work.event(CEILINGS, part.name) | {"calibration": found}
 
 
 def _known_of_engines(part: Part, identity: dict[str, Any], work: Work) -> Iterator[Entry]:

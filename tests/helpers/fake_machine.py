@@ -94,7 +94,7 @@ def fake_machine(engine, free_bytes=None):
     """A machine with no calibration and no profile."""
     return Machine(
         open_engine=lambda part: engine,
-        calibrate=lambda part, shape, progress: None,
+        calibrate=lambda part, shape, progress, known: None,
         free_bytes=lambda part: free_bytes,
         profile=lambda scenario: (None, "a fake machine"),
         execution=lambda part: "eager",
@@ -106,4 +106,4 @@ def uncalibrated():
     """This machine, whose rates nobody measures: a calibration beside other tests is taken twice and not kept."""
     from harness.runner.local_machine import this_machine
 
-    return replace(this_machine(), calibrate=lambda part, shape, progress: None)
+    return replace(this_machine(), calibrate=lambda part, shape, progress, known: None)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,7 +17,7 @@ import pytest
 import yaml
 
 from benchmarks import gpu_carried
-from benchmarks.dry_scenario import made_small
+from benchmarks.check_scenario import made_small, one_part
 from benchmarks.run_table import table
 from harness.record.store import RunStore
 from harness.scenario.loading import find_scenario
@@ -32,6 +33,8 @@ SCENARIOS = ("gpu_reference", "claim_llama31_8b", "claim_qwen3_8b")
 STAND_IN = """#!{python}
 import json, os, pathlib, sys
 words = sys.argv[1:]
+CACHED = [["XDG_CACHE_HOME", "calibration.json"], ["TRITON_CACHE_DIR", "kernel.cubin"], ["TRITON_CACHE_DIR", "kernel.ptx"],
+          ["TORCHINDUCTOR_CACHE_DIR", "graph"]]
 with open(os.environ["DIARY"], "a") as diary:
     print(json.dumps([words, {{name: os.environ.get(name) for name in ("PYTHONPATH", "HF_HUB_OFFLINE")}}]), file=diary)
 if words[:2] == ["-c", "import pydantic"]:
@@ -41,8 +44,13 @@ if words[:2] == ["-m", "pip"]:
 if words[1] == "harness.check.half_precision":
     print(os.environ.get("SAYS", "right"))
     sys.exit(os.environ.get("SAYS") == "WRONG")
-if words[1] == "benchmarks.dry_scenario":
-    pathlib.Path(words[3]).write_text("dry")
+if words[1] == "benchmarks.check_scenario":
+    pathlib.Path(words[3]).write_text(" ".join(words[4:]))
+if words[2:3] == ["run"]:
+    for name, file in CACHED:
+        folder = pathlib.Path(os.environ[name], "sub")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file).touch()
 if "--out" in words:
     folder = pathlib.Path(words[words.index("--out") + 1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,15 +111,15 @@ def test_a_step_that_there_is_not_prints_the_steps(machine: Machine, words: tupl
     assert not machine.diary.exists() and not (machine.folder / "out").exists()
 
 
-def test_a_asks_whether_captured_passes_are_right_before_anything_else(machine: Machine) -> None:
-    """pydantic from the wheels once, then the probe, the doctor, the check, the reference model, a table, an archive."""
+def test_a_asks_what_can_be_read_then_whether_captured_passes_are_right(machine: Machine) -> None:
+    """pydantic from the wheels once, then the doctor, the probe, the check, the reference model, a table, an archive."""
     done = machine.step("A")
     assert done.returncode == 0, done.stderr
     calls = machine.calls()
     pip = next(words for words in calls if words[1] == "pip")
     assert {"--no-index", "--no-deps", ".site", "pydantic", "pydantic-core"} <= set(pip)
     assert pip[pip.index("--find-links") + 1] == ".whl"
-    order = ["pip", "harness.check.half_precision", "doctor", "check", "run", "report", "verify", "benchmarks.run_table"]
+    order = ["pip", "doctor", "harness.check.half_precision", "check", "run", "report", "verify", "benchmarks.run_table"]
     assert commands(calls) == order
     assert ["-m", "harness.check.half_precision", "cuda"] in calls
     [run] = [words for words in calls if words[1:3] == ["harness", "run"]]
@@ -122,12 +130,48 @@ def test_a_asks_whether_captured_passes_are_right_before_anything_else(machine: 
     assert "pip" not in commands(machine.calls())
 
 
-def test_where_the_probe_says_wrong_nothing_else_is_run(machine: Machine) -> None:
-    """Exit code 1, and what it said is packed all the same."""
-    done = machine.step("A", SAYS="WRONG")
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_where_the_probe_says_wrong_only_what_is_not_captured_is_run(machine: Machine, dry: tuple[str, ...]) -> None:
+    """The eager part of the reference model and the ways of attending, packed with what the probe said; exit code 1."""
+    done = machine.step("A", *dry, SAYS="WRONG")
     assert done.returncode == 1 and "WRONG" in done.stdout and "nothing else counts" in done.stderr
-    assert commands(machine.calls()) == ["pip", "harness.check.half_precision"]
-    assert "half_precision.txt" in machine.packed("A")
+    calls = machine.calls()
+    ways, made, run = "benchmarks.attention_table", "benchmarks.check_scenario", ["run", "report", "verify"]
+    wanted = ["pip", "doctor", "harness.check.half_precision", ways, made, *run, "benchmarks.run_table"]
+    assert commands(calls) == wanted
+    [made_by] = [words[2:] for words in calls if words[1] == made]
+    file = f"{machine.folder}/gathered/gpu_reference.yaml"
+    assert made_by == ["gpu_reference", file, "--part", "identity", *dry]
+    [ran] = [words for words in calls if words[1:3] == ["harness", "run"]]
+    assert ran[3] == file and ran[ran.index("--out") + 1] == f"{machine.folder}/gathered/gpu_identity"
+    packed = {"half_precision.txt", "doctor.json", "attention.md", "gpu_identity/run.json", "gpu_identity/verdict.txt", "A.md"}
+    assert packed <= machine.packed("A")
+
+
+def test_a_step_goes_on_from_the_archive_of_the_one_before(machine: Machine) -> None:
+    """On a machine with nothing else, at the same place: its runs, calibrations and compilers' caches; a page is made again."""
+    for step, before in (("A", set()), ("B", {"gpu_reference/run.json", "A.md"}), ("B", {"B.md"}), ("D", {"B.md"})):
+        gathered = machine.folder / "gathered"
+        had = machine.packed(step) if (machine.folder / "out" / f"gpu-check-{step}.tgz").exists() else set()
+        shutil.rmtree(gathered, ignore_errors=True)
+        if before:
+            newest = max((machine.folder / "out").iterdir(), key=lambda file: file.stat().st_mtime_ns)
+            subprocess.run(["tar", "-xzf", newest, "-C", machine.folder], check=True)
+            (gathered / "report.html").touch()
+        assert machine.step(step).returncode == 0
+        packed = machine.packed(step)
+        assert packed >= before | had | {f"{step}.md", "doctor.json"}
+        assert {"cache/sub/calibration.json", "cache/triton/sub/kernel.cubin", "cache/inductor/sub/graph"} <= packed
+        assert not {"cache/triton/sub/kernel.ptx", "report.html"} & packed
+
+
+def test_an_archive_that_is_too_large_leaves_out_what_compilers_made(machine: Machine) -> None:
+    """It says so; calibrations, which take longer than they weigh, stay."""
+    done = machine.step("B", MOST_MIB="0")
+    assert done.returncode == 0 and "leaves out the compilers' caches" in done.stderr
+    packed = machine.packed("B")
+    assert "cache/sub/calibration.json" in packed and not {"cache/triton", "cache/inductor"} & packed
+    assert "leaves out" not in machine.step("B").stderr
 
 
 @pytest.mark.parametrize(("step", "name"), [("B", "claim_llama31_8b"), ("C", "claim_qwen3_8b")])
@@ -156,6 +200,15 @@ def test_d_goes_on_with_the_check_that_a_began(machine: Machine) -> None:
     assert {"check.txt", "D.md", "half_precision.txt"} <= machine.packed("D")
 
 
+def test_n_counts_the_bytes_of_three_passes(machine: Machine) -> None:
+    """By a module that asks ncu and says where there is none; it gets a folder of its own, and on a CPU it counts nothing."""
+    for dry, device in ((), "cuda"), (("--dry-run",), "cpu"):
+        done = machine.step("N", *dry)
+        assert done.returncode == 0 and {"N.md", "graph_bytes/run.json"} <= machine.packed("N")
+        folder = f"{machine.folder}/gathered/graph_bytes"
+        assert ["-m", "benchmarks.graph_bytes", "--device", device, "--out", folder] in machine.calls()
+
+
 def test_time_that_is_up_is_no_failure(machine: Machine) -> None:
     """A command that never ends by itself is interrupted; the table and the archive still come."""
     machine.python.write_text(machine.python.read_text().replace("if words[1] == \"benchmarks.run_table\":", "\n".join([
@@ -168,7 +221,7 @@ def test_time_that_is_up_is_no_failure(machine: Machine) -> None:
 
 def test_in_a_dry_run_scenarios_are_made_small_and_the_device_is_the_cpu(machine: Machine) -> None:
     """Nothing names a GPU."""
-    for step in "ABCD":
+    for step in "ABCDN":
         assert machine.step(step, "--dry-run").returncode == 0
         calls = machine.calls()
         assert not any("cuda" in words for words in calls)
@@ -202,6 +255,15 @@ def test_every_scenario_has_a_dry_form(name: str) -> None:
     assert all(shape is not None and shape.params < 30_000_000 for shape in shapes)
 
 
+def test_one_part_of_a_scenario_is_a_scenario() -> None:
+    """The eager part of the reference model by itself, under another name; a part that is not there is told."""
+    document = yaml.safe_load(find_scenario("gpu_reference").read_text())
+    [part] = make_plan(Scenario.model_validate(one_part(document, "identity"))).scenario.parts
+    assert (part.name, part.execution, part.dtype) == ("identity", "eager", "float32")
+    with pytest.raises(ValueError, match="part other: not in gpu_reference, which has identity, time"):
+        one_part(document, "other")
+
+
 def test_claims_at_full_size_can_be_judged() -> None:
     """Three processes of NTP and two replays, captured, at one row and sixteen; generate() in one cell of one process."""
     for name in SCENARIOS[1:]:
@@ -231,7 +293,7 @@ def test_what_a_gpu_machine_runs_wants_no_package_that_it_lacks(tmp_path: Path) 
 import sys
 sys.modules.update(dict.fromkeys({WITHOUT!r}))
 from harness.cli import main
-import benchmarks.run_table, benchmarks.dry_scenario, harness.cli.doctor, harness.runner.runner
+import benchmarks.run_table, benchmarks.check_scenario, benchmarks.attention_table, harness.cli.doctor, harness.runner.runner
 import harness.runner.worker, harness.runner.local_machine
 import harness.cli.judged, harness.analysis.verdict
 for words in (["report", {str(run)!r}],):

@@ -547,14 +547,14 @@ def test_a_calibration_is_measured_in_another_process_and_read_in_this_one(calib
     try:
         torch.set_num_threads(2)
         part = case.part.model_copy(update={"threads": None})
-        assert local_machine.this_machine().calibrate(part, case.shape, progress) == kept.model_dump(mode="json")
+        assert local_machine.this_machine().calibrate(part, case.shape, progress, []) == kept.model_dump(mode="json")
         local_machine.this_machine().open_engine(part)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
-    assert said == [f"part one: calibration for float32 of {kept.created_at}, cached"] and PickledHere.started == 0
+    assert said == [f"part one: calibration for float32 of {kept.created_at}, kept"] and PickledHere.started == 0
     file.unlink()
-    assert local_machine.this_machine().calibrate(case.part, case.shape, progress) == kept.model_dump(mode="json")
+    assert local_machine.this_machine().calibrate(case.part, case.shape, progress, []) == kept.model_dump(mode="json")
     assert said[1].startswith("part one: calibrating this machine for float32") and PickledHere.started == 1
     [(device, dtype, threads, model_bytes, how)] = asked
     assert (device, dtype, threads, model_bytes) == ("cpu", "float32", 1, kept.model_bytes) and callable(how.steps)

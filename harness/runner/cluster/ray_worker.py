@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -19,7 +18,8 @@ from harness.errors import UserError
 from harness.models.choice import RemoteCode
 from harness.progress import Progress
 from harness.record.identity import IDENTITY
-from harness.record.schema import Run, RunHeader
+from harness.record.machine import CEILINGS
+from harness.record.schema import RunHeader
 from harness.runner.cluster.protocol import STARTING, Order
 from harness.runner.identity import source_digest
 from harness.runner.job import Job, make_header, refuse_other_execution
@@ -28,7 +28,6 @@ from harness.runner.recorder import Begun, Entry
 from harness.runner.work import work_of
 from harness.runner.worker import take
 from harness.scenario.part import Part
-from harness.scenario.plan import Share
 from harness.scenario.scenario import Scenario
 
 ON_NODES = "in a run over a cluster every node has its own: see the session entries"
@@ -65,12 +64,11 @@ def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
         UserError and its kind: this node cannot take part in the run.
     """
     job = _checked(order, "a node")
-    bare = replace(machine(), calibrate=lambda part, shape, progress: None, profile=lambda scenario: (None, ON_NODES))
-    return make_header(job, bare, Progress())
+    return make_header(job, replace(machine(), profile=lambda scenario: (None, ON_NODES)), Progress())
 
 
 def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
-    """The entries of an order's unit; for a timed part, this machine's ceilings first."""
+    """The entries of an order's unit, with the profile of this machine, which a local run has in its header."""
     assert order.share is not None and order.held is not None
     job = _checked(order, f"node {node}")
     part = next(part for part in job.scenario.parts if part.name == order.share.part)
@@ -82,16 +80,9 @@ def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
         yield entry
         if isinstance(entry, dict) and entry.get("event") == IDENTITY:
             break
-    yield work.event("ceilings", part.name) | _ceilings(job, part, order.share, order.held, machine)
-    yield from entries
-
-
-def _ceilings(job: Job, part: Part, share: Share, held: Run, machine: Machine) -> dict[str, Any]:
-    """The ceilings that a local run has in its header."""
     hardware, reason = machine.profile(job.scenario)
-    shape = next(case.shape for case in held.header.cases if case.part == share.part)
-    calibration = machine.calibrate(part, shape, Progress()) if part.timed else None
-    return {"hardware": hardware, "hardware_reason": reason, "calibration": calibration}
+    yield work.event(CEILINGS, part.name) | {"hardware": hardware, "hardware_reason": reason}
+    yield from entries
 
 
 def _checked(order: Order, where: str) -> Job:
