@@ -3,28 +3,39 @@
 A whole forward is compiled for generate() on a CPU, and on a GPU where the layers are not found. The compiled function of a
 layer takes its weights, its KV, and what all layers are given. torch.compile takes a module's weights as inputs, so layers that
 are built alike share one graph. Layers of another kind (a sliding window, experts) get another graph. The KV is an argument
-because a graph that reads the layer's number holds for that layer alone.
+because a graph that reads the layer's number holds for that layer alone. Linear layers that read the same are one product. The
+final norm and the LM head are one function.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial, wraps
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from harness.engine.kv_cache import LayerSlots, Layout, UsedKv, UsedLayer
+from harness.engine.gated_adapter import GatedLinear
+from harness.engine.kv_cache import Layout, UsedKv
 from harness.engine.native_forward import why_not_native
 from harness.errors import ScenarioError
 from harness.models.choice import shape_of
 from harness.scenario.part import Execution, Part
 
-KINDS_OF_FORWARD = 64
-"""Graphs of one model before torch.compile silently falls back to eager; a run needs about ten."""
+KINDS_OF_FORWARD = 128
+"""Graphs of one model before torch.compile silently falls back to eager; a run needs about twenty."""
+ONE_TOKEN = {"coordinate_descent_tuning": True}
+"""Inductor's options for a forward of a single token: it writes products with a vector itself, fused with what is around them,
+and tries how to split each. Wider products are left to cuBLAS.
+"""
+KNOWN_INSIDE = ("llama", "mistral", "qwen2", "qwen3")
+"""Types of models whose LM head reads what the final norm gives, untouched, and whose layers call READ_ALIKE in this order."""
+READ_ALIKE = {"self_attn": ("q_proj", "k_proj", "v_proj"), "mlp": ("gate_proj", "up_proj")}
+"""Linear layers with one input, by the module of a decoder layer that calls them."""
 
 
 def execution_of(part: Part) -> Execution:
@@ -104,13 +115,13 @@ def can_compile(kind: str = "cpu") -> bool:
     return True
 
 
-def layer(module: nn.Module, hidden: Tensor, kv: LayerSlots | UsedLayer, options: dict[str, Any]) -> Any:
-    """One decoder layer of any model: the function that is compiled."""
-    return module(hidden, kv=kv, **options)
+def call(module: nn.Module, hidden: Tensor, **options: Any) -> Any:
+    """The function that is compiled: one decoder layer of any model, or the final norm and the LM head."""
+    return module(hidden, **options)
 
 
 class CompiledLayer(nn.Module):
-    """Takes the place of a decoder layer of a model; ``run`` is ``layer``, compiled."""
+    """Takes the place of a decoder layer of a model; ``run`` is ``call``, compiled."""
 
     def __init__(self, inner: nn.Module, number: int, run: Callable[..., Any]) -> None:
         super().__init__()
@@ -125,7 +136,50 @@ class CompiledLayer(nn.Module):
 
     def forward(self, hidden: Tensor, *, layout: Layout | UsedKv, **options: Any) -> Any:
         """Give the layer its own part of the layout."""
-        return self._run(self.inner, hidden, layout.of_layer(self._number), options)
+        return self._run(self.inner, hidden, kv=layout.of_layer(self._number), **options)
+
+
+class Joined(nn.Module):
+    """A linear layer that has its ``product`` in common with others of the same input. The first that is called makes the
+    shares of all, ``sizes`` wide; each takes the next one.
+    """
+
+    def __init__(self, inner: nn.Linear, product: Callable[[Tensor], Tensor], sizes: list[int], shares: list[Tensor]) -> None:
+        super().__init__()
+        self.inner, self._product, self._sizes, self._shares = inner, product, sizes, shares
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(B, Q, out) of (B, Q, in)."""
+        if not self._shares:
+            self._shares.extend(torch.split(self._product(input), self._sizes, dim=-1))
+        out = self._shares.pop(0)
+        return self.inner.adapted(out, input) if isinstance(self.inner, GatedLinear) else out
+
+
+def joined(parts: Sequence[nn.Parameter]) -> Tensor:
+    """The rows of all ``parts`` in one tensor. From then on the parts are views of it, so that no weight is held twice."""
+    first, ends = parts[0], [*accumulate(map(len, parts), initial=0)]
+    places = [(one.untyped_storage()._cdata, one.storage_offset()) for one in parts]
+    if places != [(places[0][0], before * first.stride(0)) for before in ends[:-1]]:
+        whole = torch.cat([one.data for one in parts])
+        for one, before, end in zip(parts, ends, ends[1:], strict=False):
+            one.data = whole[before:end]
+    return first.data.as_strided((ends[-1], *first.shape[1:]), first.stride())
+
+
+def _with_products(layer: nn.Module) -> nn.Module:
+    """A view of a decoder layer whose linear layers with one input are one product."""
+    view: nn.Module = _view(layer)
+    for name, names in READ_ALIKE.items():
+        holder = _view(getattr(layer, name))
+        apart: list[Any] = [getattr(holder, one, None) for one in names]
+        if all(type(one) in (nn.Linear, GatedLinear) for one in apart):
+            weight, bias = joined([one.weight for one in apart]), [one.bias for one in apart]
+            product = partial(nn.functional.linear, weight=weight, bias=None if bias[0] is None else joined(bias))
+            sizes, shares = [one.out_features for one in apart], list[Tensor]()
+            holder._modules |= {own: Joined(one, product, sizes, shares) for own, one in zip(names, apart, strict=True)}
+        setattr(view, name, holder)
+    return view
 
 
 def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
@@ -136,22 +190,36 @@ def layers_of(model: PreTrainedModel) -> nn.ModuleList | None:
 
 
 def with_compiled_layers(model: PreTrainedModel, compile_one: Callable[..., Any] | None = None) -> PreTrainedModel | None:
-    """A view of ``model`` that shares all its modules and runs its layers compiled; None where its layers are not found. Shapes
+    """A view of ``model`` that shares all its weights and runs its layers compiled; None where its layers are not found. Shapes
     are fixed, so each kind of forward is compiled anew: once for all layers of a kind.
 
     Args:
-        compile_one: in place of torch.compile.
+        compile_one: in place of torch.compile; takes inductor's ``options``.
     """
     layers = layers_of(model)
     if layers is None:
         return None
     allow_kinds_of_forward()
-    run = (compile_one or partial(torch.compile, dynamic=False))(layer)
+    compile_one = compile_one or partial(torch.compile, dynamic=False)
+    one, many = compile_one(call, options=ONE_TOKEN), compile_one(call)
+
+    def run(module: nn.Module, hidden: Tensor, **options: Any) -> Any:
+        return (one if hidden.shape[:-1].numel() == 1 else many)(module, hidden, **options)
+
+    config: Any = model.config
     body: Any = _view(model.base_model)
-    view: PreTrainedModel = _view(model)
-    body.layers = nn.ModuleList(CompiledLayer(one, number, run) for number, one in enumerate(layers))
+    view: Any = _view(model)
+    inners: Iterable[nn.Module] = layers
+    if config.model_type in KNOWN_INSIDE:
+        inners = map(_with_products, layers)
+        body.norm, ending = nn.Identity(), nn.Sequential(body.norm, view.lm_head)
+        del view.lm_head  # a module's place takes modules alone
+        view.lm_head = partial(run, ending)
+    body.layers = nn.ModuleList(CompiledLayer(inner, number, run) for number, inner in enumerate(inners))
     setattr(view, model.base_model_prefix, body)
-    return view
+    torch.cuda.empty_cache()  # what the weights lay in before they were joined
+    found: PreTrainedModel = view
+    return found
 
 
 def compiled_unit(model: PreTrainedModel, execution: Execution) -> str | None:

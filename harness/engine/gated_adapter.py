@@ -183,7 +183,10 @@ class GatedLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, Q, out) of (B, Q, in)."""
-        out = nn.functional.linear(input, self.weight, self.bias)
+        return self.adapted(nn.functional.linear(input, self.weight, self.bias), input)
+
+    def adapted(self, out: Tensor, input: Tensor) -> Tensor:
+        """``out``, the base's product with ``input``, with the term in the adapted columns."""
         columns = self._gate.columns
         if not columns:
             return out

@@ -49,9 +49,9 @@ class Part(StrictModel):
     session: Literal["static", "plain"] = "static"
     """How KV is kept: `static` writes into buffers allocated once; `plain` is the cache of transformers, a slow reference."""
     execution: Literal[Execution, "auto"] = "eager"
-    """How forwards run. On a GPU: `graphs`, captured into CUDA graphs as they are, or `compiled` by torch.compile and captured.
-    On a CPU: `native`, by kernels of our own. `auto`: graphs on a GPU, on a CPU native if model and machine can. Eager on a
-    GPU measures its host's launches.
+    """How forwards run. On a GPU: `compiled` by torch.compile and captured into CUDA graphs, the fastest NTP; or `graphs`,
+    captured as they are. On a CPU: `native`, by kernels of our own. `auto`: graphs on a GPU, where nothing waits for a
+    compiler, on a CPU native if model and machine can. Eager on a GPU measures its host's launches.
     """
     attention: Literal["sdpa", "eager", "flex"] = "sdpa"
     """How attention is computed: `sdpa`; `eager` in a plain session; `flex` in captured forwards on a GPU."""

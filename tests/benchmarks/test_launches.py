@@ -10,8 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from benchmarks import launches
-from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, count_passes, figures_of, pieces_of, scheduled_of
+from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, count_passes, figures_of
 from harness.engine import kv_cache
 from harness.engine.captured_attention import OPTIONS
 from harness.models import KNOWN_SHAPES
@@ -22,7 +21,7 @@ SHAPE = KNOWN_SHAPES["llama-3.1-8b"]
 
 def counted(work: Any) -> tuple[int, int]:
     """(launches, waits) of what ``work`` does to a (4, 6) tensor on the device."""
-    with Counted() as counter, Uploads(counter.counts):
+    with Counted() as counter, Uploads(counter):
         work(torch.empty(4, 6, device="meta"))
     return counter.counts[LAUNCH], counter.counts[WAIT]
 
@@ -49,16 +48,6 @@ def counted(work: Any) -> tuple[int, int]:
 def test_an_operation_is_a_launch_and_a_view_is_none(work: Any, expected: tuple[int, int]) -> None:
     """By hand: (launches, waits)."""
     assert counted(work) == expected
-
-
-def test_pieces_of_a_function_are_those_that_can_be_named() -> None:
-    """Two products that inductor does not write itself, and all that lies between them in one loop."""
-
-    def work(x: Any, first: Any, second: Any) -> Any:
-        return torch.relu(x @ first + 1) * 2 @ second
-
-    given = tuple(torch.empty(8, 8, device="meta") for _ in range(3))
-    assert pieces_of(work, given) == 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,30 +113,20 @@ class Former:
 def test_the_counter_finds_what_another_program_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,764 launches of a pass of one token, 2,635 of one that commits, before attention became one call."""
     monkeypatch.setitem(OPTIONS, "flash", Former)
-    found = count_passes(SHAPE, compiled=False)
-    assert found["ntp"].launches == pytest.approx(1764, rel=0.05)
-    assert found["commit"].launches == pytest.approx(2635, rel=0.05)
+    found = count_passes(SHAPE)
+    assert found["ntp"][LAUNCH] == pytest.approx(1764, rel=0.05)
+    assert found["commit"][LAUNCH] == pytest.approx(2635, rel=0.05)
 
 
-def test_a_pass_keeps_to_its_launches_and_waits_once() -> None:
-    """The bars of a graphed pass of Llama-3.1-8B with compiled layers."""
-    shallow = SHAPE.model_copy(update={"layers": 2})
-    figures = figures_of(count_passes(SHAPE, compiled=True), count_passes(shallow, compiled=False))
-    assert figures["ntp"] <= 700 and figures["decide"] <= 720 and figures["commit"] <= 900
+def test_without_a_gpu_nodes_are_unknown_and_a_pass_waits_once() -> None:
+    """The figures of a machine without one; kept to few layers. A layer of a pass that commits has no more than another: it had
+    27.
+    """
+    figures, reasons = figures_of(SHAPE.model_copy(update={"layers": 2}))
+    if not torch.cuda.is_available():
+        unknown = {f"{name}{ending}" for name in ("ntp", "decide", "commit") for ending in ("", "_not_compiled")}
+        assert {name for name, value in figures.items() if value is None} == unknown == set(reasons)
+        assert all("make test-gpu-emulated" in reason for reason in reasons.values())
     assert figures["ntp_host_syncs"] <= 1 and figures["sbd_host_syncs"] <= 1
-    # A pass that commits has one part more, a few operations of the pass; a layer has no more: it had 27.
-    assert figures["commit_not_compiled"] - figures["decide_not_compiled"] <= 10
-    assert figures["ntp"] > 15 * SHAPE.layers, "a layer has seven products and what lies between them"
-
-
-def test_a_compiled_layer_writes_its_kv_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that is not in place would copy all of a buffer, in every layer."""
-    seen: list[tuple[Any, tuple[Any, ...]]] = []
-    monkeypatch.setattr(launches, "pieces_of", lambda function, arguments: seen.append((function, arguments)) or 1)
-    count_passes(SHAPE.model_copy(update={"layers": 1}), compiled=True)
-    for function, arguments in seen[-1:]:
-        kv: kv_cache.UsedLayer = arguments[2]
-        made = [out for node in scheduled_of(function, arguments) for out in node.get_outputs()]
-        written = [out for out in made if out.get_mutations()]
-        fresh = [out.node.get_numel() for out in made if not out.get_mutations() and hasattr(out.node.layout, "size")]
-        assert len(written) == 2 and max(fresh) < kv.keys.numel()
+    assert 0 <= figures["commit_operations"] - figures["decide_operations"] <= 10
+    assert figures["ntp_operations"] > 2 * 15, "a layer has seven products and what lies between them"
