@@ -48,10 +48,11 @@ OUTSIDE = {
     "reporting": {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas"},
     "decoding": {"torch"},
     "decoding.fused_walk": {"torch", "triton"},
-    "meters": {"pynvml", "torch"},
+    "meters": {"pynvml", "torch", "triton"},
     # The fixed cost of a pass is that of a transformers forward, so the bench times one; no model to be measured is loaded.
     "meters.torch_bench": {"torch", "transformers"},
     "engine": {"accelerate", "huggingface_hub", "lm_eval", "regex", "safetensors", "tokenizers", "torch", "transformers"},
+    "engine.fused_merge": {"torch", "triton"},
     "serving": {"httpx2", "numpy", "prometheus_client"},
     "runner.local_machine": {"torch"},
     "runner.cluster.ray_cluster": {"ray"},

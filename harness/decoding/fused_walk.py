@@ -22,6 +22,10 @@ vocabulary one program takes several positions.
 WARPS = 8
 MERGED = 64
 """Tiles that one program merges."""
+kernel = triton.jit(do_not_specialize=range(10))
+"""One compile of a kernel serves every size and address. Else Triton compiles anew where a number is 1, or where a number or an
+address is a multiple of 16 or is no longer; it also sums in another order then.
+"""
 
 
 def walk(logits: Tensor, temperature: float, second: bool, block: int = TILE) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -52,7 +56,7 @@ def walk(logits: Tensor, temperature: float, second: bool, block: int = TILE) ->
     return tokens, entropy, confidence, margin
 
 
-@triton.jit
+@kernel
 def _tile(
     logits, partial, best, row_stride, position_stride, figures, count, positions, vocabulary, temperature,
     SECOND: tl.constexpr, SEVERAL: tl.constexpr, TILE: tl.constexpr,
@@ -80,7 +84,7 @@ def _tile(
         tl.store(partial + 3 * figures + at, runner_up, mask=there)
 
 
-@triton.jit
+@kernel
 def _merge(
     partial, best, tokens, entropy, confidence, margin, figures, count, tiles, temperature,
     NO_TOKEN: tl.constexpr, SECOND: tl.constexpr, SEVERAL: tl.constexpr, TILES: tl.constexpr,

@@ -108,12 +108,11 @@ PassKind = tuple[tuple[int, str, int, int], ...]
 class Captured:
     """One kind of forward: the tensors it reads, and the replay that returns its logits.
 
-    ``tokens``, ``positions``  (B, Q), int64
-    ``counts``                 (1 + segments, B) int32: committed tokens of each row, then real ones of each segment
+    ``fed``     (B, 2Q) int64: tokens, then positions
+    ``counts``  (1 + segments, B) int32: committed tokens of each row, then real ones of each segment
     """
 
-    tokens: Tensor
-    positions: Tensor
+    fed: Tensor
     counts: Tensor
     replay: Callable[[], Tensor]
 
@@ -165,8 +164,7 @@ class GraphedSession(StaticSession):
         if held is None:
             held = self._graphs[kind] = self._captured(segments, counts)
         else:
-            torch.cat([s.tokens for s in segments], dim=1, out=held.tokens)
-            torch.cat([s.positions for s in segments], dim=1, out=held.positions)
+            _inputs(segments, out=held.fed)
             held.counts.copy_(counts, non_blocking=True)
         return held.replay()
 
@@ -181,8 +179,8 @@ class GraphedSession(StaticSession):
     def _captured(self, segments: Sequence[Segment], counts: Tensor) -> Captured:
         """Capture this kind of forward, on the inputs of this one."""
         device = self._model.device
-        tokens, positions = (torch.cat([getattr(s, name) for s in segments], dim=1) for name in ("tokens", "positions"))
-        tokens, positions, counts = (one.to(device, copy=True, non_blocking=True) for one in (tokens, positions, counts))
+        fed, counts = (one.to(device, copy=True, non_blocking=True) for one in (_inputs(segments), counts))
+        tokens, positions = fed.chunk(2, dim=1)
         wanted, columns = wanted_logits(segments, device), adapted_columns(segments)
         rows, groups, length, _ = self._keys[0].shape
         keys, values = ([one.transpose(1, 2).flatten(0, 1) for one in held] for held in (self._keys, self._values))
@@ -206,7 +204,12 @@ class GraphedSession(StaticSession):
             logits: Tensor = out.logits
             return logits
 
-        return Captured(tokens, positions, counts, self._capture(work))
+        return Captured(fed, counts, self._capture(work))
+
+
+def _inputs(segments: Sequence[Segment], out: Tensor | None = None) -> Tensor:
+    """(B, 2Q): the tokens of all segments, then their positions, in one copy."""
+    return torch.cat([*(s.tokens for s in segments), *(s.positions for s in segments)], dim=1, out=out)
 
 
 def _slots_and_used(counts: Tensor, parts: Sequence[tuple[int, bool]], length: int) -> tuple[Tensor, Tensor]:

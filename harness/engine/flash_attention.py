@@ -16,8 +16,9 @@ each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -89,18 +90,13 @@ def refuse_what_lacks_it(device: torch.device, schema: Any = None, cuda: Any = t
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, runs: Runs, scaling: float | None) -> tuple[Tensor, Tensor]:
     """Queries (T, H, D) of all runs over the keys and values (K, G, D) of each run. Returns an output like the queries, and the
-    log-sum-exp (T, H) in float32. A run without keys has output 0 and a log-sum-exp that every other outweighs.
+    log-sum-exp (H, T) in float32. Of a run without keys, flash attention 2 says +inf; its output there may be NaN.
     """
     out, lse, *_ = torch.ops.aten._flash_attention_forward(
         query, keys, values, runs.asked, runs.starts, runs.widest, runs.longest, 0.0, False, False,
         scale=scaling, seqused_k=runs.used,
     )  # fmt: skip
-    lse = lse.transpose(0, 1)
-    if runs.empty is None:
-        return out, lse
-    # Flash attention 2 says +inf of a run without keys, which would outweigh all others; its output there may be NaN.
-    nothing = runs.empty[:, None]
-    return out.masked_fill(nothing[..., None], 0.0), lse.masked_fill(nothing, torch.finfo(lse.dtype).min)
+    return out, lse
 
 
 class FlashRuns:
@@ -126,6 +122,11 @@ class FlashRuns:
         self._least, self._most = table(run.least for run in runs), table(run.most for run in runs)
         of_query = (number for number, run in enumerate(runs) for _ in range(run.queries))
         self._run_of_query = table(of_query, torch.long) if self._copies > 1 else None
+        self._merge = merge
+        if fed.device.type == "cuda" and find_spec("triton"):
+            from harness.engine import fused_merge
+
+            self._merge = fused_merge.merge
 
     def read(self, used: Tensor) -> FlashReading:
         """See CapturedAttention."""
@@ -140,16 +141,17 @@ class FlashRuns:
             # With a single copy each run sees something: a token is committed, or it sees itself.
             empty=None if self._run_of_query is None else (keys == 0)[self._run_of_query],
         )
-        return FlashReading(runs, self._copies, self._fed.shared)
+        return FlashReading(runs, self._copies, self._fed.shared, self._merge)
 
 
 @dataclass(frozen=True, slots=True)
 class FlashReading:
-    """A harness.engine.kv_cache.Reading: the runs of one forward over ``copies`` of its queries."""
+    """A harness.engine.kv_cache.Reading: the runs of one forward over ``copies`` of its queries, which ``merge`` joins."""
 
     runs: Runs
     copies: int
     shared: int
+    merge: Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
         """See Reading."""
@@ -158,18 +160,23 @@ class FlashReading:
         folded = query.transpose(1, 2).reshape(rows, tokens, groups, self.shared, size).transpose(2, 3)
         packed = folded.expand(self.copies, -1, -1, -1, -1, -1) if self.copies > 1 else folded
         out, lse = flash_attention.attend(packed.reshape(-1, groups, size), keys, values, self.runs, scaling)
-        if self.copies > 1:
-            out = merge(out.view(self.copies, -1, groups, size), lse.reshape(self.copies, -1, groups))
-        found = out.reshape(rows, tokens, self.shared, groups, size).transpose(2, 3)
-        return found.to(query.dtype, memory_format=torch.contiguous_format).reshape(rows, tokens, heads, size)
+        if self.runs.empty is None:
+            out = out.view(-1, self.shared, groups, size).transpose(1, 2)
+        else:
+            out = self.merge(out, lse, self.runs.empty, self.copies, self.shared)
+        return out.to(query.dtype).reshape(rows, tokens, heads, size)
 
 
-def merge(outs: Tensor, lses: Tensor) -> Tensor:
-    """Softmax over a union from softmaxes over its parts: (P, ..., D) outputs and their (P, ...) log-sum-exps in float32.
+def merge(outs: Tensor, lses: Tensor, empty: Tensor, copies: int, shared: int) -> Tensor:
+    """Softmax over a union from softmaxes over its parts: (T, G, D) outputs of all copies, their (G, T) log-sum-exps in
+    float32, and (T,) bool which of them had no keys. Returns (tokens, G, shared, D).
 
-    out = Σ exp(lse_p - lse) out_p with lse = log Σ exp(lse_p): the parts' weights are a softmax of their log-sum-exps.
+    out = Σ exp(lse_p - lse) out_p with lse = log Σ exp(lse_p): the parts' weights are a softmax of their log-sum-exps. What
+    had no keys weighs nothing, and is 0 where nothing else is there. The reference of harness.engine.fused_merge.
     """
-    return (lses.softmax(dim=0)[..., None] * outs).sum(dim=0)
+    weights = lses.masked_fill(empty, torch.finfo(lses.dtype).min).view(lses.shape[0], copies, -1).softmax(dim=1)
+    parts = outs.masked_fill(empty[:, None, None], 0.0).view(copies, -1, *outs.shape[1:])
+    return (weights.permute(1, 2, 0)[..., None] * parts).sum(dim=0).unflatten(0, (-1, shared)).transpose(1, 2)
 
 
 class _Run(NamedTuple):

@@ -1,9 +1,9 @@
 """Meters of the host: disturbance and memory of a process during a window, graphs made in it, and energy of CPU packages.
 
-HostMeter counts how often the process was taken off its core, and the time that the hypervisor took. GraphMeter counts forwards
-compiled or captured: that takes seconds, so a window with one is no measurement of decoding. KernelMeter times a fixed piece of
-work before and after every window. If it takes longer than usual, the machine was disturbed, and the times of that window say
-nothing about the program. RaplMeter reads energy by RAPL, where Linux lets this user: root only since 5.10, absent in most
+HostMeter counts how often the process was taken off its core, and the time that the hypervisor took. GraphMeter counts what is
+compiled or captured: that takes seconds, so a window with some is no measurement of decoding. KernelMeter times a fixed piece
+of work before and after every window. If it takes longer than usual, the machine was disturbed, and the times of that window
+say nothing about the program. RaplMeter reads energy by RAPL, where Linux lets this user: root only since 5.10, absent in most
 virtual machines.
 """
 
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +79,35 @@ class HostMemoryMeter:
 
 @dataclass(slots=True)
 class Tally:
-    """How many graphs were captured; torch keeps no count of them."""
+    """How many graphs were captured, and kernels compiled by Triton, or loaded from its cache; nobody else counts them."""
 
     made: int = 0
+
+    def note(self, **told: Any) -> None:
+        """Triton has compiled a kernel."""
+        self.made += 1
 
 
 CAPTURES = Tally()
 
 
 class GraphMeter(CounterMeter):
-    """Counts graphs made by torch.compile (``counters``: torch._dynamo's own tally, or a fake of it) and captured ones."""
+    """Counts graphs made by torch.compile (``counters``: torch._dynamo's own tally, or a fake of it), captured ones, and
+    kernels in Triton.
+    """
 
     figures: Mapping[str, MeterFigure] = {
-        "compiled_graphs": MeterFigure(unit="graphs", source="torch._dynamo counters, and captures counted by the session")
+        "compiled_graphs": MeterFigure(
+            unit="graphs", source="torch._dynamo counters, captures counted by the session, kernels that Triton compiled"
+        )
     }
 
     def __init__(self, counters: Any = None) -> None:
         self._counted = counters
+        if find_spec("triton"):
+            from triton import knobs
+
+            knobs.runtime.jit_post_compile_hook = CAPTURES.note
 
     def counters(self) -> Mapping[str, int]:
         """How many there are."""

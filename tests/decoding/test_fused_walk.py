@@ -138,11 +138,11 @@ def test_nothing_waits_for_the_device(monkeypatch):
 
 
 def test_the_kernels_compile_for_a_gpu():
-    """To machine code of an H100, in every type, and where sizes are 1, which Triton makes constants: the interpreter cannot
-    tell.
+    """To machine code of an H100, in every type: the interpreter cannot tell. In one type and one tile each compiles
+    once, whatever the sizes and addresses, and the meter of a timed window sees it.
     """
     done = subprocess.run(
         [sys.executable, "-m", "tests.helpers.compiled_walk"], capture_output=True, text=True, cwd=ROOT,
         env=os.environ | {"TRITON_INTERPRET": "0"},
     )  # fmt: skip
-    assert done.returncode == 0 and done.stdout.split() == ["48"], done.stderr
+    assert done.returncode == 0 and done.stdout.split() == ["24", "2.0", "1.0"], done.stdout + done.stderr

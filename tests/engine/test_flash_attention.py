@@ -71,9 +71,8 @@ def test_it_needs_no_more_than_torch_2_11_has(monkeypatch, shared):
         seen, said = (one[start : start + used].double().repeat_interleave(shared, dim=1) for one in (keys, values))
         scores = torch.einsum("hd,thd->ht", query[token].double(), seen) * 8**-0.5
         expected = torch.einsum("ht,thd->hd", scores.softmax(dim=-1), said)
-        assert (out[token] - expected).abs().max() < 2e-2
-        assert not used or (lse[token] - scores.logsumexp(dim=-1)).abs().max() < 1e-5
-    assert (lse[2:4] == torch.finfo(torch.float32).min).all()
+        assert not used or (out[token] - expected).abs().max() < 2e-2
+        assert not used or (lse[:, token] - scores.logsumexp(dim=-1)).abs().max() < 1e-5
     names = {one.name for one in torch._C.parse_schema(SCHEMA).arguments}
     [(arguments, options)] = given
     assert len(arguments) == len(flash_attention.TAKES) and options.keys() <= names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 
 import pytest
@@ -106,15 +107,15 @@ class Call:
 
 def run_by_run(query, keys, values, runs, scaling):
     """What harness.engine.flash_attention.attend promises, in the queries' own precision."""
-    out = torch.zeros_like(query)
-    lse = torch.full(query.shape[:2], torch.finfo(query.dtype).min, dtype=query.dtype)
+    out = torch.full_like(query, math.nan)
+    lse = torch.full((query.shape[1], query.shape[0]), math.inf, dtype=query.dtype)
     bounds = runs.asked.tolist()
     for first, last, start, used in zip(bounds, bounds[1:], runs.starts.tolist(), runs.used.tolist(), strict=False):
         assert last - first <= runs.widest and used <= runs.longest and start + used <= len(keys)
         if used:
             scores = torch.einsum("nhd,thd->nht", query[first:last], keys[start : start + used]) * SIZE**-0.5
             out[first:last] = torch.einsum("nht,thd->nhd", scores.softmax(dim=-1), values[start : start + used])
-            lse[first:last] = scores.logsumexp(dim=-1)
+            lse[:, first:last] = scores.logsumexp(dim=-1).T
     return out, lse
 
 
@@ -171,12 +172,11 @@ def test_every_option_in_its_own_precision_at_long_contexts(option, dtype, toler
 
 def test_merging_softmaxes_is_the_softmax_of_the_union():
     """By hand: log-sum-exps log 3 and log 1 weigh 3:1; an empty part weighs nothing, and empty parts alone give 0, not NaN."""
-    nothing = torch.finfo(torch.float64).min
-    outs = torch.tensor([[[4.0]], [[8.0]], [[0.0]]], dtype=torch.float64)
-    lses = torch.tensor([[3.0], [1.0], [1.0]], dtype=torch.float64).log()
-    lses[2] = nothing
-    assert merge(outs, lses).item() == pytest.approx(5.0)
-    assert merge(torch.zeros(2, 1, 1), torch.full((2, 1), torch.finfo(torch.float32).min)).item() == 0.0
+    outs = torch.tensor([4.0, 8.0, math.nan], dtype=torch.float64).view(3, 1, 1)
+    lses = torch.tensor([[3.0, 1.0, math.inf]], dtype=torch.float64).log()
+    empty = torch.tensor([False, False, True])
+    assert merge(outs, lses, empty, copies=3, shared=1).item() == pytest.approx(5.0)
+    assert merge(outs, lses, torch.ones(3, dtype=torch.bool), copies=3, shared=1).item() == 0.0
 
 
 def test_a_commit_is_one_call_whose_runs_can_be_counted():
