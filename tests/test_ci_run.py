@@ -16,7 +16,7 @@ import pytest
 from tests.helpers import ROOT
 from tests.helpers.running import is_running
 
-BESIDE = ["serving-ready", "docs", "test-peft", "test-ray"]
+BESIDE = ["serving-ready", "docs", "test-peft", "test-ray", "test-gpu-short"]
 BEHIND = [".venv/dev.stamp", "test", "test-long", "test-serving"]
 """Targets of make in their order."""
 NAMES = {".venv/dev.stamp": "installing"}
@@ -119,24 +119,42 @@ def commands_of(target: str) -> list[list[str]]:
     return [shlex.split(line) for line in done.stdout.replace("\\\n", " ").splitlines()]
 
 
+MARKS = ("long", "full", "ray", "serving", "emulated")
+
+
+def rules(lines: list[list[str]]) -> list[str]:
+    """Which marks each command of pytest among them chooses, by expression."""
+    behind = [words[words.index("pytest") :] for words in lines if "pytest" in words]
+    return [words[words.index("-m") + 1] for words in behind if "-m" in words]
+
+
+def by(chosen: dict[str, str], *marks: str) -> list[str]:
+    """The targets whose rule takes a test with these marks."""
+    return [target for target, rule in chosen.items() if eval(rule, {name: name in marks for name in MARKS})]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize("target", ["verify", "test-gpu-emulated"])
+def test_all_of_the_emulated_gpu_is_run_on_it(target: str) -> None:
+    """Full counts too, by the environment that has a GPU, which is made first."""
+    lines = commands_of(target)
+    [place] = [i for i, words in enumerate(lines) if "tests/emulated_gpu" in words]
+    rule = dict.fromkeys([target], *rules(lines[place : place + 1]))
+    assert by(rule, "emulated", "full") == by(rule, "emulated") == [target]
+    assert lines[place][:2] == ["build/gpu-emulated/bin/python", "tests/emulated_gpu/on_gpu.py"]
+    assert any("gpu-emulated-requirements.txt" in words[-1] for words in lines[:place])
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_every_test_is_chosen_by_one_step() -> None:
     """By its marks: each of a step's own, and none; full counts by none. Style, types, the manual and peft are checked too."""
     commands = {target: commands_of(target) for target in [*BESIDE, *BEHIND]}
-    chosen = {}
-    for target, lines in commands.items():
-        for words in lines:
-            if "pytest" in words and "-m" in words[words.index("pytest") :]:
-                behind = words[words.index("pytest") :]
-                chosen[target] = behind[behind.index("-m") + 1]
-    names = ("long", "full", "ray", "serving")
-
-    def by(*marks: str) -> list[str]:
-        return [target for target, rule in chosen.items() if eval(rule, {name: name in marks for name in names})]
-
-    assert {mark: by(mark) for mark in names} | {"": by()} == {
-        "": ["test"], "long": ["test-long"], "ray": ["test-ray"], "serving": ["test-serving"], "full": []
+    chosen = {target: rule for target, lines in commands.items() for rule in rules(lines)}
+    assert {mark: by(chosen, mark) for mark in MARKS} | {"": by(chosen)} == {
+        "": ["test"], "long": ["test-long"], "ray": ["test-ray"], "serving": ["test-serving"], "full": [],
+        "emulated": ["test-gpu-short"],
     }  # fmt: skip
+    assert by(chosen, "emulated", "full") == []
     run = {" ".join(words) for lines in commands.values() for words in lines}
     others = ("ruff check harness tests", "mypy --strict harness", "mkdocs build --strict", "test_adapter_files.py")
     assert [other for other in others if not any(other in one for one in run)] == []
