@@ -43,8 +43,8 @@ class HalfPrecisionPass:
 
     @property
     def right(self) -> bool:
-        """Whether the difference is that of rounding."""
-        return self.error is not None and self.error < MOST_ERROR
+        """Whether the difference is that of rounding; none at all says that nothing was rounded."""
+        return self.error is not None and 0 < self.error < MOST_ERROR
 
     def __str__(self) -> str:
         found = "no number" if self.error is None else f"{self.error:.1e}"

@@ -179,7 +179,7 @@ def examine(device: str) -> dict[str, Any]:
     without = why_not_built() if device == "cpu" else "they are for CPUs"
     available = find_meters(device)
     available.windows.open()
-    time.sleep(0.5)  # GPM needs two snapshots more than 100 ms apart, DCGM a window of 300 ms
+    time.sleep(0.5 if device == "cpu" else 2.1)  # GPM needs a window of 2 s, DCGM of 300 ms
     readings = available.windows.close()
     rows: list[tuple[Any, ...]] = [
         (name, figure.unit, figure.source, readings.values.get(name), readings.reasons.get(name), None)

@@ -58,7 +58,8 @@ by_calling_again = Capture()
 
 class CudaGraphs(Capture):
     """Captures share one memory pool: what one returned is overwritten when any of them runs again. ``cuda`` may be a fake.
-    Warm-ups and captures run on one side stream, so the stream's first-use setup is done before a capture.
+    Warm-ups and captures run on one side stream, so the stream's first-use setup is done before a capture. What other threads
+    ask of the GPU meanwhile does not end it.
 
     cuBLAS's workspace belongs to a stream, and torch frees it whenever anything clears the workspaces, as compiled generate()
     does. A graph would go on writing there (pytorch#192061). So each capture allocates one of its own, in its pool.
@@ -83,7 +84,7 @@ class CudaGraphs(Capture):
         cuda.current_stream().wait_stream(self._aside)
         graph = cuda.CUDAGraph()
         self._clear_workspaces()
-        with cuda.graph(graph, pool=self._pool, stream=self._aside):
+        with cuda.graph(graph, pool=self._pool, stream=self._aside, capture_error_mode="thread_local"):
             out = work()
         self._clear_workspaces()  # the pool keeps the memory
         CAPTURES.made += 1

@@ -60,9 +60,11 @@ class Runs:
 
 
 def takes_flash(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether the operator takes such tensors: half precision on a GPU, heads of up to 256 in steps of 8."""
-    in_half = dtype in (torch.float16, torch.bfloat16)
-    return device.type == "cuda" and in_half and head_dim <= MOST_HEAD_DIM and head_dim % HEAD_DIM_STEP == 0
+    """Whether the operator takes such tensors: half precision on a GPU, heads of up to 256 in steps of 8. ROCm's names used
+    lengths and refuses them.
+    """
+    in_half, on_gpu = dtype in (torch.float16, torch.bfloat16), device.type == "cuda" and torch.version.hip is None
+    return on_gpu and in_half and head_dim <= MOST_HEAD_DIM and head_dim % HEAD_DIM_STEP == 0
 
 
 def refuse_what_lacks_it(device: torch.device, schema: Any = None, cuda: Any = torch.cuda) -> None:

@@ -31,7 +31,8 @@ def stepping(session: str, attention: str, execution: Execution) -> Stepping:
     steps = partial(one_token_steps, session=session, attention=attention, execution=execution)
     attend = scaled_dot_product_attention if session == "plain" else partial(folded_attention, mask=None, scaling=None)
     own: Any = {"product": product_alone, "sample": partial(walk, temperature=1.0)} if execution == "native" else {}
-    return Stepping(engine=engine_words(session, execution), eager=execution == "eager", steps=steps, attend=attend, **own)
+    named = engine_words(session, execution)
+    return Stepping(engine=named, eager=execution == "eager", steps=steps, attend=attend, capture=CudaGraphs, **own)
 
 
 def open_session(

@@ -55,7 +55,7 @@ class DeviceMemoryMeter:
 
 def find_meters(device: str, ranks: int = 1) -> Available:
     """All meters that work here for a part on ``device`` (cpu, cuda, cuda:1); ``ranks``: how many it is split over, this one
-    first. Where the device counts its memory traffic, known bytes are streamed for 4 s to learn what the counter's percent
+    first. Where the device counts its memory traffic, known bytes are streamed for 6 s to learn what the counter's percent
     means.
     """
     meters: list[Any] = [KernelMeter(fixed_kernel(device)), HostMeter(), HostMemoryMeter(), GraphMeter()]
@@ -84,7 +84,7 @@ def bandwidth_by_dcgm(
 ) -> tuple[list[Any], list[Absent]]:
     """Meters and absences with DCGM's memory bandwidth in place of GPM's where the GPU has no GPM; else as they were."""
     without = next((one for one in absent if COUNTED in one.figures), None)
-    if without is None:
+    if without is None or ENERGY.keys() & without.figures:  # NVML says nothing at all, and why
         return meters, absent
     rest = [one for one in absent if one is not without]
     rest.append(replace(without, figures=tuple(name for name in without.figures if name != COUNTED)))

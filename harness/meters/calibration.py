@@ -210,7 +210,8 @@ def cached_or_measured(bench: TorchBench, dtype: str, model_bytes: int, folder: 
 
 def _key(of: TorchBench | Calibration, dtype: str, model_bytes: int) -> list[Any]:
     version = Calibration.model_fields["version"].default
-    return [version, of.device_name, of.device, of.engine, of.threads, of.torch_version, dtype, model_bytes]
+    key = [version, of.device_name, of.device, of.engine, of.threads, of.torch_version, dtype, model_bytes]
+    return [*key, *["replayed"] * (of.device != "cpu")]
 
 
 def _path(bench: TorchBench, dtype: str, model_bytes: int, folder: Path) -> Path:

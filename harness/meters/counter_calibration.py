@@ -1,4 +1,4 @@
-"""What one percent of a memory counter is worth here: known bytes are streamed for a second or two under its window.
+"""What one percent of a memory counter is worth here: known bytes are streamed for some seconds under its window.
 
 A counter in percent says nothing in bytes until it is compared with known bytes. Buffers are far larger than the cache, so all
 of them come from memory. Knows no vendor: it is handed a meter of ``dram_bandwidth_pct``.
@@ -24,7 +24,8 @@ Streaming = Literal["copy", "read"]
 BUFFER_BYTES = 2**31
 BEYOND_CACHE = 16
 """Buffers of so many caches: at most a sixteenth of a pass over one can come out of the cache."""
-STREAM_S = 1.5
+STREAM_S = 2.5
+"""More than the counter needs (nvml.GPM_SHORTEST_S), also where the runs are faster than the trial."""
 TRIAL_RUNS, MOST_RUNS = 5, 10_000
 
 
@@ -99,7 +100,7 @@ def measure_scale(
 
 
 def _stream(streams: TorchStreams, meter: Meter, kernel: Streaming, clock: Callable[[], float]) -> Streamed | str:
-    """As many runs as take about 1.5 s, timed together on a warm device; or why the counter says nothing about them."""
+    """As many runs as take about 2.5 s, timed together on a warm device; or why the counter says nothing about them."""
     warm_up(lambda: _timed(streams, kernel, TRIAL_RUNS, clock), clock)
     trial_s, _ = _timed(streams, kernel, TRIAL_RUNS, clock)
     runs = min(MOST_RUNS, max(1, math.ceil(STREAM_S * TRIAL_RUNS / max(trial_s, 1e-9))))

@@ -36,9 +36,10 @@ GPM = {
     for name, metric in GPM_METRICS.items()
 }
 DRIVER = "install NVIDIA's driver, and let the container see it"
-MIG = "NVML counts a whole GPU, not a MIG slice: times need none of it, for the rest use a GPU without MIG (nvidia-smi -mig 0)"
-GPM_SHORTEST_S = 0.1
-"""GPM's samples must lie further apart than this (nvml.h)."""
+MIG = "the device is a MIG instance, and NVML counts energy, clocks and traffic of the whole GPU, its other instances included"
+WITHOUT_MIG = "times and torch's memory are read as ever; for the rest use a GPU without MIG (as root: nvidia-smi -mig 0)"
+GPM_SHORTEST_S = 2.0
+"""GPM's counters move every 100 ms, at moments of their own: a shorter window is off by up to 30 %."""
 
 
 class _GpuMeter:
@@ -103,8 +104,8 @@ class ThrottleMeter(_GpuMeter, CounterMeter):
 class GpmMeter(_GpuMeter):
     """Mean use of memory bandwidth over the window, in percent of the device's maximum (Hopper and newer).
 
-    GPM samples are snapshots of counters: two of them bracket the region, nothing is polled. They must lie more than
-    100 ms apart, or NVML is not asked.
+    GPM samples are snapshots of counters: two of them bracket the region, nothing is polled. Over less than 2 s NVML is not
+    asked.
     """
 
     figures: Mapping[str, MeterFigure] = GPM
@@ -124,8 +125,9 @@ class GpmMeter(_GpuMeter):
         """Take the second and let NVML compute the means; each metric answers for itself."""
         nvml = self._nvml
         lasted_s = self._clock() - self._opened_s
-        if lasted_s <= GPM_SHORTEST_S:
-            raise Unreadable(f"the window lasted {1000 * lasted_s:.1f} ms; GPM needs more than {1000 * GPM_SHORTEST_S:.0f} ms")
+        if lasted_s < GPM_SHORTEST_S:
+            why = f"GPM moves every 100 ms, and below {GPM_SHORTEST_S:g} s it is off by up to 30 %"
+            raise Unreadable(f"the window lasted {lasted_s:.2f} s; {why}")
         nvml.nvmlGpmSampleGet(self._handle, self._samples[1])
         asked = nvml.c_nvmlGpmMetricsGet_t()
         asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
@@ -158,13 +160,11 @@ def find_nvml(
     nvml = nvml or library()
     try:
         nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        handle = _whole_gpu(nvml, uuid.removeprefix("GPU-").removeprefix("MIG-"))
     except nvml.NVMLError as error:
-        remedy = MIG if "Not Found" in str(error) else DRIVER
-        return [], [Absent(figures=everything, reason=f"NVML: {error}", remedy=remedy)]
-    with suppress(nvml.NVMLError, AttributeError):
-        if nvml.nvmlDeviceGetMigMode(handle)[0]:
-            return [], [Absent(figures=everything, reason="the GPU is split by MIG", remedy=MIG)]
+        return [], [Absent(figures=everything, reason=f"NVML: {error}", remedy=DRIVER)]
+    if handle is None:
+        return [], [Absent(figures=everything, reason=MIG, remedy=WITHOUT_MIG)]
     meters: list[Any] = [StateMeter(nvml, handle), ThrottleMeter(nvml, handle)]
     absent: list[Absent] = []
     try:
@@ -183,3 +183,16 @@ def find_nvml(
         remedy = "GPM needs Hopper or newer; before it, DCGM field 1005 by a host engine"
         absent.append(Absent(figures=tuple(GPM), reason=reason, remedy=remedy))
     return meters, absent
+
+
+def _whole_gpu(nvml: Any, uuid: str) -> Any:
+    """The handle of the GPU; None: the UUID is that of a MIG instance, or of a GPU that is split into such."""
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except nvml.NVMLError:
+        nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+        return None
+    with suppress(nvml.NVMLError, AttributeError):
+        if nvml.nvmlDeviceGetMigMode(handle)[0]:
+            return None
+    return handle

@@ -1,4 +1,5 @@
-"""The calibration's kernels and clock on torch: CPU by the wall clock, CUDA by events.
+"""The calibration's kernels and clock on torch: CPU by the wall clock, CUDA by events around replayed graphs. Called one
+by one, small kernels take as long as their launches.
 
 Weights are laid out as a transformer has them (matrices of a few MiB, used one after the other). So streaming them meets the
 same caches and prefetchers as decoding does. This module decides no sizes and keeps no results.
@@ -33,7 +34,8 @@ PRODUCT_TOKENS = 64  # more are a prompt's, which torch reads in every engine
 class Stepping:
     """The engine that is measured: its name in words, its one-token passes of a model, and its attention. Query (B, G, m, D),
     keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself. ``product``: of inputs (m, in) and
-    weights (out, in), for m up to PRODUCT_TOKENS. ``sample``: of logits (n, V). None: as torch does it.
+    weights (out, in), for m up to PRODUCT_TOKENS. ``sample``: of logits (n, V). None: as torch does it. ``capture``: makes what
+    turns a kernel into its replay on a GPU.
     """
 
     engine: str
@@ -42,6 +44,7 @@ class Stepping:
     attend: Callable[[Any, Any, Any], Any]
     product: Callable[[Any, Any], Kernel] | None = None
     sample: Callable[[Any], object] | None = None
+    capture: Callable[[], Callable[[Any], Kernel]] | None = None
 
 
 class TorchBench:
@@ -138,7 +141,8 @@ class TorchBench:
         columns = min(self._matrix[1], part.numel())
         matrix = part[: part.numel() // columns * columns].view(-1, columns)
         vector = self._random(columns)
-        return {"sum": lambda: words.sum(), "matrix-vector": lambda: torch.mv(matrix, vector)}
+        kernels: dict[str, Kernel] = {"sum": lambda: words.sum(), "matrix-vector": lambda: torch.mv(matrix, vector)}
+        return {name: self._replayed(kernel) for name, kernel in kernels.items()}
 
     def copy_kernel(self, size_bytes: int) -> Kernel:
         """The first ``size_bytes`` of the buffer, copied onto those behind them."""
@@ -174,13 +178,13 @@ class TorchBench:
             for product in products:
                 product()
 
-        return run
+        return self._replayed(run)
 
     def resident_attention(self, queries: int) -> tuple[Kernel, int] | None:
         """The same few keys and values again and again, the queries of all heads that share a KV head together, without a mask;
         and the flops.
 
-        None on a GPU, where launching a kernel on what fits its cache takes as long as the kernel.
+        None on a GPU, whose captured passes attend by another kernel.
         """
         if self.on_cuda:
             return None
@@ -206,7 +210,7 @@ class TorchBench:
             torch.linalg.vecdot(log_probabilities.exp(), log_probabilities)
             logits.argmax(dim=-1)
 
-        return run
+        return self._replayed(run)
 
     def decode_step_times_s(self, layers: int, steps: int) -> list[float]:
         """One-token forwards of a Llama of width 64 with a growing context, timed one by one by the host's clock."""
@@ -239,6 +243,8 @@ class TorchBench:
             if warm_up:
                 kernel()
             self._clock.synchronise()
+            if self.on_cuda:  # the device is busy while the host hands it the first mark and the runs
+                kernel()
             marks = []
             for _ in range(repeats):
                 start = self._clock.mark()
@@ -246,6 +252,10 @@ class TorchBench:
                 marks.append((start, self._clock.mark()))
             self._clock.synchronise()
         return self._clock.spans_s(marks)
+
+    def _replayed(self, kernel: Kernel) -> Kernel:
+        """Each with a capture of its own, since kernels come and go and torch ends a pool with the last of its graphs."""
+        return self._stepping.capture()(kernel) if self.on_cuda and self._stepping.capture else kernel
 
     def _random(self, *shape: int) -> Any:
         return self._torch.randn(shape, device=self.device).to(self._dtype)

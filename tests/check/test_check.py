@@ -282,7 +282,9 @@ FAULTS = {
     "wrong tokens": ({"ntp": True, "ragged": False}, [RIGHT], 0.0, r"plain session's tokens \(ragged\)"),
     "no number": ({"ntp": True}, [RIGHT, NO_NUMBER], 0.0, "1 of 2 .* .rows 4, capacity 900, tokens 16, replayed: no number."),
     "too far apart": ({"ntp": True}, [replace(RIGHT, error=0.07)], 0.0, "1 of 1 passes of graphs"),
-    "attention": ({"ntp": True}, [RIGHT], math.nan, "attention over used lengths differs"),
+    "no difference": ({"ntp": True}, [replace(RIGHT, error=0.0)], 0.0, "1 of 1 passes of graphs"),
+    "attention": ({"ntp": True}, [RIGHT], math.nan, "attention over used lengths differs from the masked one by nan"),
+    "attention unread": ({"ntp": True}, [RIGHT], -1.0, "attention over used lengths differs from the masked one by -1.0"),
 }
 
 

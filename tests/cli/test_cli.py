@@ -17,6 +17,7 @@ from harness.cli.progress import TerminalProgress, format_duration
 from harness.errors import RecordError, StorageError
 from harness.hardware.profile import Calibration, engine_words
 from harness.meters.environment_host import cpu_name
+from harness.meters.nvml import GPM_SHORTEST_S
 from harness.record.store import read_run
 from tests.helpers import ROOT
 from tests.helpers.begun_runs import begun
@@ -84,19 +85,29 @@ def test_a_bad_scenario_names_file_and_line(
 def test_plan_prints_the_claim_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """By hand: 3 arms of 16 + 1 batches and 6 warm-ups in 3 processes, and 9 samples of generate() and NTP in one cell; with
-    memory and time, the same as versioned JSON; what is assumed is said.
+    """By hand: 3 arms of 16 + 1 batches and 6 warm-ups in 3 processes, 9 samples of generate() and NTP in one cell, and 3
+    long ones of 2 arms; with memory and time, the same as versioned JSON; what is assumed is said.
     """
     assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm") == 0
     table = capsys.readouterr().out
-    assert "9 cases, 180 samples" in table and "their distribution is assumed" in table
+    assert "11 cases, 186 samples" in table and "their distribution is assumed" in table
     assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm", "--json") == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["version"] == 1 and len(plan["cases"]) == 9 and plan["total_s"] > 0
+    assert plan["version"] == 1 and len(plan["cases"]) == 11 and plan["total_s"] > 0
     first = plan["cases"][0]
     assert first["time"]["rung"] == "datasheet" and first["memory"]["total_bytes"] > 16e9
     assert "CUDA graphs and the sampler's float32 copies take up to" in table and first["memory"]["margin_bytes"] > 0
     assert plan["cases"][1]["replayed"]["assumed"] is True
+
+
+@pytest.mark.parametrize("name", ["claim_llama31_8b", "claim_qwen3_8b"])
+def test_the_claims_have_decodes_that_outlast_the_memory_counter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """NTP and SBD once each, for longer than GPM needs even at the full speed of an H200's datasheet."""
+    assert sbd(monkeypatch, "plan", name, "--hardware", "h200-sxm", "--json") == 0
+    held = [case for case in json.loads(capsys.readouterr().out)["cases"] if case["case_id"].startswith("long/")]
+    assert len(held) == 2 and min(case["time"]["total_s"] / case["samples"] for case in held) > GPM_SHORTEST_S
 
 
 def test_plan_joins_what_repeats(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +159,7 @@ def test_plan_without_a_calibration_says_so(
     assert sbd(monkeypatch, "plan", "claim_qwen3_8b", "--json") == 0
     plan = json.loads(capsys.readouterr().out)
     assert all(case["time"] is None and "not calibrated" in case["time_reason"] for case in plan["cases"])
-    assert plan["total_s"] is None and plan["total_reason"] == "9 of 9 cases have no estimate"
+    assert plan["total_s"] is None and plan["total_reason"] == "11 of 11 cases have no estimate"
 
 
 def test_plan_tells_time_and_memory_of_a_run_that_was_taken(

@@ -132,6 +132,16 @@ def test_what_it_takes(device, dtype, head_dim, taken):
     assert flash_attention.takes_flash(torch.device(device), dtype, head_dim) is taken
 
 
+def test_rocms_operator_is_not_called_with_the_used_lengths_that_it_refuses(monkeypatch):
+    """It declares them, so only its first call would tell; captured passes attend under a mask there."""
+    from harness.engine.captured_attention import captured_kernel, option_of
+
+    like_llama = torch.device("cuda"), torch.bfloat16, 128
+    assert option_of("sdpa", *like_llama) == "flash"
+    monkeypatch.setattr(torch.version, "hip", "6.4.43482")
+    assert option_of("sdpa", *like_llama) == "masked" and "under a mask" in captured_kernel("sdpa", *like_llama)
+
+
 def test_the_emulation_takes_what_the_operator_declares():
     """Name by name, so that a call it accepts is one that torch accepts."""
     from tests.helpers.emulated_gpu import flash_forward

@@ -92,6 +92,13 @@ def test_a_fault_that_leaves_numbers_is_found(monkeypatch, where, fault, wrong):
     assert all(one.error > 2 * module.MOST_ERROR for one in found if not one.right)
 
 
+@pytest.mark.parametrize(("error", "right"), [(0.01, True), (0.0, False), (-0.01, False), (float("nan"), False), (None, False)])
+def test_only_an_error_of_rounding_is_right(error, right):
+    """A device that computes nothing leaves both answers as they were: no difference, or whatever stood there."""
+    one = module.HalfPrecisionPass(rows=1, capacity=200, tokens="1", run="captured", error=error)
+    assert one.right is right
+
+
 @pytest.mark.parametrize(("wrong", "word"), [(False, "right"), (True, "WRONG")])
 def test_the_command_says_so_and_ends_with_it(monkeypatch, capsys, wrong, word):
     """Its last line, and exit code 0 or 1."""

@@ -236,6 +236,13 @@ def test_a_capture_warms_up_where_it_captures_and_is_counted():
     assert CAPTURES.made == made + 2 and meter.close() == {"compiled_graphs": 2.0}
 
 
+def test_another_thread_that_allocates_does_not_end_a_capture():
+    """By CUDA's default it would, and the capture would fail with an error that names neither."""
+    cuda = FakeCuda()
+    cuda.shared = True
+    assert emulated_graphs(cuda)(lambda: torch.ones(1))().item() == 1
+
+
 def test_what_a_graph_reads_lives_as_long_as_the_graph():
     """Its inputs have no other owner: freed after the capture, their addresses would be handed out again (weak references)."""
 

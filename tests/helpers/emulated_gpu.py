@@ -92,6 +92,7 @@ class FakeCuda:
         self._handles = itertools.count(1)
         self._current = self._default = FakeStream(self, "default")
         self._warm, self.workspaces = set(), set()
+        self.shared = False  # whether another thread allocates meanwhile
 
     def Stream(self):
         """A side stream."""
@@ -125,7 +126,7 @@ class FakeCuda:
         self._current = before
 
     @contextmanager
-    def graph(self, graph, pool=None, stream=None):
+    def graph(self, graph, pool=None, stream=None, capture_error_mode="global"):
         """Work that is recorded."""
         stream = FakeStream(self, "capture") if stream is None else stream
         assert stream is not self._default, "CUDA graphs must be captured on a non-default stream"
@@ -138,6 +139,7 @@ class FakeCuda:
         with graph.recording if self._recorded else nullcontext():
             yield
         self._current = before
+        assert capture_error_mode == "thread_local" or not self.shared, "another thread has ended the capture"
         self.log.append(":captured")
 
 

@@ -265,14 +265,17 @@ def test_one_part_of_a_scenario_is_a_scenario() -> None:
 
 
 def test_claims_at_full_size_can_be_judged() -> None:
-    """Three processes of NTP and two replays, captured, at one row and sixteen; generate() in one cell of one process."""
+    """Three processes of NTP and two replays, captured, at one row and sixteen; generate() in one cell of one process; and
+    decodes that outlast the memory counter.
+    """
     for name in SCENARIOS[1:]:
         plan = make_plan(Scenario.model_validate(yaml.safe_load(find_scenario(name).read_text())))
-        [full, baseline] = plan.scenario.parts
+        [full, baseline, long] = plan.scenario.parts
         assert (full.processes, full.batch_sizes, full.workload.prompts, full.execution) == (3, (1, 16), 16, "graphs")
         assert [case.arm["method"] for case in plan.cases if case.batch_size == 16] == ["ntp", "sbd", "sbd"]
         assert {case.cell for case in plan.cases if case.is_check} == {("baseline", "synthetic", 1)}
         assert baseline.processes == 1 and baseline.execution == "graphs"
+        assert long.execution == full.execution and long.warmup == 1
 
 
 def test_the_table_of_a_run_tells_what_is_missing(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -247,9 +249,89 @@ def test_cuda_branch_times_by_events():
 
         assert bench.seconds(kernel, 3) == pytest.approx([0.002] * 3)
         assert cuda.synchronized == 2
-        assert cuda.now_ms == 8.0  # one warm-up and three runs
+        assert cuda.now_ms == 10.0  # one warm-up, one run that keeps the device busy, and three
         assert (bench.device_name, bench.threads, bench.fixed_hidden) == ("Fake H200", None, True)
         assert bench.available_bytes() == 7 * GIB
+
+
+class LaunchedGpu(FakeCuda):
+    """Launching a product takes 5 µs, the product 1 µs. What is captured launches nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recording, self.captures = False, 0
+        self.recorded_ms = 0.0
+
+    def product(self, inputs: Any, weight: Any) -> Kernel:
+        """The engine's own."""
+
+        def run() -> None:
+            if self.recording:
+                self.recorded_ms += 0.001
+            else:
+                self.now_ms += 0.005
+
+        return run
+
+    def capture(self) -> Any:
+        """One that is used once, as the pool of a dropped graph is gone."""
+        used: list[Kernel] = []
+
+        def captured(kernel: Kernel) -> Kernel:
+            assert not used, "a pool of which no graph is left may not be named again"
+            used.append(kernel)
+            self.captures, self.recording, self.recorded_ms = self.captures + 1, True, 0.0
+            kernel()
+            self.recording, taken_ms = False, self.recorded_ms
+            return lambda: setattr(self, "now_ms", self.now_ms + taken_ms)
+
+        return captured
+
+
+def test_a_gpu_is_timed_by_replays_and_not_by_launches(monkeypatch: pytest.MonkeyPatch):
+    """16 products of a matrix in its cache take 16 µs, not the 80 of their launches; 8 from memory 8. No CPU captures."""
+    pytest.importorskip("torch")
+    from harness.meters import torch_bench
+    from harness.meters.torch_bench import RESIDENT_TIMES, TorchBench
+
+    monkeypatch.setattr(torch_bench, "CUDA_MATRIX", (64, 32))
+    gpu = LaunchedGpu()
+    engine = replace(STEPPING, product=gpu.product, capture=gpu.capture)
+    with TorchBench("cuda", "bfloat16", None, engine, cuda=gpu) as bench:
+        bench.device = "cpu"  # where its tensors are here
+        size = 8 * 2 * 64 * 32
+        bench.reserve(size)
+        for (kernel, _), products in ((bench.resident_linear(1), RESIDENT_TIMES), (bench.streaming_linear(size, 4), 8)):
+            assert bench.seconds(kernel, 2) == pytest.approx([1e-6 * products] * 2)
+        bench.read_kernels(size)
+        bench.sampler(2, 50)
+    assert gpu.captures == 5, "and each way of reading, and the sampler"
+    with TorchBench("cpu", "bfloat16", 1, engine, clock=FakeClock()) as bench:
+        bench.resident_linear(1)
+    assert gpu.captures == 5
+
+
+def test_every_engine_tells_how_it_captures():
+    """An eager one too: its host's launches are its fixed cost, and not the rate of the device."""
+    pytest.importorskip("transformers")
+    from harness.engine.cuda_graphs import CudaGraphs
+    from harness.engine.sessions import stepping
+
+    for execution in ("eager", "graphs", "compiled"):
+        assert stepping("static", "sdpa", execution).capture is CudaGraphs
+
+
+def test_what_a_gpu_kept_of_launches_is_not_taken_for_replays(tmp_path: Path):
+    """Its file has another name; a CPU's has the one it had."""
+    names = []
+    for device in ("cpu", "cuda"):
+        bench = FakeBench()
+        bench.device = device
+        cached_or_measured(bench, "bfloat16", MODEL, tmp_path / device)
+        [file] = (tmp_path / device).iterdir()
+        key: list[Any] = [2, bench.device_name, device, bench.engine, bench.threads, bench.torch_version, "bfloat16", MODEL]
+        names.append(file.name == f"calibration-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json")
+    assert names == [True, False]
 
 
 class TwoGpus(FakeCuda):

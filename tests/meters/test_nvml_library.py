@@ -42,15 +42,16 @@ def test_gpm_is_the_mean_between_its_two_snapshots(library):
 
 
 def test_a_window_too_short_for_gpm_is_a_reason_and_nvml_is_not_asked(library):
-    """100 ms is not enough, 101 ms is; the reason says how long the window was and what it takes."""
+    """1.99 s are not enough, 2 s are; the reason says how long the window was, what it takes, and why."""
     windows = gpm_windows(library)
     windows.open()
-    library.stream(1e9, 0.1)
+    library.stream(1e9, 1.99)
     found = windows.close()
-    assert found.values == {} and "lasted 100.0 ms" in found.reasons["dram_bandwidth_pct"]
-    assert "more than 100 ms" in found.reasons["dram_bandwidth_pct"] and "nvmlGpmMetricsGet" not in library.calls
+    assert found.values == {} and set(found.reasons) == set(windows.figures)
+    assert "lasted 1.99 s" in found.reasons["dram_bandwidth_pct"] and "nvmlGpmMetricsGet" not in library.calls
+    assert "every 100 ms, and below 2 s it is off by up to 30 %" in found.reasons["dram_bandwidth_pct"]
     windows.open()
-    library.stream(1e9, 0.101)
+    library.stream(1e9, 2.0)
     assert windows.close().values["dram_bandwidth_pct"] > 0
 
 
@@ -59,12 +60,12 @@ def test_a_metric_that_gpm_refuses_is_no_figure(library):
     library.refused_metrics = {10: NOT_SUPPORTED}
     windows = gpm_windows(library)
     windows.open()
-    library.stream(1e12, 1.0)
+    library.stream(1e12, 2.0)
     found = windows.close()
     assert "dram_bandwidth_pct" in found.reasons and "sm_util_pct" in found.values
     library.refused_metrics = dict.fromkeys((10, 2, 5), NOT_SUPPORTED)
     windows.open()
-    library.stream(1e12, 1.0)
+    library.stream(1e12, 2.0)
     assert windows.close().reasons["dram_bandwidth_pct"] == "GPM answered no metric: Not Supported"
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness.meters.available import bandwidth_by_dcgm
 from harness.meters.host import WARM_UP_S, HostMemoryMeter, HostMeter, KernelMeter, RaplMeter, find_rapl, timed_piece
 from harness.meters.nvml import ENERGY, GPM, STATE, THROTTLE, THROTTLE_FIELDS, find_nvml
 from harness.meters.window import Absent, MeterFigure, Unreadable, Windows
@@ -263,7 +264,7 @@ def test_nvml_figures_are_growth_over_the_window():
     """Hand-worked: 5 J, half a second under the power cap; a refused field or sensor is a reason, the others stay."""
     nvml = FakeNvml()
     nvml.refused = {270}
-    meters, absent = find_nvml("1234", nvml, iter([0.0, 1.0]).__next__)
+    meters, absent = find_nvml("1234", nvml, iter([0.0, 2.0]).__next__)
     windows = Windows(meters)
     windows.open()
     nvml.mj += 5000
@@ -281,7 +282,7 @@ def test_each_gpm_metric_answers_for_itself():
     """Bandwidth may be refused where the rest is given; a value whose return code is an error is not a value."""
     nvml = FakeNvml()
     nvml.gpm_code = 3
-    windows = Windows(find_nvml("GPU-1234", nvml, iter([0.0, 1.0]).__next__)[0])
+    windows = Windows(find_nvml("GPU-1234", nvml, iter([0.0, 2.0]).__next__)[0])
     windows.open()
     found = windows.close()
     assert "dram_bandwidth_pct" in found.reasons and found.values["tensor_util_pct"] == 95.0
@@ -305,20 +306,20 @@ def test_without_a_gpu_nothing_of_nvml_is_touched():
 
 
 class Mig:
-    """The library on a machine whose GPU is split: it knows no slice, or a GPU that says it is split."""
+    """The library on a machine whose GPU is split. It knows the instance by its UUID, or the GPU, which says that it is."""
 
     class NVMLError(Exception):
         """In the library's words."""
 
-    def __init__(self, knows: bool) -> None:
-        self.knows = knows
+    def __init__(self, known: str) -> None:
+        self.known = known
 
     def nvmlInit(self) -> None:
         """It is there."""
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        """Of a whole GPU."""
-        if not self.knows:
+        """Of what it knows."""
+        if uuid != self.known:
             raise self.NVMLError("Not Found")
         return uuid
 
@@ -327,9 +328,18 @@ class Mig:
         return 1, 1
 
 
-@pytest.mark.parametrize("knows", [False, True])
-def test_on_a_mig_slice_no_figure_is_taken_of_the_whole_gpu(knows):
-    """The remedy is another GPU, and no driver."""
-    meters, (absent,) = find_nvml("MIG-1234", Mig(knows))
+@pytest.mark.parametrize("known", ["MIG-1234", "GPU-1234"])
+@pytest.mark.parametrize("uuid", ["1234", "MIG-1234"])
+def test_on_a_mig_instance_no_figure_is_taken_of_the_whole_gpu(known, uuid):
+    """It is called what it is; what is read elsewhere is said; the remedy is a GPU without MIG, no driver and no DCGM."""
+    meters, [absent] = bandwidth_by_dcgm(uuid, *find_nvml(uuid, Mig(known)), find=None)
     assert meters == [] and set(ENERGY) < set(absent.figures)
-    assert "MIG slice" in absent.remedy and "driver" not in absent.remedy
+    assert "is a MIG instance" in absent.reason and "torch's memory are read" in absent.remedy
+    assert "nvidia-smi -mig 0" in absent.remedy and "driver" not in absent.remedy
+
+
+@pytest.mark.parametrize("nvml", [FakeNvml(driver=False), Mig("GPU-5678")])
+def test_a_gpu_that_the_driver_does_not_show_is_not_called_a_mig_instance(nvml):
+    """No driver library here, or a container that sees another GPU."""
+    [absent] = find_nvml("1234", nvml)[1]
+    assert "Not Found" in absent.reason and "driver" in absent.remedy and "MIG" not in absent.reason + absent.remedy
