@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from harness.decoding.session import Segment, page_locked
+from harness.decoding.session import Segment, page_locked, upload
 from harness.engine import flash_attention
 from harness.engine.attention_masks import validity, wanted_logits
 from harness.engine.captured_attention import OPTIONS, option_of
@@ -110,11 +110,12 @@ class Captured:
     """One kind of forward: the tensors it reads, and the replay that returns its logits.
 
     ``fed``     (B, 2Q) int64: tokens, then positions
-    ``counts``  (1 + segments, B) int32: committed tokens of each row, then real ones of each segment
+    ``places``  (B, segments, 3) int32: where in the packed buffers a row's first token goes, the step to the next (0: padding,
+                all to the last slot of the row), and how many slots of its row the segment sees, see CapturedAttention
     """
 
     fed: Tensor
-    counts: Tensor
+    places: Tensor
     replay: Callable[[], Tensor]
 
 
@@ -160,43 +161,46 @@ class GraphedSession(StaticSession):
             return super().forward(segments)
         self._fed, self._query = fed, sum(s.tokens.shape[1] for s in segments)
         kind = tuple((s.tokens.shape[1], s.visibility, s.logits, s.adapted) for s in segments)
-        counts = page_locked(torch.tensor(self._counts(segments), dtype=torch.int32), self._model.device)
+        places = page_locked(self._places(segments), self._model.device)
         held = self._graphs.get(kind)
         if held is None:
-            held = self._graphs[kind] = self._captured(segments, counts)
+            held = self._graphs[kind] = self._captured(segments, places)
         else:
             _inputs(segments, out=held.fed)
-            held.counts.copy_(counts, non_blocking=True)
+            held.places.copy_(places, non_blocking=True)
         return held.replay()
 
-    def _counts(self, segments: Sequence[Segment]) -> list[list[int]]:
-        """Every row's committed tokens, then, segment by segment, its real ones: all of them or 0."""
-        counts = [self._lengths]
+    def _places(self, segments: Sequence[Segment]) -> Tensor:
+        """See Captured: the host knows all of it, so the device need not work it out in every pass."""
+        length, seen, places = self._keys[0].shape[2], self._lengths, []
         for segment in segments:
-            real = [True] * len(self._lengths) if segment.valid is None else segment.valid[:, 0].tolist()
-            counts.append([segment.tokens.shape[1] * is_real for is_real in real])
-        return counts
+            width, causal = _part(segment)
+            real = [True] * len(seen) if segment.valid is None else segment.valid[:, 0].tolist()
+            first = [row * length + (seen[row] if is_real else length - 1) for row, is_real in enumerate(real)]
+            behind = [before + width * is_real for before, is_real in zip(seen, real, strict=True)]
+            places.append(zip(first, real, seen if causal else behind, strict=True))
+            seen = behind
+        return torch.tensor([*zip(*places, strict=True)], dtype=torch.int32)
 
-    def _captured(self, segments: Sequence[Segment], counts: Tensor) -> Captured:
+    def _captured(self, segments: Sequence[Segment], places: Tensor) -> Captured:
         """Capture this kind of forward, on the inputs of this one."""
         device = self._model.device
-        fed, counts = (one.to(device, copy=True, non_blocking=True) for one in (_inputs(segments), counts))
+        fed, places = (one.to(device, copy=True, non_blocking=True) for one in (_inputs(segments), places))
         tokens, positions = fed.chunk(2, dim=1)
         wanted, columns = wanted_logits(segments, device), adapted_columns(segments)
         rows, groups, length, _ = self._keys[0].shape
         keys, values = ([one.transpose(1, 2).flatten(0, 1) for one in held] for held in (self._keys, self._values))
-        before = torch.arange(rows, device=device)[:, None] * length
-        widths = [s.tokens.shape[1] for s in segments]
-        # A causal token alone sees what a bidirectional one does.
-        parts = tuple((width, width > 1 and s.visibility == "causal") for width, s in zip(widths, segments, strict=True))
+        parts = tuple(map(_part, segments))
+        of_token = upload([(part, own) for part, (width, _) in enumerate(parts) for own in range(width)], device)
         heads = cast(Any, self._model.config).num_attention_heads // self._ranks
         attention = OPTIONS[self._attention](Fed(parts, rows, heads, groups, length, self._model.dtype, device))
         # A graph does not hold its session: a session that is dropped takes its graphs along.
         model, forward, placeholder = self._model, self._captured_forward, self._placeholder
 
         def work() -> Tensor:
-            slots, used = _slots_and_used(counts, parts, length)
-            layout = UsedKv(keys=keys, values=values, places=(slots + before).flatten(), reading=attention.read(used))
+            first, step, _ = places[:, of_token[:, 0]].unbind(-1)
+            of_kv, reading = (first + step * of_token[:, 1]).flatten(), attention.read(places[..., 2].T)
+            layout = UsedKv(keys=keys, values=values, places=of_kv, reading=reading)
             with adapter_on(model, columns):
                 out = forward(
                     input_ids=tokens, position_ids=positions, attention_mask=placeholder, use_cache=False,
@@ -205,7 +209,7 @@ class GraphedSession(StaticSession):
             logits: Tensor = out.logits
             return logits
 
-        return Captured(fed, counts, self._capture(work))
+        return Captured(fed, places, self._capture(work))
 
 
 def _inputs(segments: Sequence[Segment], out: Tensor | None = None) -> Tensor:
@@ -213,17 +217,10 @@ def _inputs(segments: Sequence[Segment], out: Tensor | None = None) -> Tensor:
     return torch.cat([*(s.tokens for s in segments), *(s.positions for s in segments)], dim=1, out=out)
 
 
-def _slots_and_used(counts: Tensor, parts: Sequence[tuple[int, bool]], length: int) -> tuple[Tensor, Tensor]:
-    """(B, Q) the slot of every fed token in its row of ``length`` slots, padding to the last. And (parts, B) int32 what each of
-    ``parts``, (width, causal), sees, see CapturedAttention. ``counts``: see Captured.
-    """
-    seen, slots, used = counts[0], [], []
-    for real, (width, causal) in zip(counts[1:], parts, strict=True):
-        own = seen[:, None] + torch.arange(width, dtype=torch.int32, device=counts.device)
-        slots.append(torch.where(real[:, None] > 0, own, length - 1))
-        used.append(seen if causal else seen + real)
-        seen = seen + real
-    return torch.cat(slots, dim=1).long(), torch.stack(used)
+def _part(segment: Segment) -> tuple[int, bool]:
+    """Its width, and whether it is causal within itself: a causal token alone sees what a bidirectional one does."""
+    width = segment.tokens.shape[1]
+    return width, width > 1 and segment.visibility == "causal"
 
 
 def _padded_within(segment: Segment) -> bool:

@@ -107,7 +107,7 @@ class FlashRuns:
     def __init__(self, fed: Fed) -> None:
         count = pieces_of(fed.rows * fed.groups, fed.slots)
         own = any(causal for _, causal in fed.parts)
-        self._fed, self._copies = fed, count + own
+        self._fed, self._copies, self._own = fed, count + own, own
         runs = [*_pieces(fed, count), *(_own(fed) if own else ())]
         self._longest = max(run.most for run in runs)
         self._widest = max(run.queries for run in runs)
@@ -136,7 +136,7 @@ class FlashRuns:
         keys = (seen[:-1] - self._before).clamp(self._least, self._most)
         runs = Runs(
             asked=self._asked,
-            starts=self._base + torch.minimum(seen, self._furthest),
+            starts=self._base + torch.minimum(seen, self._furthest) if self._own else self._base,
             used=keys,
             widest=self._widest,
             longest=self._longest,

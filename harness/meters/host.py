@@ -107,7 +107,7 @@ class GraphMeter(CounterMeter):
         if find_spec("triton"):
             from triton import knobs
 
-            knobs.runtime.jit_post_compile_hook = CAPTURES.note
+            knobs.compilation.listener = CAPTURES.note
 
     def counters(self) -> Mapping[str, int]:
         """How many there are."""

@@ -198,6 +198,29 @@ def test_a_commit_is_one_call_whose_runs_can_be_counted():
     assert torch.equal(runs.empty, torch.repeat_interleave(runs.used == 0, runs.asked.diff()))
 
 
+@pytest.mark.parametrize(("widths", "most"), [([1], 8), ([4, 4], 10)])
+def test_a_graph_works_out_its_places_in_few_operations(widths, most):
+    """Before it looks up a token: where its KV goes (3), what each run reads (3, and 2 where tokens see each other), and which
+    runs have no keys (2). The rest comes with the pass's one upload.
+    """
+    with emulated_flash():
+        session = GraphedSession(tiny_model("llama").bfloat16(), emulated_graphs())
+        session.reset(1, 2 * storage.SMALLEST_PIECE)
+        place = torch.arange(9)[None]
+        session.forward([Segment(tokens=place, positions=place, visibility="causal", logits=1)])
+        session.keep([9])
+        segments = []
+        for width, visibility in zip(widths, ("causal", "bidirectional"), strict=False):
+            fed = torch.arange(9, 9 + width)[None]
+            segments.append(Segment(tokens=fed, positions=fed, visibility=visibility, logits=1))
+        session.forward(segments)
+    [held] = session._graphs.values()
+    names = [step[0] for step in held.replay.args[0].recording._steps]
+    before = names[: names.index(torch.ops.aten.embedding.default)]
+    made = [name for name in before if not name.is_view]
+    assert len(made) <= most, made
+
+
 def test_no_run_reaches_behind_the_buffer():
     """A row that feeds padding where others commit may have no slot left for it."""
     plan = FlashRuns(Fed(((4, True), (4, False)), 1, HEADS, GROUPS, SLOTS, torch.float64, CPU))
