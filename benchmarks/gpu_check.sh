@@ -34,6 +34,7 @@ mkdir -p "$gather" "$out" && gather=$(cd "$gather" && pwd) || exit
 # Calibrations, and what compilers made, go from one command to the next. Triton's cache holds absolute paths.
 export XDG_CACHE_HOME="$gather/cache" TRITON_CACHE_DIR="$gather/cache/triton" TORCHINDUCTOR_CACHE_DIR="$gather/cache/inductor"
 failed=0
+exec 3>&2  # what this script says, wherever a command's own words go
 
 # put OPTION...: everything but what is made again from the rest (pages), or is read by people alone (Triton's stages).
 put() {
@@ -65,12 +66,12 @@ left() {
 limited() {
   local seconds=$1 code=0
   shift
-  echo "+ $*  (at most $seconds s)" >&2
+  echo "+ $*  (at most $seconds s)" >&3
   timeout --foreground -s INT -k 40 "$seconds" "$@" || code=$?
   case $code in
     0) ;;
-    124 | 130) echo "the time was up: the same command goes on where this one ended" >&2 ;;
-    *) failed=$code; echo "ended with exit code $code" >&2 ;;
+    124 | 130) echo "the time was up: the same command goes on where this one ended" >&3 ;;
+    *) failed=$code; echo "ended with exit code $code" >&3 ;;
   esac
   return $code
 }

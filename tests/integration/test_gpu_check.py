@@ -144,6 +144,7 @@ def test_where_the_probe_says_wrong_only_what_is_not_captured_is_run(machine: Ma
     assert made_by == ["gpu_reference", file, "--part", "identity", *dry]
     [ran] = [words for words in calls if words[1:3] == ["harness", "run"]]
     assert ran[3] == file and ran[ran.index("--out") + 1] == f"{machine.folder}/gathered/gpu_identity"
+    assert (machine.folder / "gathered" / "half_precision.txt").read_text().splitlines()[-1] == "WRONG"
     packed = {"half_precision.txt", "doctor.json", "attention.md", "gpu_identity/run.json", "gpu_identity/verdict.txt", "A.md"}
     assert packed <= machine.packed("A")
 
