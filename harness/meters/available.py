@@ -69,7 +69,7 @@ def find_meters(device: str, ranks: int = 1) -> Available:
         [nvml] = find_nvml(None)[1]
         memory = replace(nvml, figures=tuple(DeviceMemoryMeter.figures))
         return Available(windows=Windows(meters), absent=(*absent, memory, nvml))
-    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    uuid = "" if torch.version.hip else str(torch.cuda.get_device_properties(device).uuid)
     found, missing = bandwidth_by_dcgm(uuid, *find_nvml(uuid))
     if ranks > 1:
         found, missing = without_energy(found, missing, ranks)

@@ -155,8 +155,9 @@ def find_nvml(
 ) -> tuple[list[Any], list[Absent]]:
     """The meters of the GPU with this UUID (torch's, with or without "GPU-"), and what cannot be had, with the reason."""
     everything = (*ENERGY, *STATE, *THROTTLE, *GPM)
-    if uuid is None:
-        return [], [Absent(figures=everything, reason="the work runs on no NVIDIA GPU", remedy="use device: cuda")]
+    if not uuid:
+        remedy = "use one, by device: cuda"
+        return [], [Absent(figures=everything, reason="the work runs on no NVIDIA GPU", remedy=remedy)]
     nvml = nvml or library()
     try:
         nvml.nvmlInit()

@@ -190,6 +190,17 @@ def test_a_gpus_counter_is_calibrated_and_the_scale_reaches_the_record(library, 
     assert event["bandwidth_scale"] is None and event["bandwidth_scale_reason"]
 
 
+def test_amds_gpu_is_not_asked_of_nvidias_driver(library, monkeypatch):
+    """No driver of NVIDIA's and no DCGM is the remedy there, and no tool of theirs is looked for."""
+    monkeypatch.setattr(available.torch.version, "hip", "6.4.43482")
+    monkeypatch.setattr(available.torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="1234"))
+    monkeypatch.setattr(available, "fixed_kernel", lambda device: lambda: 0.0)
+    found = available.find_meters("cuda:0")
+    [told] = [one for one in found.absent if "dram_bandwidth_pct" in one.figures]
+    assert told.reason == "the work runs on no NVIDIA GPU" and "energy_j" in told.figures and not library.calls
+    assert "driver" not in told.remedy and "DCGM" not in told.remedy
+
+
 class FakeCuda:
     """torch.cuda of a device with so much free memory and cache; tensors are the CPU's."""
 
