@@ -1,8 +1,8 @@
-// cuBLAS and cuBLASLt: each product is one kernel, which may write all over its workspace. Python asks which workspaces a torch
-// operation has used and scribbles over them, so that whoever else has this memory finds out.
+// cuBLAS and cuBLASLt: each product is one kernel, which may write all over its workspace. Python asks which workspaces a
+// torch operation has used and scribbles over them, so that whoever else has this memory finds out.
 //
-// Written without cuBLAS's headers, which want those of CUDA's C++ library too: handles and descriptions are addresses, settings are
-// numbers, and what a product is given beyond its handle is not looked at.
+// Written without cuBLAS's headers, which want those of CUDA's C++ library too: handles and descriptions are addresses,
+// settings are numbers, and what a product is given beyond its handle is not looked at.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -101,10 +101,10 @@ Status cublasGetPointerMode_v2(Handle *handle, int *pointers) {
 }
 
 // The products that torch calls.
-#define PRODUCT(name)                                                                                                            \
-  Status name(Handle *handle, ...) {                                                                                             \
-    static const std::string called = #name;                                                                                     \
-    return submit(&called, handle->stream, handle->workspace);                                                                   \
+#define PRODUCT(name) \
+  Status name(Handle *handle, ...) { \
+    static const std::string called = #name; \
+    return submit(&called, handle->stream, handle->workspace); \
   }
 PRODUCT(cublasGemmEx)
 PRODUCT(cublasGemmStridedBatchedEx)
@@ -123,8 +123,8 @@ PRODUCT(cublasDotEx)
 size_t cublasLtGetVersion() { return 130100; }
 
 Status cublasLtMatmul(
-    void *, void *, const void *, const void *, void *, const void *, void *, const void *, const void *, void *, void *, void *,
-    const void *, void *workspace, size_t bytes, cudaStream_t stream) {
+    void *, void *, const void *, const void *, void *, const void *, void *, const void *, const void *, void *, void *,
+    void *, const void *, void *workspace, size_t bytes, cudaStream_t stream) {
   static const std::string called = "cublasLtMatmul";
   return submit(&called, stream, {workspace, bytes});
 }

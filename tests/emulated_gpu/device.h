@@ -1,7 +1,8 @@
 // What the libraries of the emulated GPU share.
 //
-// libemulated_cuda.so (runtime.cpp, kernels.cpp, properties.cpp, cublas.cpp) is loaded before torch's own CUDA runtime and cuBLAS and
-// takes their place. libcuda.so.1 (driver.cpp) and libnvidia-ml.so.1 (nvml.cpp) are found under these names, as a driver's are.
+// libemulated_cuda.so (runtime.cpp, memory.cpp, kernels.cpp, properties.cpp, cublas.cpp) is loaded before torch's own CUDA
+// runtime and cuBLAS, and takes their place. libcuda.so.1 (driver.cpp) and libnvidia-ml.so.1 (nvml.cpp) are found under these
+// names, as a driver's are.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ constexpr char UUID[] = "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f";
 
 extern "C" {
 // Submits a kernel to a stream: counted, and a node of the graph that the stream captures. Returns a cudaError_t.
-// `called` names it; it outlives the process.
+// `called` names it, and is never freed.
 int emulated_kernel(const std::string *called, void *stream);
 // The name that a kernel node was submitted with; null for nodes of other types.
 const std::string *emulated_name_of_node(void *node);

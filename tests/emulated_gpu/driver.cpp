@@ -1,5 +1,6 @@
-// The part of CUDA's driver that torch, Triton and a reader of graphs call. A module's kernels are known by their names, and launched
-// through the emulated runtime, so that its captures see them. Without that runtime in the process there is no device.
+// The part of CUDA's driver that torch, Triton and a reader of graphs call. A module's kernels are known by their names, and
+// launched through the emulated runtime, so that its captures see them. Without that runtime in the process there is no
+// device.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -12,7 +12,8 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy
-from torch.utils._pytree import tree_map
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 OF_LIBDEVICE = {
     "exp": numpy.exp, "exp2": numpy.exp2, "log": numpy.log, "log1p": numpy.log1p, "sqrt": numpy.sqrt, "tanh": numpy.tanh,
@@ -21,16 +22,30 @@ OF_LIBDEVICE = {
     "isinf": numpy.isinf,
 }  # fmt: skip
 """NVIDIA's device library, as far as kernels of torch.compile call it."""
+
+
+def _merged(outs: Any, lses: Any, empty: Any, merged: Any, COPIES: int, SHARED: int, SIZE: int) -> None:
+    from harness.engine.flash_attention import merge
+
+    merged.copy_(merge(outs, lses, empty, COPIES, SHARED))
+
+
+IN_TORCH = {"harness.engine.fused_merge._merge": _merged}
+"""The same in torch, for kernels whose many programs would take the interpreter minutes. Once for each choice of constants the
+interpreter computes them all the same.
+"""
+interpreted_once: set[Any] = set()
 interpreting = [False]
 """Whether the interpreter runs: then a kernel may call another function in Triton."""
 
 
 class Memory(NamedTuple):
-    """How arguments become what outlives the call, and are filled again; and when to compute."""
+    """How arguments become what outlives the call, and are filled again; when to compute; how large a tensor may be."""
 
     lower: Callable[[Any], Any]
     fill: Callable[[Any], Any]
     now_or_later: Callable[[Callable[[], None]], None]
+    most_values: float
 
 
 @contextmanager
@@ -45,6 +60,8 @@ def launches(memory: Memory) -> Iterator[None]:
     of_ours, of_inductor, called = JITFunction.run, CachingAutotuner.run, JITFunction.__call__
 
     def compute(kernel: Any, grid: Any, *given: Any) -> None:
+        if max((one.numel() for one in tree_leaves(given) if isinstance(one, Tensor)), default=0) > memory.most_values:
+            return
         memory.now_or_later(partial(_interpret, kernel, grid, tree_map(memory.lower, given), memory.fill))
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -97,6 +114,12 @@ def _interpret(kernel: Any, grid: Any, given: Any, fill: Callable[[Any], Any]) -
     from triton.runtime import interpreter
 
     args, kwargs = tree_map(fill, given)
+    name = f"{kernel.fn.__module__}.{kernel.fn.__name__}"
+    constants = name, *sorted((one, kwargs[one]) for one in kwargs if isinstance(kwargs[one], (int, float, bool)))
+    if name in IN_TORCH and constants in interpreted_once:
+        IN_TORCH[name](*args, **{one: kwargs[one] for one in kwargs if one in kernel.arg_names})
+        return
+    interpreted_once.add(constants)
     with ExitStack() as stack, numpy.errstate(all="ignore"):
         # tl.max and its like are functions in Triton themselves; what they call is replaced, and put back, here.
         scope = interpreter._patch_lang(standard.max.fn)

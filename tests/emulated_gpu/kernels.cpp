@@ -1,5 +1,5 @@
-// Kernels that nvcc compiled into torch: each registers its name when its library is loaded, and is launched by the address of its
-// host function. A launch is checked as the driver checks it, counted, and does nothing.
+// Kernels that nvcc compiled into torch: each registers its name when its library is loaded, and is launched by the address of
+// its host function. A launch is checked as the driver checks it, counted, and does nothing.
 #include <cxxabi.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// NVIDIA's management library as an H100 answers it, GPM's counters included. Its structures are written down here, for the CUDA
-// packages of PyPI have no nvml.h; they are those that the module pynvml hands over.
+// NVIDIA's management library as an H100 answers it, GPM's counters included. Its structures are written down here, for the
+// CUDA packages of PyPI have no nvml.h; they are those that the module pynvml hands over.
 #include <time.h>
 #include <unistd.h>
 

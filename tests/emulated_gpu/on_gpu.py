@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 LIBRARIES = {
-    "libemulated_cuda.so": ("runtime.cpp", "kernels.cpp", "properties.cpp", "cublas.cpp"),
+    "libemulated_cuda.so": ("runtime.cpp", "memory.cpp", "kernels.cpp", "properties.cpp", "cublas.cpp"),
     "libcuda.so.1": ("driver.cpp",),
     "libnvidia-ml.so.1": ("nvml.cpp",),
 }

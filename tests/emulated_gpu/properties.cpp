@@ -1,5 +1,5 @@
-// What the CUDA runtime says of the device: an H100, unless variables of the process say otherwise. Peers, memory pools and handles
-// for other processes are not there.
+// What the CUDA runtime says of the device: an H100, unless variables of the process say otherwise. Peers, memory pools and
+// handles for other processes are not there.
 #include <dlfcn.h>
 
 #include <cstdio>

@@ -1,15 +1,13 @@
-// The CUDA runtime's memory, streams, events and graphs, without a device. Work that is submitted is counted and, within a capture,
-// becomes a node; copies and fills outside a capture are done at once, kernels never. What CUDA prohibits during a capture is refused
-// with CUDA's own error and invalidates the capture, as on a GPU.
+// The CUDA runtime's streams, events and graphs, without a device. Work that is submitted is counted and, within a capture,
+// becomes a node; kernels are never done. What CUDA prohibits during a capture is refused with CUDA's own error and
+// invalidates the capture, as on a GPU.
 #include "runtime.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -58,15 +56,8 @@ struct Event {
   Order before;
 };
 
-struct Block {
-  size_t bytes;
-  bool host;
-};
-
 Stream legacy, of_thread;
 std::set<Capture *> captures;
-std::map<char *, Block> blocks;
-size_t device_bytes_used = 0;
 unsigned long long captures_begun = 0;
 long operations = 0, waits = 0;
 std::vector<std::string> faults, loaded;
@@ -74,14 +65,6 @@ bool broken = false; // an operation's values could not be computed: every later
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
 int (*compute)(const long *tokens, size_t count) = nullptr;
-
-constexpr size_t PAGE = 4096;
-constexpr size_t BYTES_OF_CONTEXT = 530'000'000;
-
-size_t device_bytes() {
-  static const size_t bytes = std::stoull(setting("EMULATED_GPU_BYTES", "84490977280"));
-  return bytes;
-}
 
 double now_s() {
   timespec now;
@@ -104,7 +87,20 @@ void invalidate_all() {
   for (Capture *one : captures) one->invalid = true;
 }
 
-// A call that may wait or allocate is refused where the thread's mode or a capture's mode says so.
+// The legacy stream waits for every blocking stream, so it may not be used while one of them is captured.
+cudaError_t refuse_legacy(const Stream *stream, const char *call) {
+  if (stream != &legacy) return cudaSuccess;
+  for (const Capture *one : captures)
+    for (const Stream *taking_part : one->streams)
+      if (taking_part->blocking) {
+        invalidate_all();
+        return failed(cudaErrorStreamCaptureImplicit, call);
+      }
+  return cudaSuccess;
+}
+
+} // namespace
+
 cudaError_t refuse_within_captures(const char *call) {
   if (mode_of_thread == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   for (const Capture *one : captures) {
@@ -120,7 +116,6 @@ cudaError_t refuse_within_captures(const char *call) {
   return cudaSuccess;
 }
 
-// A call that waits for a stream that is captured would wait for ever.
 cudaError_t refuse_wait(const char *call, bool captured, cudaError_t error) {
   ++waits;
   if (!captured) return refuse_within_captures(call);
@@ -128,20 +123,8 @@ cudaError_t refuse_wait(const char *call, bool captured, cudaError_t error) {
   return failed(error, call);
 }
 
-// The legacy stream waits for every blocking stream, so it may not be used while one of them is captured.
-cudaError_t refuse_legacy(const Stream *stream, const char *call) {
-  if (stream != &legacy) return cudaSuccess;
-  for (const Capture *one : captures)
-    for (const Stream *taking_part : one->streams)
-      if (taking_part->blocking) {
-        invalidate_all();
-        return failed(cudaErrorStreamCaptureImplicit, call);
-      }
-  return cudaSuccess;
-}
-
-// Counts an operation. `captured`: whether it has become a node, so that it must not be done now.
-cudaError_t submit(cudaStream_t handle, cudaGraphNodeType type, const std::string *kernel, const char *call, bool *captured) {
+cudaError_t submit(
+    cudaStream_t handle, cudaGraphNodeType type, const std::string *kernel, const char *call, bool *captured) {
   Stream *stream = stream_of(handle);
   ++operations;
   *captured = false;
@@ -161,61 +144,6 @@ cudaError_t submit(cudaStream_t handle, cudaGraphNodeType type, const std::strin
   return cudaSuccess;
 }
 
-void *map_memory(size_t bytes, bool host) {
-  const size_t whole = std::max(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
-  if (!host && device_bytes_used + whole + BYTES_OF_CONTEXT > device_bytes()) return nullptr;
-  // Not reserved: a model of 16 GB whose kernels do nothing touches none of its pages.
-  void *found = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (found == MAP_FAILED) return nullptr;
-  blocks[static_cast<char *>(found)] = {whole, host};
-  if (!host) device_bytes_used += whole;
-  return found;
-}
-
-// The addresses are never given out again, so whoever still uses them is found out.
-void unmap_memory(void *address) {
-  auto found = blocks.find(static_cast<char *>(address));
-  if (found == blocks.end()) return;
-  if (!found->second.host) device_bytes_used -= found->second.bytes;
-  mmap(address, found->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  blocks.erase(found);
-}
-
-const Block *block_of(const void *address, size_t bytes = 1) {
-  const char *begin = static_cast<const char *>(address);
-  auto next = blocks.upper_bound(const_cast<char *>(begin));
-  if (next == blocks.begin()) return nullptr;
-  const auto &[start, block] = *--next;
-  return begin + bytes <= start + block.bytes ? &block : nullptr;
-}
-
-cudaError_t allocate(void **address, size_t bytes, bool host, const char *call) {
-  Locked lock;
-  if (cudaError_t error = refuse_within_captures(call)) return error;
-  *address = map_memory(bytes, host);
-  return *address ? cudaSuccess : last_error = cudaErrorMemoryAllocation; // torch frees its cache and asks again
-}
-
-cudaError_t release(void *address, const char *call) {
-  Locked lock;
-  if (!address) return cudaSuccess;
-  if (cudaError_t error = refuse_within_captures(call)) return error;
-  unmap_memory(address);
-  return cudaSuccess;
-}
-
-cudaError_t copy(void *to, const void *from, size_t bytes, cudaStream_t stream, const char *call) {
-  Locked lock;
-  bool captured;
-  if (cudaError_t error = submit(stream, cudaGraphNodeTypeMemcpy, nullptr, call, &captured)) return error;
-  if (captured && !(block_of(to) && block_of(from)))
-    emulated_fault((std::string(call) + " of pageable memory within a capture: replays read what lies there then").c_str());
-  if (!captured) memmove(to, from, bytes);
-  return cudaSuccess;
-}
-
-} // namespace
-
 std::recursive_mutex &runtime_mutex() {
   static std::recursive_mutex one;
   return one;
@@ -225,6 +153,8 @@ cudaError_t failed(cudaError_t error, const std::string &call) {
   emulated_fault((call + ": " + cudaGetErrorName(error)).c_str());
   return last_error = error;
 }
+
+cudaError_t out_of_memory() { return last_error = cudaErrorMemoryAllocation; }
 
 extern "C" {
 
@@ -237,18 +167,6 @@ int emulated_kernel(const std::string *called, void *stream) {
 }
 
 const std::string *emulated_name_of_node(void *node) { return static_cast<Node *>(node)->kernel; }
-
-int emulated_kind_of_memory(const void *address) {
-  Locked lock;
-  const Block *found = block_of(address);
-  return found ? found->host ? 2 : 1 : 0;
-}
-
-// Whether all of these bytes are memory that the device has given out and not taken back.
-int emulated_is_there(const void *address, size_t bytes) {
-  Locked lock;
-  return block_of(address, bytes) != nullptr;
-}
 
 void emulated_loaded(const char *name) {
   Locked lock;
@@ -283,71 +201,6 @@ int emulated_captured(void *handle, long token) {
   stream->capture->graph->values.push_back(token);
   return 1;
 }
-
-// ---- memory
-
-cudaError_t cudaMalloc(void **address, size_t bytes) { return allocate(address, bytes, false, "cudaMalloc"); }
-cudaError_t cudaFree(void *address) { return release(address, "cudaFree"); }
-cudaError_t cudaMallocAsync(void **address, size_t bytes, cudaStream_t) {
-  return allocate(address, bytes, false, "cudaMallocAsync");
-}
-cudaError_t cudaFreeAsync(void *address, cudaStream_t) { return release(address, "cudaFreeAsync"); }
-cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned) { return allocate(address, bytes, true, "cudaHostAlloc"); }
-cudaError_t cudaFreeHost(void *address) { return release(address, "cudaFreeHost"); }
-cudaError_t cudaHostRegister(void *, size_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaHostUnregister(void *) { return cudaSuccess; }
-
-cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
-  Locked lock;
-  *total = device_bytes();
-  *free = *total - BYTES_OF_CONTEXT - device_bytes_used;
-  return cudaSuccess;
-}
-
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *found, const void *address) {
-  Locked lock;
-  const Block *block = block_of(address);
-  *found = {};
-  found->type = !block ? cudaMemoryTypeUnregistered : block->host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
-  found->device = block ? 0 : cudaInvalidDeviceId;
-  found->devicePointer = block ? const_cast<void *>(address) : nullptr;
-  found->hostPointer = block && block->host ? const_cast<void *>(address) : nullptr;
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  return copy(to, from, bytes, stream, "cudaMemcpyAsync");
-}
-
-cudaError_t cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t bytes, cudaStream_t stream) {
-  return copy(to, from, bytes, stream, "cudaMemcpyPeerAsync");
-}
-
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
-  Locked lock;
-  if (cudaError_t error = refuse_wait("cudaMemcpy", false, cudaSuccess)) return error;
-  return copy(to, from, bytes, nullptr, "cudaMemcpy");
-}
-
-cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream) {
-  Locked lock;
-  bool captured;
-  if (cudaError_t error = submit(stream, cudaGraphNodeTypeMemset, nullptr, "cudaMemsetAsync", &captured)) return error;
-  constexpr size_t LARGE = 64 << 20;
-  if (captured) return cudaSuccess;
-  // Whole pages of zeros are given back: a model's buffers at full size must not fill this machine's memory.
-  char *begin = static_cast<char *>(to);
-  if (byte || bytes < LARGE || reinterpret_cast<size_t>(begin) % PAGE) {
-    memset(to, byte, bytes);
-  } else {
-    const size_t pages = bytes / PAGE * PAGE;
-    madvise(begin, pages, MADV_DONTNEED);
-    memset(begin + pages, 0, bytes - pages);
-  }
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemset(void *to, int byte, size_t bytes) { return cudaMemsetAsync(to, byte, bytes, nullptr); }
 
 // ---- streams
 
@@ -457,7 +310,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Locked lock;
-  return refuse_wait("cudaEventSynchronize", live_capture(reinterpret_cast<Event *>(event)->capture), cudaErrorCapturedEvent);
+  const bool captured = live_capture(reinterpret_cast<Event *>(event)->capture);
+  return refuse_wait("cudaEventSynchronize", captured, cudaErrorCapturedEvent);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
@@ -505,7 +359,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
   captures.erase(ended.get());
   if (ended->invalid) return failed(cudaErrorStreamCaptureInvalidated, "cudaStreamEndCapture");
   if (!own) return failed(cudaErrorStreamCaptureWrongThread, "cudaStreamEndCapture");
-  if (!joined) return failed(cudaErrorStreamCaptureUnjoined, "cudaStreamEndCapture: a stream that took part was not waited for");
+  if (!joined)
+    return failed(cudaErrorStreamCaptureUnjoined, "cudaStreamEndCapture: a stream that took part was not waited for");
   *graph = reinterpret_cast<cudaGraph_t>(new GraphHandle(ended->graph));
   return cudaSuccess;
 }
@@ -601,8 +456,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t launched, cudaStream_t handle) {
 // ---- errors
 
 const char *cudaGetErrorName(cudaError_t error) {
-#define NAMED(name)                                                                                                              \
-  case name:                                                                                                                     \
+#define NAMED(name) \
+  case name: \
     return #name
   switch (error) {
     NAMED(cudaSuccess);

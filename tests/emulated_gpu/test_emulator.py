@@ -244,20 +244,24 @@ def test_torch_says_that_a_capture_waited(emulated: Any) -> None:
 
 
 def test_random_numbers_follow_the_devices_seed(values: None) -> None:
-    """The CPU's own numbers go on as if none had been drawn."""
+    """They are those of the CPU with the same seed, whose own go on as if none had been drawn; a graph goes on drawing."""
     import torch
 
     torch.manual_seed(1)
-    wanted = torch.rand(2).tolist()
+    wanted = torch.rand(2, 4).tolist()
     torch.manual_seed(1)
-    first, second = (torch.rand(4, device="cuda").tolist() for _ in range(2))
-    assert torch.rand(2).tolist() == wanted and first != second
-    torch.manual_seed(1)
-    assert torch.rand(4, device="cuda").tolist() == first
+    assert [torch.rand(4, device="cuda").tolist() for _ in range(2)] == torch.rand(2, 4).tolist() == wanted
+    given = torch.Generator("cuda")
+    assert torch.rand(2, 4, device="cuda", generator=given.manual_seed(1)).tolist() == wanted
+    graph, out = captured(lambda: torch.rand(4, device="cuda"))
+    graph.replay()
+    first = out.tolist()
+    graph.replay()
+    assert first != out.tolist()
 
 
 def test_a_kernel_in_triton_is_compiled_once_and_computed_within_graphs(values: None, device: Any) -> None:
-    """The walk over the vocabulary; a vocabulary that is no multiple of 16 is compiled for itself."""
+    """The walk over the vocabulary; for logits of another type it is compiled anew."""
     import torch
 
     from harness.decoding.fused_walk import walk
@@ -278,7 +282,7 @@ def test_a_kernel_in_triton_is_compiled_once_and_computed_within_graphs(values: 
         logits.normal_()
     walk(logits, 1.0, True)
     assert len(loaded()) == before
-    walk(torch.randn(2, 3, 161, device="cuda"), 1.0, True)
+    walk(logits.half(), 1.0, True)
     assert len(loaded()) > before
 
 

@@ -2,7 +2,9 @@
 torch has allocated. What is captured is computed by each replay, at the addresses of the capture, whoever has them then.
 
 Memory without values holds what a careless GPU leaves there: bytes 0xff, which are NaN, -1 or True. So does memory that torch
-has freed, and the workspace of a matrix product. Random numbers follow the device's seed and offset; a GPU's are others.
+has freed, and the workspace of a matrix product. A generator of the GPU draws what one of the CPU with the same seed draws.
+
+Where EMULATED_GPU_MOST_VALUES is set, operations on a tensor of more numbers run their host code alone.
 """
 
 from __future__ import annotations
@@ -10,24 +12,23 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import os
 import sys
 import traceback
-from bisect import bisect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tests.emulated_gpu import attention, device, interpreted
+from tests.emulated_gpu.places import NOTHING, Memory, Place, bytes_at, place_of
 
 aten = torch.ops.aten
-NOTHING = 0xFF
 WITHOUT_VALUES = (
     aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
     aten.new_empty_strided.default,
@@ -35,81 +36,6 @@ WITHOUT_VALUES = (
 BOOKKEEPING = ("aten::set_", "aten::resize_", "aten::record_stream", "aten::_local_scalar_dense", "aten::_pin_memory")
 """Their host code alone does all of it: a number is copied to the host as it lies in memory."""
 MOST_SCRIBBLED = 1 << 20
-
-
-class Place(NamedTuple):
-    """Where a tensor lies. It holds no memory: a graph knows addresses alone."""
-
-    begin: int
-    bytes: int
-    dtype: torch.dtype
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def tensor(self) -> Tensor:
-        """What lies there now, on the CPU.
-
-        Raises:
-            RuntimeError: the device has taken the memory back.
-        """
-        if not self.bytes or not math.prod(self.shape):
-            return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
-        whole = _bytes(self.begin, self.bytes)
-        return whole[: self.bytes // self.dtype.itemsize * self.dtype.itemsize].view(self.dtype).as_strided(
-            self.shape, self.strides, self.offset
-        )  # fmt: skip
-
-
-def place_of(one: Tensor) -> Place:
-    """The place of a tensor on the GPU."""
-    held = one.untyped_storage()
-    return Place(held.data_ptr(), held.nbytes(), one.dtype, one.storage_offset(), tuple(one.shape), one.stride())
-
-
-def _bytes(begin: int, count: int) -> Tensor:
-    if not device.runtime().emulated_is_there(ctypes.c_void_p(begin), ctypes.c_size_t(count)):
-        raise RuntimeError(f"{count} bytes at {begin:#x} are used, but the device has taken them back")
-    return torch.frombuffer((ctypes.c_char * count).from_address(begin), dtype=torch.uint8)
-
-
-class Memory:
-    """Which memory operations have been given. What has been freed loses its values before the next replay, which is the first
-    that could still read it.
-    """
-
-    def __init__(self) -> None:
-        self._given: dict[int, tuple[int, StorageWeakRef]] = {}
-
-    def note(self, one: Tensor) -> None:
-        """A tensor that an operation has made."""
-        held = one.untyped_storage()
-        if held.nbytes():
-            self._given[held.data_ptr()] = held.nbytes(), StorageWeakRef(held)
-
-    def forget(self) -> None:
-        """What is given and freed from now on is not seen."""
-        self._given.clear()
-
-    def spoil_what_is_free(self) -> None:
-        """Whoever has a part of it by now keeps that part."""
-        kept = sorted((begin, begin + count) for begin, (count, held) in self._given.items() if not held.expired())
-        for begin in [begin for begin, (_, held) in self._given.items() if held.expired()]:
-            count, _ = self._given.pop(begin)
-            at, end = begin, begin + count
-            for first, last in kept[max(0, bisect(kept, (begin, begin)) - 1) :]:
-                if first >= end:
-                    break
-                _spoil(at, first)
-                at = max(at, last)
-            _spoil(at, end)
-
-
-def _spoil(begin: int, end: int) -> None:
-    """Nothing where the device has taken the memory back: whoever reads it is told so."""
-    there = device.runtime().emulated_is_there
-    if end > begin and there(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin)):
-        ctypes.memset(begin, NOTHING, end - begin)
 
 
 class Replays:
@@ -144,12 +70,38 @@ class Replays:
         return 0
 
 
+class Twins:
+    """A generator of the CPU for each of the GPU, seeded as that one is."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, torch.Generator] = {}
+
+    def of(self, func: Any, given: list[Any]) -> torch.Generator | None:
+        """Which one an operation draws from; None where it draws nothing. To be asked before its host code: at offset 0 the
+        generator has been seeded anew.
+        """
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return None
+        own = [one for one in given if isinstance(one, torch.Generator)]
+        generator = own[0] if own else torch.cuda.default_generators[torch.cuda.current_device()]
+        twin = self._of.setdefault(id(generator), torch.Generator())
+        if not torch.cuda.is_current_stream_capturing() and not generator.get_offset():
+            twin.manual_seed(generator.initial_seed())
+        return twin
+
+
+@cache
+def most_values() -> float:
+    """Of one tensor."""
+    return float(os.environ.get("EMULATED_GPU_MOST_VALUES", math.inf))
+
+
 class Values(TorchDispatchMode):
     """While it is entered, operations on the GPU have values."""
 
     def __init__(self, memory: Memory, replays: Replays) -> None:
         super().__init__()
-        self._memory, self._replays = memory, replays
+        self._memory, self._replays, self._twins = memory, replays, Twins()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -159,7 +111,7 @@ class Values(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Host code first, then values."""
         kwargs = kwargs or {}
-        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, (Tensor, torch.device))]
+        given = tree_leaves((args, kwargs))
         tensors = [one for one in given if isinstance(one, Tensor)]
         made_there = not any(map(_on_gpu, tensors)) and any(map(_is_gpu, given))
         if not made_there and not any(map(_on_gpu, tensors)):
@@ -173,16 +125,19 @@ class Values(TorchDispatchMode):
         if name in ("aten::nonzero", "aten::masked_select") or _takes_a_mask(name, args):
             return self._of_unknown_size(func, args, kwargs)
         lowered = tree_map(_lowered, (args, kwargs))  # before an operation in place changes shapes
-        seeds = _seeds(func, args, kwargs)
+        twin = self._twins.of(func, given)
         out = func(*args, **kwargs)
+        workspaces = _workspaces()
         outs = [one for one in tree_leaves(out) if isinstance(one, Tensor)]
         for one in filter(_on_gpu, outs):
             self._memory.note(one)
+        if max((one.numel() for one in (*tensors, *outs)), default=0) > most_values():
+            return out
         if func in WITHOUT_VALUES:
             self._replays.now_or_later(partial(_without_values, [place_of(one) for one in outs]))
         elif outs and not _is_view(func, outs, tensors):
             targets = None if func._schema.is_mutable else [place_of(one) if _on_gpu(one) else one for one in outs]
-            self._replays.now_or_later(partial(_compute, func, lowered, targets, _workspaces(), seeds))
+            self._replays.now_or_later(partial(_compute, func, lowered, targets, workspaces, twin))
         return out
 
     def _of_unknown_size(self, func: Any, args: Any, kwargs: Any) -> Tensor:
@@ -241,7 +196,7 @@ def _is_view(func: Any, outs: list[Tensor], tensors: list[Tensor]) -> bool:
 def _without_values(places: list[Place]) -> None:
     for place in places:
         if place.bytes:
-            _bytes(place.begin, place.bytes).fill_(NOTHING)
+            bytes_at(place.begin, place.bytes).fill_(NOTHING)
 
 
 def _workspaces() -> list[tuple[int, int]]:
@@ -253,28 +208,18 @@ def _workspaces() -> list[tuple[int, int]]:
     return found
 
 
-def _seeds(func: Any, args: Any, kwargs: Any) -> Iterator[int] | None:
-    """Seeds of the random numbers that an operation draws, one for each time that it is computed; None where it draws none."""
-    if torch.Tag.nondeterministic_seeded not in func.tags:
-        return None
-    own = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Generator)]
-    drawn_from = own[0] if own else torch.cuda.default_generators[torch.cuda.current_device()]
-    offset = 0 if torch.cuda.is_current_stream_capturing() else drawn_from.get_offset()
-    return itertools.count(hash((drawn_from.initial_seed(), offset)) & 0x7FFFFFFF)
-
-
 def _compute(
-    func: Any, lowered: Any, targets: list[Any] | None, workspaces: list[tuple[int, int]], seeds: Iterator[int] | None
+    func: Any, lowered: Any, targets: list[Any] | None, workspaces: list[tuple[int, int]], twin: torch.Generator | None
 ) -> None:
     """One operation on the CPU. ``targets``: of its results; None where it writes to its arguments."""
     args, kwargs = tree_map(_filled, lowered)
     for begin, count in workspaces:
-        _bytes(begin, min(count, MOST_SCRIBBLED)).fill_(NOTHING)
+        bytes_at(begin, min(count, MOST_SCRIBBLED)).fill_(NOTHING)
     kwargs.pop("pin_memory", None)
     if func._schema.name == "aten::_to_copy":
         kwargs.pop("non_blocking", None)
     run = attention.ON_CPU.get(func, func)
-    with torch.no_grad(), _randomness(seeds, args, kwargs) as (args, kwargs):
+    with torch.no_grad(), _drawing_from(twin, args, kwargs) as (args, kwargs):
         found = run(*args, **kwargs)
     if targets is None:
         return
@@ -285,15 +230,18 @@ def _compute(
 
 
 @contextmanager
-def _randomness(seeds: Iterator[int] | None, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
-    """The CPU's generator is as it was, whatever the GPU draws."""
-    if seeds is None:
+def _drawing_from(twin: torch.Generator | None, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
+    """The CPU's own generator is as it was, whatever the GPU draws."""
+    if twin is None:
         yield args, kwargs
         return
-    before, seed = torch.get_rng_state(), next(seeds)
-    torch.default_generator.manual_seed(seed)
-    yield tree_map(lambda one: None if isinstance(one, torch.Generator) else one, (args, kwargs))
-    torch.set_rng_state(before)
+    before = torch.get_rng_state()
+    torch.set_rng_state(twin.get_state())
+    try:
+        yield tree_map(lambda one: None if isinstance(one, torch.Generator) else one, (args, kwargs))
+    finally:
+        twin.set_state(torch.get_rng_state())
+        torch.set_rng_state(before)
 
 
 @cache
@@ -312,8 +260,10 @@ def values() -> Iterator[None]:
             memory.note(one)  # a buffer of compiled code is made by no operation
         return _lowered(one)
 
+    given = interpreted.Memory(lower, _filled, replays.now_or_later, most_values())
+    _workspaces()  # of products before, by host code alone
     try:
-        with Values(memory, replays), interpreted.launches(interpreted.Memory(lower, _filled, replays.now_or_later)):
+        with Values(memory, replays), interpreted.launches(given):
             yield
     finally:
         memory.forget()
