@@ -16,11 +16,11 @@ each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -124,11 +124,6 @@ class FlashRuns:
         self._least, self._most = table(run.least for run in runs), table(run.most for run in runs)
         of_query = (number for number, run in enumerate(runs) for _ in range(run.queries))
         self._run_of_query = table(of_query, torch.long) if self._copies > 1 else None
-        self._merge = merge
-        if fed.device.type == "cuda" and find_spec("triton"):
-            from harness.engine import fused_merge
-
-            self._merge = fused_merge.merge
 
     def read(self, used: Tensor) -> FlashReading:
         """See CapturedAttention."""
@@ -143,17 +138,16 @@ class FlashRuns:
             # With a single copy each run sees something: a token is committed, or it sees itself.
             empty=None if self._run_of_query is None else (keys == 0)[self._run_of_query],
         )
-        return FlashReading(runs, self._copies, self._fed.shared, self._merge)
+        return FlashReading(runs, self._copies, self._fed.shared)
 
 
 @dataclass(frozen=True, slots=True)
 class FlashReading:
-    """A harness.engine.kv_cache.Reading: the runs of one forward over ``copies`` of its queries, which ``merge`` joins."""
+    """A harness.engine.kv_cache.Reading: the runs of one forward over ``copies`` of its queries."""
 
     runs: Runs
     copies: int
     shared: int
-    merge: Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
         """See Reading."""
@@ -165,7 +159,7 @@ class FlashReading:
         if self.runs.empty is None:
             out = out.view(-1, self.shared, groups, size).transpose(1, 2)
         else:
-            out = self.merge(out, lse, self.runs.empty, self.copies, self.shared)
+            out = torch.ops.sbd.merge(out, lse, self.runs.empty, self.copies, self.shared)
         return out.to(query.dtype).reshape(rows, tokens, heads, size)
 
 
@@ -178,7 +172,28 @@ def merge(outs: Tensor, lses: Tensor, empty: Tensor, copies: int, shared: int) -
     """
     weights = lses.masked_fill(empty, torch.finfo(lses.dtype).min).view(lses.shape[0], copies, -1).softmax(dim=1)
     parts = outs.masked_fill(empty[:, None, None], 0.0).view(copies, -1, *outs.shape[1:])
-    return (weights.permute(1, 2, 0)[..., None] * parts).sum(dim=0).unflatten(0, (-1, shared)).transpose(1, 2)
+    found = (weights.permute(1, 2, 0)[..., None] * parts).sum(dim=0)
+    return found.view(-1, shared, *found.shape[1:]).transpose(1, 2)
+
+
+def _merged(outs: Tensor, *given: Any) -> Tensor:
+    """In the outputs' own type and contiguous: what every form of the operation gives."""
+    return merge(outs, *given).to(outs.dtype, memory_format=torch.contiguous_format)
+
+
+def _fused(*given: Any) -> Tensor:
+    """Where Triton is, one launch; six of every layer in torch's operations."""
+    from harness.engine import fused_merge
+
+    return fused_merge.merge(*given)
+
+
+_LIBRARY: Any = cast(Any, torch.library.Library)("sbd", "FRAGMENT")  # carries no types
+_LIBRARY.define("merge(Tensor outs, Tensor lses, Tensor empty, SymInt copies, SymInt shared) -> Tensor")
+_LIBRARY.impl("merge", _merged, "CompositeExplicitAutograd")
+if find_spec("triton"):
+    _LIBRARY.impl("merge", _fused, "CUDA")
+torch.library.register_fake("sbd::merge", _merged, lib=_LIBRARY)
 
 
 class _Run(NamedTuple):

@@ -10,8 +10,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from harness.engine import flash_attention, fused_merge
-from harness.engine.flash_attention import FlashRuns
-from harness.engine.kv_cache import Fed
 
 
 def pieces(copies, tokens, groups, shared, size, dtype):
@@ -55,13 +53,9 @@ def test_a_number_that_is_none_is_not_hidden():
     assert found[0].isnan().all() and not found[1].isnan().any()
 
 
-def test_who_merges_where(monkeypatch):
-    """CUDA with Triton: the kernel. Without Triton, and elsewhere: torch's operations."""
-
-    def merger(device):
-        monkeypatch.setattr(flash_attention, "upload", lambda values, device, dtype: torch.tensor(values, dtype=dtype))
-        return FlashRuns(Fed(((2, True),), 1, 4, 2, 512, torch.bfloat16, torch.device(device)))._merge
-
-    assert merger("cuda") is fused_merge.merge and merger("cpu") is flash_attention.merge
-    monkeypatch.setattr(flash_attention, "find_spec", lambda name: None)
-    assert merger("cuda") is flash_attention.merge
+def test_the_operation_is_one_to_compilers_and_torch_on_a_cpu():
+    """Schema, fake tensors and dispatch are in step; on a GPU the kernel answers."""
+    given = pieces(3, 5, 2, 4, 80, torch.bfloat16)
+    torch.library.opcheck(torch.ops.sbd.merge, given)
+    assert torch.equal(torch.ops.sbd.merge(*given), flash_attention.merge(*given).bfloat16())
+    assert torch._C._dispatch_has_kernel_for_dispatch_key("sbd::merge", "CUDA")
