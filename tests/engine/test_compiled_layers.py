@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from harness.decoding.request import NEVER
 from harness.decoding.session import Segment
 from harness.engine.compiling import ONE_TOKEN, CompiledLayer, compiled_unit, joined, with_compiled_layers
 from harness.engine.cuda_graphs import GraphedSession, by_calling_again
@@ -159,11 +161,12 @@ def test_what_inductor_makes_writes_what_eager_forwards_write(dtype):
         model = few_words("llama", 5).to(dtype)
         if adapted:
             attach(model, random_adapter(model, MASK_OF_FEW))
-        work = some_work(5, prompts)
+        request = replace(some_work(5, prompts).request(), max_new_tokens=16, stop=NEVER)
         eager, compiled = StaticSession(model), GraphedSession(model, by_calling_again, with_compiled_layers(model))
         for method in METHODS:
-            answers = [drain(decoder(method, one, work.request(), block_size=4)).output_ids for one in (eager, compiled)]
+            answers = [drain(decoder(method, one, request, block_size=4)).output_ids for one in (eager, compiled)]
             assert answers[0] == answers[1], (method, prompts, adapted)
+            assert len(answers[0][-1]) == 16
     torch.compiler.reset()
 
 
