@@ -1,0 +1,57 @@
+"""The yardstick of NTP on the emulated GPU: transformers' generate() with a static cache, which transformers compiles there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.record.store import read_run
+from tests.helpers.graphed_methods import SMALL, answers, cases, prompts_of
+
+pytestmark = pytest.mark.emulated
+
+
+def test_it_writes_what_ntp_writes_in_graphs(values):
+    """With values its forwards are not compiled; its masks, its cache and its positions are those of a GPU."""
+    torch = pytest.importorskip("torch")
+    from harness.decoding.request import DecodeRequest, StopRule
+    from harness.engine.hf_generate import generate
+    from harness.engine.loading import load_model
+
+    wanted, prompts = cases("cuda", "float32", "graphs", ("ntp",), tokens=8), prompts_of(3)
+    [(_, _, ours)] = answers(wanted, [prompts])
+    model = load_model(wanted["ntp"].part)
+    request = DecodeRequest(
+        prompts=tuple(prompts), max_new_tokens=8, stop=StopRule(token_ids=model.stop_ids), suppressed_ids=(model.mask_id,),
+        temperature=0.0, generator=torch.Generator("cuda"), device=torch.device("cuda"),
+    )  # fmt: skip
+    marks = []
+    theirs = generate(model.module, request, cache="static", attention="sdpa", mark=lambda: marks.append(1))
+    assert theirs.output_ids == ours.output_ids and theirs.stop_reasons == ours.stop_reasons and len(marks) == 2
+
+
+def test_it_is_compiled_before_it_is_timed(emulated, tmp_path):
+    """Host code alone, from the scenario to the record: inductor's code is captured too, and the sample behind the warm-up
+    compiles nothing.
+    """
+    part = {
+        "name": "baseline", "model": {"random": SMALL}, "device": "cuda", "dtype": "bfloat16", "execution": "graphs",
+        "arms": [{"method": "ntp"}], "warmup": 1, "baseline_check": 2, "health": {"kernel": 1.0, "steal": 1.0},
+        "workload": {"synthetic": {"prompt_tokens": 24}, "prompts": 2, "max_new_tokens": 12},
+    }  # fmt: skip
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"version": 1, "name": "s", "parts": [part]}))
+    counting = os.pathsep.join(filter(None, [str(Path(__file__).parent / "host_code"), os.environ.get("PYTHONPATH")]))
+    done = emulated(
+        "-m", "harness", "run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "run"), "--no-report", values=False,
+        PYTHONPATH=counting, XDG_CACHE_HOME=str(tmp_path / "cache"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    held = read_run(tmp_path / "run")
+    checks = [sample for sample in held.samples if "generate-static-compiled" in sample.case_id]
+    warm, *counted = sorted(checks, key=lambda one: not one.warmup)
+    assert warm.warmup and len(counted) == 2 and not held.outcomes
+    assert warm.meters["compiled_graphs"] > 0 and {one.meters["compiled_graphs"] for one in counted} == {0}
+    assert all(len(one.rows[0].output_ids) == 12 == len(one.passes.role) for one in checks)
