@@ -71,7 +71,7 @@ served: serving-ready
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/mypy --strict harness
+	$(BIN)/mypy --strict harness benchmarks
 
 # The full counts, with their tables under benchmarks/.
 verify: lint $(EMULATED)/installed.stamp

@@ -43,7 +43,7 @@ def doubled_step(model: Any, batch: dict[str, torch.Tensor]) -> int:
     """Forward and backward; the masked tokens that were charged."""
     mask = attention_input(batch["visible"], FLOAT32_ATTENTION, model.dtype)
     out = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], attention_mask=mask, use_cache=False)
-    sum(objective_loss(out.logits, batch["labels"], batch["noisy_labels"])).backward()
+    torch.autograd.backward(objective_loss(out.logits, batch["labels"], batch["noisy_labels"]))
     return int((batch["noisy_labels"] != IGNORE).sum())
 
 

@@ -93,7 +93,8 @@ def main() -> None:
     weights = np.array([1 / math.sqrt(np.sum(cells == cell)) for cell in cells])
 
     def without(kept: Array) -> Array:
-        return predicted(columns, fit(columns, published, weights, kept)) / published
+        ratios: Array = predicted(columns, fit(columns, published, weights, kept)) / published
+        return ratios
 
     splits = {"device": np.array([one.device for one in anchors]), "engine": np.array([one.engine for one in anchors])}
     out = {name: speed_ratio(kinds, held_out(groups, without)) for name, groups in splits.items()}
@@ -101,7 +102,7 @@ def main() -> None:
     own = speed_ratio(kinds, predicted(columns, everything) / published)
     datasheet = speed_ratio(kinds, predicted(columns, DATASHEET) / published)
 
-    figures: dict[str, float] = {"anchors": len(anchors)} | {f"{name}s": len(set(groups)) for name, groups in splits.items()}
+    figures: dict[str, float] = {"anchors": len(anchors), **{f"{name}s": len(set(groups)) for name, groups in splits.items()}}
     bands: dict[Kind, tuple[float, float]] = {}
     worst: dict[Kind, float] = {}
     printed = "engine"

@@ -169,7 +169,7 @@ def predicted(columns: dict[str, Array], x: Array) -> Array:
     """Seconds of every anchor, or its ratio of block passes, with the constants ``x``: the arithmetic of price_counts."""
     experts_s, experts, per_token, lines = columns["experts"].T
     independent, found = (
-        expected_experts(1.0, per_token / experts, lines**reuse) for reuse in (1.0, x[NAMES.index("expert_reuse")])
+        expected_experts(1, per_token / experts, lines**reuse) for reuse in (1.0, x[NAMES.index("expert_reuse")])
     )
     memory = (columns["memory_s"] + experts_s * (found / independent - 1)) / x[columns["copy"]]
     memory = np.where(columns["attention"], memory / x[NAMES.index("metal_attention")], memory)
@@ -178,4 +178,5 @@ def predicted(columns: dict[str, Array], x: Array) -> Array:
     each = longer + (1 - x[NAMES.index("overlap")]) * shorter + columns["link_s"]
     parts = np.bincount(columns["of"], columns["count"] * each, len(columns["fixed"])) + US * columns["fixed"] @ x
     first, second = columns["pairs"].T
-    return np.where(second < 0, parts[first], parts[first] / parts[second])
+    ratios: Array = np.where(second < 0, parts[first], parts[first] / parts[second])
+    return ratios

@@ -40,7 +40,7 @@ MARK = re.compile(rb'"token_ids": \[(\d+)\]')
 async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One answer; its chunks are numbered by stream and place. The seed names the stream."""
     head = await reader.readuntil(b"\r\n\r\n")
-    length = int(re.search(rb"content-length: (\d+)", head.lower()).group(1))  # type: ignore[union-attr] - our own client
+    [length] = map(int, re.findall(rb"content-length: (\d+)", head.lower()))
     number = json.loads(await reader.readexactly(length))["seed"]
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
     await asyncio.sleep(0.5 + number / STREAMS / CHUNKS_PER_S)

@@ -89,7 +89,8 @@ def drafted(
     """(passes of the target, of the draft model, what is written). A row counts the passes that it feeds anything in, so its
     prompt alone would make as many.
     """
-    session, outputs = StaticSession(large.module), []
+    session = StaticSession(large.module)
+    outputs: list[tuple[int, ...]] = []
     passes: list[ForwardPass] = []
     for request in requests(large, prompts):
         never = torch.tensor(request.suppressed_ids, dtype=torch.long)

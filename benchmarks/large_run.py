@@ -59,7 +59,8 @@ def watched(command: list[str]) -> dict[str, float]:
             peak_kb = max(peak_kb, sum(map(proportional_kb, family(reader.pid))))
             time.sleep(0.2)
         assert reader.stdout is not None and reader.returncode == 0, "the reader failed"
-        return json.loads(reader.stdout.read().splitlines()[-1]) | {"peak_memory_gb": round(peak_kb * 1024 / 1e9, 2)}
+        printed: dict[str, float] = json.loads(reader.stdout.read().splitlines()[-1])
+        return printed | {"peak_memory_gb": round(peak_kb * 1024 / 1e9, 2)}
 
 
 def family(pid: int) -> list[int]:
@@ -101,7 +102,7 @@ def write(directory: Path, repeats: int) -> dict[str, float]:
 
     def written() -> Iterator[str]:
         for sample in samples(parts, repeats):
-            counts["passes"] += len(sample.packed_passes)
+            counts["passes"] += len(sample.packed_passes or ())
             counts["samples"] += 1
             yield sample.model_dump_json()
 

@@ -29,7 +29,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.analysis.arm_figures import accuracy_figures
+from harness.analysis.accuracy import accuracy_figures
 from harness.analysis.claim_check import state_of
 from harness.analysis.remedy import more_prompts
 from harness.analysis.stats import quantity
@@ -55,7 +55,7 @@ class Plan:
 
 def planned(bound: Bound, value: Quantity, sd: Quantity | None) -> Plan | None:
     """The number that the program says, read from its own words; None where it plans none."""
-    words = more_prompts(bound, value, sd, 1)
+    words = more_prompts(bound, value, sd, "prompts")
     found = re.search(r"\(([\d,]+) in all(?:, each in (\d+) fresh processes)?\)", words)
     if found is None or value.value is None:
         return None
@@ -110,14 +110,15 @@ class Accuracy:
         """The loss of one simulated run, with its standard deviation; at least as many answers differ as the loss takes."""
         differing = max(self.differing, abs(truth) / 100)
         shares = [(differing - truth / 100) / 2, (differing + truth / 100) / 2]
-        return judged(*drawn.multinomial(prompts, [*shares, max(0.0, 1 - sum(shares))])[:2].tolist(), prompts)
+        gains, losses, _ = drawn.multinomial(prompts, [*shares, max(0.0, 1 - sum(shares))]).tolist()
+        return judged(gains, losses, prompts)
 
 
 def judged(gains: int, losses: int, prompts: int) -> tuple[Quantity, Quantity]:
     """Loss and standard deviation, as a record with these answers has them."""
     arm = {("task", str(i)): float(i < gains) for i in range(prompts)}
     ntp = {("task", str(i)): float(gains <= i < gains + losses) for i in range(prompts)}
-    found = accuracy_figures(arm, ntp, {}, "not graded")
+    found = accuracy_figures(arm, ntp, {}, "not graded", wrong=0)
     return found["accuracy_loss_points"], found["accuracy_loss_sd_points"]
 
 
@@ -144,7 +145,8 @@ class Found:
 
 def decided(cell: Cell, runs: int) -> Found:
     """Runs planned from ``runs`` pilots: with the pilot's value as truth, and with the truth it was drawn from."""
-    drawn, assumed, near, asked, too_many = np.random.default_rng(20261123), 0, 0, [], 0
+    drawn, assumed, near, too_many = np.random.default_rng(20261123), 0, 0, 0
+    asked: list[int] = []
     while len(asked) < runs and too_many < 20 * runs:
         value, sd = cell.run(drawn, cell.truth, cell.prompts, cell.processes)
         if state_of(cell.bound, value) != "inconclusive":

@@ -28,8 +28,8 @@ from harness.analysis.prices import ladder
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.record.schema import Run
 from harness.roofline.pricing import price_pass
+from harness.roofline.shape_calibration import MEASURED_CONTEXT
 from harness.roofline.speedup import describe_pass
-from harness.runner.estimates import MEASURED_CONTEXT
 
 ERRORS = {
     EX_ANTE_SHAPE: "ex_ante_median_abs_error_pct",
@@ -164,8 +164,10 @@ def dominating(run: Run) -> list[str]:
         ceilings = ladder(run, case).ceilings.get("calibrated")
         if ceilings is not None:
             passes = {q: describe_pass("decide", 1, q, MEASURED_CONTEXT, logits=q) for q in (1, 16)}
-            prices = {q: price_pass(case.model, case.dtype, one, ceilings) for q, one in passes.items()}
-            lines += [f"{part}: of a {q}-token pass most is {price.dominating}" for q, price in prices.items()]
+            for q, one in passes.items():
+                price = price_pass(case.shape, case.known_dtype, one, ceilings)
+                most = max(price.operations, key=lambda operation: operation.expected_s)
+                lines.append(f"{part}: of a {q}-token pass most is {most.name}")
     return lines
 
 

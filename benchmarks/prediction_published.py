@@ -91,7 +91,7 @@ def main() -> None:
             own = [row for row in found if row.part == part]
             print(*line(name, part, own), sep="\n")
             figures |= summary(own, f"{name}_{part}")
-            model = next(case.model.name for case in run.header.cases if case.part == part)
+            model = next(case.shape.name for case in run.header.cases if case.part == part)
             together.setdefault(SHAPES.get(model, model), []).extend(own)
             moved = visits_variances(run, part)
             variances += [moved] if moved else []

@@ -84,7 +84,7 @@ def varied_prompts(run: Run, ntp: ArmResult) -> set[tuple[str, int]]:
     return {
         (str(task_of[sample.case_id]), sample.group)
         for sample in run.samples
-        if sample.case_id in task_of and distinct_share(sample.rows[0].output_ids) >= REPETITIVE
+        if sample.case_id in task_of and distinct_share(sample.rows[0].ids) >= REPETITIVE
     }
 
 

@@ -141,7 +141,7 @@ def main() -> None:
     """Read, print, write."""
     run = read_run(Path(sys.argv[1] if len(sys.argv) > 1 else "reports/reference_accuracy"))
     cells = [cell for cell in compare(run).cells if cell.task is not None]
-    text = card(cells, run.header.cases[0].model)
+    text = card(cells, run.header.cases[0].shape)
     (HERE / "reference_model.md").write_text(text)
     print(text)
     print(write_results("reference_model", figures_of(cells), run.header.environment))

@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 import time
+from typing import Any
 
 # Before numpy is loaded: one core is what is claimed.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
@@ -37,7 +38,7 @@ def sweep_s(model: str, ceilings: list[Ceilings]) -> float:
     """Seconds for a million cells of a model, spread evenly over the ceilings."""
     drawn, cells = np.random.default_rng(0), CELLS // len(ceilings)
     block_size = drawn.integers(1, 65, cells)
-    axes = {
+    axes: dict[str, Any] = {
         "block_size": block_size,
         "passes_per_block": drawn.uniform(1, block_size),
         "batch": drawn.integers(1, 257, cells),

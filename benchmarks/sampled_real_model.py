@@ -57,7 +57,7 @@ def prompts_of(run: Run) -> dict[str, tuple[int, ...]]:
     [part] = load_scenario(SCENARIO).parts
     assert not isinstance(part.model, RandomModel)
     tokenizer, [task] = open_tokenizer(part.model), {case.task for case in run.header.cases}
-    items = prompt_items(part.workload, task, part.seed, tokenizer, run.header.cases[0].model.vocab)
+    items = prompt_items(part.workload, task, part.seed, tokenizer, run.header.cases[0].shape.vocab)
     return {one.prompt_id: one.ids for one in items}
 
 

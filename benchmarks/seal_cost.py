@@ -61,7 +61,7 @@ def of_a_run(folder: Path) -> dict[str, float]:
                 times.append(time.perf_counter() - begun_s)
             journal.close()
     sealed_s, plain_s = (statistics.median(times) for times in taken.values())
-    moments = sorted(datetime.fromisoformat(one.started_at) for one in read_run(QUICKSTART).samples)
+    moments = sorted(datetime.fromisoformat(one.started_at) for one in read_run(QUICKSTART).samples if one.started_at)
     kept = {name: list(whole_lines(QUICKSTART / name)) for name in JOURNALS}
     head_s = cpu_s(lambda: sealed(b"{}", None, kept))
     lines_s = (sealed_s - plain_s) * sum(map(len, kept.values()))

@@ -21,6 +21,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx2 as httpx
 import numpy as np
@@ -78,15 +79,16 @@ async def _ours(server: ServedModel, ids: list[list[int]]) -> list[Answer]:
 def ours(server: ServedModel, ids: list[list[int]]) -> dict[str, float]:
     """What a report says of such requests."""
     answers = asyncio.run(_ours(server, ids))
-    rows = [
+    rows: list[Any] = [
         SimpleNamespace(times=times, output_tokens=len(one.ids)) for one, times in zip(answers, row_times(answers), strict=True)
     ]
     first_tokens = [len(one.chunks[0].ids) for one in answers]
-    found = requests_of(SimpleNamespace(rows=rows, decode_s=1.0), None, CONCURRENCY, first_tokens)
-    per_token = [one.time_per_token_s for one in found]
+    sample: Any = SimpleNamespace(rows=rows, decode_s=1.0)
+    found = requests_of(sample, None, CONCURRENCY, first_tokens)
+    per_token = [one.time_per_token_s or np.nan for one in found]
     return {
         "tokens_per_s": found[0].window.tokens / found[0].window.length_s,
-        "first_token_p50_s": float(np.percentile([one.first_token_s for one in found], 50)),
+        "first_token_p50_s": float(np.percentile([one.first_token_s or np.nan for one in found], 50)),
         "time_per_token_p50_s": float(np.percentile(per_token, 50)),
         "time_per_token_p95_s": float(np.percentile(per_token, 95)),
     }

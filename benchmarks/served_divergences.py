@@ -36,7 +36,7 @@ def main() -> None:
     cases = {case.case_id: case for case in make_plan(Scenario.model_validate(run.header.scenario)).cases}
     [part] = {case.part.name: case.part for case in cases.values()}.values()
     assert not isinstance(part.model, RandomModel)
-    tokenizer, vocab = open_tokenizer(part.model), run.header.cases[0].model.vocab
+    tokenizer, vocab = open_tokenizer(part.model), run.header.cases[0].shape.vocab
     prompts = {
         (task, item.prompt_id): item.ids
         for task in dict.fromkeys(case.task for case in cases.values())

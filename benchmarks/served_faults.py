@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,7 @@ def main() -> None:
         with engine_at(f"http://127.0.0.1:{proxy.port}", logs) as by_proxy:
             for fault in ("500", "half"):
                 for _ in range(TRIALS):
-                    tally.trial(fault, by_proxy, lambda fault=fault: setattr(proxy, "fault", fault), right)
+                    tally.trial(fault, by_proxy, partial(setattr, proxy, "fault", fault), right)
             for _ in range(TRIALS):
                 tally.trial("another tenant", by_proxy, tenant(port), right)
         for _ in range(TRIALS):

@@ -58,6 +58,7 @@ class Taken:
             largest_batch=MOST_ROWS, chunk_tokens=CHUNK_TOKENS,
         )  # fmt: skip
         rows, sent = self.sample.rows, [row.times.sent_s for row in self.sample.rows if row.times]
+        assert self.sample.packed_passes is not None
         order, trace, closed = np.argsort(sent, kind="stable"), TraceArrays(self.sample.packed_passes), self.load.closed
         passes = trace.per_row("active")[trace.own].sum(axis=0, dtype=int)
         served = simulate(
@@ -86,7 +87,7 @@ def figures(taken: Sequence[Taken], percentile: int) -> dict[tuple[str, str], fl
     for one in taken:
         for request in requests_of(one.sample, one.load, one.in_flight, [1] * len(one.sample.rows)):
             if request.counted:
-                waits.setdefault((one.words, "first token"), []).append(request.first_token_s)
+                waits.setdefault((one.words, "first token"), []).append(request.first_token_s or np.nan)
                 waits.setdefault((one.words, "time per token"), []).append(request.time_per_token_s or np.nan)
     return {key: float(np.nanpercentile(values, percentile)) for key, values in waits.items()}
 

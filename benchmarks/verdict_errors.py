@@ -68,7 +68,8 @@ CROSSED_SD, STATES, WIDE_SHARE, WIDE = 0.1, 0.075, 0.1, 3.0
 MARGIN, PAIRS, DIFFERING = 0.01, (400, 2_000), 0.04
 OFTEN = 10.0
 """Percent of runs: an interval that is given more rarely has no coverage of its own; it counts among the false verdicts."""
-HEADER = RunHeader.model_construct(scenario_name="simulated", scenario={}, cases=[])
+_GIVEN: dict[str, Any] = {"scenario_name": "simulated", "scenario": {}, "cases": []}
+HEADER = RunHeader.model_construct(**_GIVEN)
 SHAPES = ("gaussian", "heavy_tailed", "drift", "ar_03", "ar_09", "outliers", "rare_slow", "prompt_process", "two_states")
 SIZED = ("gaussian", "rare_slow", "two_states")
 UNMET = frozenset(
@@ -362,7 +363,7 @@ class _Paired:
 def _comparison(results: list[ArmResult], picked: Any) -> Comparison:
     check = BaselineCheck(state="kept_up", modes=())
     cell: Cell = _blank(Cell, part="part", batch_size=1, is_summary=True, timed=True, arms=tuple(results), baseline_check=check)
-    return Comparison(run_id="simulated", cells=(cell,), highlights=(picked,), outcomes=())
+    return Comparison(run_id="simulated", cells=(cell,), highlights=(picked,), answers=(picked,), outcomes=())
 
 
 def _count(
@@ -436,7 +437,7 @@ def figures_of(all_counts: dict[Task, Counter[str]]) -> dict[str, float]:
                     coverage.append(100 * counts[f"{name}_covered"] / counts[f"{name}_intervals"])
                     worst.append((coverage[-1], f"{task.name} {name}"))
     print("lowest coverage:", "; ".join(f"{name} {pct:.1f}" for pct, name in sorted(worst)[:6]))
-    found = {
+    found: dict[str, Any] = {
         "false_confirmed_pct_mean": np.mean(confirmed), "false_confirmed_pct_max": max(met_confirmed),
         "false_refuted_pct_mean": np.mean(refuted), "false_refuted_pct_max": max(met_refuted),
         "false_confirmed_pct_mean_met_cells": np.mean(met_confirmed),

@@ -1,4 +1,4 @@
-"""The ready CI files under docs/ci: every sbd line is one that the program knows, and those without a model are run.
+"""The CI files: of those under docs/ci every sbd line is known, and those without a model are run; our own call real targets.
 
 tests/integration/test_ci_gate.py runs the action and the component.
 """
@@ -102,13 +102,15 @@ SCHEMAS = {
     "action.yml": "github-actions", "github-actions.yml": "github-workflows", "gitlab-ci.yml": "gitlab-ci",
     "gitlab-component.yml": "gitlab-ci",
 }  # fmt: skip
+OWN = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def refused(file: str, text: str) -> list[str]:
     """What SchemaStore's schema of the platform's files finds wrong; check-jsonschema ships these schemas."""
     vendored = pytest.importorskip("check_jsonschema", reason="the extra [dev] brings check-jsonschema").__path__[0]
     jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((Path(vendored) / "builtin_schemas" / "vendor" / f"{SCHEMAS[file]}.json").read_text(encoding="utf-8"))
+    name = SCHEMAS.get(file, "github-workflows")
+    schema = json.loads((Path(vendored) / "builtin_schemas" / "vendor" / f"{name}.json").read_text(encoding="utf-8"))
     checker = jsonschema.validators.validator_for(schema)(schema)
     found = []
     for document in yaml.load_all(text, Loader=WordsStayWords):
@@ -136,6 +138,21 @@ def test_the_files_are_what_the_platforms_read(file: str) -> None:
     wrong = {"action.yml": "  using: composite", "github-actions.yml": "    runs-on: ubuntu", "gitlab-ci.yml": "  script:"}
     if file in wrong:
         assert refused(file, text.replace(wrong[file], wrong[file].replace(":", "x:")))
+
+
+@pytest.mark.parametrize("file", OWN, ids=lambda file: file.name)
+def test_our_own_workflows_call_targets_that_exist_and_actions_by_their_commit(file: Path) -> None:
+    """What SchemaStore's schema takes; `make` of a target of the Makefile; nobody can move what an action's name means."""
+    text = file.read_text(encoding="utf-8")
+    assert refused(file.name, text) == [] and refused(file.name, text.replace("runs-on:", "runs-onx:"))
+    jobs = yaml.safe_load(text)["jobs"].values()
+    steps = [step for job in jobs for step in job["steps"]]
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert used and all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) for one in used)
+    targets = {word for step in steps for word in re.findall(r"make ([\w-]+)", step.get("run", ""))}
+    targets |= {target for job in jobs for target in job.get("strategy", {}).get("matrix", {}).get("target", ())}
+    made = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert targets and targets <= made, targets - made
 
 
 @pytest.mark.parametrize("line", lines(), ids=str)

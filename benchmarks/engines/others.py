@@ -71,7 +71,7 @@ def llama_bench(model: Path, *words: str) -> list[dict[str, Any]]:
 
 def seconds_of(test: dict[str, Any]) -> float:
     """The median run of a test of llama-bench, which tells each run in nanoseconds."""
-    return statistics.median(test["samples_ns"]) / 1e9
+    return float(statistics.median(test["samples_ns"])) / 1e9
 
 
 class LlamaCpp:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,7 +17,7 @@ COUNT = 200
 NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
          "head_dim", "vocab_size",
          "max_position_embeddings", "rope_theta", "model_type", "architectures", "tie_word_embeddings")  # fmt: skip
-VALUES = (-1, 0, 10**30, 1e308, "1", None, [], True)
+VALUES: tuple[Any, ...] = (-1, 0, 10**30, 1e308, "1", None, [], True)
 KNOWN = (
     "llama", "qwen3_moe", "deepseek_v3", "gemma3_text", "mixtral", "glm4_moe", "sdar", "llada2_moe", "dream", "x" * 5000,
     "\x1b[31m",
@@ -41,9 +43,13 @@ def case(world: World, number: int, chance: Random) -> Case:
 
 
 def _priced(content: Any, number: int, place: Place) -> None:
-    special = {"a pipe": os.mkfifo, "a folder": os.mkdir, "a link to itself": lambda path: os.symlink(path, path),
-               "a device": lambda path: os.symlink("/dev/zero", path),
-               "a link to a device": lambda path: os.symlink("/dev/urandom", path)}  # fmt: skip
+    special: dict[str, Callable[[Path], None]] = {
+        "a pipe": os.mkfifo,
+        "a folder": os.mkdir,
+        "a link to itself": lambda path: os.symlink(path, path),
+        "a device": lambda path: os.symlink("/dev/zero", path),
+        "a link to a device": lambda path: os.symlink("/dev/urandom", path),
+    }
     file = place.here / "model" / "config.json"
     if isinstance(content, str) and content in special:
         file.parent.mkdir()

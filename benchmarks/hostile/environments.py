@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from benchmarks.hostile.cases import DOCUMENTED, LIMIT_S, Case, Ended, Place
 from benchmarks.hostile.world import SCENARIO, World, copied, written
@@ -101,10 +102,13 @@ COUNT = len(IN_CHILDREN) + len(WITH_VARIABLES) + len(CODED) + len(IN_INTERPRETER
 
 def case(world: World, number: int, chance: Random) -> Case:
     """Set-ups, variables, encodings, then interpreters."""
-    for found, act in ((IN_CHILDREN, _set_up), (WITH_VARIABLES, _varied), (CODED, _encoded), (IN_INTERPRETERS, _interpreted)):
+    listed: tuple[tuple[list[Any], Callable[..., None]], ...] = (
+        (IN_CHILDREN, _set_up), (WITH_VARIABLES, _varied), (CODED, _encoded), (IN_INTERPRETERS, _interpreted),
+    )  # fmt: skip
+    for found, act in listed:
         if number < len(found):
-            command, how = found[number]  # type: ignore[index]
-            words = VARIABLES[how] if act is _varied else how  # type: ignore[index]
+            command, how = found[number]
+            words = VARIABLES[how] if act is _varied else how
             return Case(f"{words}: {' '.join(command)}", partial(act, world, command, how))
         number -= len(found)
     raise IndexError(number)

@@ -22,7 +22,9 @@ COUNT = 560
 HEADER, SAMPLES, PACKED, EVENTS = "run.json", "samples.jsonl", "samples.jsonl.gz", "events.jsonl"
 FILES = (HEADER, SAMPLES, PACKED, EVENTS)
 Change = Callable[[Path, Random], None]
-FIGURES = (-1.0, 0.0, 1e-300, 1e300, "Infinity", "-Infinity", "NaN", 1e400, 10**30, "0.1", None, [], {}, True, "")
+FIGURES: tuple[Any, ...] = (
+    -1.0, 0.0, 1e-300, 1e300, "Infinity", "-Infinity", "NaN", 1e400, 10**30, "0.1", None, [], {}, True, "",
+)  # fmt: skip
 PATHS = (
     "decode_s", "prefill_s", "load_1min", "seed", "group", "repeat", "process", "rows", "passes", "started_at", "case_id",
     "meters",
@@ -40,17 +42,18 @@ def case(world: World, number: int, chance: Random) -> Case:
     number -= len(listed)
     older = [*sorted(OLDER.glob("v*")), PUBLISHED]
     source = world.good if number % 4 else older[number // 4 % len(older)]
-    name, change = (
+    changes: tuple[tuple[str, Callable[[str, Path, Random], None]], ...] = (
         (HEADER, _tree),
         (SAMPLES, _lines),
         (EVENTS, _lines),
         (SAMPLES, _bytes),
         (PACKED, _bytes),
         (HEADER, _bytes),
-    )[number % 6]
+    )
+    name, random_change = changes[number % 6]
     return Case(
-        f"{name}: {change.__name__[1:]} changed, {source.name}",
-        partial(_read, source, partial(change, name), number, chance, world.good),
+        f"{name}: {random_change.__name__[1:]} changed, {source.name}",
+        partial(_read, source, partial(random_change, name), number, chance, world.good),
     )
 
 

@@ -85,14 +85,14 @@ def _bytes(name: str, chance: Random, folder: Path) -> None:
     (folder / name).write_bytes(new)
 
 
-def _run_once(folder: Path) -> None:
+def _run_once(folder: Path) -> Path:
     """A run of this program on this machine."""
     scenario = folder.with_suffix(".yaml")
     scenario.write_text(json.dumps(SMALL))
     place = Place(folder.with_name("made"))
     place.sbd("run", scenario, "--out", "out", "--no-report", limit_s=MODEL_LIMIT_S, setup=_one_thread)
     assert place.findings == [], place.findings
-    (place.here / "out").rename(folder)
+    return (place.here / "out").rename(folder)
 
 
 def ours(world: World, place: Place, name: str = OUT) -> Path:

@@ -149,7 +149,9 @@ def _judge_samples(one: Hostile, place: Place, ended: Ended) -> None:
     kept = [sample for sample in _lines(place.here / "out" / "samples.jsonl") if "fast" in sample["case_id"]]
     if kept:
         verified = place.sbd("verify", "out", "--json", exits=VERDICTS)
-        told = json.loads(verified.out)["judgements"][0] if verified.code in VERDICTS else {"state": "", "value": None}
+        told: dict[str, Any] = {"state": "", "value": None}
+        if verified.code in VERDICTS:
+            told = json.loads(verified.out)["judgements"][0]
         _judge_verdict(one, place, kept, told["state"], (told["value"] or {}).get("value"))
     elif one.fits == "sound":
         place.found("untold", f"of an honest server nothing is kept, exit {ended.code}: {said[-300:]}")

@@ -151,7 +151,7 @@ def _listed() -> list[tuple[str, Planted]]:
         (f"attn_implementation {str(value)[:30]}", partial(_config, "attn_implementation", value)) for value in ATTENTION[:3]
     ]
     found += [(f"weights begin {data[:12]!r}", partial(_header, data)) for data in HEADERS]
-    changes = (
+    changes: tuple[tuple[str, Any], ...] = (
         ("shape", [10**12, 10**12]), ("shape", [-1, 4]), ("shape", []), ("data_offsets", [0, 2**62]),
         ("data_offsets", [8, 4]), ("dtype", "X"), ("dtype", "F64"),
     )  # fmt: skip

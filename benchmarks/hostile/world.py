@@ -21,7 +21,8 @@ from harness.record.schema import Run
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fuzzed_files import JUNK, PUT
-from tests.helpers.two_runs import MORE_PASSES, NTP, SBD, stored
+from tests.helpers.synthetic_run import NTP
+from tests.helpers.two_runs import MORE_PASSES, SBD, stored
 
 MODEL = Path(next(iter(reference.__path__)))
 PUBLISHED = ROOT / "reports" / "quickstart"
@@ -134,7 +135,8 @@ def mutated(chance: Random, tree: Any, values: tuple[Any, ...] = JUNK) -> Any:
 
 
 def _mutate(chance: Random, tree: Any, values: tuple[Any, ...]) -> None:
-    holder, key = None, None
+    holder: Any = None
+    key: Any = None
     inner = tree
     while isinstance(inner, dict | list) and inner and (holder is None or chance.random() < 0.75):
         holder, key = inner, chance.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))

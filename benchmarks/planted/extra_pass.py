@@ -43,5 +43,7 @@ def decide(self: BlockRow, tokens: Sequence[int]) -> int:
 
 
 if __name__ == "__main__":
-    OpenBlocks.open, set_block._sample, BlockRow.decide = open_, sample, decide
+    vars(set_block)["_sample"] = sample
+    for of, name, planted in ((OpenBlocks, "open", open_), (BlockRow, "decide", decide)):
+        setattr(of, name, planted)
     main()

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ class PretendedEngine:
             generation=Generation(
                 passes=passes, prompt_tokens=tuple(map(len, prompts)),
                 output_ids=tuple(tuple(digest[i % 32] % self.shape.vocab for i in range(count)) for digest in digests),
-                stop_reasons=("length",) * rows,
+                stop_reasons=tuple(repeat("length", rows)),
             )
         )  # fmt: skip
 
@@ -195,10 +196,10 @@ class FullDisk:
 def plant(spec: dict[str, Any]) -> None:
     """Into this process, which is to play `sbd run --on ray`."""
     if spec["fault"] == "enospc":
-        journal.os = FullDisk(spec)
+        vars(journal)["os"] = FullDisk(spec)
     real = ray_cluster.RayCluster
     here: Callable[[], Machine] = partial(machine, spec | {"driver": os.getpid()})
-    ray_cluster.RayCluster = lambda where: real(where, here)
+    vars(ray_cluster)["RayCluster"] = partial(real, machine=here)
 
 
 if __name__ == "__main__":

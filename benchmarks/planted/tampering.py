@@ -96,7 +96,7 @@ def _fewer_passes(samples: Samples) -> None:
 
 def _swapped(samples: Samples) -> None:
     """The slow arm's decodes under the fast arm's name, and the other way round."""
-    arms = {kind: next(_of(samples, kind))["case_id"].rpartition("/")[2] for kind in ("/ntp", "sbd")}
+    arms = {kind: next(iter(_of(samples, kind)))["case_id"].rpartition("/")[2] for kind in ("/ntp", "sbd")}
     other = {arms["/ntp"]: arms["sbd"], arms["sbd"]: arms["/ntp"]}
     for one in _of(samples, ""):
         cell, _, arm = one["case_id"].rpartition("/")

@@ -300,7 +300,8 @@ def _events() -> Iterator[Hostile]:
 
 
 def _bare(body: bytes | Callable[[], bytes]) -> bytes:
-    return b"data: " + made(body).replace(b"\n", b" ") + b"\n\n"
+    text: bytes = made(body)
+    return b"data: " + text.replace(b"\n", b" ") + b"\n\n"
 
 
 # ------------------------------------------------------------------------------------------------------ shape of the stream
@@ -310,7 +311,7 @@ Edit = Callable[[list[Any]], Iterable[Any]]
 
 def _with_ids(event: dict[str, Any], ids: Sequence[int]) -> dict[str, Any]:
     """A copy of an event, with these ids."""
-    copy = json.loads(json.dumps(event))
+    copy: dict[str, Any] = json.loads(json.dumps(event))
     for path in IDS.values():
         put([copy], path, list(ids))
     return copy

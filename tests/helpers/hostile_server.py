@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -107,7 +107,8 @@ def _vllm(asked: Asked, passes: Sequence[Sequence[int]]) -> list[Any]:
 
 
 def _llama_cpp(asked: Asked, passes: Sequence[Sequence[int]]) -> list[Any]:
-    events, drafted, accepted = [], 0, 0
+    drafted = accepted = 0
+    events: list[Any] = []
     timings: dict[str, Any] = {}
     for number, ids in enumerate(passes):
         drafted, accepted = drafted + (asked.width - 1) * bool(number), accepted + (len(ids) - 1)
@@ -314,7 +315,7 @@ def about_of(engine: str, door: str) -> dict[str, Any]:
     return {"status": "ok"} if door == "health" else {VERSION_KEY.get(engine, "version"): "1.2.3"}
 
 
-def metrics_of(engine: str, counts: dict[str, float]) -> str:
+def metrics_of(engine: str, counts: Mapping[str, float]) -> str:
     """The counters that this program reads of the engine."""
     prefix = PREFIX.get(engine)
     if prefix is None:

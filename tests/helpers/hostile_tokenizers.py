@@ -240,11 +240,12 @@ def tokenizers() -> Iterator[tuple[str, Plant]]:
     }
     for what, change in models.items():
         yield f"the vocabulary: {what}", _vocabulary(change)
-    for pattern in (
+    patterns: tuple[Any, ...] = (
         {"type": "FixedLength", "length": 0},
         {"type": "Punctuation", "behavior": "hstl"},
         {"type": "CharDelimiterSplit", "delimiter": ""},
         _nested("pretokenizers", "Whitespace", 10_000),
         {"type": "ByteLevel", "use_regex": "x"},
-    ):
-        yield f"pre-tokenizer {reprlib.repr(pattern)[:40]}", edited(with_("pre_tokenizer", pattern))
+    )
+    for steps in patterns:
+        yield f"pre-tokenizer {reprlib.repr(steps)[:40]}", edited(with_("pre_tokenizer", steps))

@@ -12,7 +12,7 @@ from typing import Any
 from harness.analysis.pricing import Pricer
 from harness.models import ModelShape
 from harness.record.schema import CaseHeader, CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
-from harness.record.trace import ForwardPass
+from harness.record.trace import ForwardPass, Role
 from harness.scenario.loading import scenario_digest
 
 SHAPE = ModelShape(name="toy-60m", layers=8, hidden=512, intermediate=1536, heads=8, kv_heads=4, head_dim=64, vocab=8000)
@@ -82,21 +82,18 @@ class Part:
 
 def columns(arm: Arm, blocks: int, rows: int, slowdown: float, timed: bool) -> PassColumns:
     """The passes of one sample: a prefill that gives one token, then ``blocks`` blocks of 16 tokens."""
-    role, query, logits, kept, final = ["prefill"], [40], [1], [40], [1]
+    steps: list[tuple[Role, int, int, int, int]] = [("prefill", 40, 1, 40, 1)]
     if arm.gamma is None:
-        steps = [("decide", 1, 1, 1, 1)] * (16 * blocks)
+        steps += [("decide", 1, 1, 1, 1)] * (16 * blocks)
     else:
         share = 16 // arm.passes_per_block
-        block = [("decide", 16, 16, 0, share)] * arm.passes_per_block
-        steps = block[:]
-        for _ in range(blocks - 1):
-            steps += [("commit+decide", 32, 16, 16, share), *block[1:]]
-    for one in steps:
-        for column, value in zip((role, query, logits, kept, final), one, strict=True):
-            column.append(value)  # type: ignore[attr-defined]
+        for block in range(blocks):
+            steps += [("commit+decide", 32, 16, 16, share) if block else ("decide", 16, 16, 0, share)]
+            steps += [("decide", 16, 16, 0, share)] * (arm.passes_per_block - 1)
+    role, query, logits, kept, final = map(list, zip(*steps, strict=True))
     context = [0] + [40 + sum(kept[1:i]) for i in range(1, len(kept))]
     return PassColumns(
-        role=role,  # type: ignore[arg-type]
+        role=role,
         query_tokens=[[q] * rows for q in query],
         context_tokens=[[c] * rows for c in context],
         logit_tokens=[[x] * rows for x in logits],

@@ -24,7 +24,8 @@ MORE_PASSES = Arm(label="SBD k=16 γ=0.1", gamma=0.1, passes_per_block=8)
 
 def two_arms(**changes: Any) -> Run:
     """NTP beside one SBD arm."""
-    return build(Part(**{"arms": (NTP, SBD), "prompts": 4} | changes))
+    given: dict[str, Any] = {"arms": (NTP, SBD), "prompts": 4} | changes
+    return build(Part(**given))
 
 
 def slower(run: Run, factor: float, method: str = "", process: int | None = None) -> Run:
