@@ -50,11 +50,11 @@ NO_GPU = "nodes are counted where torch finds a GPU; an emulated one is enough: 
 ALLOCATIONS = ("aten::empty", "aten::new_empty")
 
 
-class Counted(TorchDispatchMode):
+class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call] - torch's metaclass has no types
     """``counts``: launches and waits of everything that ran under it, and whatever else is put there."""
 
     def __init__(self, device: torch.device = META) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] - nor has this
         self.device = device
         self.counts: Counter[Hashable] = Counter()
 
@@ -93,7 +93,7 @@ class Uploads(TorchFunctionMode):
         return out
 
 
-class CountedGraphs:
+class CountedGraphs(Capture):
     """A harness.engine.cuda_graphs.Capture: a replay runs nothing and counts what was counted when it was captured."""
 
     def __init__(self, counts: Counter[Hashable]) -> None:

@@ -105,7 +105,7 @@ def pretended_machine() -> Machine:
     """One that knows no torch."""
     return Machine(
         open_engine=PretendedEngine,
-        calibrate=lambda part, shape, progress: None,
+        calibrate=lambda part, shape, progress, known: None,
         free_bytes=lambda part: None,
         profile=lambda scenario: (None, "a pretended machine"),
         execution=lambda part: "eager",
