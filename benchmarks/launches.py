@@ -50,11 +50,11 @@ NO_GPU = "nodes are counted where torch finds a GPU; an emulated one is enough: 
 ALLOCATIONS = ("aten::empty", "aten::new_empty")
 
 
-class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call] - torch's metaclass has no types
+class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
     """``counts``: launches and waits of everything that ran under it, and whatever else is put there."""
 
     def __init__(self, device: torch.device = META) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] - nor has this
+        super().__init__()  # type: ignore[no-untyped-call]  # nor here
         self.device = device
         self.counts: Counter[Hashable] = Counter()
 
