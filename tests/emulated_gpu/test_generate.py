@@ -9,28 +9,9 @@ import pytest
 import yaml
 
 from harness.record.store import read_run
-from tests.helpers.graphed_methods import SMALL, answers, cases, prompts_of
+from tests.helpers.graphed_methods import SMALL
 
 pytestmark = pytest.mark.emulated
-
-
-def test_it_writes_what_ntp_writes_in_graphs(values):
-    """With values its forwards are not compiled; its masks, its cache and its positions are those of a GPU."""
-    torch = pytest.importorskip("torch")
-    from harness.decoding.request import DecodeRequest, StopRule
-    from harness.engine.hf_generate import generate
-    from harness.engine.loading import load_model
-
-    wanted, prompts = cases("cuda", "float32", "graphs", ("ntp",), tokens=8), prompts_of(3)
-    [(_, _, ours)] = answers(wanted, [prompts])
-    model = load_model(wanted["ntp"].part)
-    request = DecodeRequest(
-        prompts=tuple(prompts), max_new_tokens=8, stop=StopRule(token_ids=model.stop_ids), suppressed_ids=(model.mask_id,),
-        temperature=0.0, generator=torch.Generator("cuda"), device=torch.device("cuda"),
-    )  # fmt: skip
-    marks = []
-    theirs = generate(model.module, request, cache="static", attention="sdpa", mark=lambda: marks.append(1))
-    assert theirs.output_ids == ours.output_ids and theirs.stop_reasons == ours.stop_reasons and len(marks) == 2
 
 
 def test_it_is_compiled_before_it_is_timed(emulated, tmp_path):

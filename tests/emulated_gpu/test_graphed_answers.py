@@ -75,9 +75,3 @@ def test_an_adapter_acts_on_the_same_tokens(values, tmp_path, dtype):
     names = ("ntp", "ragged", "linear", "copies")
     one, *others = prompts_of(3)
     assert parted(names, [[one], others], dtype, tokens=8, model=adapted(tmp_path / "adapter")) == []
-
-
-@pytest.mark.full
-def test_compiled_forwards_in_graphs(values):
-    """What inductor writes, captured, too."""
-    assert parted(("ntp", "sbd"), [prompts_of(1), prompts_of(2)], "float32", "compiled", tokens=6) == []
