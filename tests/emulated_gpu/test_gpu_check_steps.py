@@ -94,15 +94,15 @@ def test_a_where_no_captured_pass_is_right(step):
 
 def test_b_c_and_d_at_full_shape(step):
     """Every archive holds samples, and a second call takes up where the first one ended, on a machine that has nothing else."""
-    first = timed(step("B", 150, **host_code()) / "claim_llama31_8b")
-    again = timed(step("B", 150, **host_code()) / "claim_llama31_8b")
+    first = timed(step("B", 360, **host_code()) / "claim_llama31_8b")
+    again = timed(step("B", 360, **host_code()) / "claim_llama31_8b")
     assert len(again.samples) > len(first.samples) and again.samples[: len(first.samples)] == first.samples
     assert again.header.run_id == first.header.run_id
     assert again.header.calibration | first.header.calibration == again.header.calibration
     assert {case.model.name for case in again.header.cases} == {"llama-3.1-8b"}
-    others = timed(step("C", 150, **host_code()) / "claim_qwen3_8b")
+    others = timed(step("C", 360, **host_code()) / "claim_qwen3_8b")
     assert {case.model.name for case in others.header.cases} == {"qwen3-8b"}
-    folder = step("D", 260, **host_code())
+    folder = step("D", 420, **host_code())
     measured = timed(folder / "check/run")
     assert {case.model.name for case in measured.header.cases} == {"llama-3.1-8b"}
     assert json.loads((folder / "check/cells.json").read_text())["widths"]
