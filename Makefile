@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := harness tests benchmarks docs
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-.PHONY: bench test test-long test-peft docs test-ray serving-ready llama-ready test-serving test-llama test-gpu-emulated test-gpu-short served lint verify sbom gpu-check gpu-carried clean
+.PHONY: bench test test-long test-peft docs test-ray serving-ready llama-ready test-serving test-llama gpu-emulated-ready test-gpu-emulated test-gpu-short served lint verify sbom gpu-check gpu-carried clean
 
 # Measure this machine with the reference model and write the report.
 bench: $(VENV)/run.stamp
@@ -59,10 +59,12 @@ llama-ready: $(VENV)/dev.stamp $(LLAMA)/installed.stamp
 # enforced, and values are computed on the CPU. The short form leaves the full counts out: at most 4 minutes.
 EMULATED := build/gpu-emulated
 ON_GPU := $(EMULATED)/bin/python tests/emulated_gpu/on_gpu.py
-test-gpu-emulated: $(EMULATED)/installed.stamp
+gpu-emulated-ready: $(EMULATED)/installed.stamp
+
+test-gpu-emulated: gpu-emulated-ready
 	$(ON_GPU) -m pytest -q -m emulated tests/emulated_gpu $(ARGS)
 
-test-gpu-short: $(EMULATED)/installed.stamp
+test-gpu-short: gpu-emulated-ready
 	$(ON_GPU) -m pytest -q -m "emulated and not full" tests/emulated_gpu $(ARGS)
 
 # The full counts on the same servers: the run that is published as reports/served_vllm.
@@ -74,7 +76,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy --strict harness benchmarks
 
 # The full counts, with their tables under benchmarks/.
-verify: lint $(EMULATED)/installed.stamp
+verify: lint gpu-emulated-ready
 	$(BIN)/python -m pytest -q
 	$(ON_GPU) -m pytest -q -m emulated tests/emulated_gpu
 

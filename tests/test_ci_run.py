@@ -16,11 +16,11 @@ import pytest
 from tests.helpers import ROOT
 from tests.helpers.running import is_running
 
-BESIDE = ["serving-ready", "docs", "test-peft", "test-ray", "test-gpu-short"]
+BESIDE = ["serving-ready", "docs", "test-peft", "test-ray", "gpu-emulated-ready", "test-gpu-short"]
 BEHIND = [".venv/dev.stamp", "test", "test-long", "test-serving"]
 """Targets of make in their order."""
-NAMES = {".venv/dev.stamp": "installing"}
-"""Of steps, where they are not their target's."""
+READY = {"serving-ready": "vLLM or its model", "gpu-emulated-ready": "the emulated GPU's environment"}
+"""Those that fetch what the last of their kind tests, in the words of a run that cannot have it."""
 
 # Writes down its target, its cache and how it takes Ctrl-C; fails where it is told to; `make test` leaves a process behind.
 STAND_IN = f"""#!{sys.executable}
@@ -78,13 +78,17 @@ def test_every_step_is_run_and_counted(tmp_path: Path) -> None:
     assert ran.targets[0] == BEHIND[0] and ran.targets[-1] == BEHIND[-1]
     assert all(f"said by {one}\n" in ran.out for one in ran.targets)
     counts = {one: ["0", f"{len(one)} passed, 2 skipped"] for one in ran.targets if one.startswith("test")}
-    assert ran.table == {"installing": ["0"], "serving-ready": ["0"], "docs": ["0"], **counts, "the": ran.table["the"]}
+    uncounted = {one: ["0"] for one in ("installing", "docs", *READY)}
+    assert ran.table == {**uncounted, **counts, "the": ran.table["the"]}
     own = str(tmp_path / "build" / "cache")
     assert {one for one, cache in ran.caches.items() if cache == own} == {"serving-ready", "test-serving"}
     assert ran.left_running
 
 
-@pytest.mark.parametrize("fails", [*BEHIND[1:], *BESIDE[1:]])
+TRIED = [one for one in [*BEHIND[1:], *BESIDE] if one not in READY]
+
+
+@pytest.mark.parametrize("fails", TRIED)
 def test_a_step_that_fails_fails_the_run_and_no_other_is_left_out(fails: str, tmp_path: Path) -> None:
     """It is named behind all output, with what it said."""
     ran = Ran(tmp_path, fails)
@@ -99,16 +103,16 @@ def test_without_an_environment_nothing_is_tried(tmp_path: Path) -> None:
     """Each step that is missing is named."""
     ran = Ran(tmp_path, ".venv/dev.stamp")
     assert ran.code == 1 and ran.targets == [".venv/dev.stamp"]
-    missing = [NAMES.get(one, one) for one in [*BEHIND[1:], *BESIDE[1:]]]
-    assert sorted(re.findall(r"^==== (\S+) was not tried$", ran.out, re.MULTILINE)) == sorted(missing)
+    assert sorted(re.findall(r"^==== (\S+) was not tried$", ran.out, re.MULTILINE)) == sorted(TRIED)
 
 
-def test_where_vllm_cannot_be_had_its_tests_are_skipped_and_the_rest_decides(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("absent", "tests"), [("serving-ready", "test-serving"), ("gpu-emulated-ready", "test-gpu-short")])
+def test_what_cannot_be_had_is_skipped_and_the_rest_decides(absent: str, tests: str, tmp_path: Path) -> None:
     """It is said."""
-    ran = Ran(tmp_path, "serving-ready")
-    assert (ran.code, "test-serving" in ran.targets) == (0, False) and "vLLM or its model could not be had" in ran.err
+    ran = Ran(tmp_path, absent)
+    assert (ran.code, tests in ran.targets) == (0, False) and f"{READY[absent]} could not be had" in ran.err
     (tmp_path / "other").mkdir()
-    assert Ran(tmp_path / "other", "serving-ready", "docs").code == 1
+    assert Ran(tmp_path / "other", absent, "docs").code == 1
 
 
 def commands_of(target: str) -> list[list[str]]:
