@@ -47,6 +47,7 @@ NOT_RUN = {
 """How commands begin that are read and not run, and why."""
 OTHERS = {
     "pip": "installs", "hf": "downloads", "git": "changes a checkout", "bash": "needs a GPU", "ray": "starts a cluster",
+    "tar": "unpacks what another command has packed",
     "torchrun": "needs several processes; tests/integration/test_split.py starts them",
 }  # fmt: skip
 """Programs of others."""
