@@ -65,8 +65,8 @@ def timed(run):
     held = read_run(run)
     samples = [sample for sample in held.samples if not sample.warmup]
     assert samples and all(sample.decode_s and sample.passes for sample in samples)
-    # A part is calibrated when its first sample is due, and keeps that.
-    assert held.header.calibration.keys() == {case.part for case in held.header.cases} & {
+    # A part is calibrated when its first sample is due, and keeps that; a run may end before the sample.
+    assert held.header.calibration.keys() >= {case.part for case in held.header.cases} & {
         sample.case_id.partition("/")[0] for sample in held.samples
     }
     return held
