@@ -62,11 +62,11 @@ class Machine:
     """What the runner needs from the machine, handed in so that tests can fake it.
 
     ``calibrate`` and ``profile`` give plain data for the record, or None; ``calibrate`` is told those that the record has.
-    ``free_bytes``: free memory of a part's device before
-    its model is loaded, or None. ``execution``: how a part's forwards run here. ``shape``: that of a part's model where only
-    its weights or its hub have it. ``close`` is called at the end of a run. ``date`` is told when the run was begun (ISO 8601):
-    prompts that ask for the date get that one. ``identity``: what a part is measured with, in this
-    process's environment. ``divergences``: of served samples, where answers part from NTP's, and why.
+    ``free_bytes``: free memory of a part's device before its model is loaded, or None. ``execution``: how a part's forwards run
+    here. ``shape``: that of a part's model where only its weights or its hub have it. ``close`` is called at the end of a run.
+    ``date`` is told when the run was begun (ISO 8601): prompts that ask for the date get that one.
+    ``identity``: what a part is measured with, in this process's environment. ``divergences``: of served samples, where answers
+    part from NTP's, and why.
     """
 
     open_engine: Callable[[Part], Engine]
