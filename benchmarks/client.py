@@ -113,13 +113,18 @@ def main() -> None:
     seen = found.get(timeout=60)
     late_ms = [
         (chunk.at_s * 1e9 + ahead_ns - seen[chunk.ids[0]]) / 1e6
-        for answer in answers for chunk in answer.chunks if chunk.ids[0] in seen
-    ]  # fmt: skip
+        for answer in answers
+        for chunk in answer.chunks
+        if chunk.ids[0] in seen
+    ]
     print(f"{len(late_ms)} of {STREAMS * CHUNKS} chunks captured; median {statistics.median(late_ms):.3f} ms late")
     figures = {
-        "core_share_pct": 100 * cpu_s / wall_s, "chunk_time_error_ms": float(np.percentile(np.abs(late_ms), 99)),
-        "chunks_captured": len(late_ms), "streams": STREAMS, "chunks_per_s": CHUNKS_PER_S,
-    }  # fmt: skip
+        "core_share_pct": 100 * cpu_s / wall_s,
+        "chunk_time_error_ms": float(np.percentile(np.abs(late_ms), 99)),
+        "chunks_captured": len(late_ms),
+        "streams": STREAMS,
+        "chunks_per_s": CHUNKS_PER_S,
+    }
     print(figures)
     print(write_results("client", figures))
 

@@ -61,9 +61,12 @@ class Row:
 def model_of(name: str) -> LoadedModel:
     """A shipped model in float32."""
     part = {
-        "name": "p", "model": {"reference": name}, "dtype": "float32", "arms": [{"method": "ntp"}],
+        "name": "p",
+        "model": {"reference": name},
+        "dtype": "float32",
+        "arms": [{"method": "ntp"}],
         "workload": {"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": 1},
-    }  # fmt: skip
+    }
     return load_model(Part.model_validate(part))
 
 
@@ -71,10 +74,14 @@ def requests(model: LoadedModel, prompts: Sequence[tuple[int, ...]]) -> Iterator
     """Greedy, in batches."""
     for start in range(0, len(prompts), BATCH):
         yield DecodeRequest(
-            prompts=tuple(prompts[start : start + BATCH]), max_new_tokens=MAX_NEW_TOKENS,
-            stop=StopRule(token_ids=model.stop_ids), suppressed_ids=() if model.mask_id is None else (model.mask_id,),
-            temperature=0.0, generator=torch.Generator(), device=torch.device("cpu"),
-        )  # fmt: skip
+            prompts=tuple(prompts[start : start + BATCH]),
+            max_new_tokens=MAX_NEW_TOKENS,
+            stop=StopRule(token_ids=model.stop_ids),
+            suppressed_ids=() if model.mask_id is None else (model.mask_id,),
+            temperature=0.0,
+            generator=torch.Generator(),
+            device=torch.device("cpu"),
+        )
 
 
 def greedy(model: LoadedModel, prompts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -95,14 +102,19 @@ def drafted(
     for request in requests(large, prompts):
         never = torch.tensor(request.suppressed_ids, dtype=torch.long)
         drafter = DraftModel(
-            StaticSession(draft.module), name="draft", tokens=DRAFT_TOKENS, never=never, stops=request.stop.token_ids,
+            StaticSession(draft.module),
+            name="draft",
+            tokens=DRAFT_TOKENS,
+            never=never,
+            stops=request.stop.token_ids,
             least_confidence=least_confidence,
-        )  # fmt: skip
+        )
         made = drain(decode_draft_and_check(session, request, drafter))
         passes += made.passes
         outputs += made.output_ids
-    target, drafts = (sum(sum(one.active) for one in passes if one.role != "prefill" and (one.model is None) is own)
-                      for own in (True, False))  # fmt: skip
+    target, drafts = (
+        sum(sum(one.active) for one in passes if one.role != "prefill" and (one.model is None) is own) for own in (True, False)
+    )
     return target, drafts, outputs
 
 
@@ -130,11 +142,16 @@ def measure(task: str, count: int) -> Row:
     *every, by_every = drafted(large, draft, prompts, 0.0)
     *doubting, by_doubting = drafted(large, draft, prompts, DRAFT_CONFIDENCE)
     return Row(
-        task=task, prompts=count, right=graded(large, some, outputs), draft_right=graded(draft, some, own),
-        tokens=sum(map(len, outputs)), every=(every[0], every[1]), doubting=(doubting[0], doubting[1]),
+        task=task,
+        prompts=count,
+        right=graded(large, some, outputs),
+        draft_right=graded(draft, some, own),
+        tokens=sum(map(len, outputs)),
+        every=(every[0], every[1]),
+        doubting=(doubting[0], doubting[1]),
         identical=sum(a == b == c for a, b, c in zip(outputs, by_every, by_doubting, strict=True)),
         agreed=sum(agreed(alone.module, prompt, out, draft.mask_id) for prompt, out in zip(prompts, outputs, strict=True)),
-    )  # fmt: skip
+    )
 
 
 def card(rows: Sequence[Row], params: tuple[int, int]) -> str:
@@ -145,18 +162,25 @@ def card(rows: Sequence[Row], params: tuple[int, int]) -> str:
         f"{one.tokens} | {100 * one.agreed / one.tokens:.2f} | {' | '.join(map(str, (*one.every, *one.doubting)))} |"
         for one in rows
     ]
-    return "\n".join([
-        "# The draft model", "",
-        f"{small / 1e6:.2f}M parameters beside the reference model's {large / 1e6:.2f}M, same tokenizer, next-token training",
-        "only (`sbd train --reference draft --out DIR`; settings and loss in [reference_model.md](reference_model.md)).",
-        "Figures of the stored weights, greedy, in float32, on held-out problems. Agreement: the share of the reference",
-        "model's own greedy tokens that the draft model finds likeliest behind the same text. Passes: of the target and of the",
-        f"draft model where it drafts {DRAFT_TOKENS} tokens at a time, and where it stops behind a draft of confidence",
-        f"{DRAFT_CONFIDENCE} or less. Written by `python -m benchmarks.draft_model`.", "",
-        "| task | prompts | reference model right, % | draft model right, % | tokens | agreement, % | target's passes | "
-        "draft's | target's, doubting | draft's, doubting |", "|---" * 10 + "|",
-        *lines, "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# The draft model",
+            "",
+            f"{small / 1e6:.2f}M parameters beside the reference model's {large / 1e6:.2f}M, same tokenizer, next-token",
+            "training only (`sbd train --reference draft --out DIR`; settings and loss in",
+            "[reference_model.md](reference_model.md)).",
+            "Figures of the stored weights, greedy, in float32, on held-out problems. Agreement: the share of the reference",
+            "model's own greedy tokens that the draft model finds likeliest behind the same text. Passes: of the target and of",
+            f"the draft model where it drafts {DRAFT_TOKENS} tokens at a time, and where it stops behind a draft of confidence",
+            f"{DRAFT_CONFIDENCE} or less. Written by `python -m benchmarks.draft_model`.",
+            "",
+            "| task | prompts | reference model right, % | draft model right, % | tokens | agreement, % | target's passes | "
+            "draft's | target's, doubting | draft's, doubting |",
+            "|---" * 10 + "|",
+            *lines,
+            "",
+        ]
+    )
 
 
 def main() -> None:
@@ -168,8 +192,10 @@ def main() -> None:
     print(text)
     figures = {f"{one.task}_agreement_pct": round(100 * one.agreed / one.tokens, 2) for one in rows}
     figures |= {f"{one.task}_draft_accuracy_pct": round(100 * one.draft_right / one.prompts, 2) for one in rows}
-    every, doubting = ([sum(counts) for counts in zip(*some, strict=True)] for some in
-                       ([one.every for one in rows], [one.doubting for one in rows]))  # fmt: skip
+    every, doubting = (
+        [sum(counts) for counts in zip(*some, strict=True)]
+        for some in ([one.every for one in rows], [one.doubting for one in rows])
+    )
     figures |= {
         "draft_passes_saved_pct": round(100 * (1 - doubting[1] / every[1]), 2),
         "target_passes_added_pct": round(100 * (doubting[0] / every[0] - 1), 2),

@@ -144,13 +144,22 @@ def two_states(apart: float, change: float = 0.5) -> Machine:
 
 
 SHAPES: dict[str, tuple[Machine, Draw]] = {
-    "gaussian": (steady, normal), "drift": (drift, normal), "ar_03": (steady, correlated(0.3)),
-    "ar_09": (steady, correlated(0.9)), "ar_03_on_top": (correlated_on_top, normal), "position": (position, normal),
-    "second_slower": (second_slower, normal), "every_fourth": (every(4), normal),
-    "every_third": (every(3), normal), "every_eighth": (every(8), normal),
-    "outliers": (steady, outliers), "heavy_tails": (steady, heavy_tails), "two_states": (two_states(0.05), normal),
-    "two_states_apart": (two_states(0.2), normal), "two_states_lasting": (two_states(0.05, 0.2), normal),
-}  # fmt: skip
+    "gaussian": (steady, normal),
+    "drift": (drift, normal),
+    "ar_03": (steady, correlated(0.3)),
+    "ar_09": (steady, correlated(0.9)),
+    "ar_03_on_top": (correlated_on_top, normal),
+    "position": (position, normal),
+    "second_slower": (second_slower, normal),
+    "every_fourth": (every(4), normal),
+    "every_third": (every(3), normal),
+    "every_eighth": (every(8), normal),
+    "outliers": (steady, outliers),
+    "heavy_tails": (steady, heavy_tails),
+    "two_states": (two_states(0.05), normal),
+    "two_states_apart": (two_states(0.2), normal),
+    "two_states_lasting": (two_states(0.05, 0.2), normal),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,9 +35,7 @@ MOST_SHOWN = 20
 CODES = (0, 1, 2, 3, 4)
 """A verdict's, and 2 for a refusal, which both must give."""
 NUMBER = re.compile(r"(?<![\w#.])-?\d[\d,\u202f]*(?:\.\d+)?(?:e[+-]?\d+)?")
-ROOFLINES = (
-    "--paper", "--paper --explain", "--methods", "--anchors", "--model llama-3.1-8b --hardware h100-sxm --batch 8",
-)  # fmt: skip
+ROOFLINES = ("--paper", "--paper --explain", "--methods", "--anchors", "--model llama-3.1-8b --hardware h100-sxm --batch 8")
 SHARED = "--prompt-tokens 2000 --output-tokens 500"
 ON_H100 = "--model llama-3.1-8b --nfe-speedup 2.5 --hardware h100-sxm"
 CAPACITIES = (

@@ -30,12 +30,28 @@ def fetch(python: str, folder: Path) -> None:
     """Have pip download the wheels for a Python version on Linux with an x86-64 processor."""
     subprocess.run(
         [
-            sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "-q", "--no-deps", "--only-binary=:all:",
-            "--python-version", python, "--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_17_x86_64",
-            "-c", str(ROOT / "constraints.txt"), "--dest", str(folder), *WANTED,
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--disable-pip-version-check",
+            "-q",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--python-version",
+            python,
+            "--platform",
+            "manylinux2014_x86_64",
+            "--platform",
+            "manylinux_2_17_x86_64",
+            "-c",
+            str(ROOT / "constraints.txt"),
+            "--dest",
+            str(folder),
+            *WANTED,
         ],
         check=True,
-    )  # fmt: skip
+    )
 
 
 def faults(folder: Path, python: str) -> list[str]:

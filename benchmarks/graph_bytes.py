@@ -46,9 +46,7 @@ FIGURES = {"read_bytes": READ, "written_bytes": WRITTEN, "seconds": DURATION}
 UNITS = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 """ncu's words; older releases write nsecond, usecond, msecond and second."""
 HEADER = '"ID"'
-COLUMNS = (
-    "tokens of the pass", "modelled, GB", "read, GB", "written, GB", "counted over modelled", "replay, ms", "by ncu, ms"
-)  # fmt: skip
+COLUMNS = ("tokens of the pass", "modelled, GB", "read, GB", "written, GB", "counted over modelled", "replay, ms", "by ncu, ms")
 
 
 class NotCounted(Exception):
@@ -105,11 +103,30 @@ class ProfiledGraphs(CudaGraphs):
 def ncu_command(ncu: str, log: Path, arguments: Sequence[str]) -> list[str]:
     """This module under ncu: each graph one workload, the clocks left alone, ncu's own lines and its CSV in ``log``."""
     return [
-        ncu, "--clock-control", "none", "--graph-profiling", "graph", "--metrics", ",".join((READ, WRITTEN, DURATION)),
-        "--profile-from-start", "off", "--target-processes", "application-only", "--csv", "--page", "raw",
-        "--print-units", "base", "--log-file", str(log),
-        sys.executable, "-m", "benchmarks.graph_bytes", "--profiled", *arguments,
-    ]  # fmt: skip
+        ncu,
+        "--clock-control",
+        "none",
+        "--graph-profiling",
+        "graph",
+        "--metrics",
+        ",".join((READ, WRITTEN, DURATION)),
+        "--profile-from-start",
+        "off",
+        "--target-processes",
+        "application-only",
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+        "--log-file",
+        str(log),
+        sys.executable,
+        "-m",
+        "benchmarks.graph_bytes",
+        "--profiled",
+        *arguments,
+    ]
 
 
 def read_ncu(text: str) -> list[Counted]:
@@ -178,10 +195,16 @@ def take(device: str, execution: str, profiled: bool = False) -> list[PassBytes]
     """Capture, replay and time every pass; ``profiled``: one replay more of each, for the profiler, and no time."""
     choose_kernels(device)
     on_gpu = device.startswith("cuda")
-    part = Part.model_validate({
-        "name": "bytes", "model": {"random": "llama-3.1-8b" if on_gpu else TINY}, "device": device, "dtype": "bfloat16",
-        "arms": [{"method": "ntp"}], "workload": {"synthetic": {"prompt_tokens": PROMPT}, "prompts": 1, "max_new_tokens": 1},
-    })  # fmt: skip
+    part = Part.model_validate(
+        {
+            "name": "bytes",
+            "model": {"random": "llama-3.1-8b" if on_gpu else TINY},
+            "device": device,
+            "dtype": "bfloat16",
+            "arms": [{"method": "ntp"}],
+            "workload": {"synthetic": {"prompt_tokens": PROMPT}, "prompts": 1, "max_new_tokens": 1},
+        }
+    )
     model = load_model(part)
     graphs = ProfiledGraphs() if on_gpu else by_calling_again
     forward: Any = with_compiled_layers(model.module) if on_gpu and execution == "compiled" else None

@@ -108,8 +108,10 @@ def simulate(one: Setting, drawn: np.random.Generator) -> SimulatedRun:
     return SimulatedRun(
         times=list(zip(ntp_s.ravel()[kept].tolist(), arm_s.ravel()[kept].tolist(), strict=True)),
         tokens=list(zip(ntp_tokens[where[0]].tolist(), arm_tokens[where[0]].tolist(), strict=True)),
-        prompts=where[0].tolist(), processes=where[1].tolist(), truths=_truths(one, process),
-    )  # fmt: skip
+        prompts=where[0].tolist(),
+        processes=where[1].tolist(),
+        truths=_truths(one, process),
+    )
 
 
 def _truths(one: Setting, process: np.ndarray) -> tuple[float, float]:

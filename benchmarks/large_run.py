@@ -138,16 +138,29 @@ def sample(part: synthetic.Part, arm: synthetic.Arm, case_id: str, group: int, r
     decode_s = sum(passes.forward_s or ()) + sum(passes.sampler_s or ()) - (passes.forward_s or [0.0])[0]
     rows = [
         RowResult(
-            prompt_id=f"p{group * size + row}", prompt_tokens=prompts[row], output_tokens=tokens,
-            output_ids=[luck.randrange(VOCAB) for _ in range(tokens)], stop_reason="length", correct=luck.random() < 0.8,
+            prompt_id=f"p{group * size + row}",
+            prompt_tokens=prompts[row],
+            output_tokens=tokens,
+            output_ids=[luck.randrange(VOCAB) for _ in range(tokens)],
+            stop_reason="length",
+            correct=luck.random() < 0.8,
         )
         for row in range(size)
-    ]  # fmt: skip
+    ]
     return Sample(
-        case_id=case_id, group=group, repeat=max(repeat, 0), warmup=repeat < 0, seed=1, rows=rows, passes=passes,
-        prefill_s=(passes.forward_s or [0.0])[0], decode_s=decode_s * 1.03, started_at="2026-11-20T10:00:00.000+00:00",
-        load_1min=0.3, meters={"kernel_before_s": 0.01 * luck.uniform(1, 1.02), "kernel_after_s": 0.01 * luck.uniform(1, 1.02)},
-    )  # fmt: skip
+        case_id=case_id,
+        group=group,
+        repeat=max(repeat, 0),
+        warmup=repeat < 0,
+        seed=1,
+        rows=rows,
+        passes=passes,
+        prefill_s=(passes.forward_s or [0.0])[0],
+        decode_s=decode_s * 1.03,
+        started_at="2026-11-20T10:00:00.000+00:00",
+        load_1min=0.3,
+        meters={"kernel_before_s": 0.01 * luck.uniform(1, 1.02), "kernel_after_s": 0.01 * luck.uniform(1, 1.02)},
+    )
 
 
 def columns(arm: synthetic.Arm, prompts: list[int], blocks: int, luck: random.Random) -> PassColumns:
@@ -198,9 +211,12 @@ def read(directory: Path) -> dict[str, float]:
     del run
     page, render_s, render_cpu_s = timed(lambda: write_report(directory))
     return {
-        "load_s": round(load_s, 2), "load_cpu_s": round(load_cpu_s, 2), "render_s": round(render_s, 2),
-        "render_cpu_s": round(render_cpu_s, 2), "page_megabytes": round(page.stat().st_size / 1e6, 1),
-    }  # fmt: skip
+        "load_s": round(load_s, 2),
+        "load_cpu_s": round(load_cpu_s, 2),
+        "render_s": round(render_s, 2),
+        "render_cpu_s": round(render_cpu_s, 2),
+        "page_megabytes": round(page.stat().st_size / 1e6, 1),
+    }
 
 
 if __name__ == "__main__":

@@ -215,9 +215,14 @@ def _passes(counted: Counted, decoder: Generator[ForwardPass, None, Generation])
 def llama(shape: ModelShape, device: torch.device) -> Any:
     """A model of the Llama architecture, its weights whatever they are."""
     config = LlamaConfig(
-        vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.intermediate, num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim,
-    )  # fmt: skip
+        vocab_size=shape.vocab,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+    )
     auto: Any = AutoModelForCausalLM
     with device:
         return auto.from_config(config, dtype=torch.bfloat16).eval()
@@ -225,9 +230,14 @@ def llama(shape: ModelShape, device: torch.device) -> Any:
 
 def _request(device: torch.device) -> DecodeRequest:
     return DecodeRequest(
-        prompts=((TOKEN,) * PROMPT_TOKENS,), max_new_tokens=NEW_TOKENS, stop=NEVER, suppressed_ids=(MASK_ID,), temperature=0.0,
-        generator=torch.Generator(), device=device,
-    )  # fmt: skip
+        prompts=((TOKEN,) * PROMPT_TOKENS,),
+        max_new_tokens=NEW_TOKENS,
+        stop=NEVER,
+        suppressed_ids=(MASK_ID,),
+        temperature=0.0,
+        generator=torch.Generator(),
+        device=device,
+    )
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -31,21 +31,30 @@ def parts() -> Scenario:
     """The bandwidth-bound shape and the reference model, NTP and SBD, on the engine."""
     block = {"method": "sbd", "block_size": 16}
     shared = {"execution": "auto", "baseline_check": 0, "device": "cpu"}
-    return Scenario.model_validate({
-        "version": 1, "name": "overhead",
-        "parts": [
-            shared | {
-                "name": "250m", "model": {"random": "llama-250m"}, "dtype": "bfloat16",
-                "arms": [{"method": "ntp"}, block | {"acceptance": {"replay": {"nfe_speedup": 4.0}}}],
-                "workload": {"synthetic": {"prompt_tokens": 64}, "prompts": 1, "max_new_tokens": 128},
-            },
-            shared | {
-                "name": "reference", "model": {"reference": "sbd"}, "dtype": "float32",
-                "arms": [{"method": "ntp"}, block | {"gamma": 0.003}],
-                "workload": {"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": 96},
-            },
-        ],
-    })  # fmt: skip
+    return Scenario.model_validate(
+        {
+            "version": 1,
+            "name": "overhead",
+            "parts": [
+                shared
+                | {
+                    "name": "250m",
+                    "model": {"random": "llama-250m"},
+                    "dtype": "bfloat16",
+                    "arms": [{"method": "ntp"}, block | {"acceptance": {"replay": {"nfe_speedup": 4.0}}}],
+                    "workload": {"synthetic": {"prompt_tokens": 64}, "prompts": 1, "max_new_tokens": 128},
+                },
+                shared
+                | {
+                    "name": "reference",
+                    "model": {"reference": "sbd"},
+                    "dtype": "float32",
+                    "arms": [{"method": "ntp"}, block | {"gamma": 0.003}],
+                    "workload": {"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": 96},
+                },
+            ],
+        }
+    )
 
 
 def columns(case: Case, engine: Any) -> tuple[float, float, float]:

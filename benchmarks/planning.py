@@ -127,10 +127,14 @@ CELLS: list[Cell] = [
     *(Speed(prompts=n, processes=1, distance=d) for n in (8, 20, 50) for d in (0.02, 0.05, 0.1, -0.05)),
     *(Speed(prompts=n, processes=q, distance=d) for n in (8, 50) for q in (3, 5) for d in (0.05, 0.1)),
     *(Speed(prompts=200, processes=q, distance=d) for q in (1, 3, 5) for d in (0.02, 0.05, -0.03)),
-    *(Accuracy(prompts=n, margin=5.0, loss=loss, differing=d)
-      for n in (8, 20, 50, 200) for loss in (0.0, 2.5) for d in (0.03, 0.1)),
+    *(
+        Accuracy(prompts=n, margin=5.0, loss=loss, differing=d)
+        for n in (8, 20, 50, 200)
+        for loss in (0.0, 2.5)
+        for d in (0.03, 0.1)
+    ),
     *(Accuracy(prompts=n, margin=1.0, loss=0.0, differing=d) for n in (50, 200) for d in (0.0, 0.01, 0.03)),
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +168,11 @@ def decided(cell: Cell, runs: int) -> Found:
         near += state_of(cell.bound, cell.run(drawn, cell.truth, plan.prompts, plan.processes)[0]) != "inconclusive"
     count = max(1, len(asked))
     return Found(
-        assumed_pct=100 * assumed / count, near_pct=100 * near / count, too_many=too_many,
+        assumed_pct=100 * assumed / count,
+        near_pct=100 * near / count,
+        too_many=too_many,
         median_prompts=statistics.median(asked) if asked else math.nan,
-    )  # fmt: skip
+    )
 
 
 def main() -> None:
@@ -180,8 +186,11 @@ def main() -> None:
         figures[f"decided_pct_{cell.key}"] = round(found.assumed_pct, 1)
         figures[f"decided_near_pct_{cell.key}"] = round(found.near_pct, 1)
     assumed = [value for key, value in figures.items() if key.startswith("decided_pct_")]
-    figures = {"decided_pct_min": min(assumed), "decided_pct_mean": round(statistics.fmean(assumed), 1),
-               "pairs_needed_one_lost": quantity.pairs_needed(0.01, losses=1)} | figures  # fmt: skip
+    figures = {
+        "decided_pct_min": min(assumed),
+        "decided_pct_mean": round(statistics.fmean(assumed), 1),
+        "pairs_needed_one_lost": quantity.pairs_needed(0.01, losses=1),
+    } | figures
     print(write_results("planning", figures))
 
 

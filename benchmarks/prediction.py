@@ -45,25 +45,36 @@ def scenario() -> dict[str, Any]:
     """Replayed acceptance everywhere: what is predicted here is the clock, not the model's answers."""
     arms = [{"method": "ntp"}, {"method": "sbd", "block_size": BLOCKS, "acceptance": {"replay": {"nfe_speedup": NFE_SPEEDUP}}}]
     shared = {
-        "device": "cpu", "arms": arms, "batch_sizes": BATCHES, "baseline_check": 0, "warmup": 1,
+        "device": "cpu",
+        "arms": arms,
+        "batch_sizes": BATCHES,
+        "baseline_check": 0,
+        "warmup": 1,
         "health": {"kernel": 0.5, "steal": 0.05},
-    }  # fmt: skip
+    }
     random = {"model": {"random": "llama-250m"}, "dtype": "bfloat16"}
     # A batch is one decode, so batches take more prompts to be known as well; they are parts of their own for that.
     parts: list[dict[str, Any]] = [
-        shared | random | {
-            "name": f"250m_context_{context}{name}", "batch_sizes": sizes,
+        shared
+        | random
+        | {
+            "name": f"250m_context_{context}{name}",
+            "batch_sizes": sizes,
             "workload": {"synthetic": {"prompt_tokens": context}, "prompts": prompts, "max_new_tokens": 24},
         }
         for context in CONTEXTS
         for name, sizes, prompts in (("", BATCHES[:1], 8), ("_batches", BATCHES[1:], 80))
-    ]  # fmt: skip
+    ]
     parts.append(
-        shared | {
-            "name": "reference", "model": {"reference": "sbd"}, "dtype": "float32", "execution": "auto",
+        shared
+        | {
+            "name": "reference",
+            "model": {"reference": "sbd"},
+            "dtype": "float32",
+            "execution": "auto",
             "workload": {"tasks": ["word_problems"], "prompts": 16, "max_new_tokens": 64},
         }
-    )  # fmt: skip
+    )
     return {"version": 1, "name": "prediction", "question": "How well is the clock predicted?", "parts": parts}
 
 

@@ -67,15 +67,15 @@ def main() -> None:
             print(f"{gamma:g} | {name} | {counts} | {sums.decode_s:.2f} | {shown}")
         end = f"_gamma_{gamma:g}"
         figures |= {
-            f"lockstep_passes{end}": lockstep.passes, f"ragged_passes{end}": ragged.passes,
-            f"lockstep_query_tokens{end}": lockstep.query_tokens, f"ragged_query_tokens{end}": ragged.query_tokens,
+            f"lockstep_passes{end}": lockstep.passes,
+            f"ragged_passes{end}": ragged.passes,
+            f"lockstep_query_tokens{end}": lockstep.query_tokens,
+            f"ragged_query_tokens{end}": ragged.query_tokens,
             f"ragged_wall_over_lockstep{end}": round(ragged.decode_s / lockstep.decode_s, 4),
             f"loss_won_back_pct{end}": round(back, 2),
-        }  # fmt: skip
+        }
         if gamma == min(by_gamma):
-            figures |= {
-                "lockstep_passes": lockstep.passes, "ragged_passes": ragged.passes, "loss_won_back_pct": round(back, 2)
-            }  # fmt: skip
+            figures |= {"lockstep_passes": lockstep.passes, "ragged_passes": ragged.passes, "loss_won_back_pct": round(back, 2)}
     print(write_results("ragged", figures, held.header.environment))
 
 

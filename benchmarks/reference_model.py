@@ -104,13 +104,24 @@ written by `python -m benchmarks.reference_model`.
 def card(cells: list[Cell], shape: ModelShape) -> str:
     """The whole file."""
     parts = [
-        head(shape), "## Accuracy", *accuracy_table(cells), "",
-        "Differences are paired by prompt; in brackets the one-sided 95 % lower bound.", "",
-        "## Recipe", "Each stage: `sbd train --reference STAGE --out DIR`, in this order; `sbd` and `ntp_only` both start from",
+        head(shape),
+        "## Accuracy",
+        *accuracy_table(cells),
+        "",
+        "Differences are paired by prompt; in brackets the one-sided 95 % lower bound.",
+        "",
+        "## Recipe",
+        "Each stage: `sbd train --reference STAGE --out DIR`, in this order; `sbd` and `ntp_only` both start from",
         "`base` and see the same examples in the same order. bfloat16 autocast on 2 CPU cores (attention of `sbd` in float32).",
-        "", *recipe_table(), "",
-        "## Training loss", "Nats per next-token target; `sbd` is the sum of both terms of eq. 14.", "", *loss_table(), "",
-    ]  # fmt: skip
+        "",
+        *recipe_table(),
+        "",
+        "## Training loss",
+        "Nats per next-token target; `sbd` is the sum of both terms of eq. 14.",
+        "",
+        *loss_table(),
+        "",
+    ]
     return "\n".join(parts)
 
 

@@ -42,11 +42,16 @@ def large_run() -> Run:
     ]
     parts = [
         synthetic.Part(
-            name=f"part_{number}", arms=(synthetic.NTP, *sbd[: ARMS - 1]), tasks=TASKS, prompts=PROMPTS, repeats=REPEATS,
-            blocks=BLOCKS, jitter=0.01 * (number + 1),
+            name=f"part_{number}",
+            arms=(synthetic.NTP, *sbd[: ARMS - 1]),
+            tasks=TASKS,
+            prompts=PROMPTS,
+            repeats=REPEATS,
+            blocks=BLOCKS,
+            jitter=0.01 * (number + 1),
         )
         for number in range(PARTS)
-    ]  # fmt: skip
+    ]
     return synthetic.build(*parts, calibration=synthetic.calibration())
 
 
@@ -81,9 +86,14 @@ def main() -> None:
         _, rendering = timed(lambda: render(read, comparison))
     kept = sum(not sample.warmup for sample in run.samples)
     figures = {
-        "seconds": round(min(rounds), 2), "megabytes": round(megabytes, 2), "samples": kept, "cases": len(run.header.cases),
-        "seconds_reading": round(reading, 2), "seconds_deriving": round(deriving, 2), "seconds_rendering": round(rendering, 2),
-    }  # fmt: skip
+        "seconds": round(min(rounds), 2),
+        "megabytes": round(megabytes, 2),
+        "samples": kept,
+        "cases": len(run.header.cases),
+        "seconds_reading": round(reading, 2),
+        "seconds_deriving": round(deriving, 2),
+        "seconds_rendering": round(rendering, 2),
+    }
     print(", ".join(f"{name} {value}" for name, value in figures.items()))
     print(write_results("report_size", figures))
 

@@ -29,9 +29,15 @@ CELLS, ROUNDS = 1_000_000, 5
 DEVICES = ("h100-sxm", "h200-sxm", "b200-sxm", "a100-80-sxm", "mi300x")
 MODELS = {"dense": "llama-3.1-8b", "experts": "qwen3-30b-a3b"}
 CALIBRATED = Ceilings(
-    rung="calibrated", device_name="made up", dtype="bfloat16", bandwidth_bytes_per_s=13e9, overlap=0.3,
-    matrix_rates=tuple((2**n, 1e10 * 2 ** (0.7 * n)) for n in range(9)), fixed_s_per_pass=1e-3, sampler_s_per_logit=1e-9,
-)  # fmt: skip
+    rung="calibrated",
+    device_name="made up",
+    dtype="bfloat16",
+    bandwidth_bytes_per_s=13e9,
+    overlap=0.3,
+    matrix_rates=tuple((2**n, 1e10 * 2 ** (0.7 * n)) for n in range(9)),
+    fixed_s_per_pass=1e-3,
+    sampler_s_per_logit=1e-9,
+)
 
 
 def sweep_s(model: str, ceilings: list[Ceilings]) -> float:

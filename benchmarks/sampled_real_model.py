@@ -98,9 +98,13 @@ def main() -> None:
     )
     (chi_square, p_value), (_, ntp_p_value) = test(found), test(of_ntp)
     figures = {
-        "chi_square": chi_square, "degrees": BINS - 1, "p_value": p_value, "ntp_p_value": ntp_p_value,
-        "draws": len(found), "answers": sum(map(len, speculated.values())),
-    }  # fmt: skip
+        "chi_square": chi_square,
+        "degrees": BINS - 1,
+        "p_value": p_value,
+        "ntp_p_value": ntp_p_value,
+        "draws": len(found),
+        "answers": sum(map(len, speculated.values())),
+    }
     print(figures)
     print(write_results("sampled_real_model", figures, run.header.environment))
 

@@ -57,7 +57,7 @@ MODELS = {
         61, 7168, 18432, 128, 128, 192, 129280, experts=(256, 8, 2048, 3, 2048), latent=(1536, 512, 128, 64, 128)
     ),
     "gemma-3-27b": Config(62, 5376, 21504, 32, 16, 128, 262208, window=1024, full_every=6),
-}  # fmt: skip
+}
 
 # Dense bfloat16 FLOP/s and bytes/s of the makers' data sheets. (B200: most pages say 8.0 TB/s, which makes passes bound by
 # memory 3.9 % faster; the data sheet that the shipped profile cites says 7.7.)
@@ -130,9 +130,12 @@ def projections(model: Config) -> list[int]:
         return [model.hidden * model.heads * model.head, kv, kv, model.heads * model.head * model.hidden]
     q_rank, rank, nope, rope, value = model.latent
     return [
-        model.hidden * q_rank, q_rank * model.heads * (nope + rope), model.hidden * (rank + rope),
-        rank * model.heads * (nope + value), model.heads * value * model.hidden,
-    ]  # fmt: skip
+        model.hidden * q_rank,
+        q_rank * model.heads * (nope + rope),
+        model.hidden * (rank + rope),
+        rank * model.heads * (nope + value),
+        model.heads * value * model.hidden,
+    ]
 
 
 def cache_width(model: Config) -> int:
@@ -212,10 +215,12 @@ def main() -> None:
         cause = "activations" if abs(on_chip - 1) <= TOLERANCE else "UNEXPLAINED"
         print(f"{model:15} {device:12} {name:18} {100 * (ratio - 1):+.2f} %, on the chip {100 * (on_chip - 1):+.2f} %: {cause}")
     figures = {
-        "cells": len(rows), "above_1_pct": len(apart), "unexplained": len(unexplained),
+        "cells": len(rows),
+        "above_1_pct": len(apart),
+        "unexplained": len(unexplained),
         "largest_pct": round(100 * max(abs(row[3] - 1) for row in rows), 2),
         "largest_on_the_chip_pct": round(100 * max(abs(row[4] - 1) for row in rows), 2),
-    }  # fmt: skip
+    }
     print(figures)
     print(write_results("second_roofline", figures))
 

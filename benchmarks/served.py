@@ -72,9 +72,12 @@ def main() -> None:
             print(f"A/A {arm.label}: {speed.value:.3f} ({speed.low:.3f}, {speed.high:.3f})")
             false += not speed.low <= 1 <= speed.high
     figures = {
-        "counts_agree_pct": 100 * sum(one.agreeing for one in counts) / requests, "requests": requests,
-        "aa_false": false, "aa_gates": GATES, "aa_starts": len(starts_of(aa)),
-    }  # fmt: skip
+        "counts_agree_pct": 100 * sum(one.agreeing for one in counts) / requests,
+        "requests": requests,
+        "aa_false": false,
+        "aa_gates": GATES,
+        "aa_starts": len(starts_of(aa)),
+    }
     if len(sys.argv) > 3:
         [slow] = [arm for arm in arms_of(read_run(Path(sys.argv[3]))) if not arm.is_ntp]
         figures["delay_found"] = int(slow.wall_speedup.high is not None and slow.wall_speedup.high < 1)

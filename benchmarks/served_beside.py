@@ -49,9 +49,11 @@ add_cli_args(parser)
 asyncio.run(main_async(parser.parse_args()))
 """
 THEIR_NAMES = {
-    "tokens_per_s": ("output_throughput", 1.0), "first_token_p50_s": ("p50_ttft_ms", 1e-3),
-    "time_per_token_p50_s": ("p50_tpot_ms", 1e-3), "time_per_token_p95_s": ("p95_tpot_ms", 1e-3),
-}  # fmt: skip
+    "tokens_per_s": ("output_throughput", 1.0),
+    "first_token_p50_s": ("p50_ttft_ms", 1e-3),
+    "time_per_token_p50_s": ("p50_tpot_ms", 1e-3),
+    "time_per_token_p95_s": ("p95_tpot_ms", 1e-3),
+}
 """By our names: theirs, and what theirs is multiplied by."""
 
 
@@ -99,13 +101,49 @@ def theirs(server: ServedModel, folder: str, work: Path) -> dict[str, float]:
     host, port = server.address.removeprefix("http://").split(":")
     result = work / "result.json"
     command = [
-        os.environ["SBD_VLLM_PYTHON"], "-c", THEIRS, "--backend", "vllm", "--host", host, "--port", port, "--endpoint",
-        "/v1/completions", "--model", server.model, "--tokenizer", folder, "--dataset-name", "custom", "--dataset-path",
-        str(work / "prompts.jsonl"), "--skip-chat-template", "--disable-shuffle", "--num-prompts", str(REQUESTS),
-        "--custom-output-len", str(TOKENS), "--ignore-eos", "--temperature", "0", "--max-concurrency", str(CONCURRENCY),
-        "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,95", "--save-result",
-        "--result-dir", str(work), "--result-filename", result.name, "--ready-check-timeout-sec", "0", "--disable-tqdm",
-    ]  # fmt: skip
+        os.environ["SBD_VLLM_PYTHON"],
+        "-c",
+        THEIRS,
+        "--backend",
+        "vllm",
+        "--host",
+        host,
+        "--port",
+        port,
+        "--endpoint",
+        "/v1/completions",
+        "--model",
+        server.model,
+        "--tokenizer",
+        folder,
+        "--dataset-name",
+        "custom",
+        "--dataset-path",
+        str(work / "prompts.jsonl"),
+        "--skip-chat-template",
+        "--disable-shuffle",
+        "--num-prompts",
+        str(REQUESTS),
+        "--custom-output-len",
+        str(TOKENS),
+        "--ignore-eos",
+        "--temperature",
+        "0",
+        "--max-concurrency",
+        str(CONCURRENCY),
+        "--percentile-metrics",
+        "ttft,tpot,itl,e2el",
+        "--metric-percentiles",
+        "50,95",
+        "--save-result",
+        "--result-dir",
+        str(work),
+        "--result-filename",
+        result.name,
+        "--ready-check-timeout-sec",
+        "0",
+        "--disable-tqdm",
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     found = json.loads(result.read_text(encoding="utf-8"))
     return {name: found[their_name] * factor for name, (their_name, factor) in THEIR_NAMES.items()}

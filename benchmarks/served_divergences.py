@@ -65,14 +65,18 @@ def main() -> None:
         print(f"{now['prompt_id']} token {now['at']}: {before['class']}, gap {before['gap']}; {exactly}")
     classes = Counter(one["class"] for one in told)
     figures = {
-        "prompts": compared, "parted": len(found), "near_ties": classes["near_tie"], "errors": classes["error"],
+        "prompts": compared,
+        "parted": len(found),
+        "near_ties": classes["near_tie"],
+        "errors": classes["error"],
         "unclassified": classes["unclassified"],
         "same_class_in_float64_pct": 100 * sum(one["class"] == other["class"] for one, other in pairs) / max(1, len(pairs)),
         "gap_difference_max_nats": max(
             (abs(one["gap"] - other["gap"]) for one, other in pairs if one["gap"] is not None), default=0.0
         ),
-        "planted": len(wrong), "planted_called_errors": sum(one["class"] == "error" for one in again[len(found) :]),
-    }  # fmt: skip
+        "planted": len(wrong),
+        "planted_called_errors": sum(one["class"] == "error" for one in again[len(found) :]),
+    }
     print(figures)
     print(write_results("served_divergences", figures, run.header.environment))
 

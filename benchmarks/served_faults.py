@@ -93,17 +93,31 @@ class FaultyProxy:
 def case_of(url: str | None, kv_cache_gb: str = "1") -> Case:
     """One server of ours, or one at ``url``."""
     server: dict[str, Any] = {"engine": "vllm", "silent_s": SILENT_S}
-    server |= {"url": url} if url else {
-        "arguments": ["--enforce-eager", "--max-model-len", "512"],
-        "environment": {"VLLM_CPU_KVCACHE_SPACE": kv_cache_gb},
-    }  # fmt: skip
-    scenario = Scenario.model_validate({
-        "version": 1, "name": "faults", "parts": [{
-            "name": "vllm", "model": {"pretrained": MODEL}, "dtype": "bfloat16", "servers": {"one": server}, "timed": False,
-            "arms": [{"method": "ntp", "server": "one"}],
-            "workload": {"synthetic": {"prompt_tokens": len(PROMPT)}, "max_new_tokens": TOKENS, "prompts": 1},
-        }],
-    })  # fmt: skip
+    server |= (
+        {"url": url}
+        if url
+        else {
+            "arguments": ["--enforce-eager", "--max-model-len", "512"],
+            "environment": {"VLLM_CPU_KVCACHE_SPACE": kv_cache_gb},
+        }
+    )
+    scenario = Scenario.model_validate(
+        {
+            "version": 1,
+            "name": "faults",
+            "parts": [
+                {
+                    "name": "vllm",
+                    "model": {"pretrained": MODEL},
+                    "dtype": "bfloat16",
+                    "servers": {"one": server},
+                    "timed": False,
+                    "arms": [{"method": "ntp", "server": "one"}],
+                    "workload": {"synthetic": {"prompt_tokens": len(PROMPT)}, "max_new_tokens": TOKENS, "prompts": 1},
+                }
+            ],
+        }
+    )
     return make_plan(scenario).cases[0]
 
 
@@ -223,9 +237,12 @@ def main() -> None:
         tally.untold += not _tells_out_of_memory(logs)
     time.sleep(2.0)
     figures = {
-        "faults": tally.faults, "lost_samples": tally.lost, "wrong_samples": tally.wrong, "untold": tally.untold,
+        "faults": tally.faults,
+        "lost_samples": tally.lost,
+        "wrong_samples": tally.wrong,
+        "untold": tally.untold,
         "processes_left": len(engine_pids()),
-    }  # fmt: skip
+    }
     print(figures)
     print(write_results("served_faults", figures))
 

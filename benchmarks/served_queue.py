@@ -55,8 +55,9 @@ class Taken:
         step_s, row_s, token_s, read_s = np.exp(prices)
         engine = Engine(
             step_s=lambda tokens, _, rows, __: float(step_s + row_s * rows + token_s * tokens + read_s * (tokens > 0)),
-            largest_batch=MOST_ROWS, chunk_tokens=CHUNK_TOKENS,
-        )  # fmt: skip
+            largest_batch=MOST_ROWS,
+            chunk_tokens=CHUNK_TOKENS,
+        )
         rows, sent = self.sample.rows, [row.times.sent_s for row in self.sample.rows if row.times]
         assert self.sample.packed_passes is not None
         order, trace, closed = np.argsort(sent, kind="stable"), TraceArrays(self.sample.packed_passes), self.load.closed
@@ -67,16 +68,20 @@ class Taken:
                 at_s=[sent[place] for place in order[: self.in_flight if closed else None]],
                 prompt_tokens=[rows[place].prompt_tokens for place in order],
                 output_tokens=[rows[place].output_tokens for place in order],
-                passes=[max(1, int(passes[place])) for place in order], after_s=[TURN_S] * len(rows) if closed else None,
+                passes=[max(1, int(passes[place])) for place in order],
+                after_s=[TURN_S] * len(rows) if closed else None,
             ),
-        )  # fmt: skip
+        )
         waited = {
             place: RowTimes(sent_s=at_s, first_token_s=first_s - at_s, last_token_s=last_s - at_s)
             for place, at_s, first_s, last_s in zip(
-                order.tolist(), served.arrived_s.tolist(), served.first_token_s.tolist(), served.finished_s.tolist(),
+                order.tolist(),
+                served.arrived_s.tolist(),
+                served.first_token_s.tolist(),
+                served.finished_s.tolist(),
                 strict=True,
             )
-        }  # fmt: skip
+        }
         again = [row.model_copy(update={"times": waited[place]}) for place, row in enumerate(rows)]
         return Taken(self.load, self.in_flight, self.sample.model_copy(update={"rows": again}))
 

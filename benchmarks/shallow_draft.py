@@ -30,9 +30,10 @@ def shallow(source: Path, layers: int, target: Path) -> None:
         shutil.copy(file, target)
     (target / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}, indent=1))
     kept = {
-        name: tensor for name, tensor in load_file(source / "model.safetensors").items()
+        name: tensor
+        for name, tensor in load_file(source / "model.safetensors").items()
         if (found := LAYER.match(name)) is None or int(found[1]) < layers
-    }  # fmt: skip
+    }
     save_file(kept, target / "model.safetensors", metadata={"format": "pt"})
 
 

@@ -73,13 +73,20 @@ HEADER = RunHeader.model_construct(**_GIVEN)
 SHAPES = ("gaussian", "heavy_tailed", "drift", "ar_03", "ar_09", "outliers", "rare_slow", "prompt_process", "two_states")
 SIZED = ("gaussian", "rare_slow", "two_states")
 UNMET = frozenset(
-    {("two_states", 200, 3, "speedup"), ("two_states", 200, 3, "totals"),
-     ("rare_slow", 16, 3, "totals"), ("rare_slow", 16, 10, "totals"), ("rare_slow", 50, 5, "totals")}
-)  # fmt: skip
+    {
+        ("two_states", 200, 3, "speedup"),
+        ("two_states", 200, 3, "totals"),
+        ("rare_slow", 16, 3, "totals"),
+        ("rare_slow", 16, 10, "totals"),
+        ("rare_slow", 50, 5, "totals"),
+    }
+)
 BOUNDS = {
-    "speedup": ("wall_speedup", "geometric_mean"), "totals": ("wall_speedup", "ratio_of_totals"),
-    "latency_p50": ("latency_p50_s", "geometric_mean"), "latency_p90": ("latency_p90_s", "geometric_mean"),
-}  # fmt: skip
+    "speedup": ("wall_speedup", "geometric_mean"),
+    "totals": ("wall_speedup", "ratio_of_totals"),
+    "latency_p50": ("latency_p50_s", "geometric_mean"),
+    "latency_p90": ("latency_p90_s", "geometric_mean"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +116,10 @@ def tasks() -> list[Task]:
     found += [Task(kind="accuracy", shape="single", prompts=n, processes=1) for n in PAIRS]
     found += [
         Task(kind="accuracy", shape=shape, prompts=n, processes=size)
-        for shape in ("alike", "half_alike") for n in PAIRS for size in (2, 5, 10)
-    ]  # fmt: skip
+        for shape in ("alike", "half_alike")
+        for n in PAIRS
+        for size in (2, 5, 10)
+    ]
     return sorted(found, key=lambda one: -one.prompts * one.processes)
 
 
@@ -234,9 +243,12 @@ def timed(task: Task, drawn: Drawn, ntp: list[Tally], arms: int, figures: tuple[
     found = [_figures(ntp, decodes, figures, level) for level in levels]
     apart = Simultaneous(picked_from=arms, confidence=levels[-1], figures=found[-1]) if arms > 1 else None
     results[place] = _arm(
-        f"arm {place}", wall_speedup=found[0]["wall_speedup"], wall_speedup_totals=found[0]["wall_speedup_totals"],
-        figures=found[0], simultaneous=apart,
-    )  # fmt: skip
+        f"arm {place}",
+        wall_speedup=found[0]["wall_speedup"],
+        wall_speedup_totals=found[0]["wall_speedup_totals"],
+        figures=found[0],
+        simultaneous=apart,
+    )
     return _comparison(results, highlight("part", 1, results)), results[place]
 
 
@@ -302,9 +314,12 @@ def run_accuracy(task: Task, random: np.random.Generator, counts: Counter[str]) 
         figures = {"accuracy_loss_points": _loss(bounds[picked.label or ""])}
         apart = Simultaneous(picked_from=arms, confidence=level, figures=figures) if arms > 1 else None
         results[place] = _arm(
-            picked.label or "", wall_speedup=Quantity(value=float(speeds[place])), figures=figures, simultaneous=apart,
+            picked.label or "",
+            wall_speedup=Quantity(value=float(speeds[place])),
+            figures=figures,
+            simultaneous=apart,
             accuracy_difference=bounds[picked.label or ""],
-        )  # fmt: skip
+        )
         (found,) = verdict(_comparison(results, picked), (Claim(within_points=100 * MARGIN),), HEADER).judgements
         counts[f"accuracy_{arms}_runs"] += 1
         counts[f"accuracy_{arms}_{found.state}"] += 1
@@ -438,13 +453,19 @@ def figures_of(all_counts: dict[Task, Counter[str]]) -> dict[str, float]:
                     worst.append((coverage[-1], f"{task.name} {name}"))
     print("lowest coverage:", "; ".join(f"{name} {pct:.1f}" for pct, name in sorted(worst)[:6]))
     found: dict[str, Any] = {
-        "false_confirmed_pct_mean": np.mean(confirmed), "false_confirmed_pct_max": max(met_confirmed),
-        "false_refuted_pct_mean": np.mean(refuted), "false_refuted_pct_max": max(met_refuted),
+        "false_confirmed_pct_mean": np.mean(confirmed),
+        "false_confirmed_pct_max": max(met_confirmed),
+        "false_refuted_pct_mean": np.mean(refuted),
+        "false_refuted_pct_max": max(met_refuted),
         "false_confirmed_pct_mean_met_cells": np.mean(met_confirmed),
-        "accuracy_false_confirmed_pct_mean": np.mean(accuracy), "accuracy_false_confirmed_pct_max": max(accuracy),
-        "coverage_pct_min": min(coverage), "unmet_cells": len(UNMET), "confirmed_when_true_pct_min": min(power),
-        "unmarked_pct": min(unmarked), "verdicts_below_three_processes": few,
-    }  # fmt: skip
+        "accuracy_false_confirmed_pct_mean": np.mean(accuracy),
+        "accuracy_false_confirmed_pct_max": max(accuracy),
+        "coverage_pct_min": min(coverage),
+        "unmet_cells": len(UNMET),
+        "confirmed_when_true_pct_min": min(power),
+        "unmarked_pct": min(unmarked),
+        "verdicts_below_three_processes": few,
+    }
     return {name: round(float(value), 2) for name, value in found.items()}
 
 

@@ -38,9 +38,14 @@ class Progress:
         yield
 
     def start(
-        self, case_ids: Sequence[str], later: Sequence[str] = (), planned: int | None = None, starts: int = 0,
-        names: Mapping[str, str] | None = None, known_s: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        case_ids: Sequence[str],
+        later: Sequence[str] = (),
+        planned: int | None = None,
+        starts: int = 0,
+        names: Mapping[str, str] | None = None,
+        known_s: Mapping[str, float] | None = None,
+    ) -> None:
         """These samples are still to be taken, one case id each; later processes take the ``later`` ones.
 
         ``planned``: all samples of the run, with those that are there; default: those that are given here. ``starts``: models

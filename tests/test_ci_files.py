@@ -28,10 +28,15 @@ CI = ROOT / "docs" / "ci"
 FILES = {name: yaml.safe_load((CI / name).read_text(encoding="utf-8")) for name in ("github-actions.yml", "gitlab-ci.yml")}
 ACTION = yaml.safe_load((CI / "action.yml").read_text(encoding="utf-8"))
 VARIABLES = {
-    "GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_SHA": "0123456789abcdef0123456789abcdef01234567", "GITHUB_REF_NAME": "main",
-    "CI_COMMIT_SHA": "0123456789abcdef0123456789abcdef01234567", "CI_COMMIT_BRANCH": "main", "PUBLISHED": "published",
-    "GITHUB_RUN_ID": "42", "CI_PIPELINE_ID": "42",
-}  # fmt: skip
+    "GITHUB_STEP_SUMMARY": "summary.md",
+    "GITHUB_SHA": "0123456789abcdef0123456789abcdef01234567",
+    "GITHUB_REF_NAME": "main",
+    "CI_COMMIT_SHA": "0123456789abcdef0123456789abcdef01234567",
+    "CI_COMMIT_BRANCH": "main",
+    "PUBLISHED": "published",
+    "GITHUB_RUN_ID": "42",
+    "CI_PIPELINE_ID": "42",
+}
 STEPS = ("script", "before_script", "after_script")
 
 
@@ -99,9 +104,11 @@ def test_gates_are_given_what_they_take(file: str) -> None:
 
 
 SCHEMAS = {
-    "action.yml": "github-actions", "github-actions.yml": "github-workflows", "gitlab-ci.yml": "gitlab-ci",
+    "action.yml": "github-actions",
+    "github-actions.yml": "github-workflows",
+    "gitlab-ci.yml": "gitlab-ci",
     "gitlab-component.yml": "gitlab-ci",
-}  # fmt: skip
+}
 OWN = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 

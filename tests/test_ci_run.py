@@ -155,9 +155,13 @@ def test_every_test_is_chosen_by_one_step() -> None:
     commands = {target: commands_of(target) for target in [*BESIDE, *BEHIND]}
     chosen = {target: rule for target, lines in commands.items() for rule in rules(lines)}
     assert {mark: by(chosen, mark) for mark in MARKS} | {"": by(chosen)} == {
-        "": ["test"], "long": ["test-long"], "ray": ["test-ray"], "serving": ["test-serving"], "full": [],
+        "": ["test"],
+        "long": ["test-long"],
+        "ray": ["test-ray"],
+        "serving": ["test-serving"],
+        "full": [],
         "emulated": ["test-gpu-short"],
-    }  # fmt: skip
+    }
     assert by(chosen, "emulated", "full") == []
     run = {" ".join(words) for lines in commands.values() for words in lines}
     others = ("ruff check harness tests", "mypy --strict harness", "mkdocs build --strict", "test_adapter_files.py")

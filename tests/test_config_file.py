@@ -24,16 +24,31 @@ FILE = Path("some.yaml")
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ("010", "write 8 or 10"), ("0o10", 'write "0o10" or 8'), ("1:30", 'write 90 or "1:30"'), ("1:30.5", "write 90.5 or"),
-        ("1_000", 'write 1000 or "1_000"'), ("0b1", "write 1 or"), ("0x1_F", "write 31 or"), ("-0x1F", "write -31 or"),
+        ("010", "write 8 or 10"),
+        ("0o10", 'write "0o10" or 8'),
+        ("1:30", 'write 90 or "1:30"'),
+        ("1:30.5", "write 90.5 or"),
+        ("1_000", 'write 1000 or "1_000"'),
+        ("0b1", "write 1 or"),
+        ("0x1_F", "write 31 or"),
+        ("-0x1F", "write -31 or"),
         ("09", 'write "09" or 9'),
-        ("yes", 'write true or "yes"'), ("Off", 'write false or "Off"'), ("2026-11-20", '"2026-11-20"'),
+        ("yes", 'write true or "yes"'),
+        ("Off", 'write false or "Off"'),
+        ("2026-11-20", '"2026-11-20"'),
         ("=", 'write "="'),
-        ("9" * 5000, "5,000 characters"), ("1" + ":59" * 5000, "characters"),
-        ("0x" + "f" * 5000, "characters"), ("!!int '010'", "tag"), ("!!set {x}", "tag"), ("!!binary YWJj", "tag"),
-        ("!own 1", "tag"), ("{1: 2}", "no text"), ("{~: 2}", "no text"), ("{[x]: 2}", "no text"),
+        ("9" * 5000, "5,000 characters"),
+        ("1" + ":59" * 5000, "characters"),
+        ("0x" + "f" * 5000, "characters"),
+        ("!!int '010'", "tag"),
+        ("!!set {x}", "tag"),
+        ("!!binary YWJj", "tag"),
+        ("!own 1", "tag"),
+        ("{1: 2}", "no text"),
+        ("{~: 2}", "no text"),
+        ("{[x]: 2}", "no text"),
     ],
-)  # fmt: skip
+)
 def test_what_is_read_in_two_ways_is_refused_with_its_line(written: str, words: str) -> None:
     """What YAML 1.1, which PyYAML reads, gives another value than 1.2 does; and what has a tag."""
     with pytest.raises(ScenarioError, match=r"^some\.yaml:2: ") as refusal:
@@ -70,9 +85,17 @@ def test_every_file_that_travels_with_the_program_is_read() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 50_000, "- " * 50_000, "{a: " * 50_000, "? " * 3000, f"[{'1,' * 110_000}]", f"# {'x' * MOST_BYTES}\na: 1",
-     "a: &a {<<: *a}", "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 30))],
-)  # fmt: skip
+    [
+        "[" * 50_000,
+        "- " * 50_000,
+        "{a: " * 50_000,
+        "? " * 3000,
+        f"[{'1,' * 110_000}]",
+        f"# {'x' * MOST_BYTES}\na: 1",
+        "a: &a {<<: *a}",
+        "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 30)),
+    ],
+)
 def test_a_bomb_is_refused(text: str, tmp_path: Path) -> None:
     """Deep, wide, long, or of aliases, also by merge keys."""
     (tmp_path / "bomb.yaml").write_text(text)

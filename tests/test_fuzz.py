@@ -47,15 +47,28 @@ FULL = {"scenario": 6000, "claims": 1500, "profile": 4000, "systems": 1000, "con
 MODEL = "llama-3.1-8b"
 
 PROMPTS: list[Any] = [{"prompt": "2+2=", "answer": "4", "check": "number"}, {"prompt": "Say hi", "check": "none"}]
-CLAIMS = {"claims": [
-    {"name": "a", "source": "b", "metric": "nfe_speedup", "min": 3, "within_points": 1},
-    {"metric": "wall_over_nfe", "min": 0.9, "max": 2}, {"within_points": 1},
-]}  # fmt: skip
+CLAIMS = {
+    "claims": [
+        {"name": "a", "source": "b", "metric": "nfe_speedup", "min": 3, "within_points": 1},
+        {"metric": "wall_over_nfe", "min": 0.9, "max": 2},
+        {"within_points": 1},
+    ]
+}
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
-    "vocab_size": 100, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-    "max_position_embeddings": 512, "tie_word_embeddings": True, "rope_theta": 10000.0, "torch_dtype": "bfloat16",
-}  # fmt: skip
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+    "rope_theta": 10000.0,
+    "torch_dtype": "bfloat16",
+}
 
 
 Command = list[str] | Callable[[], object]
@@ -140,13 +153,14 @@ def profile(world: World, data: bytes, which: int) -> Iterator[Command]:
     file = world.write("p.yaml", data)
     yield ["hardware", file, *(["--json"] if which % 2 else [])]
     yield [
-        ["roofline", "--model", MODEL, "--hardware", file], ["roofline", "--methods", "--hardware", file],
+        ["roofline", "--model", MODEL, "--hardware", file],
+        ["roofline", "--methods", "--hardware", file],
         ["roofline", "--model", MODEL, "--hardware", file, "--json", "--batch", "64"],
         ["capacity", "--model", MODEL, "--hardware", file, "--nfe-speedup", "3", "--batch", "8"],
         ["capacity", "--model", MODEL, "--hardware", file, "--nfe-speedup", "3", "--break-even", "--json"],
         ["capacity", "--model", MODEL, "--hardware", file, "--nfe-speedup", "3", "--tokens-per-s", "50", "--csv"],
         ["plan", str(world.root / "good.yaml"), "--hardware", file],
-    ][which % 7]  # fmt: skip
+    ][which % 7]
 
 
 def own_systems(world: World, data: bytes, which: int) -> Iterator[Command]:
@@ -184,13 +198,19 @@ def run(world: World, files: dict[str, bytes], which: int) -> Iterator[Command]:
         world.write(f"fuzzed/{name}", data)
     bad, good, junit = str(folder), str(world.run), world.root / "junit.xml"
     yield [
-        ["report", bad, "--json"], ["report", good, bad, "--json"], ["compare", good, bad], ["gate", bad, good],
-        ["verify", bad], ["verify", bad, "--claim", "wall_speedup >= 3 within 1 point", "--to", f"junit={junit}"],
-        ["publish", bad, str(world.root / "published")], ["history", "add", bad, "--db", str(world.root / "h.sqlite")],
+        ["report", bad, "--json"],
+        ["report", good, bad, "--json"],
+        ["compare", good, bad],
+        ["gate", bad, good],
+        ["verify", bad],
+        ["verify", bad, "--claim", "wall_speedup >= 3 within 1 point", "--to", f"junit={junit}"],
+        ["publish", bad, str(world.root / "published")],
+        ["history", "add", bad, "--db", str(world.root / "h.sqlite")],
         ["capacity", "--model", MODEL, "--hardware", "h100-sxm", "--from-run", bad],
         ["roofline", "--model", MODEL, "--hardware", "h100-sxm", "--from-run", bad],
-        lambda: passes_per_block(folder, 16), lambda: frames_of(folder),
-    ][which % 12]  # fmt: skip
+        lambda: passes_per_block(folder, 16),
+        lambda: frames_of(folder),
+    ][which % 12]
     if which % 50 == 0:
         yield ["report", bad]
     shutil.rmtree(world.root / "published", ignore_errors=True)
@@ -228,9 +248,13 @@ def fuzz(kind: str, count: int, world: World, *, same_each_time: bool) -> int:
     tried = 0
 
     @settings(
-        max_examples=count, deadline=None, database=None, derandomize=same_each_time, suppress_health_check=list(HealthCheck),
+        max_examples=count,
+        deadline=None,
+        database=None,
+        derandomize=same_each_time,
+        suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink),
-    )  # fmt: skip
+    )
     @given(files(), st.integers(0, 2**31))
     def every(data: Any, which: int) -> None:
         nonlocal tried

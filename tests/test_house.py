@@ -44,9 +44,7 @@ def test_the_table_has_no_room_left_unused() -> None:
 
 
 def test_a_commit_that_raises_the_table_says_why() -> None:
-    listed = subprocess.run(
-        ["git", "log", "--format=%H", "--", str(RATCHET)], cwd=ROOT, capture_output=True, text=True
-    )
+    listed = subprocess.run(["git", "log", "--format=%H", "--", str(RATCHET)], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode or not listed.stdout:
         pytest.skip("no history of the table is here")
     for newer in listed.stdout.split()[:-1]:  # the first one made the table
@@ -79,6 +77,6 @@ def test_a_module_more_is_seen(tmp_path: Path) -> None:
         ('x = f"{a} and {b!r:>{c}}" "d"\n', 4),
         ("\n\n", 0),
     ],
-)  # fmt: skip
+)
 def test_tokens_by_hand(source: str, tokens: int) -> None:
     assert tokens_of(source) == tokens

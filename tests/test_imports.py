@@ -161,8 +161,18 @@ def test_the_check_allows_what_the_design_allows(module: str, source: str) -> No
 
 
 HEAVY = (
-    "torch", "transformers", "pynvml", "pandas", "matplotlib", "jinja2", "scipy", "rich", "numpy", "sqlalchemy", "ruptures",
-)  # fmt: skip
+    "torch",
+    "transformers",
+    "pynvml",
+    "pandas",
+    "matplotlib",
+    "jinja2",
+    "scipy",
+    "rich",
+    "numpy",
+    "sqlalchemy",
+    "ruptures",
+)
 
 
 def loaded_by(program: str) -> set[str]:

@@ -46,10 +46,14 @@ NOT_RUN = {
 }
 """How commands begin that are read and not run, and why."""
 OTHERS = {
-    "pip": "installs", "hf": "downloads", "git": "changes a checkout", "bash": "needs a GPU", "ray": "starts a cluster",
+    "pip": "installs",
+    "hf": "downloads",
+    "git": "changes a checkout",
+    "bash": "needs a GPU",
+    "ray": "starts a cluster",
     "tar": "unpacks what another command has packed",
     "torchrun": "needs several processes; tests/integration/test_split.py starts them",
-}  # fmt: skip
+}
 """Programs of others."""
 JUDGES = {"verify": {0, 1, 3, 4}, "gate": {0, 1, 3, 4}, "compare": {0, 1, 3, 4}}
 """Commands whose exit code is an answer."""

@@ -51,12 +51,19 @@ def _made(smollm2: Path) -> Path:
         return folder
     shape, words = KNOWN_SHAPES["llama-250m"], LlamaConfig.from_pretrained(smollm2)
     config = LlamaConfig(
-        vocab_size=words.vocab_size, bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id,
-        pad_token_id=words.pad_token_id, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
-        head_dim=shape.head_dim, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads, max_position_embeddings=shape.max_positions or words.max_position_embeddings,
+        vocab_size=words.vocab_size,
+        bos_token_id=words.bos_token_id,
+        eos_token_id=words.eos_token_id,
+        pad_token_id=words.pad_token_id,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        head_dim=shape.head_dim,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=shape.max_positions or words.max_position_embeddings,
         tie_word_embeddings=shape.tied_embeddings,
-    )  # fmt: skip
+    )
     torch.manual_seed(SEED)
     whole: Any = AutoModelForCausalLM
     half = folder.with_name(f"{folder.name}.{os.getpid()}")

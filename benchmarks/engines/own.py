@@ -68,10 +68,16 @@ class Own:
 
     def __init__(self, name: str) -> None:
         """Raises SbdError: the model is not here, or the kernels cannot be used."""
-        self.part = Part.model_validate({
-            "name": name, "model": choice_of(name), "dtype": DTYPES[name], "execution": "native", "arms": [{"method": "ntp"}],
-            "workload": {"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": NEW_TOKENS},
-        })  # fmt: skip
+        self.part = Part.model_validate(
+            {
+                "name": name,
+                "model": choice_of(name),
+                "dtype": DTYPES[name],
+                "execution": "native",
+                "arms": [{"method": "ntp"}],
+                "workload": {"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": NEW_TOKENS},
+            }
+        )
         execution = execution_of(self.part)
         for kernels in (library(), library("native")):  # one library, loaded once by each way to ask for it
             kernels.__class__ = ClockedKernels
@@ -89,9 +95,15 @@ class Own:
         """One decode by NTP: seconds of a pass behind the prompt, percent of them outside native calls, bytes of a pass."""
         shape, suppressed = self.model.shape, () if self.model.mask_id is None else (self.model.mask_id,)
         request = DecodeRequest(
-            prompts=(self.drawn(PROMPT_TOKENS),), max_new_tokens=new_tokens, stop=NEVER, suppressed_ids=suppressed,
-            temperature=0.0, generator=torch.Generator().manual_seed(0), device=CPU, figures=NativeFigures,
-        )  # fmt: skip
+            prompts=(self.drawn(PROMPT_TOKENS),),
+            max_new_tokens=new_tokens,
+            stop=NEVER,
+            suppressed_ids=suppressed,
+            temperature=0.0,
+            generator=torch.Generator().manual_seed(0),
+            device=CPU,
+            figures=NativeFigures,
+        )
         decoder = decode_next_token(MeteredSession(self.session, HostClock()), request)
         next(decoder)  # the prompt pass
         ClockedKernels.spent_s, start = 0.0, perf_counter()
@@ -101,18 +113,20 @@ class Own:
         read = sum(one.context_tokens[0] + 1 for one in passes) / len(passes)
         element = DTYPE_BYTES[self.part.dtype]
         return {
-            "pass_s": spent_s / len(passes), "rest_share_pct": 100 * (1 - ClockedKernels.spent_s / spent_s),
+            "pass_s": spent_s / len(passes),
+            "rest_share_pct": 100 * (1 - ClockedKernels.spent_s / spent_s),
             "bytes": element * (shape.streamed_params + shape.layers * shape.kv_width * read),
-        }  # fmt: skip
+        }
 
     def ntp(self, new_tokens: int, decodes: int) -> dict[str, float]:
         """Medians over decodes, behind one that is not counted."""
         found = [self.decode(new_tokens) for _ in range(decodes + 1)][1:]
         middle = {key: statistics.median(one[key] for one in found) for key in found[0]}
         return {
-            "tokens_per_s": 1 / middle["pass_s"], "rest_share_pct": middle["rest_share_pct"],
+            "tokens_per_s": 1 / middle["pass_s"],
+            "rest_share_pct": middle["rest_share_pct"],
             "bytes_per_s": middle["bytes"] / middle["pass_s"],
-        }  # fmt: skip
+        }
 
     def passes(self, widths: Sequence[int], repeats: int) -> dict[str, float]:
         """Median seconds of a causal pass of each width with all its logits, in turns behind one context; nothing is kept."""

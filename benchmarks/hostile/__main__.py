@@ -27,9 +27,25 @@ from benchmarks.hostile.world import World
 from benchmarks.results_file import write_results
 
 KINDS = (
-    "scenarios", "claims", "profiles", "records", "configs", "words", "links", "environments", "weights", "kills",
-    "tampering", "imports", "histories", "galleries", "gates", "servers", "seals", "folders",
-)  # fmt: skip
+    "scenarios",
+    "claims",
+    "profiles",
+    "records",
+    "configs",
+    "words",
+    "links",
+    "environments",
+    "weights",
+    "kills",
+    "tampering",
+    "imports",
+    "histories",
+    "galleries",
+    "gates",
+    "servers",
+    "seals",
+    "folders",
+)
 """Modules of this package; those that load a model come last. A kind whose module is not there has no cases."""
 LOADED = ("report", "gate", "compare", "verify", "plan", "run", "capacity", "roofline", "hardware", "history", "doctor")
 LOADS_MODELS = ("weights", "kills", "seals", "folders")

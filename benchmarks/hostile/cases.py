@@ -81,11 +81,16 @@ class Place:
         self.findings.append((counter, text.replace(f"{self.root}/", "")))
 
     def sbd(
-        self, *arguments: str | Path, exits: frozenset[int] = DOCUMENTED, names: str = "",
+        self,
+        *arguments: str | Path,
+        exits: frozenset[int] = DOCUMENTED,
+        names: str = "",
         setup: Callable[[], None] | None = None,
-        variables: Mapping[str, str] | None = None, encoding: str = "utf-8", limit_s: float = LIMIT_S,
+        variables: Mapping[str, str] | None = None,
+        encoding: str = "utf-8",
+        limit_s: float = LIMIT_S,
         kill_after_s: float | None = None,
-    ) -> Ended:  # fmt: skip
+    ) -> Ended:
         """Run a command in a child and judge what holds for every one.
 
         ``exits``: codes that fit. ``names``: text that a refusal (2 or 5) contains. ``setup``: called in the child before.

@@ -12,17 +12,40 @@ from benchmarks.hostile.world import World, mutated, written
 from tests.helpers.fuzzed_files import YAML_TEXTS
 
 COUNT = 150
-CLAIMS = {"claims": [
-    {"name": "a", "source": "b", "metric": "nfe_speedup", "min": 3, "within_points": 1},
-    {"metric": "wall_over_nfe", "min": 0.9, "max": 2}, {"within_points": 1, "where": {"part": "reference", "batch": 1}},
-]}  # fmt: skip
+CLAIMS = {
+    "claims": [
+        {"name": "a", "source": "b", "metric": "nfe_speedup", "min": 3, "within_points": 1},
+        {"metric": "wall_over_nfe", "min": 0.9, "max": 2},
+        {"within_points": 1, "where": {"part": "reference", "batch": 1}},
+    ]
+}
 WORDS = (
-    "", " ", "x" * 100_000, "nfe_speedup >= nan", "nfe_speedup >= inf", "nfe_speedup >= 1e999", "nfe_speedup >=", ">= 3",
-    "3-1x", "nfe_speedup >= 0x10", "nfe_speedup >= 3 at part='", "nfe_speedup >= 3 at part=\x00", "nfe_speedup >= 3 at x=y",
-    "\x1b[31m", "nfe_speedup >= 3 and " * 300, "((((((((", "__import__('os').system('x')",
-    "nfe_speedup >= 3 at part=" + "a=" * 5000, "٣x", "nfe_speedup >= 3 at batch=999999999999999999999999", "-3x", "1e400x",
-    "within 1e400 points", "::error::x", "\ud800".encode("utf-8", "replace").decode(),
-)  # fmt: skip
+    "",
+    " ",
+    "x" * 100_000,
+    "nfe_speedup >= nan",
+    "nfe_speedup >= inf",
+    "nfe_speedup >= 1e999",
+    "nfe_speedup >=",
+    ">= 3",
+    "3-1x",
+    "nfe_speedup >= 0x10",
+    "nfe_speedup >= 3 at part='",
+    "nfe_speedup >= 3 at part=\x00",
+    "nfe_speedup >= 3 at x=y",
+    "\x1b[31m",
+    "nfe_speedup >= 3 and " * 300,
+    "((((((((",
+    "__import__('os').system('x')",
+    "nfe_speedup >= 3 at part=" + "a=" * 5000,
+    "٣x",
+    "nfe_speedup >= 3 at batch=999999999999999999999999",
+    "-3x",
+    "1e400x",
+    "within 1e400 points",
+    "::error::x",
+    "\ud800".encode("utf-8", "replace").decode(),
+)
 
 
 def case(world: World, number: int, chance: Random) -> Case:

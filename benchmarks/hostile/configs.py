@@ -14,14 +14,34 @@ from benchmarks.hostile.world import TINY, World, at, damaged, mutated, written
 from tests.helpers.fuzzed_files import JSON_TEXTS
 
 COUNT = 200
-NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-         "head_dim", "vocab_size",
-         "max_position_embeddings", "rope_theta", "model_type", "architectures", "tie_word_embeddings")  # fmt: skip
+NAMES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "max_position_embeddings",
+    "rope_theta",
+    "model_type",
+    "architectures",
+    "tie_word_embeddings",
+)
 VALUES: tuple[Any, ...] = (-1, 0, 10**30, 1e308, "1", None, [], True)
 KNOWN = (
-    "llama", "qwen3_moe", "deepseek_v3", "gemma3_text", "mixtral", "glm4_moe", "sdar", "llada2_moe", "dream", "x" * 5000,
+    "llama",
+    "qwen3_moe",
+    "deepseek_v3",
+    "gemma3_text",
+    "mixtral",
+    "glm4_moe",
+    "sdar",
+    "llada2_moe",
+    "dream",
+    "x" * 5000,
     "\x1b[31m",
-)  # fmt: skip
+)
 
 
 def case(world: World, number: int, chance: Random) -> Case:

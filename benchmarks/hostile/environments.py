@@ -22,13 +22,26 @@ from tests.helpers import ROOT
 
 MODEL = ("--model", "llama-3.1-8b", "--hardware", "h100-sxm")
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("--help",), ("--version",), ("hardware",), ("hardware", "h100-sxm", "--json"),
-    ("roofline", *MODEL, "--nfe-speedup", "3"), ("capacity", *MODEL, "--nfe-speedup", "3", "--csv"), ("plan", "s.yaml"),
-    ("verify", "RUN"), ("verify", "RUN", "--json"), ("report", "RUN", "--json"), ("report", "RUN", "--out", "page.html"),
-    ("compare", "RUN", "RUN"), ("gate", "RUN", "RUN"), ("publish", "RUN", "kept"), ("schema",),
-    ("history", "add", "RUN", "--db", "h.sqlite"), ("verify", "absent"), ("verify", "RUN", "--to", "json=out.json"),
+    ("--help",),
+    ("--version",),
+    ("hardware",),
+    ("hardware", "h100-sxm", "--json"),
+    ("roofline", *MODEL, "--nfe-speedup", "3"),
+    ("capacity", *MODEL, "--nfe-speedup", "3", "--csv"),
+    ("plan", "s.yaml"),
+    ("verify", "RUN"),
+    ("verify", "RUN", "--json"),
+    ("report", "RUN", "--json"),
+    ("report", "RUN", "--out", "page.html"),
+    ("compare", "RUN", "RUN"),
+    ("gate", "RUN", "RUN"),
+    ("publish", "RUN", "kept"),
+    ("schema",),
+    ("history", "add", "RUN", "--db", "h.sqlite"),
+    ("verify", "absent"),
+    ("verify", "RUN", "--to", "json=out.json"),
     ("noise", "--show"),
-)  # fmt: skip
+)
 
 
 def _closed(*descriptors: int) -> None:
@@ -63,29 +76,55 @@ def _umask() -> None:
 
 
 SETUPS: dict[str, Callable[[], None]] = {
-    "stdout closed": partial(_closed, 1), "stdin and stdout closed": partial(_closed, 0, 1),
+    "stdout closed": partial(_closed, 1),
+    "stdin and stdout closed": partial(_closed, 0, 1),
     "all streams closed": partial(_closed, 0, 1, 2),
-    "stderr closed": partial(_closed, 2), "no reader of stdout": _no_reader, "no reader of stderr": partial(_no_reader, 2),
-    "stdout is full": partial(_full, 1), "both are full": partial(_full, 1, 2), "the working folder is gone": _removed,
+    "stderr closed": partial(_closed, 2),
+    "no reader of stdout": _no_reader,
+    "no reader of stderr": partial(_no_reader, 2),
+    "stdout is full": partial(_full, 1),
+    "both are full": partial(_full, 1, 2),
+    "the working folder is gone": _removed,
     "files of 0 bytes": partial(_limited, resource.RLIMIT_FSIZE, 0),
     "files of 4 KiB": partial(_limited, resource.RLIMIT_FSIZE, 4096),
     "files of 40 KiB": partial(_limited, resource.RLIMIT_FSIZE, 40_960),
     "few descriptors": partial(_limited, resource.RLIMIT_NOFILE, 64),
     "a umask of 777": _umask,
-}  # fmt: skip
+}
 VARIABLES: tuple[dict[str, str], ...] = (
-    {"COLUMNS": "0"}, {"COLUMNS": "-5"}, {"COLUMNS": "1"}, {"COLUMNS": "abc"}, {"COLUMNS": "1000000"},
-    {"LINES": "x", "COLUMNS": "9" * 30}, {"HOME": "/nonexistent"}, {"HOME": ""}, {"HOME": "/dev/null"}, {"HOME": "relative"},
-    {"XDG_DATA_HOME": "/proc", "XDG_CACHE_HOME": "/proc"}, {"TERM": "dumb"}, {"TERM": ""},
-    {"NO_COLOR": "1", "FORCE_COLOR": "1"}, {"TZ": "Nowhere/Nothing"}, {"TMPDIR": "/nonexistent"}, {"LANG": "xx_YY.KOI8-R"},
-    {"PATH": ""}, {"SBD_HISTORY": "postgresql://nobody@127.0.0.1:9/x"}, {"RAY_ADDRESS": "127.0.0.1:9"},
-    {"RANK": "x", "WORLD_SIZE": "-1"}, {"RANK": "1", "WORLD_SIZE": "2"}, {"OMP_NUM_THREADS": "0"},
+    {"COLUMNS": "0"},
+    {"COLUMNS": "-5"},
+    {"COLUMNS": "1"},
+    {"COLUMNS": "abc"},
+    {"COLUMNS": "1000000"},
+    {"LINES": "x", "COLUMNS": "9" * 30},
+    {"HOME": "/nonexistent"},
+    {"HOME": ""},
+    {"HOME": "/dev/null"},
+    {"HOME": "relative"},
+    {"XDG_DATA_HOME": "/proc", "XDG_CACHE_HOME": "/proc"},
+    {"TERM": "dumb"},
+    {"TERM": ""},
+    {"NO_COLOR": "1", "FORCE_COLOR": "1"},
+    {"TZ": "Nowhere/Nothing"},
+    {"TMPDIR": "/nonexistent"},
+    {"LANG": "xx_YY.KOI8-R"},
+    {"PATH": ""},
+    {"SBD_HISTORY": "postgresql://nobody@127.0.0.1:9/x"},
+    {"RAY_ADDRESS": "127.0.0.1:9"},
+    {"RANK": "x", "WORLD_SIZE": "-1"},
+    {"RANK": "1", "WORLD_SIZE": "2"},
+    {"OMP_NUM_THREADS": "0"},
     {"GITHUB_ACTIONS": "true", "CI": "1"},
-)  # fmt: skip
+)
 LOCALES: tuple[dict[str, str], ...] = (
-    {"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "ascii"},
-    {"PYTHONIOENCODING": "latin-1:strict"}, {"PYTHONWARNINGS": "error"}, {"PYTHONOPTIMIZE": "2"},
-)  # fmt: skip
+    {"LC_ALL": "C"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    {"PYTHONIOENCODING": "ascii"},
+    {"PYTHONIOENCODING": "latin-1:strict"},
+    {"PYTHONWARNINGS": "error"},
+    {"PYTHONOPTIMIZE": "2"},
+)
 SHELL = ("true", "sleep 0.1", "head -c 1 > /dev/null")
 """Readers of a pipe that leave at once, or after a byte."""
 ENCODED = ("ascii", "latin-1", "utf-16")
@@ -103,8 +142,11 @@ COUNT = len(IN_CHILDREN) + len(WITH_VARIABLES) + len(CODED) + len(IN_INTERPRETER
 def case(world: World, number: int, chance: Random) -> Case:
     """Set-ups, variables, encodings, then interpreters."""
     listed: tuple[tuple[list[Any], Callable[..., None]], ...] = (
-        (IN_CHILDREN, _set_up), (WITH_VARIABLES, _varied), (CODED, _encoded), (IN_INTERPRETERS, _interpreted),
-    )  # fmt: skip
+        (IN_CHILDREN, _set_up),
+        (WITH_VARIABLES, _varied),
+        (CODED, _encoded),
+        (IN_INTERPRETERS, _interpreted),
+    )
     for found, act in listed:
         if number < len(found):
             command, how = found[number]

@@ -17,20 +17,36 @@ from benchmarks.hostile.cases import DOCUMENTED, SECRET, Case, Place
 from benchmarks.hostile.world import World, copied
 
 OF_A_RUN = (
-    "run.json", "samples.jsonl", "samples.jsonl.gz", "events.jsonl", ".begun", "report.html", "report.json",
+    "run.json",
+    "samples.jsonl",
+    "samples.jsonl.gz",
+    "events.jsonl",
+    ".begun",
+    "report.html",
+    "report.json",
     "side_by_side.html",
-)  # fmt: skip
+)
 READERS: tuple[tuple[str, ...], ...] = (
-    ("verify", "RUN"), ("report", "RUN"), ("publish", "RUN", "TARGET"), ("publish", "RUN", "RUN"), ("publish", "GOOD", "RUN"),
+    ("verify", "RUN"),
+    ("report", "RUN"),
+    ("publish", "RUN", "TARGET"),
+    ("publish", "RUN", "RUN"),
+    ("publish", "GOOD", "RUN"),
     ("report", "GOOD", "RUN"),
-)  # fmt: skip
+)
 OUTPUTS: tuple[tuple[str, ...], ...] = (
-    ("report", "GOOD", "--out", "OUT"), ("report", "GOOD", "--markdown", "OUT"), ("report", "GOOD", "GOOD", "--out", "OUT"),
-    ("verify", "GOOD", "--to", "json=OUT"), ("verify", "GOOD", "--to", "junit=OUT"),
-    ("gate", "GOOD", "GOOD", "--to", "markdown=OUT"), ("gate", "GOOD", "GOOD", "--to", "github=OUT"),
-    ("publish", "GOOD", "OUT"), ("history", "add", "GOOD", "--db", "OUT"),
-    ("history", "trend", "--db", "h.sqlite", "--html", "OUT"), ("gallery", "FOLDER"),
-)  # fmt: skip
+    ("report", "GOOD", "--out", "OUT"),
+    ("report", "GOOD", "--markdown", "OUT"),
+    ("report", "GOOD", "GOOD", "--out", "OUT"),
+    ("verify", "GOOD", "--to", "json=OUT"),
+    ("verify", "GOOD", "--to", "junit=OUT"),
+    ("gate", "GOOD", "GOOD", "--to", "markdown=OUT"),
+    ("gate", "GOOD", "GOOD", "--to", "github=OUT"),
+    ("publish", "GOOD", "OUT"),
+    ("history", "add", "GOOD", "--db", "OUT"),
+    ("history", "trend", "--db", "h.sqlite", "--html", "OUT"),
+    ("gallery", "FOLDER"),
+)
 
 
 def _link(path: Path, place: Place) -> None:
@@ -92,12 +108,21 @@ def _hard(path: Path, place: Place) -> None:
 
 
 PLANTED: tuple[Callable[[Path, Place], None], ...] = (
-    _link, _relative, _chain, _dangling, _to_itself, _to_folder, _to_device, _folder, _pipe, _device, _socket, _hard,
-)  # fmt: skip
+    _link,
+    _relative,
+    _chain,
+    _dangling,
+    _to_itself,
+    _to_folder,
+    _to_device,
+    _folder,
+    _pipe,
+    _device,
+    _socket,
+    _hard,
+)
 OF_RUNS = [(name, plant, command) for name in OF_A_RUN for plant in PLANTED for command in READERS]
-OF_OUTPUTS = [
-    (command, plant) for command in OUTPUTS for plant in PLANTED if (command[0], plant) != ("history", _dangling)
-]  # fmt: skip
+OF_OUTPUTS = [(command, plant) for command in OUTPUTS for plant in PLANTED if (command[0], plant) != ("history", _dangling)]
 """A database is the user's own, and may lie behind a link."""
 COUNT = len(OF_OUTPUTS) + len(OF_RUNS) // 3
 

@@ -15,12 +15,15 @@ from tests.helpers.fuzzed_files import YAML_TEXTS
 COUNT = 230
 MODEL = ("--model", "llama-3.1-8b")
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("hardware", "FILE"), ("hardware", "FILE", "--json"), ("roofline", *MODEL, "--hardware", "FILE"),
-    ("roofline", *MODEL, "--hardware", "FILE", "--json", "--batch", "64"), ("roofline", "--methods", "--hardware", "FILE"),
+    ("hardware", "FILE"),
+    ("hardware", "FILE", "--json"),
+    ("roofline", *MODEL, "--hardware", "FILE"),
+    ("roofline", *MODEL, "--hardware", "FILE", "--json", "--batch", "64"),
+    ("roofline", "--methods", "--hardware", "FILE"),
     ("capacity", *MODEL, "--hardware", "FILE", "--nfe-speedup", "3", "--batch", "8"),
     ("capacity", *MODEL, "--hardware", "FILE", "--nfe-speedup", "3", "--break-even", "--json"),
     ("capacity", *MODEL, "--hardware", "FILE", "--nfe-speedup", "3", "--tokens-per-s", "50", "--csv"),
-)  # fmt: skip
+)
 
 
 def case(world: World, number: int, chance: Random) -> Case:

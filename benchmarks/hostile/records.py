@@ -23,12 +23,36 @@ HEADER, SAMPLES, PACKED, EVENTS = "run.json", "samples.jsonl", "samples.jsonl.gz
 FILES = (HEADER, SAMPLES, PACKED, EVENTS)
 Change = Callable[[Path, Random], None]
 FIGURES: tuple[Any, ...] = (
-    -1.0, 0.0, 1e-300, 1e300, "Infinity", "-Infinity", "NaN", 1e400, 10**30, "0.1", None, [], {}, True, "",
-)  # fmt: skip
+    -1.0,
+    0.0,
+    1e-300,
+    1e300,
+    "Infinity",
+    "-Infinity",
+    "NaN",
+    1e400,
+    10**30,
+    "0.1",
+    None,
+    [],
+    {},
+    True,
+    "",
+)
 PATHS = (
-    "decode_s", "prefill_s", "load_1min", "seed", "group", "repeat", "process", "rows", "passes", "started_at", "case_id",
+    "decode_s",
+    "prefill_s",
+    "load_1min",
+    "seed",
+    "group",
+    "repeat",
+    "process",
+    "rows",
+    "passes",
+    "started_at",
+    "case_id",
     "meters",
-)  # fmt: skip
+)
 BOMB_BYTES = 3 << 30
 
 
@@ -120,13 +144,18 @@ def _of(*words: str) -> Callable[[Place, Path, Path], None]:
 
 
 COMMANDS: tuple[Callable[[Place, Path, Path], None], ...] = (
-    _of("verify", "RUN"), _of("report", "RUN", "--json"), _published, _of("compare", "GOOD", "RUN"),
-    _of("gate", "RUN", "GOOD"), _kept,
+    _of("verify", "RUN"),
+    _of("report", "RUN", "--json"),
+    _published,
+    _of("compare", "GOOD", "RUN"),
+    _of("gate", "RUN", "GOOD"),
+    _kept,
     _of("capacity", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--from-run", "RUN"),
     _of("report", "RUN", "--out", "page.html"),
     _of("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--from-run", "RUN"),
-    _of("gate", "GOOD", "RUN", "--deterministic-only"), _of("report", "GOOD", "RUN", "--json"),
-)  # fmt: skip
+    _of("gate", "GOOD", "RUN", "--deterministic-only"),
+    _of("report", "GOOD", "RUN", "--json"),
+)
 
 
 def _samples_of(run: Path) -> list[bytes]:

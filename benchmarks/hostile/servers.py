@@ -99,10 +99,15 @@ def scenario(one: Hostile, plain: str, fast: str | None) -> dict[str, Any]:
     servers["plain"]["url"] = plain
     servers["fast"] |= {"ready_s": READY_S} if fast is None else {"url": fast}
     part = {
-        "name": "served", "model": {"reference": "sbd"}, "dtype": "float32", "servers": servers, "timed": False, "seed": 1,
+        "name": "served",
+        "model": {"reference": "sbd"},
+        "dtype": "float32",
+        "servers": servers,
+        "timed": False,
+        "seed": 1,
         "arms": [{"method": "ntp", "server": "plain"}, {"method": "served", "server": "fast"}],
         "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": PROMPTS, "max_new_tokens": TOKENS},
-    }  # fmt: skip
+    }
     claims = [{"name": "faster", "metric": "nfe_speedup", "min": FASTER}]
     return {"version": 1, "name": "hostile", "question": "Is it faster?", "parts": [part], "claims": claims}
 

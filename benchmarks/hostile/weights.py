@@ -16,27 +16,54 @@ from benchmarks.hostile.world import MODEL, TINY, World, at, copied, damaged, mu
 Planted = Callable[[Path, Place, Random], None]
 CODE = "open({canary!r}, 'w').write('ran')\nclass Evil:\n    pass\n"
 TEMPLATES = (
-    "{{ cycler.__init__.__globals__.os.system('touch CANARY') }}", "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ cycler.__init__.__globals__.os.system('touch CANARY') }}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "{{ self.__init__.__globals__.__builtins__.open('CANARY', 'w') }}",
     "{{ lipsum.__globals__['os'].popen('touch CANARY').read() }}",
-    "{% for a in range(10**9) %}{% for b in range(10**9) %}x{% endfor %}{% endfor %}", "{{ 'x' * 10**10 }}",
-    "{{ range(10**9)|list }}", "{{ namespace.__init__.__globals__ }}", "{% include '/etc/passwd' %}",
-    "{% import 'os' as os %}{{ os.system('touch CANARY') }}", "{{ (1).__class__.__base__ }}",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 9**9**9 }}",
-    "{% set x = [] %}{% for i in range(10**8) %}{% set _ = x.append(x) %}{% endfor %}", "{% raise %}", "{{", "", "\x00",
-    "{{ raise_exception('hstl') }}", "{{ strftime_now('%s'*100000) }}", "{{ messages|map(attribute='__class__')|list }}",
-    "{{ 'a'|attr('__class__') }}", "{{ '%1000000000d'|format(1) }}", "{{ ('x'*1000000)|center(10**10) }}",
-)  # fmt: skip
+    "{% for a in range(10**9) %}{% for b in range(10**9) %}x{% endfor %}{% endfor %}",
+    "{{ 'x' * 10**10 }}",
+    "{{ range(10**9)|list }}",
+    "{{ namespace.__init__.__globals__ }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}{{ os.system('touch CANARY') }}",
+    "{{ (1).__class__.__base__ }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{{ 9**9**9 }}",
+    "{% set x = [] %}{% for i in range(10**8) %}{% set _ = x.append(x) %}{% endfor %}",
+    "{% raise %}",
+    "{{",
+    "",
+    "\x00",
+    "{{ raise_exception('hstl') }}",
+    "{{ strftime_now('%s'*100000) }}",
+    "{{ messages|map(attribute='__class__')|list }}",
+    "{{ 'a'|attr('__class__') }}",
+    "{{ '%1000000000d'|format(1) }}",
+    "{{ ('x'*1000000)|center(10**10) }}",
+)
 AUTO = ("AutoConfig", "AutoModelForCausalLM", "AutoModel", "AutoTokenizer")
 ATTENTION = (
-    "evil/kernel", "kernels-community/evil", "flash_attention_2", "../evil", "evil/kernel:evil", "x" * 3000, 7,
-    ["evil/kernel"], {"": "evil/kernel"},
-)  # fmt: skip
+    "evil/kernel",
+    "kernels-community/evil",
+    "flash_attention_2",
+    "../evil",
+    "evil/kernel:evil",
+    "x" * 3000,
+    7,
+    ["evil/kernel"],
+    {"": "evil/kernel"},
+)
 HEADERS = (
-    b"", b"\x00", b"\xff" * 8, (2**63).to_bytes(8, "little"), (2**40).to_bytes(8, "little") + b"{}",
-    (2).to_bytes(8, "little") + b"{}", (1).to_bytes(8, "little") + b"[", (10**7).to_bytes(8, "little") + b"{" * 10**7,
+    b"",
+    b"\x00",
+    b"\xff" * 8,
+    (2**63).to_bytes(8, "little"),
+    (2**40).to_bytes(8, "little") + b"{}",
+    (2).to_bytes(8, "little") + b"{}",
+    (1).to_bytes(8, "little") + b"[",
+    (10**7).to_bytes(8, "little") + b"{" * 10**7,
     (4).to_bytes(8, "little") + b"null",
-)  # fmt: skip
+)
 
 
 class _Touches:
@@ -152,19 +179,31 @@ def _listed() -> list[tuple[str, Planted]]:
     ]
     found += [(f"weights begin {data[:12]!r}", partial(_header, data)) for data in HEADERS]
     changes: tuple[tuple[str, Any], ...] = (
-        ("shape", [10**12, 10**12]), ("shape", [-1, 4]), ("shape", []), ("data_offsets", [0, 2**62]),
-        ("data_offsets", [8, 4]), ("dtype", "X"), ("dtype", "F64"),
-    )  # fmt: skip
+        ("shape", [10**12, 10**12]),
+        ("shape", [-1, 4]),
+        ("shape", []),
+        ("data_offsets", [0, 2**62]),
+        ("data_offsets", [8, 4]),
+        ("dtype", "X"),
+        ("dtype", "F64"),
+    )
     found += [(f"a tensor's {key} is {value}", partial(_offsets, _tensor(key, value))) for key, value in changes]
     found += [("a tensor under another name", partial(_offsets, _renamed)), ("shards elsewhere", _index)]
     files = ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json")
     found += [(f"{name} is cut at {share}", partial(_cut, name, share)) for name in files for share in (0.0, 0.5, 0.999)]
     found += [(f"no {name}", partial(_removed, name)) for name in files]
     settings = (
-        ("vocab_size", 10), ("vocab_size", 10**6), ("num_hidden_layers", 1), ("hidden_size", 8), ("eos_token_id", 10**9),
-        ("torch_dtype", "evil"), ("rope_scaling", {"type": "evil"}), ("quantization_config", {"quant_method": "evil"}),
-        ("mask_token_id", 10**9), ("hidden_act", "evil"),
-    )  # fmt: skip
+        ("vocab_size", 10),
+        ("vocab_size", 10**6),
+        ("num_hidden_layers", 1),
+        ("hidden_size", 8),
+        ("eos_token_id", 10**9),
+        ("torch_dtype", "evil"),
+        ("rope_scaling", {"type": "evil"}),
+        ("quantization_config", {"quant_method": "evil"}),
+        ("mask_token_id", 10**9),
+        ("hidden_act", "evil"),
+    )
     return found + [(f"config: {key} is {value}", partial(_config, key, value)) for key, value in settings]
 
 

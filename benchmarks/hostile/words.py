@@ -26,34 +26,99 @@ from benchmarks.hostile.world import SCENARIO, World, at, copied, written
 
 MARK = "hstl7"
 HTML = (
-    "<hstl7 onload=hstl7()>", "</script><hstl7>", "</style><hstl7>", "</title><hstl7>", '"><hstl7 x="',
-    "' onmouseover='hstl7()' x='", '" onmouseover="hstl7()" x="', "<img src=x onerror=hstl7()>", "javascript:hstl7()",
-    "data:text/html,<hstl7>", "<!-- hstl7", "-->hstl7<hstl7>", "<svg/onload=hstl7()>", "&lt;hstl7&gt;<hstl7>",
-    "{{ hstl7 }}{% raw %}", "]]><hstl7>", "<hstl7\n>", "\"}];hstl7();//", "\\u003chstl7>",
-    "</textarea></svg></template><hstl7>", "[hstl7](javascript:hstl7())", "![hstl7](http://127.0.0.1:9/x)", "`<hstl7>`",
-    "|<hstl7>|", "<\x00hstl7>",
-)  # fmt: skip
+    "<hstl7 onload=hstl7()>",
+    "</script><hstl7>",
+    "</style><hstl7>",
+    "</title><hstl7>",
+    '"><hstl7 x="',
+    "' onmouseover='hstl7()' x='",
+    '" onmouseover="hstl7()" x="',
+    "<img src=x onerror=hstl7()>",
+    "javascript:hstl7()",
+    "data:text/html,<hstl7>",
+    "<!-- hstl7",
+    "-->hstl7<hstl7>",
+    "<svg/onload=hstl7()>",
+    "&lt;hstl7&gt;<hstl7>",
+    "{{ hstl7 }}{% raw %}",
+    "]]><hstl7>",
+    "<hstl7\n>",
+    '"}];hstl7();//',
+    "\\u003chstl7>",
+    "</textarea></svg></template><hstl7>",
+    "[hstl7](javascript:hstl7())",
+    "![hstl7](http://127.0.0.1:9/x)",
+    "`<hstl7>`",
+    "|<hstl7>|",
+    "<\x00hstl7>",
+)
 TERMINAL = (
-    "\x1b[31mhstl7", "\x1b]0;hstl7\x07", "\x9b31mhstl7", "hstl7\rsbd: fine", "hstl7\x08\x08", "\u202ehstl7", "\u2066hstl7",
-    "hstl7\nsbd: fine", "hstl7\x85sbd", "hstl7\u2028sbd", "\x00hstl7", "\x7fhstl7", "hstl7\x0bx",
+    "\x1b[31mhstl7",
+    "\x1b]0;hstl7\x07",
+    "\x9b31mhstl7",
+    "hstl7\rsbd: fine",
+    "hstl7\x08\x08",
+    "\u202ehstl7",
+    "\u2066hstl7",
+    "hstl7\nsbd: fine",
+    "hstl7\x85sbd",
+    "hstl7\u2028sbd",
+    "\x00hstl7",
+    "\x7fhstl7",
+    "hstl7\x0bx",
     "\x1b]8;;http://x\x1b\\hstl7",
-)  # fmt: skip
+)
 CI = (
-    "::error::hstl7", "x\n::error::hstl7", "##[error]hstl7", "x\n##vso[task.setvariable]hstl7", "::set-output name=hstl7::x",
-    "%0A::error::hstl7", "x\r::error::hstl7", "##teamcity[hstl7]", "section_start:1:hstl7\r\x1b[0K", "::add-mask::hstl7",
+    "::error::hstl7",
+    "x\n::error::hstl7",
+    "##[error]hstl7",
+    "x\n##vso[task.setvariable]hstl7",
+    "::set-output name=hstl7::x",
+    "%0A::error::hstl7",
+    "x\r::error::hstl7",
+    "##teamcity[hstl7]",
+    "section_start:1:hstl7\r\x1b[0K",
+    "::add-mask::hstl7",
     "::stop-commands::hstl7",
-)  # fmt: skip
+)
 FORMULAS = (
-    "=hstl7()", "+hstl7()", "-hstl7()", "@hstl7()", "\t=hstl7()", "\r=hstl7()", '=HYPERLINK("http://x/hstl7")',
+    "=hstl7()",
+    "+hstl7()",
+    "-hstl7()",
+    "@hstl7()",
+    "\t=hstl7()",
+    "\r=hstl7()",
+    '=HYPERLINK("http://x/hstl7")',
     "=cmd|'/c hstl7'!A1",
-)  # fmt: skip
+)
 TEXTS = HTML + TERMINAL + CI + FORMULAS
 FIELDS = (
-    "run_id", "scenario_name", "question", "command", "scenario_digest", "scenario.name", "scenario.question",
-    "hardware.name", "hardware.notes", "environment.cpu_model", "environment.python", "environment.commit",
-    "environment.packages.torch", "environment.reasons.gpus", "LABEL", "PART", "TASK", "MODEL", "attention", "EVENT",
-    "OUTCOME", "PROMPT", "UNGRADED", "NODE", "CLAIM",
-)  # fmt: skip
+    "run_id",
+    "scenario_name",
+    "question",
+    "command",
+    "scenario_digest",
+    "scenario.name",
+    "scenario.question",
+    "hardware.name",
+    "hardware.notes",
+    "environment.cpu_model",
+    "environment.python",
+    "environment.commit",
+    "environment.packages.torch",
+    "environment.reasons.gpus",
+    "LABEL",
+    "PART",
+    "TASK",
+    "MODEL",
+    "attention",
+    "EVENT",
+    "OUTCOME",
+    "PROMPT",
+    "UNGRADED",
+    "NODE",
+    "CLAIM",
+)
 REFUSED_FIELDS = ("dtype", "device")
 """What a command may refuse at once; planted alone."""
 OWN = re.compile(r"::(error|warning|notice) title=[^:\n]*::")
@@ -337,9 +402,14 @@ def _arguments(text: str, place: Place) -> None:
     """In the words of the command line, which a script may have from outside."""
     if "\x00" in text:
         return
-    for words in (("verify", text), ("plan", text), ("hardware", text), ("roofline", "--model", text, "--hardware", "h100-sxm"),
-                  ("capacity", "--model", "llama-3.1-8b", "--table1", text),
-                  ("history", "show", "--", text)):  # fmt: skip
+    for words in (
+        ("verify", text),
+        ("plan", text),
+        ("hardware", text),
+        ("roofline", "--model", text, "--hardware", "h100-sxm"),
+        ("capacity", "--model", "llama-3.1-8b", "--table1", text),
+        ("history", "show", "--", text),
+    ):
         check_terminal(place, place.sbd(words[0], "--", *words[1:]) if len(words) == 2 else place.sbd(*words))
 
 

@@ -86,19 +86,27 @@ class PretendedEngine:
         ones, before = (1,) * rows, [0] + [len(prompts[0]) + i for i in range(count)]
         passes = tuple(
             ForwardPass(
-                role="decide" if i else "prefill", query_tokens=ones, context_tokens=(before[i],) * rows, logit_tokens=ones,
-                kept_tokens=ones, decided_tokens=ones, final_tokens=ones, active=(True,) * rows, padded_query=1,
+                role="decide" if i else "prefill",
+                query_tokens=ones,
+                context_tokens=(before[i],) * rows,
+                logit_tokens=ones,
+                kept_tokens=ones,
+                decided_tokens=ones,
+                final_tokens=ones,
+                active=(True,) * rows,
+                padded_query=1,
                 padded_context=before[i],
             )
             for i in range(count)
-        )  # fmt: skip
+        )
         return PretendedDecode(
             generation=Generation(
-                passes=passes, prompt_tokens=tuple(map(len, prompts)),
+                passes=passes,
+                prompt_tokens=tuple(map(len, prompts)),
                 output_ids=tuple(tuple(digest[i % 32] % self.shape.vocab for i in range(count)) for digest in digests),
                 stop_reasons=tuple(repeat("length", rows)),
             )
-        )  # fmt: skip
+        )
 
 
 def pretended_machine() -> Machine:

@@ -104,8 +104,11 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 MOVED = {
-    "](docs/": "](", "](SECURITY.md)": "](security.md)", "](CHANGELOG.md)": "](changelog.md)", "](LICENSE)": "](license.md)",
-}  # fmt: skip
+    "](docs/": "](",
+    "](SECURITY.md)": "](security.md)",
+    "](CHANGELOG.md)": "](changelog.md)",
+    "](LICENSE)": "](license.md)",
+}
 
 
 def _rebased(text: str) -> str:

@@ -190,9 +190,13 @@ def accuracy_figures(
     gain = paired_lower_bound(gained, confidence, belongs_to)
     loss = paired_lower_bound([-one for one in gained], confidence, belongs_to)
     found = Quantity(
-        value=_points(loss.value), low=_points(loss.low), high=None if gain.low is None else -100 * gain.low,
-        n=gain.n, method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}", reason=gain.reason,
-    )  # fmt: skip
+        value=_points(loss.value),
+        low=_points(loss.low),
+        high=None if gain.low is None else -100 * gain.low,
+        n=gain.n,
+        method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}",
+        reason=gain.reason,
+    )
     if len(gained) < 2:
         return {"accuracy_loss_points": found, "accuracy_loss_sd_points": absent("one prompt only")}
     sd = exact(100 * statistics.stdev(gained), n=effective_pairs(gained, belongs_to))

@@ -196,9 +196,10 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
     joules = [Term(t, t.energy_j or 0.0, t.output_tokens) for t in metered]
     moved = [Term(t, t.bytes_, (t.forward_s or 0.0) * rate) for t in timed]
     row_passes = [
-        Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.row_passes, arm.row_passes) for ntp, arm in pairs
+        Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.row_passes, arm.row_passes)
+        for ntp, arm in pairs
         if ntp.row_passes is not None and arm.row_passes is not None
-    ]  # fmt: skip
+    ]
     return {
         "lossless": absent(NOT_SERVED),
         **_both("nfe_speedup", passes, why_no_passes, confidence, clock=False),
@@ -212,7 +213,11 @@ def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) 
         **_prediction_errors(pairs, one.place.lacks.get("passes", why_unpaired), confidence),
         **request_figures(one.arm.tallies, reference.tallies if reference else None, confidence),
         **accuracy_figures(
-            one.arm.grades, reference.grades if reference else {}, one.arm.related, one.why_ungraded, one.place.wrong,
+            one.arm.grades,
+            reference.grades if reference else {},
+            one.arm.related,
+            one.why_ungraded,
+            one.place.wrong,
             confidence,
         ),
     }
@@ -251,9 +256,11 @@ def _latencies(timed: Sequence[Tally], why_none: str, confidence: float) -> dict
 
 def _repetition(tallies: Sequence[Tally], why_none: str, confidence: float) -> dict[str, Quantity]:
     found = [
-        (share, prompt, t.key[3]) for t in tallies for prompt, share in zip(t.prompts, t.distinct4, strict=True)
+        (share, prompt, t.key[3])
+        for t in tallies
+        for prompt, share in zip(t.prompts, t.distinct4, strict=True)
         if share is not None
-    ]  # fmt: skip
+    ]
     if not found:
         return dict.fromkeys(("distinct4_median", "repetitive_answers", "short_answers"), absent(why_none))
     long = [len(ids) for t in tallies for ids in t.outputs if ids is not None]

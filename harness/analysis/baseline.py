@@ -48,9 +48,7 @@ def baseline_check(
     if not checked or greedy is None:
         return BaselineCheck(state="unchecked", modes=(), reason=why_none)
     written = {label: outputs(found) for label, found in checked.items()}
-    tokens = token_check(
-        greedy.outputs, [own for label, own in written.items() if label not in engines], cases[0].known_dtype
-    )
+    tokens = token_check(greedy.outputs, [own for label, own in written.items() if label not in engines], cases[0].known_dtype)
     modes = tuple(
         GenerateMode(
             label=label,
@@ -100,9 +98,15 @@ def token_check(ntp: Outputs, modes: Sequence[Outputs], dtype: str) -> TokenChec
     if among and same < len(beside):
         words += f", its modes those of one another in {mode_same} of {len(among)}"
     return TokenCheck(
-        different=different, rows=len(beside), same=same, agreed=agreed, mode_rows=len(among), mode_same=mode_same,
-        mode_agreed=mode_agreed if among else None, words=words,
-    )  # fmt: skip
+        different=different,
+        rows=len(beside),
+        same=same,
+        agreed=agreed,
+        mode_rows=len(among),
+        mode_same=mode_same,
+        mode_agreed=mode_agreed if among else None,
+        words=words,
+    )
 
 
 def _alike(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[int, float]:

@@ -43,8 +43,11 @@ Why = tuple[str, str | None]
 
 def figure(arm: ArmResult, bound: Bound) -> Quantity:
     """The figure that the bound is about, by its estimator."""
-    own = {"wall_speedup": arm.wall_speedup, "wall_speedup_totals": arm.wall_speedup_totals,
-           "identical_to_ntp": arm.identical_to_ntp}  # fmt: skip
+    own = {
+        "wall_speedup": arm.wall_speedup,
+        "wall_speedup_totals": arm.wall_speedup_totals,
+        "identical_to_ntp": arm.identical_to_ntp,
+    }
     return (arm.figures | own).get(_name(bound), _no_figure(bound))
 
 
@@ -105,15 +108,31 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
 
 
 def _answer(
-    bound: Bound, place: ClaimedCell | CellNotFound, state: State, value: Quantity, basis: Basis, sizes: dict[str, int],
-    reason: str, remedy: str | None,
-) -> Judgement:  # fmt: skip
+    bound: Bound,
+    place: ClaimedCell | CellNotFound,
+    state: State,
+    value: Quantity,
+    basis: Basis,
+    sizes: dict[str, int],
+    reason: str,
+    remedy: str | None,
+) -> Judgement:
     metric = METRICS[bound.metric]
     return Judgement(
-        subject=in_words(place.names) or "this run", metric=bound.metric, kind="claim", state=state, cell=place.names,
-        value=value, unit=metric.unit, better=metric.better, bound=bound.words, basis=basis, sizes=sizes, reason=reason,
+        subject=in_words(place.names) or "this run",
+        metric=bound.metric,
+        kind="claim",
+        state=state,
+        cell=place.names,
+        value=value,
+        unit=metric.unit,
+        better=metric.better,
+        bound=bound.words,
+        basis=basis,
+        sizes=sizes,
+        reason=reason,
         remedy=remedy,
-    )  # fmt: skip
+    )
 
 
 def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
@@ -192,8 +211,10 @@ def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None
 def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity, state: State) -> str:
     """The interval beside the bound, its basis, and every weakness."""
     sides = {
-        "met": f"all of it {bound.words}", "missed": f"none of it {bound.words}", "inconclusive": f"part of it {bound.words}",
-    }  # fmt: skip
+        "met": f"all of it {bound.words}",
+        "missed": f"none of it {bound.words}",
+        "inconclusive": f"part of it {bound.words}",
+    }
     averaged, one = METRICS[bound.metric].averaged, bound.metric == "accuracy_loss_points"
     by = f"{ESTIMATOR_WORDS[bound.estimator]}, " if averaged else ""
     ground = f"{by}{value.n:,} {_unit(bound, place)}"

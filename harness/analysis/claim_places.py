@@ -100,9 +100,10 @@ def _named(cell: Cell, where: Where) -> list[ArmResult]:
     if where.arm is not None:
         return [arm for arm in cell.arms if same_arm(where.arm, arm.label)]
     return [
-        arm for arm in cell.arms
+        arm
+        for arm in cell.arms
         if arm.block_size is not None and where.block_size in (None, arm.block_size) and where.gamma in (None, arm.gamma)
-    ]  # fmt: skip
+    ]
 
 
 def asked_arm(cell: Cell, header: RunHeader) -> ArmResult | None:

@@ -149,9 +149,11 @@ def _tallied(
 ) -> tuple[Tally, ...]:
     """Samples whose time counts are priced too; under a load request by request."""
     timed, load = case.timed and not case.is_check, recorded_load(run.header.written(case.part), case.batch_size)
-    return tuple(chain.from_iterable(
-        tallies_of(case, one, load, pricer if timed and one.decode_s is not None else None, counter) for one in samples
-    ))  # fmt: skip
+    return tuple(
+        chain.from_iterable(
+            tallies_of(case, one, load, pricer if timed and one.decode_s is not None else None, counter) for one in samples
+        )
+    )
 
 
 def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladder, counter: TrafficCounter) -> CellContext:

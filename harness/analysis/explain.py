@@ -120,7 +120,8 @@ def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmRe
 
     found = [
         Claimed(metric=bound.metric, at_least=bound.min, source=claim.source)
-        for claim in claims if claim is not QUESTION
+        for claim in claims
+        if claim is not QUESTION
         for bound in claim.bounds
         if bound.metric in CLAIMED and bound.min is not None and about(claim)
     ]

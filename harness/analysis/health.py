@@ -182,9 +182,15 @@ def _untimed(sample: Sample, rules: Sequence[str]) -> Sample:
     passes = None if uncounted or sample.packed_passes is None else sample.packed_passes.untimed()
     reasons = sample.meter_reasons | ({NO_PASSES: UNCOUNTED} if uncounted else {})
     whole = {} if {*rules} - {*CLOCKLESS} else {REQUEST_S: (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)}
-    return sample.model_copy(update={
-        "prefill_s": None, "decode_s": None, "passes": passes, "meters": whole | sample.meters, "meter_reasons": reasons,
-    })  # fmt: skip
+    return sample.model_copy(
+        update={
+            "prefill_s": None,
+            "decode_s": None,
+            "passes": passes,
+            "meters": whole | sample.meters,
+            "meter_reasons": reasons,
+        }
+    )
 
 
 def together(voids: Iterable[Voids]) -> Voids:

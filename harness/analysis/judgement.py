@@ -25,9 +25,7 @@ WORDS: dict[Kind, dict[State, str]] = {
     "deterministic": {"met": "unchanged", "missed": "changed", "inconclusive": "inconclusive", "void": "void"},
     "timed": {"met": "passed", "missed": "regressed", "inconclusive": "inconclusive", "void": "void"},
 }
-EXIT_CODES: dict[State, int] = {
-    "met": EXIT_OK, "missed": EXIT_REGRESSION, "inconclusive": EXIT_INCONCLUSIVE, "void": EXIT_VOID,
-}  # fmt: skip
+EXIT_CODES: dict[State, int] = {"met": EXIT_OK, "missed": EXIT_REGRESSION, "inconclusive": EXIT_INCONCLUSIVE, "void": EXIT_VOID}
 GRAVEST_FIRST: tuple[State, ...] = ("missed", "void", "inconclusive", "met")
 
 

@@ -172,11 +172,14 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante
     decodes = sum(sample.case_id == case.case_id and not sample.warmup for sample in run.samples)
     few = ex_ante or len({one.visit for one in passes}) < ENOUGH_VISITS
     return shape_calibrated(
-        base, case.shape, deployment_of(case), passes,
+        base,
+        case.shape,
+        deployment_of(case),
+        passes,
         machine_spread=UNSEEN_MOVEMENT if ex_ante else machine_spread(run, case.part),
         decodes=max(decodes, 1),
         least_spread=UNSEEN_MOVEMENT if few else (1.0, 1.0),
-    )  # fmt: skip
+    )
 
 
 def read_ceiling(

@@ -59,9 +59,11 @@ class Pricer:
         if not which.any():
             return np.zeros(0, dtype=np.int64)
         columns = (
-            trace.per_pass("padded_query"), trace.per_pass("padded_context"), trace.per_row("logit_tokens").max(axis=1),
+            trace.per_pass("padded_query"),
+            trace.per_pass("padded_context"),
+            trace.per_row("logit_tokens").max(axis=1),
             trace.over_rows("kept_tokens"),
-        )  # fmt: skip
+        )
         made_by = [trace.models[code] for code in trace.model[which].tolist()]
         causal = (trace.role[which] == PREFILL).tolist()
         rows = trace.over_rows("active")[which].tolist() if self._continuous else [trace.rows] * len(made_by)
@@ -111,7 +113,8 @@ class Pricer:
         prices = [price_counts(shape, deployment, counts, self._ceilings[rung]) for rung in self.rungs]
         operations = count_operations(shape, deployment, counts)
         return [
-            sum(operation.bytes_ for operation in operations), sum(operation.flops for operation in operations),
+            sum(operation.bytes_ for operation in operations),
+            sum(operation.flops for operation in operations),
             *(side for price in prices for side in price.forward),
             *(side for price in prices for side in (price.low_s, price.expected_s, price.high_s)),
-        ]  # fmt: skip
+        ]

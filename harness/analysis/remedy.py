@@ -129,8 +129,9 @@ def _at_the_ends(bound: Bound, value: Quantity, plan: Plan) -> str:
     sizes = [(end, plan(end)) for end in (value.low, value.high) if end not in (None, value.value)]
     said = [
         f"{max(size.prompts, value.n + 1):,} in all at {_shown(bound, end)}"
-        for end, size in sizes if end is not None and size.prompts is not None
-    ]  # fmt: skip
+        for end, size in sizes
+        if end is not None and size.prompts is not None
+    ]
     return ", ".join([*said, "none if the truth is at the bound"])
 
 

@@ -88,9 +88,7 @@ def request_counts(tallies: Sequence[Tally]) -> RequestCounts | None:
     )
 
 
-def request_figures(
-    arm: Sequence[Tally], ntp: Sequence[Tally] | None, confidence: float
-) -> dict[str, Quantity]:
+def request_figures(arm: Sequence[Tally], ntp: Sequence[Tally] | None, confidence: float) -> dict[str, Quantity]:
     """By the names of METRICS, with ``requests_per_s`` and ``in_flight`` beside them; empty where no request has times.
 
     Args:
@@ -166,9 +164,7 @@ def _one_side(found: Found, values: Mapping[int, float | str], confidence: float
     return over_processes(known, sum(len(one.counted) for one in found.values()), confidence)
 
 
-def _ratio(
-    found: Found, over: Mapping[int, float | str], under: Mapping[int, float | str], confidence: float
-) -> Quantity:
+def _ratio(found: Found, over: Mapping[int, float | str], under: Mapping[int, float | str], confidence: float) -> Quantity:
     """Process by process, of those that both have."""
     if not over or not under:
         return absent(NO_NTP)

@@ -74,14 +74,16 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
     answered = sum(begin_s < _ended(one) <= end_s for one in times)
     together = load is None or load.closed
     window = Window(
-        length_s=end_s - begin_s, answered=answered,
+        length_s=end_s - begin_s,
+        answered=answered,
         came=answered if together else sum(begin_s <= one.sent_s <= end_s for one in times),
         tokens=sum(
             count * _share(one.sent_s + one.first_token_s, _ended(one), begin_s, end_s)
             for one, count in zip(times, tokens, strict=True)
         ),
-        in_flight=_mean_in_flight(times, begin_s, end_s), left_out=len(times) - sum(counted),
-    )  # fmt: skip
+        in_flight=_mean_in_flight(times, begin_s, end_s),
+        left_out=len(times) - sum(counted),
+    )
     return tuple(
         _request(one, window, counts, count - first if clock else None, load)
         for one, counts, count, first in zip(times, counted, tokens, first_tokens, strict=True)
@@ -94,9 +96,14 @@ def _request(times: RowTimes, window: Window, counted: bool, behind: int | None,
         return Request(window=window, counted=counted, request_s=times.last_token_s)
     per_token = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None
     return Request(
-        window=window, counted=counted, first_token_s=times.first_token_s, time_per_token_s=per_token,
-        request_s=times.last_token_s, gaps_s=tuple(times.gaps_s or ()), good=_good(times.first_token_s, per_token, load),
-    )  # fmt: skip
+        window=window,
+        counted=counted,
+        first_token_s=times.first_token_s,
+        time_per_token_s=per_token,
+        request_s=times.last_token_s,
+        gaps_s=tuple(times.gaps_s or ()),
+        good=_good(times.first_token_s, per_token, load),
+    )
 
 
 def _good(first_s: float, per_token_s: float | None, load: Load | None) -> bool | None:

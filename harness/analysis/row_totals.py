@@ -23,11 +23,7 @@ from harness.scenario.load import Load
 
 
 def tallies_of(
-    case: CaseHeader,
-    sample: Sample,
-    load: Load | None,
-    pricer: Pricer | None = None,
-    counter: TrafficCounter | None = None,
+    case: CaseHeader, sample: Sample, load: Load | None, pricer: Pricer | None = None, counter: TrafficCounter | None = None
 ) -> tuple[Tally, ...]:
     """The sample as one tally; under a load as one for each request, of which those that do not count have no times.
 
@@ -61,18 +57,24 @@ def _of_row(whole: Tally, sample: Sample, row: int, requests: Sequence[Request],
     return replace(
         whole,
         key=(task, group * len(sample.rows) + row, repeat, process),
-        prompts=whole.prompts[row : row + 1], clusters=whole.clusters[row : row + 1], outputs=whole.outputs[row : row + 1],
-        distinct4=whole.distinct4[row : row + 1], correct=whole.correct[row : row + 1],
+        prompts=whole.prompts[row : row + 1],
+        clusters=whole.clusters[row : row + 1],
+        outputs=whole.outputs[row : row + 1],
+        distinct4=whole.distinct4[row : row + 1],
+        correct=whole.correct[row : row + 1],
         ungraded_reason=told.ungraded_reason if told.correct is None else None,
-        output_tokens=told.output_tokens, decode_tokens=max(0, told.output_tokens - first),
+        output_tokens=told.output_tokens,
+        decode_tokens=max(0, told.output_tokens - first),
         decode_s=None if clock is None else clock.last_token_s - clock.first_token_s,
         prompt_s=None if clock is None else clock.first_token_s,
         first_token_s=None if clock is None else clock.first_token_s,
         latency_s=None if times is None else times.last_token_s,
-        forward_s=None, sampler_s=None, counted=None,
+        forward_s=None,
+        sampler_s=None,
+        counted=None,
         energy_j=None if whole.energy_j is None or times is None else share * whole.energy_j,
         requests=() if one is None else (one,),
-    )  # fmt: skip
+    )
 
 
 def _passes_of(whole: Tally, trace: TraceArrays, row: int) -> dict[str, Any]:
@@ -81,9 +83,12 @@ def _passes_of(whole: Tally, trace: TraceArrays, row: int) -> dict[str, Any]:
     final, fed = (trace.per_row(f"{name}_tokens")[:, row].astype(np.int64) for name in ("final", "query"))
     count = int(active.sum())
     found = {
-        "decode_tokens": int(final[active].sum()), "row_passes": count, "passes": count, "fed_tokens": int(fed[active].sum()),
+        "decode_tokens": int(final[active].sum()),
+        "row_passes": count,
+        "passes": count,
+        "fed_tokens": int(fed[active].sum()),
         "histogram": tuple(np.bincount(final[active]).tolist()),
-    }  # fmt: skip
+    }
     return found | _priced(whole, active[trace.decode])
 
 
@@ -93,9 +98,14 @@ def _priced(whole: Tally, charged: npt.NDArray[np.bool_]) -> dict[str, Any]:
         return {"bytes_": 0.0, "priced_s": {}, "timed": None}
     timed = whole.timed
     mine = replace(
-        timed, role=timed.role[charged], query_tokens=timed.query_tokens[charged], context_tokens=timed.context_tokens[charged],
-        forward_s=None, model=timed.model[charged], places=timed.places[charged],
-    )  # fmt: skip
+        timed,
+        role=timed.role[charged],
+        query_tokens=timed.query_tokens[charged],
+        context_tokens=timed.context_tokens[charged],
+        forward_s=None,
+        model=timed.model[charged],
+        places=timed.places[charged],
+    )
     totals = timed.pricer.decode_s(mine.places).sum(axis=0).tolist()
     bands = zip(timed.pricer.rungs, totals, strict=True)
     return {

@@ -143,11 +143,23 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     if not sample.packed_passes:  # imported, or of a server that does not tell them
         given = sum(row.output_tokens > 0 for row in sample.rows)
         return Tally(
-            **told, row_passes=None, passes=None, fed_tokens=None, draft_passes=None, draft_fed_tokens=None, histogram=(),
-            decode_tokens=output_tokens - given, first_token_s=sample.prefill_s, forward_s=None,
+            **told,
+            row_passes=None,
+            passes=None,
+            fed_tokens=None,
+            draft_passes=None,
+            draft_fed_tokens=None,
+            histogram=(),
+            decode_tokens=output_tokens - given,
+            first_token_s=sample.prefill_s,
+            forward_s=None,
             reads_more=sample.meters.get(FIRST_TOKENS, given) > given,
-            sampler_s=None, bytes_=0.0, counted=None, priced_s={}, timed=None,
-        )  # fmt: skip
+            sampler_s=None,
+            bytes_=0.0,
+            counted=None,
+            priced_s={},
+            timed=None,
+        )
     return Tally(**told, **_of_passes(sample, TraceArrays(sample.packed_passes), output_tokens, pricer, counter))
 
 

@@ -65,10 +65,7 @@ class ServedCounts:
 
 def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCounts | None:
     """Of the cases' samples; None where no server decoded them, or never one request at a time."""
-    alone = [
-        one for one in run.samples
-        if one.case_id in case_ids and not one.warmup and "served_ways_disagree" in one.meters
-    ]  # fmt: skip
+    alone = [one for one in run.samples if one.case_id in case_ids and not one.warmup and "served_ways_disagree" in one.meters]
     if not alone:
         return None
     headlines = [one.meters["served_headline"] for one in alone if "served_headline" in one.meters]
@@ -102,15 +99,22 @@ def partings_of(run: Run, part: str, case_ids: Collection[str]) -> Partings | No
     rounding = [event["rounding"] for event in events if event.get("rounding") is not None]
     rows = [
         ((one.case_id, row.prompt_id), row.prompt_digest)
-        for one in run.samples if one.case_id in case_ids and not one.warmup for row in one.rows
-    ]  # fmt: skip
+        for one in run.samples
+        if one.case_id in case_ids and not one.warmup
+        for row in one.rows
+    ]
     asked = {name: digest or name for name, digest in rows}
     wrong = {asked[one["case_id"], one["prompt_id"]] for one in found if one["class"] == "error"}
     return Partings(
-        compared=len(rows), prompts=len({*asked.values()}), wrong_prompts=len(wrong), near_ties=by_class["near_tie"],
-        errors=by_class["error"], unclassified=by_class["unclassified"],
-        largest_near_tie=max(ties, default=None), rounding=max(rounding, default=None),
-    )  # fmt: skip
+        compared=len(rows),
+        prompts=len({*asked.values()}),
+        wrong_prompts=len(wrong),
+        near_ties=by_class["near_tie"],
+        errors=by_class["error"],
+        unclassified=by_class["unclassified"],
+        largest_near_tie=max(ties, default=None),
+        rounding=max(rounding, default=None),
+    )
 
 
 def _sum(samples: list[Sample], name: str) -> float | None:

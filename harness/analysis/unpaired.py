@@ -33,17 +33,27 @@ def whole(tallies: Sequence[Tally]) -> Tally:
     """All requests of a file as one: times and tokens added up, the time of the prompt their median."""
     prompts_s = [one.prompt_s for one in tallies if one.prompt_s is not None]
     return replace(
-        tallies[0], prompts=(), outputs=(), distinct4=(), correct=(), clusters=(),
-        decode_s=math.fsum(one.decode_s or 0.0 for one in tallies), decode_tokens=sum(one.decode_tokens for one in tallies),
-        latency_s=math.fsum(one.latency_s or 0.0 for one in tallies), output_tokens=sum(one.output_tokens for one in tallies),
+        tallies[0],
+        prompts=(),
+        outputs=(),
+        distinct4=(),
+        correct=(),
+        clusters=(),
+        decode_s=math.fsum(one.decode_s or 0.0 for one in tallies),
+        decode_tokens=sum(one.decode_tokens for one in tallies),
+        latency_s=math.fsum(one.latency_s or 0.0 for one in tallies),
+        output_tokens=sum(one.output_tokens for one in tallies),
         prompt_s=median(prompts_s) if prompts_s else None,
-    )  # fmt: skip
+    )
 
 
 def _speedups(
-    ntp: Sequence[Tally], arm: Sequence[Tally], seconds: Callable[[Tally], float | None], tokens: Callable[[Tally], int],
+    ntp: Sequence[Tally],
+    arm: Sequence[Tally],
+    seconds: Callable[[Tally], float | None],
+    tokens: Callable[[Tally], int],
     confidence: float,
-) -> tuple[Quantity, Quantity]:  # fmt: skip
+) -> tuple[Quantity, Quantity]:
     sides = [_by_process(side, seconds, tokens) for side in (ntp, arm)]
     if not all(sides):
         return absent(NO_TIMES), absent(NO_TIMES)

@@ -82,9 +82,11 @@ class AssumedAcceptance:
     def arm_at(self, batch: Any) -> DecodeArm:
         """How rows decode in a batch; ``batch`` is a number or a numpy array of them."""
         return DecodeArm(
-            block_size=self.block_size, passes_per_block=self.passes_at(batch), batching=self.batching,
+            block_size=self.block_size,
+            passes_per_block=self.passes_at(batch),
+            batching=self.batching,
             tokens_per_check=self.tokens_per_check,
-        )  # fmt: skip
+        )
 
     @property
     def largest_batch(self) -> int | None:
@@ -121,7 +123,9 @@ def from_speedup(block_size: int, speedup: float, tokens_per_check: float | None
     """
     if tokens_per_check is not None and speedup > 0:
         return AssumedAcceptance(
-            block_size=block_size, passes_per_block=tokens_per_check / speedup, tokens_per_check=tokens_per_check,
+            block_size=block_size,
+            passes_per_block=tokens_per_check / speedup,
+            tokens_per_check=tokens_per_check,
             source=f"NFE speedup {speedup:g} and {tokens_per_check:g} tokens per check, given by hand",
         )
     if not 1 <= speedup <= block_size:
@@ -165,9 +169,10 @@ def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
         )
     speedup = TABLE1[model, known[task.lower()], f"sbd_gamma_{level}"]
     return AssumedAcceptance(
-        block_size=block_size, passes_per_block=block_size / speedup,
+        block_size=block_size,
+        passes_per_block=block_size / speedup,
         source=f"Table 1 of arXiv 2509.04185: {model}, {known[task.lower()]}, γ {level}: {speedup:g} tokens per pass",
-    )  # fmt: skip
+    )
 
 
 def from_passes(block_size: int, passes: Sequence[int], run: str) -> AssumedAcceptance:

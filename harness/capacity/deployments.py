@@ -57,19 +57,32 @@ class Candidate:
         profile = self.device.profile
         price, power = profile.price_usd_per_hour.value, profile.power_w.value
         return DeploymentPlan(
-            hardware=profile.name, rung=self.device.ceilings.rung, method=self.method, tensor_parallel=self.degree,
+            hardware=profile.name,
+            rung=self.device.ceilings.rung,
+            method=self.method,
+            tensor_parallel=self.degree,
             chunk_tokens=self.reading.chunk_tokens,
-            replicas=replicas, gpus=gpus, load_per_replica=self.goal.load / replicas, largest_load=largest,
-            headroom=max(0.0, largest * replicas / self.goal.load - 1), largest_batch=self.largest_batch,
-            peak_batch=seen.peak_batch, mean_batch=seen.mean_batch, occupancy=seen.mean_batch / self.largest_batch,
-            busy=seen.busy if simulated else None, ttft_p50_s=seen.ttft_p50_s, ttft_s=seen.ttft_s,
-            tokens_per_s_p50=seen.tokens_per_s_p50, tokens_per_s=seen.tokens_per_s,
+            replicas=replicas,
+            gpus=gpus,
+            load_per_replica=self.goal.load / replicas,
+            largest_load=largest,
+            headroom=max(0.0, largest * replicas / self.goal.load - 1),
+            largest_batch=self.largest_batch,
+            peak_batch=seen.peak_batch,
+            mean_batch=seen.mean_batch,
+            occupancy=seen.mean_batch / self.largest_batch,
+            busy=seen.busy if simulated else None,
+            ttft_p50_s=seen.ttft_p50_s,
+            ttft_s=seen.ttft_s,
+            tokens_per_s_p50=seen.tokens_per_s_p50,
+            tokens_per_s=seen.tokens_per_s,
             tokens_per_s_per_gpu=tokens_per_s / gpus,
             usd_per_hour=None if price is None else gpus * price,
             usd_per_million_tokens=None if price is None else gpus * price * MILLION / S_PER_HOUR / tokens_per_s,
             kwh_per_million_tokens=None if power is None else gpus * power * MILLION / J_PER_KWH / tokens_per_s,
-            simulated=simulated, arithmetic=self.device.ceilings.arithmetic(self.device.question.deployment),
-        )  # fmt: skip
+            simulated=simulated,
+            arithmetic=self.device.ceilings.arithmetic(self.device.question.deployment),
+        )
 
 
 def ways_of(question: Question) -> tuple[Way, ...]:
@@ -90,14 +103,26 @@ class _Search:
         if key not in self.requests:
             self.requests[key] = mean_request(goal, way, reading)
         prices = price_steps(
-            device.replica(degree), way, largest_batch=min(largest_batch, _most_rows(goal, way, reading)),
-            contexts=(float(min(goal.prompts)), float(goal.longest_tokens)), reading=reading, prompts=goal.prompts,
-        )  # fmt: skip
+            device.replica(degree),
+            way,
+            largest_batch=min(largest_batch, _most_rows(goal, way, reading)),
+            contexts=(float(min(goal.prompts)), float(goal.longest_tokens)),
+            reading=reading,
+            prompts=goal.prompts,
+        )
         column = steady(prices, self.requests[key])
         return Candidate(
-            device=device, goal=goal, way=way, degree=degree, largest_batch=largest_batch, reading=reading, prices=prices,
-            request=self.requests[key], steady=column, load=largest_load(goal, column),
-        )  # fmt: skip
+            device=device,
+            goal=goal,
+            way=way,
+            degree=degree,
+            largest_batch=largest_batch,
+            reading=reading,
+            prices=prices,
+            request=self.requests[key],
+            steady=column,
+            load=largest_load(goal, column),
+        )
 
     def candidates(self, device: PlannedDevice, way: Way) -> tuple[list[Candidate], list[str]]:
         """One per split that fits, and why the others do not."""
@@ -147,11 +172,18 @@ def plan_goals(
                 refused.append(_refusal(device, way, goal, found, reasons))
     ntp, sbd = (_ranked(search, [one for one in candidates if one.method == method], refused) for method in METHODS)
     plan = GoalPlan(
-        model=question.shape.name, params=question.shape.params, deployment=question.deployment,
-        acceptance=question.acceptance, goal=goal, memory_reserve=question.memory_reserve, ntp=ntp, sbd=sbd,
-        pareto=tuple(pareto_front(candidates)), refused=tuple(refused),
+        model=question.shape.name,
+        params=question.shape.params,
+        deployment=question.deployment,
+        acceptance=question.acceptance,
+        goal=goal,
+        memory_reserve=question.memory_reserve,
+        ntp=ntp,
+        sbd=sbd,
+        pareto=tuple(pareto_front(candidates)),
+        refused=tuple(refused),
         prices={profile.name: sourced(profile.price_usd_per_hour) for profile in profiles},
-    )  # fmt: skip
+    )
     return replace(plan, notes=tuple(assumptions(question, plan, sizes)))
 
 
@@ -199,9 +231,15 @@ def _ranked(search: _Search, candidates: Iterable[Candidate], refused: list[Refu
         estimate, one = waiting.pop(0)
         found = _simulated(search.best_chunks(one))
         if found is None:
-            refused.append(Refused(hardware=estimate.hardware, method=one.method, reason=(
-                "the mean of a steady load keeps the goal, the simulated percentiles do not at any load that was tried"
-            )))  # fmt: skip
+            refused.append(
+                Refused(
+                    hardware=estimate.hardware,
+                    method=one.method,
+                    reason=(
+                        "the mean of a steady load keeps the goal, the simulated percentiles do not at any load that was tried"
+                    ),
+                )
+            )
         else:
             done.append(found)
     return (*sorted(done, key=_order), *(estimate for estimate, _ in waiting))
@@ -217,18 +255,27 @@ def _estimated(one: Candidate, replicas: int) -> Trial:
         float(np.interp(rows, column.rows, values)) for values in (column.read_s, column.tokens_per_s, column.request_s)
     )
     return Trial(
-        load=load, ttft_p50_s=read_s, ttft_s=read_s, tokens_per_s_p50=speed, tokens_per_s=speed,
-        requests_per_s=1 / request_s if goal.users is not None else load, mean_batch=rows, peak_batch=ceil(rows), busy=1.0,
-    )  # fmt: skip
+        load=load,
+        ttft_p50_s=read_s,
+        ttft_s=read_s,
+        tokens_per_s_p50=speed,
+        tokens_per_s=speed,
+        requests_per_s=1 / request_s if goal.users is not None else load,
+        mean_batch=rows,
+        peak_batch=ceil(rows),
+        busy=1.0,
+    )
 
 
 def _simulated(one: Candidate) -> DeploymentPlan | None:
     """The deployment with the fewest replicas whose percentiles keep the goal in simulation."""
     goal = one.goal
     engine = Engine(
-        step_s=one.prices.as_function(one.reading), largest_batch=min(one.largest_batch, int(one.prices.rows[-1])),
-        chunk_tokens=one.reading.chunk_tokens, tokens_per_pass=one.way.tokens_per_pass,
-    )  # fmt: skip
+        step_s=one.prices.as_function(one.reading),
+        largest_batch=min(one.largest_batch, int(one.prices.rows[-1])),
+        chunk_tokens=one.reading.chunk_tokens,
+        tokens_per_pass=one.way.tokens_per_pass,
+    )
     trials: dict[float, Trial] = {}
 
     def at(load: float) -> Trial:
@@ -261,9 +308,11 @@ def _refusal(device: PlannedDevice, way: Way, goal: ServiceGoal, found: Sequence
         missed.append((max((goal.tokens_per_s or 0.0) / speed, read_s / goal.ttft_s), one.degree, speed, read_s))
     misses, degree, speed, read_s = min(missed)
     return Refused(
-        hardware=hardware, method=way.method, misses=misses,
+        hardware=hardware,
+        method=way.method,
+        misses=misses,
         reason=f"a lone request has at most {speed:.3g} tokens/s, its first after {read_s:.3g} s ({device.words(degree)})",
-    )  # fmt: skip
+    )
 
 
 def pareto_front(candidates: Iterable[Candidate]) -> Iterator[ParetoPoint]:
@@ -274,9 +323,13 @@ def pareto_front(candidates: Iterable[Candidate]) -> Iterator[ParetoPoint]:
         for batch in _batches(int(column.rows[-1])):
             speed, request_s = (float(np.interp(batch, column.rows, line)) for line in (column.tokens_per_s, column.request_s))
             point = ParetoPoint(
-                method=one.method, hardware=one.device.profile.name, tensor_parallel=one.degree, batch=batch,
-                tokens_per_s_per_user=speed, tokens_per_s_per_gpu=one.request.output_tokens / request_s / devices,
-            )  # fmt: skip
+                method=one.method,
+                hardware=one.device.profile.name,
+                tensor_parallel=one.degree,
+                batch=batch,
+                tokens_per_s_per_user=speed,
+                tokens_per_s_per_gpu=one.request.output_tokens / request_s / devices,
+            )
             points.setdefault(one.method, []).append(point)
     for found in points.values():
         best = -inf

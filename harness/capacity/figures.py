@@ -17,9 +17,8 @@ _ROUNDING = 1e-9  # relative: an exact multiple needs no further replica
 
 
 def figures_at(
-    replica: Replica, profile: HardwareProfile, workload: Workload, goal: Goal, method: Method, batch: int,
-    need: MemoryNeed,
-) -> ArmPlan:  # fmt: skip
+    replica: Replica, profile: HardwareProfile, workload: Workload, goal: Goal, method: Method, batch: int, need: MemoryNeed
+) -> ArmPlan:
     """Every figure of ``method`` at ``batch`` rows per replica."""
     served = serve(replica, method, batch, workload)
     whole = served.tokens_per_s

@@ -87,9 +87,11 @@ class ServiceGoal:
 
     def _check_ranges(self) -> None:
         positive = {
-            "--users": self.users, "--requests-per-s": self.requests_per_s, "--tokens-per-s": self.tokens_per_s,
+            "--users": self.users,
+            "--requests-per-s": self.requests_per_s,
+            "--tokens-per-s": self.tokens_per_s,
             "--ttft": self.ttft_s,
-        }  # fmt: skip
+        }
         for name, value in positive.items():
             if value is not None and not (value > 0 and isfinite(value)):
                 raise UserError(f"{name} {value:g} was given; it must be more than 0")

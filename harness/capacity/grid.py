@@ -117,10 +117,13 @@ def _every(grid: Grid) -> _Every:
     prompts, outputs = map(_column_of, zip(*grid.requests, strict=True))
     work = Workload.of_request(prompts, outputs, chunk_tokens=grid.chunk_tokens)
     return _Every(
-        grid=grid, goal=Goal(requests_per_s=grid.requests_per_s), sizes=sizes, work=work,
+        grid=grid,
+        goal=Goal(requests_per_s=grid.requests_per_s),
+        sizes=sizes,
+        work=work,
         works=tuple(Workload.of_request(*request, chunk_tokens=grid.chunk_tokens) for request in grid.requests),
         kinds=tuple((tuple(alike), _together([arms[place] for place in alike], sizes)) for alike in places.values()),
-    )  # fmt: skip
+    )
 
 
 def _column_of(tokens: Sequence[int]) -> Any:
@@ -182,14 +185,16 @@ def _priced(every: _Every, device: PlannedDevice, degree: int) -> dict[tuple[int
             figures=tuple(
                 _figures(every, device, degree, request, user, whole, decode / beside)
                 for batch, user, whole, decode, beside in zip(
-                    every.grid.batches, *(values[request].tolist() for values in speeds[arm]), ntp[request].tolist(),
+                    every.grid.batches,
+                    *(values[request].tolist() for values in speeds[arm]),
+                    ntp[request].tolist(),
                     strict=True,
                 )
                 if batch <= fits
             ),
         )
         for (request, arm), fits in rows.items()
-    }  # fmt: skip
+    }
 
 
 def _rows(every: _Every, device: PlannedDevice, degree: int) -> dict[tuple[int, int], int]:
@@ -225,8 +230,10 @@ def _figures(
 ) -> Figures:
     profile, per_gpu = device.profile, whole / degree
     return Figures(
-        tokens_per_s_per_user=user, tokens_per_s_per_gpu=per_gpu,
+        tokens_per_s_per_user=user,
+        tokens_per_s_per_gpu=per_gpu,
         usd_per_million_tokens=per_million(profile.price_usd_per_hour.value, S_PER_HOUR, per_gpu),
         kwh_per_million_tokens=per_million(profile.power_w.value, J_PER_KWH, per_gpu),
-        gpus=degree * replicas_for(every.goal, every.works[request], whole), wall_speedup=speedup,
-    )  # fmt: skip
+        gpus=degree * replicas_for(every.goal, every.works[request], whole),
+        wall_speedup=speedup,
+    )

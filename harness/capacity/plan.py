@@ -94,9 +94,7 @@ class Question:
         widths = [] if self.deployment.attention_data_parallel else [self.shape.heads]
         if self.deployment.expert_parallel and self.shape.moe is not None:
             widths.append(self.shape.moe.experts)
-        return tuple(
-            sorted(degree for degree in self.degrees if degree >= 1 and all(width % degree == 0 for width in widths))
-        )
+        return tuple(sorted(degree for degree in self.degrees if degree >= 1 and all(width % degree == 0 for width in widths)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +109,11 @@ class PlannedDevice:
     def replica(self, degree: int) -> Replica:
         """``degree`` of these devices with the question's model."""
         return Replica(
-            shape=self.question.shape, deployment=self.question.split(degree), ceilings=self.linked(degree),
+            shape=self.question.shape,
+            deployment=self.question.split(degree),
+            ceilings=self.linked(degree),
             acceptance=self.question.acceptance,
-        )  # fmt: skip
+        )
 
     def linked(self, degree: int) -> Ceilings:
         """The ceilings with the link of a stage's devices, or of stages of one device."""
@@ -130,10 +130,14 @@ class PlannedDevice:
         block = self.question.acceptance.block_size if method == "sbd" else None
         split = self.question.split(degree)
         return memory_need(
-            self.question.shape, split, tokens=tokens, block_size=block, budget_bytes=self.budget_bytes,
+            self.question.shape,
+            split,
+            tokens=tokens,
+            block_size=block,
+            budget_bytes=self.budget_bytes,
             shared_tokens=self.question.workload.shared_tokens if tokens >= self.question.workload.longest_tokens else 0,
             verified=self.question.acceptance.tokens_per_check is not None,
-        )  # fmt: skip
+        )
 
     def no_link(self, degree: int) -> str | None:
         """Why a split cannot be priced; None where it can."""

@@ -104,9 +104,13 @@ class Served:
         keep = slice(int(requests * warm_share), requests - int(requests * last_share))
         order = np.argsort(self.arrived_s, kind="stable")[keep]
         return Served(
-            arrived_s=self.arrived_s[order], first_token_s=self.first_token_s[order], finished_s=self.finished_s[order],
-            output_tokens=self.output_tokens[order], busy_s=self.busy_s, rows_s=self.rows_s,
-        )  # fmt: skip
+            arrived_s=self.arrived_s[order],
+            first_token_s=self.first_token_s[order],
+            finished_s=self.finished_s[order],
+            output_tokens=self.output_tokens[order],
+            busy_s=self.busy_s,
+            rows_s=self.rows_s,
+        )
 
 
 def poisson(rate_per_s: float, prompt_tokens: Sequence[int], output_tokens: Sequence[int], seed: int) -> Arrivals:
@@ -116,9 +120,13 @@ def poisson(rate_per_s: float, prompt_tokens: Sequence[int], output_tokens: Sequ
 
 
 def closed_loop(
-    users: int, think_s: float, prompt_tokens: Sequence[int], output_tokens: Sequence[int], over_s: float,
+    users: int,
+    think_s: float,
+    prompt_tokens: Sequence[int],
+    output_tokens: Sequence[int],
+    over_s: float,
     seed: int | None = None,
-) -> Arrivals:  # fmt: skip
+) -> Arrivals:
     """``users`` that always have a request in flight or think; their first ones come evenly over ``over_s``.
 
     With a ``seed`` they think for exponential times of the mean ``think_s`` and begin at random; users of equal think times
@@ -167,9 +175,13 @@ class _Replica:
             else:
                 self._now_s = max(self._now_s, self._coming[0][0])
         return Served(
-            arrived_s=self._arrived, first_token_s=self._first, finished_s=self._finished,
-            output_tokens=np.asarray(self._arrivals.output_tokens), busy_s=self._busy_s, rows_s=self._rows_s,
-        )  # fmt: skip
+            arrived_s=self._arrived,
+            first_token_s=self._first,
+            finished_s=self._finished,
+            output_tokens=np.asarray(self._arrivals.output_tokens),
+            busy_s=self._busy_s,
+            rows_s=self._rows_s,
+        )
 
     def _admit(self) -> None:
         """Note who has come."""

@@ -69,9 +69,13 @@ class Workload:
     ) -> Workload:
         """Rows that start with a prompt and grow by the output; half of the output is present on average."""
         return cls(
-            context_tokens=prompt_tokens + output_tokens // 2, longest_tokens=prompt_tokens + output_tokens,
-            prompt_tokens=prompt_tokens, output_tokens=output_tokens, shared_tokens=shared_tokens, chunk_tokens=chunk_tokens,
-        )  # fmt: skip
+            context_tokens=prompt_tokens + output_tokens // 2,
+            longest_tokens=prompt_tokens + output_tokens,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            shared_tokens=shared_tokens,
+            chunk_tokens=chunk_tokens,
+        )
 
     @property
     def read_tokens(self) -> int:

@@ -63,16 +63,17 @@ def serve(replica: Replica, method: Method, batch: int, workload: Workload) -> S
     if workload.prompt_tokens is None or workload.output_tokens is None:
         user = Band(low=decoding.low / batch, expected=decoding.expected / batch, high=decoding.high / batch)
         return Served(
-            decode_tokens_per_s=decoding, user_tokens_per_s=user, tokens_per_s=decoding, prefill_s=_band(alone),
+            decode_tokens_per_s=decoding,
+            user_tokens_per_s=user,
+            tokens_per_s=decoding,
+            prefill_s=_band(alone),
             first_token_s=_band(alone),
-        )  # fmt: skip
+        )
     read, at_once, step = _prompt(replica, arm, batch, workload), _at_once(replica, batch), arm.tokens_per_step
     slow, middle, fast = (
         _rates(workload, batch, at_once, step, rate, read_s)
-        for rate, read_s in (
-            (decoding.low, read.high_s), (decoding.expected, read.expected_s), (decoding.high, read.low_s),
-        )
-    )  # fmt: skip
+        for rate, read_s in ((decoding.low, read.high_s), (decoding.expected, read.expected_s), (decoding.high, read.low_s))
+    )
     return Served(
         decode_tokens_per_s=decoding,
         user_tokens_per_s=Band(low=slow.user, expected=middle.user, high=fast.user),
@@ -94,7 +95,7 @@ def serve_each(replica: Replica, arm: DecodeArm, batches: Any, workload: Workloa
     """The speeds of ``arm``. Its numbers, ``batches`` and the counts of the workload may be arrays that broadcast."""
     step = price_step(
         replica.shape, replica.deployment, replica.ceilings, arm, rows=batches, context_tokens=workload.context_tokens
-    )  # fmt: skip
+    )
     rate = batches * arm.tokens_per_step / step.expected_s
     if workload.prompt_tokens is None or workload.output_tokens is None:
         return Speeds(rate / batches, rate, rate)
@@ -118,9 +119,12 @@ def decode_rate(prediction: SpeedupPrediction, method: Method) -> Band:
 def replace_chunks(workload: Workload) -> Workload:
     """The same with whole prompts."""
     return Workload(
-        context_tokens=workload.context_tokens, longest_tokens=workload.longest_tokens, prompt_tokens=workload.prompt_tokens,
-        output_tokens=workload.output_tokens, shared_tokens=workload.shared_tokens,
-    )  # fmt: skip
+        context_tokens=workload.context_tokens,
+        longest_tokens=workload.longest_tokens,
+        prompt_tokens=workload.prompt_tokens,
+        output_tokens=workload.output_tokens,
+        shared_tokens=workload.shared_tokens,
+    )
 
 
 def _at_once(replica: Replica, batch: Any) -> Any:
@@ -161,8 +165,11 @@ def _prompt(replica: Replica, arm: DecodeArm, batch: Any, workload: Workload) ->
         return StepPrice(low_s=0.0, expected_s=0.0, high_s=0.0)
     at_once = _at_once(replica, larger(batch, 1))
     where: dict[str, Any] = {
-        "shape": replica.shape, "deployment": replica.deployment, "ceilings": replica.ceilings, "prefill_rows": at_once,
-    }  # fmt: skip
+        "shape": replica.shape,
+        "deployment": replica.deployment,
+        "ceilings": replica.ceilings,
+        "prefill_rows": at_once,
+    }
     if chunks is None or workload.chunk_tokens is None:
         return price_step(
             **where, arm=NTP, rows=0, context_tokens=0, prefill_tokens=tokens, prefill_context=before, prefill_logits=1

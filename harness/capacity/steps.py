@@ -135,14 +135,21 @@ def price_steps(
     # Columns are batches, lines the contexts or the kinds of chunk.
     batches, chunks = rows[None, :].astype(float), kinds[:, None].astype(float)
     decode_s, alone, mixed_s = _seconds(
-        replica, way,
-        (batches, np.array(contexts)[:, None], 0.0, 0.0), (0.0, contexts[0], chunks, offsets[None, :]),
+        replica,
+        way,
+        (batches, np.array(contexts)[:, None], 0.0, 0.0),
+        (0.0, contexts[0], chunks, offsets[None, :]),
         (batches, contexts[0], chunks, 0.0),
-    )  # fmt: skip
+    )
     return StepPrices(
-        rows=rows, contexts=contexts, decode_s=decode_s, offsets=offsets, tokens=kinds,
-        mixed_s=np.concatenate((alone[:, :1], mixed_s), axis=1), later_s=alone - alone[:, :1],
-    )  # fmt: skip
+        rows=rows,
+        contexts=contexts,
+        decode_s=decode_s,
+        offsets=offsets,
+        tokens=kinds,
+        mixed_s=np.concatenate((alone[:, :1], mixed_s), axis=1),
+        later_s=alone - alone[:, :1],
+    )
 
 
 def _seconds(replica: Replica, way: Way, *tables: tuple[Any, Any, Any, Any]) -> list[Floats]:
@@ -157,8 +164,15 @@ def _seconds(replica: Replica, way: Way, *tables: tuple[Any, Any, Any, Any]) -> 
     ]
     rows, context, tokens, offset = columns
     found = price_step(
-        replica.shape, replica.deployment, replica.ceilings, way.arm, rows=rows, context_tokens=context, prefill_tokens=tokens,
-        prefill_context=offset, prefill_logits=np.minimum(tokens, 1.0),
-    ).expected_s  # fmt: skip
+        replica.shape,
+        replica.deployment,
+        replica.ceilings,
+        way.arm,
+        rows=rows,
+        context_tokens=context,
+        prefill_tokens=tokens,
+        prefill_context=offset,
+        prefill_logits=np.minimum(tokens, 1.0),
+    ).expected_s
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
     return [part.reshape(shape) for part, shape in zip(np.split(found, ends), shapes, strict=True)]

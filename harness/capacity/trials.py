@@ -107,9 +107,10 @@ def _of_trace(goal: ServiceGoal, load: float) -> Arrivals:
     picked = slice(0, MOST_TRACED * every, every)
     stretch = whole / every / load
     return Arrivals(
-        at_s=[at_s * stretch for at_s in trace.at_s[picked]], prompt_tokens=trace.prompt_tokens[picked],
+        at_s=[at_s * stretch for at_s in trace.at_s[picked]],
+        prompt_tokens=trace.prompt_tokens[picked],
         output_tokens=trace.output_tokens[picked],
-    )  # fmt: skip
+    )
 
 
 def _percentiles(per_token_s: NDArray[np.float64], percentile: float) -> tuple[float, float] | None:

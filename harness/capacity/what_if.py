@@ -22,9 +22,19 @@ WHAT_IF_VERSION = 1
 
 
 def describe_prediction(
-    shape: ModelShape, hardware: str, how: Deployment | str, block_size: int, nfe_speedup: float, batch: int, context: int,
-    rung: str | None, *, batching: Batching, matrix_dtype: str | None = None, link: str | None,
-) -> dict[str, Any]:  # fmt: skip
+    shape: ModelShape,
+    hardware: str,
+    how: Deployment | str,
+    block_size: int,
+    nfe_speedup: float,
+    batch: int,
+    context: int,
+    rung: str | None,
+    *,
+    batching: Batching,
+    matrix_dtype: str | None = None,
+    link: str | None,
+) -> dict[str, Any]:
     """A what-if as plain data: the one model of a batch (harness.roofline.step), as `sbd capacity` has it.
 
     In lockstep the passes of the slowest row follow the assumed distribution. Prices are None where memory cannot hold the
@@ -43,29 +53,47 @@ def describe_prediction(
     profile = load_profile(hardware)
     ceilings = _ceilings(profile, deployed, dtype_called(matrix_dtype) if matrix_dtype else deployed.dtype, rung, link)
     prediction = predict_speedup(
-        shape, deployed, ceilings,
-        block_size=block_size, passes_per_block=passes, batch=batch, context_tokens=context, batching=batching,
-    )  # fmt: skip
+        shape,
+        deployed,
+        ceilings,
+        block_size=block_size,
+        passes_per_block=passes,
+        batch=batch,
+        context_tokens=context,
+        batching=batching,
+    )
     read = price_step(
         shape, deployed, ceilings, NTP, rows=0, context_tokens=0, prefill_tokens=max(1, context), prefill_logits=1
-    )  # fmt: skip
+    )
     prices = _prices(prediction) | {"prefill": asdict(read)}
     try:
         refused = fitting(shape, deployed, profile, batch, context, block_size)
     except DoesNotFitError as error:
         prices, refused = dict.fromkeys(prices), str(error)
     return {
-        "version": WHAT_IF_VERSION, "model": shape.name, "hardware": hardware, "dtype": deployed.dtype,
-        "weights": deployed.weights.name if deployed.weights else None, "kv_dtype": deployed.kv_dtype,
-        "tensor_parallel": deployed.tensor_parallel, "split": deployed.words, "devices": deployed.devices,
-        "batching": batching, "block_size": block_size,
-        "nfe_speedup": nfe_speedup, "batch": batch, "context_tokens": context, "passes_per_block": passes,
-        "rung": ceilings.rung, "arithmetic": ceilings.arithmetic(deployed),
+        "version": WHAT_IF_VERSION,
+        "model": shape.name,
+        "hardware": hardware,
+        "dtype": deployed.dtype,
+        "weights": deployed.weights.name if deployed.weights else None,
+        "kv_dtype": deployed.kv_dtype,
+        "tensor_parallel": deployed.tensor_parallel,
+        "split": deployed.words,
+        "devices": deployed.devices,
+        "batching": batching,
+        "block_size": block_size,
+        "nfe_speedup": nfe_speedup,
+        "batch": batch,
+        "context_tokens": context,
+        "passes_per_block": passes,
+        "rung": ceilings.rung,
+        "arithmetic": ceilings.arithmetic(deployed),
         "reached": reached_in_words(profile, deployed.devices),
         "band": band_in_words() if ceilings.rung == "anchored" else None,
         "assumed": "passes per block of a row: 1 + binomial with the given mean" if passes != mean_passes else None,
-        "does_not_fit": refused, **prices,
-    }  # fmt: skip
+        "does_not_fit": refused,
+        **prices,
+    }
 
 
 def _ceilings(profile: HardwareProfile, deployed: Deployment, dtype: str, rung: str | None, link: str | None) -> Ceilings:

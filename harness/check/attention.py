@@ -74,8 +74,9 @@ def places(cells: Sequence[tuple[int, int, int]]) -> list[ReadPlace]:
     """1, k and 2k queries at every (batch, context, k)."""
     return [
         ReadPlace(batch, context, queries, queries // 2 if queries == 2 * block else 0)
-        for batch, context, block in cells for queries in (1, block, 2 * block)
-    ]  # fmt: skip
+        for batch, context, block in cells
+        for queries in (1, block, 2 * block)
+    ]
 
 
 def visible(place: ReadPlace, device: str) -> Tensor:
@@ -100,7 +101,7 @@ def compare_ways(
 
     Args:
         heads: (H, G, D).
-    """  # fmt: skip
+    """
     wanted = places(cells)
     ways = [(place, way) for place in wanted for way in (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE)]
     times = []

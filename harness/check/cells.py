@@ -108,11 +108,18 @@ def widths(held: Run) -> list[WidthRow]:
     """t(q)/t(1) of every cell, by kind of decode pass."""
     return [
         WidthRow(
-            part=cell.part, batch=cell.batch_size, method=one.method, role=one.role, query_tokens=one.query_tokens,
-            pass_s=one.measured_s.value, over_one_token=one.cost.value,
+            part=cell.part,
+            batch=cell.batch_size,
+            method=one.method,
+            role=one.role,
+            query_tokens=one.query_tokens,
+            pass_s=one.measured_s.value,
+            over_one_token=one.cost.value,
         )
-        for cell in compare(held).cells if cell.is_summary for one in cell.pass_widths
-    ]  # fmt: skip
+        for cell in compare(held).cells
+        if cell.is_summary
+        for one in cell.pass_widths
+    ]
 
 
 def _row(
@@ -129,7 +136,10 @@ def _row(
     wall, passes = arm.wall_speedup.value, arm.nfe_speedup.value
     no_counter = f"memory counter: {counted.reason}" if counted.reason else None
     return Row(
-        part=case.part, batch=case.batch_size, arm=case.label, state=state,
+        part=case.part,
+        batch=case.batch_size,
+        arm=case.label,
+        state=state,
         pass_s=one.measured_s.value if one else None,
         over_one_token=one.cost.value if one else None,
         wall_speedup=wall,
@@ -143,7 +153,7 @@ def _row(
         decode_errors={p.price: p.decode_error.value for p in arm.predictions if p.decode_error.value is not None},
         baseline=checked if arm.is_ntp else "",
         missing=tuple(dict.fromkeys(filter(None, (no_energy, no_counter)))),
-    )  # fmt: skip
+    )
 
 
 def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple[float | None, str | None]:
@@ -168,9 +178,11 @@ def _why_no_energy(held: Run) -> dict[str, str]:
     """The reason by part, where its machine had no energy counter."""
     return {
         session["part"]: str(one["reason"])
-        for session in held.sessions if session.get("event") == "meters"
-        for one in session.get("absent", []) if ENERGY in one["figures"]
-    }  # fmt: skip
+        for session in held.sessions
+        if session.get("event") == "meters"
+        for one in session.get("absent", [])
+        if ENERGY in one["figures"]
+    }
 
 
 def _window_s(sample: Sample) -> float:
@@ -185,20 +197,44 @@ PREDICTED = (EX_ANTE_SHAPE, DURING_RUN, "calibrated")
 def cells_table(rows: Sequence[Row], widths: Sequence[WidthRow]) -> str:
     """Every planned arm, then t(q)/t(1), then the reasons for missing energy or counted bytes."""
     heads = (
-        "part", "batch", "arm", "state", "pass, ms", "over a 1-token pass", "wall speedup", "fewer passes", "wall over passes",
-        "of read rate", "J/token", "modelled, GB/s", "counted, GB/s", "counted over modelled",
-        *(f"error, {price_words(price)}" for price in PREDICTED), "NTP over generate()",
-    )  # fmt: skip
+        "part",
+        "batch",
+        "arm",
+        "state",
+        "pass, ms",
+        "over a 1-token pass",
+        "wall speedup",
+        "fewer passes",
+        "wall over passes",
+        "of read rate",
+        "J/token",
+        "modelled, GB/s",
+        "counted, GB/s",
+        "counted over modelled",
+        *(f"error, {price_words(price)}" for price in PREDICTED),
+        "NTP over generate()",
+    )
     body = [
         (
-            row.part, str(row.batch), row.arm, row.state, _number(row.pass_s, MS), _number(row.over_one_token),
-            _number(row.wall_speedup), _number(row.nfe_speedup), _number(row.wall_over_passes),
-            _number(row.share_of_ceiling), _number(row.energy_j_per_token), _number(row.modelled_bytes_per_s, GB),
-            _number(row.counted_bytes_per_s, GB), _number(row.counted_over_modelled),
-            *(_percent(row.decode_errors.get(price)) for price in PREDICTED), row.baseline,
+            row.part,
+            str(row.batch),
+            row.arm,
+            row.state,
+            _number(row.pass_s, MS),
+            _number(row.over_one_token),
+            _number(row.wall_speedup),
+            _number(row.nfe_speedup),
+            _number(row.wall_over_passes),
+            _number(row.share_of_ceiling),
+            _number(row.energy_j_per_token),
+            _number(row.modelled_bytes_per_s, GB),
+            _number(row.counted_bytes_per_s, GB),
+            _number(row.counted_over_modelled),
+            *(_percent(row.decode_errors.get(price)) for price in PREDICTED),
+            row.baseline,
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     curve = [
         (w.part, str(w.batch), w.method, w.role, str(w.query_tokens), _number(w.pass_s, MS), _number(w.over_one_token))
         for w in widths
@@ -206,13 +242,20 @@ def cells_table(rows: Sequence[Row], widths: Sequence[WidthRow]) -> str:
     reasons = dict.fromkeys(reason for row in rows for reason in row.missing)
     return "\n".join(
         [
-            "# Cells", "", _table(heads, body), "",
+            "# Cells",
+            "",
+            _table(heads, body),
+            "",
             "Modelled: the decode's forwards. Counted, and its ratio to what is modelled for just that window: prefill and "
             "decode. J/token counts the prefill too. Error: of the predicted decode time, above 0 too long.",
-            *(f"- {r}" for r in reasons), "",
-            "# t(q)/t(1)", "", _table(("part", "batch", "method", "role", "q", "pass, ms", "over a 1-token pass"), curve), "",
+            *(f"- {r}" for r in reasons),
+            "",
+            "# t(q)/t(1)",
+            "",
+            _table(("part", "batch", "method", "role", "q", "pass, ms", "over a 1-token pass"), curve),
+            "",
         ]
-    )  # fmt: skip
+    )
 
 
 def attention_table(times: Sequence[AttentionTime]) -> str:
@@ -220,11 +263,17 @@ def attention_table(times: Sequence[AttentionTime]) -> str:
     heads = ("batch", "context", "queries", "way", "µs", "over the mask", "largest difference to the mask", "reason")
     body = [
         (
-            str(one.batch), str(one.context), str(one.queries), one.way, _number(one.seconds, US), _number(one.over_mask),
-            "-" if one.difference is None else f"{one.difference:.1e}", one.reason or "",
+            str(one.batch),
+            str(one.context),
+            str(one.queries),
+            one.way,
+            _number(one.seconds, US),
+            _number(one.over_mask),
+            "-" if one.difference is None else f"{one.difference:.1e}",
+            one.reason or "",
         )
         for one in times
-    ]  # fmt: skip
+    ]
     notes = "No mask at 2k queries is two calls, one for the committed half. On a CPU flex_attention is not compiled."
     return f"# Ways of attending\n\n{_table(heads, body)}\n\n{notes}\n"
 

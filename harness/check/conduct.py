@@ -157,9 +157,15 @@ def exactness(device: str) -> dict[str, bool]:
     """
     torch.manual_seed(7)
     config = LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=8, initializer_range=0.3,
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        initializer_range=0.3,
+    )
     model: Any = LlamaForCausalLM(config)
     model = model.double().eval()
     capture = CudaGraphs() if device.startswith("cuda") else by_calling_again
@@ -171,15 +177,21 @@ def exactness(device: str) -> dict[str, bool]:
     plain = TransformersSession(model, "sdpa")
     return {
         f"{method}, {name}": _tokens(plain, "cpu", method) == _tokens(engine, device, method)
-        for method in ("ntp", "lockstep", "ragged", "verified", "linear", "quadratic") for name, engine in engines.items()
-    }  # fmt: skip
+        for method in ("ntp", "lockstep", "ragged", "verified", "linear", "quadratic")
+        for name, engine in engines.items()
+    }
 
 
 def _tokens(session: ModelSession, device: str, method: Any) -> tuple[tuple[int, ...], ...]:
     request = DecodeRequest(
-        prompts=((1, 5, 9, 3), (2, 8), (7, 7, 7)), max_new_tokens=40, stop=NEVER, suppressed_ids=(63,), temperature=0.0,
-        generator=torch.Generator(device), device=torch.device(device),
-    )  # fmt: skip
+        prompts=((1, 5, 9, 3), (2, 8), (7, 7, 7)),
+        max_new_tokens=40,
+        stop=NEVER,
+        suppressed_ids=(63,),
+        temperature=0.0,
+        generator=torch.Generator(device),
+        device=torch.device(device),
+    )
     if method == "ntp":
         return drain(decode_next_token(session, request)).output_ids
     if method in FORMS:

@@ -57,9 +57,18 @@ def _baseline(dry: bool) -> dict[str, Any]:
 
 
 def _part(
-    name: str, arms: list[dict[str, Any]], context: int, batch: int, dry: bool, *, prompts: int,
-    new_tokens: int | None = None, repeats: int = 1, warmup: int = 0, baseline_check: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    arms: list[dict[str, Any]],
+    context: int,
+    batch: int,
+    dry: bool,
+    *,
+    prompts: int,
+    new_tokens: int | None = None,
+    repeats: int = 1,
+    warmup: int = 0,
+    baseline_check: int = 0,
+) -> dict[str, Any]:
     model: dict[str, Any] = {"random": TINY} if dry else {"random": "llama-3.1-8b"}
     # Compiling every shape of every cell would exceed the time of the check.
     place = {"device": "cpu", "execution": "eager"} if dry else {"device": "cuda", "execution": "graphs"}
@@ -67,10 +76,18 @@ def _part(
     length = context // 256 if dry else context
     work = {"prompts": prompts, "max_new_tokens": new_tokens or (32 if dry else 64)}
     return {
-        "name": name, "model": model, **place, "dtype": "bfloat16", "arms": arms, "batch_sizes": [batch], "health": health,
-        "repeats": repeats, "warmup": warmup, "baseline_check": baseline_check,
+        "name": name,
+        "model": model,
+        **place,
+        "dtype": "bfloat16",
+        "arms": arms,
+        "batch_sizes": [batch],
+        "health": health,
+        "repeats": repeats,
+        "warmup": warmup,
+        "baseline_check": baseline_check,
         "workload": {"synthetic": {"prompt_tokens": length}, **work},
-    }  # fmt: skip
+    }
 
 
 def _replayed(block_size: int, source: dict[str, Any]) -> dict[str, Any]:

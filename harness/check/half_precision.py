@@ -63,9 +63,15 @@ def half_precision(
     choose_kernels(device)
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=512, intermediate_size=512, num_hidden_layers=2, num_attention_heads=8,
-        num_key_value_heads=2, head_dim=128, initializer_range=0.05,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=512,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=128,
+        initializer_range=0.05,
+    )
     model: Any = LlamaForCausalLM(config)
     exact = model.to(device=device, dtype=torch.bfloat16).eval()
     if capture is None:

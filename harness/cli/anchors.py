@@ -15,9 +15,13 @@ from harness.roofline.anchors import AnchorReport, Comparison, Rung, compare_anc
 ANCHORS_VERSION = 2
 MS_PER_S = 1e3
 UNITS = {
-    "tokens_per_s": "tok/s", "decode_tokens_per_s": "tok/s", "token_s": "ms/token", "first_token_s": "ms", "request_s": "ms",
+    "tokens_per_s": "tok/s",
+    "decode_tokens_per_s": "tok/s",
+    "token_s": "ms/token",
+    "first_token_s": "ms",
+    "request_s": "ms",
     "block_tokens_per_s": "passes",
-}  # fmt: skip
+}
 RUNGS: tuple[Rung, ...] = ("datasheet", "published", "anchored")
 VERDICTS = {"within": "within the band", "too_fast": "predicted too fast", "too_slow": "predicted too slow"}
 HEAD = """\
@@ -40,21 +44,26 @@ def print_anchors(as_json: bool) -> None:
 def describe(table: AnchorTable, report: AnchorReport) -> dict[str, Any]:
     """Everything as plain data; values in SI units, errors and shares as ratios."""
     return {
-        "version": ANCHORS_VERSION, "constants": constants().model_dump(mode="json"),
+        "version": ANCHORS_VERSION,
+        "constants": constants().model_dump(mode="json"),
         "dropped": [one.model_dump(mode="json") for one in table.dropped],
         "anchors": [_described(one) for one in report.comparisons],
-    }  # fmt: skip
+    }
 
 
 def _described(one: Comparison) -> dict[str, Any]:
     names = ("value", "low", "high", "error")
     return {
-        **one.anchor.model_dump(mode="json"), "measure": one.anchor.measure, "kind": one.anchor.kind,
+        **one.anchor.model_dump(mode="json"),
+        "measure": one.anchor.measure,
+        "kind": one.anchor.kind,
         "published": one.anchor.published,
         "predictions": {rung: {name: getattr(p, name) for name in names} for rung, p in one.predictions.items()},
-        "finding": one.finding, "rival_error": one.rival_error,
-        "modelled_bytes_per_s": one.modelled_bytes_per_s, "datasheet_share": one.datasheet_share,
-    }  # fmt: skip
+        "finding": one.finding,
+        "rival_error": one.rival_error,
+        "modelled_bytes_per_s": one.modelled_bytes_per_s,
+        "datasheet_share": one.datasheet_share,
+    }
 
 
 def render(table: AnchorTable, report: AnchorReport) -> str:

@@ -158,8 +158,10 @@ def _reasons(measured: MeasuredCeilings) -> list[str]:
         curves |= {f"{kind} {dtype}": curve for dtype, curve in rates.items()}
     return [
         f"{name} at {point.at:,}: {point.reason}"
-        for name, curve in curves.items() for point in curve.points if point.reason is not None
-    ]  # fmt: skip
+        for name, curve in curves.items()
+        for point in curve.points
+        if point.reason is not None
+    ]
 
 
 def need_torch(command: str = "sbd calibrate", more: str = "") -> None:

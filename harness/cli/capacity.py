@@ -74,7 +74,8 @@ def capacity_command(
     chunk: Annotated[
         int | None,
         typer.Option(
-            metavar="TOKENS", help="chunked prefill: prompt tokens that a step reads beside the rows that decode; default: "
+            metavar="TOKENS",
+            help="chunked prefill: prompt tokens that a step reads beside the rows that decode; default: "
             "prompts are read whole, and nothing is decoded meanwhile",
         ),
     ] = None,
@@ -151,28 +152,42 @@ def capacity_command(
     question = Question(
         shape=shape_called(model, weights),
         deployment=deployment(
-            dtype, weights, kv_dtype, expert_parallel=expert_parallel, dp_attention=dp_attention,
+            dtype,
+            weights,
+            kv_dtype,
+            expert_parallel=expert_parallel,
+            dp_attention=dp_attention,
             pipeline_parallel=pipeline_parallel,
         ),
         acceptance=_batched(
-            _acceptance(block_size, nfe_speedup, table1, from_run, tokens_per_check, assume=bool(of_service)), batching,
+            _acceptance(block_size, nfe_speedup, table1, from_run, tokens_per_check, assume=bool(of_service)),
+            batching,
             passes_at or [],
         ),
         workload=_workload(context, *lengths),
         goal=_goal(batch, tokens_per_s, latency_ms, None if of_service else requests_per_s),
         matrix_dtype=None if matrix_dtype is None else dtype_called(matrix_dtype),
         link=None if link is None else link_called(link),
-        memory_reserve=memory_reserve, contexts=CONTEXTS if break_even else (), degrees=_degrees(tensor_parallel),
+        memory_reserve=memory_reserve,
+        contexts=CONTEXTS if break_even else (),
+        degrees=_degrees(tensor_parallel),
         rung=rung_called(rung),
-    )  # fmt: skip
+    )
     profiles = [load_profile(name) for name in hardware] if hardware else list(known_profiles().values())
     if of_service:
         needless = {"--batch": batch, "--context": context, "--break-even": break_even or None}
         refuse({**needless, "--shared-prefix": shared_prefix or None}, of_service[0])
         service_goal = goal_of(
-            users=users, requests_per_s=requests_per_s, trace=trace, ttft_s=ttft, think_s=think_s, percentile=percentile,
-            tokens_per_s=question.goal.tokens_per_s_per_user, prompt_tokens=prompt_tokens, output_tokens=output_tokens,
-        )  # fmt: skip
+            users=users,
+            requests_per_s=requests_per_s,
+            trace=trace,
+            ttft_s=ttft,
+            think_s=think_s,
+            percentile=percentile,
+            tokens_per_s=question.goal.tokens_per_s_per_user,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+        )
         show_goals(plan_goals(question, service_goal, profiles, chunk), sort, as_json, as_csv)
         return
     found = in_order(plan(question, profiles), sort)

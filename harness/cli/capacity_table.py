@@ -50,7 +50,8 @@ def render_break_even(plan: Plan) -> str:
     contexts = [f"{found.context_tokens:,}" for found in planned[0].break_even] if planned else []
     k = plan.acceptance.block_size
     tables = [
-        f"{title}, by tokens in the cache per row (predicted, k = {k})\n\n" + _table(
+        f"{title}, by tokens in the cache per row (predicted, k = {k})\n\n"
+        + _table(
             ["device", *contexts, "rung"],
             [[device.hardware, *map(cell, device.break_even), str(device.rung)] for device in planned],
         )
@@ -61,11 +62,16 @@ def render_break_even(plan: Plan) -> str:
                 lambda found: _end_in_tokens(found, k),
             ),
         )
-    ]  # fmt: skip
+    ]
     small = listed(
-        "does not fit", ((f"{device.hardware} at {found.context_tokens:,}", found.reason) for device in planned
-                         for found in device.break_even if found.reason)
-    )  # fmt: skip
+        "does not fit",
+        (
+            (f"{device.hardware} at {found.context_tokens:,}", found.reason)
+            for device in planned
+            for found in device.break_even
+            if found.reason
+        ),
+    )
     parts = [wrapped(answer(plan)), *(tables if planned else ()), small, _unplanned(plan), assumed(plan.notes)]
     return "\n\n".join(part for part in parts if part)
 
@@ -169,9 +175,14 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
 
 
 BANDS = (
-    "tokens_per_s_per_user", "decode_tokens_per_s_per_user", "tokens_per_s_per_gpu", "prefill_s", "first_token_s",
-    "usd_per_million_tokens", "kwh_per_million_tokens",
-)  # fmt: skip
+    "tokens_per_s_per_user",
+    "decode_tokens_per_s_per_user",
+    "tokens_per_s_per_gpu",
+    "prefill_s",
+    "first_token_s",
+    "usd_per_million_tokens",
+    "kwh_per_million_tokens",
+)
 PLAIN = ("tensor_parallel", "devices", "batch", "passes_per_block", "gpus", "gpus_serial", "usd_reason", "kwh_reason")
 RANGES = ("pays", "pays_overlapped", "pays_serial")
 
@@ -208,7 +219,12 @@ def _break_even_lines(plan: Plan) -> Iterator[dict[str, Any]]:
 def _of_device(plan: Plan, device: DevicePlan) -> dict[str, Any]:
     price = device.price_usd_per_hour
     return {
-        "model": plan.model, "hardware": device.hardware, "predicted": device.rung, "arithmetic": device.arithmetic,
-        "price_usd_per_hour": price.value, "price_source": price.source, "price_date": price.date,
+        "model": plan.model,
+        "hardware": device.hardware,
+        "predicted": device.rung,
+        "arithmetic": device.arithmetic,
+        "price_usd_per_hour": price.value,
+        "price_source": price.source,
+        "price_date": price.date,
         "power_w": device.power_w.value,
-    }  # fmt: skip
+    }

@@ -23,11 +23,12 @@ from harness.regression.speedup_reason import Moved, speedup_reasons
 AllowOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow", metavar="WHAT,...",
+        "--allow",
+        metavar="WHAT,...",
         help="what may differ although it makes runs unlike: hardware, versions, scenario, model, cases, prompts, "
         "record_version, or single keys as the refusal names them",
     ),
-]  # fmt: skip
+]
 SHORT_HASH = 12
 
 
@@ -72,8 +73,9 @@ def render(compared: RunsCompared, base: str, new: str, whole: bool = False) -> 
     values = ("BASE", "NEW", "change (95 %)")
     rows = [
         [one.metric, one.subject, _shown(one, one.base), _shown(one, one.new), _changed(one), OUTCOME_WORDS[one.outcome]]
-        for one in compared.changes if whole or one.outcome in CHANGED
-    ]  # fmt: skip
+        for one in compared.changes
+        if whole or one.outcome in CHANGED
+    ]
     parts = [lines_of(f"BASE {base}", f"NEW  {new}", "")]
     parts += [grid(("figure", "of", *values, "found"), rows, right=values, folds=("of",)), ""] if rows else []
     lines = [*_counts(compared, whole), *_mean_of_times(compared), *_speedups(compared), *(_reasons(compared) if whole else ())]

@@ -28,10 +28,12 @@ PipelineParallel = Annotated[int, typer.Option(help="PP: stages of --tensor-para
 LinkName = Annotated[
     str | None,
     typer.Option(
-        "--link", metavar="KIND|GB/S", help="what joins the GPUs: nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, pcie5, or "
+        "--link",
+        metavar="KIND|GB/S",
+        help="what joins the GPUs: nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, pcie5, or "
         "GB/s in one direction; default: what is known of the device",
     ),
-]  # fmt: skip
+]
 BatchingName = Annotated[
     Literal["ragged", "lockstep"] | None,
     typer.Option(help="rows of a batch: ragged as engines run them (default), or lockstep, all waiting for the slowest"),
@@ -39,20 +41,29 @@ BatchingName = Annotated[
 
 
 def deployment(
-    dtype: str, weights: str | None, kv_dtype: str | None, *, tensor_parallel: int = 1, expert_parallel: bool = False,
-    dp_attention: bool = False, pipeline_parallel: int = 1,
-) -> Deployment:  # fmt: skip
+    dtype: str,
+    weights: str | None,
+    kv_dtype: str | None,
+    *,
+    tensor_parallel: int = 1,
+    expert_parallel: bool = False,
+    dp_attention: bool = False,
+    pipeline_parallel: int = 1,
+) -> Deployment:
     """What the options say.
 
     Raises:
         UserError: an unknown dtype or format, with the nearest known ones; fewer than one device or stage.
     """
     return Deployment(
-        dtype=_known("dtype", dtype, DTYPE_BYTES), weights=WEIGHT_FORMATS[_known("weight format", weights, WEIGHT_FORMATS)]
-        if weights is not None else None, kv_dtype=None if kv_dtype is None else _known("dtype", kv_dtype, DTYPE_BYTES),
-        tensor_parallel=tensor_parallel, expert_parallel=expert_parallel, attention_data_parallel=dp_attention,
+        dtype=_known("dtype", dtype, DTYPE_BYTES),
+        weights=WEIGHT_FORMATS[_known("weight format", weights, WEIGHT_FORMATS)] if weights is not None else None,
+        kv_dtype=None if kv_dtype is None else _known("dtype", kv_dtype, DTYPE_BYTES),
+        tensor_parallel=tensor_parallel,
+        expert_parallel=expert_parallel,
+        attention_data_parallel=dp_attention,
         pipeline_parallel=pipeline_parallel,
-    )  # fmt: skip
+    )
 
 
 def _known(what: str, given: str, known: Iterable[str]) -> str:

@@ -34,15 +34,27 @@ def to_json(facts: ModelFacts, scenario: str) -> dict[str, Any]:
     """The facts as plain values."""
     family = facts.family
     return {
-        "version": MODEL_VERSION, "folder": str(facts.folder), "kind": facts.kind, "model_type": facts.model_type,
-        "native_model_type": facts.native, "own_code": facts.own_code, "needs_own_code": False,
-        "family": family.name if family else None, "members": family.members if family else None,
-        "block_size": facts.block_size, "block_size_from": facts.block_size_from,
-        "mask_token_id": facts.mask_id, "mask_token_id_from": facts.mask_id_from,
-        "protocol": _protocol(facts), "is_ntp": family.is_ntp if family else True, "made_from": facts.base,
-        "parameters": facts.shape.params, "note": (family.note or None) if family else None,
-        "source": family.source if family else None, "scenario": scenario,
-    }  # fmt: skip
+        "version": MODEL_VERSION,
+        "folder": str(facts.folder),
+        "kind": facts.kind,
+        "model_type": facts.model_type,
+        "native_model_type": facts.native,
+        "own_code": facts.own_code,
+        "needs_own_code": False,
+        "family": family.name if family else None,
+        "members": family.members if family else None,
+        "block_size": facts.block_size,
+        "block_size_from": facts.block_size_from,
+        "mask_token_id": facts.mask_id,
+        "mask_token_id_from": facts.mask_id_from,
+        "protocol": _protocol(facts),
+        "is_ntp": family.is_ntp if family else True,
+        "made_from": facts.base,
+        "parameters": facts.shape.params,
+        "note": (family.note or None) if family else None,
+        "source": family.source if family else None,
+        "scenario": scenario,
+    }
 
 
 def render_model(facts: ModelFacts) -> str:
@@ -91,14 +103,21 @@ def _attention(device: str) -> list[dict[str, Any]]:
     """The kernel that torch picks for one sequence of an 8B model, per width, with and without a mask."""
     from harness.engine.fingerprint import sdpa_backend
 
-    part = Part.model_validate({
-        "name": "doctor", "model": {"random": MODEL}, "device": device, "dtype": DTYPE, "arms": [{"method": "ntp"}],
-        "workload": {"synthetic": {"prompt_tokens": CONTEXT_TOKENS}, "prompts": 1, "max_new_tokens": 1},
-    })  # fmt: skip
+    part = Part.model_validate(
+        {
+            "name": "doctor",
+            "model": {"random": MODEL},
+            "device": device,
+            "dtype": DTYPE,
+            "arms": [{"method": "ntp"}],
+            "workload": {"synthetic": {"prompt_tokens": CONTEXT_TOKENS}, "prompts": 1, "max_new_tokens": 1},
+        }
+    )
     return [
         {"model": MODEL, "dtype": DTYPE, **sdpa_backend(part, KNOWN_SHAPES[MODEL], rows=1, query=width, masked=masked)}
-        for width in WIDTHS for masked in (False, True)
-    ]  # fmt: skip
+        for width in WIDTHS
+        for masked in (False, True)
+    ]
 
 
 def _scale_lines(found: dict[str, Any]) -> list[str]:
@@ -190,12 +209,17 @@ def examine(device: str) -> dict[str, Any]:
     figures = [dict(zip(keys, row, strict=True)) for row in rows]
     scale = available.scale
     return {
-        "version": DOCTOR_VERSION, "device": device, "figures": figures,
+        "version": DOCTOR_VERSION,
+        "device": device,
+        "figures": figures,
         "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
-        "bandwidth_scale_reason": scale if isinstance(scale, str) else None, "attention": _attention(device),
-        "kernels": None if without else built_for(), "kernels_reason": without,
-        "listens": [dict(zip(("command", "address", "why"), one, strict=True)) for one in LISTENS], "environment": snapshot(),
-    }  # fmt: skip
+        "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
+        "attention": _attention(device),
+        "kernels": None if without else built_for(),
+        "kernels_reason": without,
+        "listens": [dict(zip(("command", "address", "why"), one, strict=True)) for one in LISTENS],
+        "environment": snapshot(),
+    }
 
 
 def render(found: dict[str, Any]) -> str:

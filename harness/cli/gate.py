@@ -42,7 +42,7 @@ MetricOption = Annotated[
 ]
 WorkOption = Annotated[
     Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
-]  # fmt: skip
+]
 TIME_ALONE = "imported: judged by times alone, because its files tell neither passes nor answers"
 DEFAULT_PAIRS = 12
 DEFAULT_MARGIN = 0.02
@@ -77,9 +77,12 @@ def gate_command(
     3 inconclusive, 4 void, 2 your mistake, 5 ours or a command's.
     """
     wish = GateOptions(
-        metrics=metric or (), deterministic_only=deterministic_only, allow=words(allow), least_margin=margin,
+        metrics=metric or (),
+        deterministic_only=deterministic_only,
+        allow=words(allow),
+        least_margin=margin,
         plan=plan_of(pairs or DEFAULT_PAIRS),
-    )  # fmt: skip
+    )
     if base_cmd is not None and new_cmd is not None and not runs:
         finish(with_reasons(_measured(base_cmd, new_cmd, work, wish)), as_json, inconclusive, to, whole)
     if base_cmd is not None or new_cmd is not None or len(runs or ()) != 2:

@@ -33,9 +33,17 @@ def refuse(given: Mapping[str, object], service: str) -> None:
 
 
 def goal_of(
-    *, users: int | None, requests_per_s: float | None, trace: Path | None, ttft_s: float | None, think_s: float | None,
-    percentile: float | None, tokens_per_s: float | None, prompt_tokens: int | None, output_tokens: int | None,
-) -> ServiceGoal:  # fmt: skip
+    *,
+    users: int | None,
+    requests_per_s: float | None,
+    trace: Path | None,
+    ttft_s: float | None,
+    think_s: float | None,
+    percentile: float | None,
+    tokens_per_s: float | None,
+    prompt_tokens: int | None,
+    output_tokens: int | None,
+) -> ServiceGoal:
     """The goal as given.
 
     Raises:
@@ -46,18 +54,25 @@ def goal_of(
     if trace is not None and (prompt_tokens is not None or output_tokens is not None):
         raise UserError("a trace has its own lengths; leave out --prompt-tokens and --output-tokens")
     return ServiceGoal(
-        users=users, requests_per_s=requests_per_s, trace=None if trace is None else _trace(trace), think_s=think_s or 0.0,
-        prompt_tokens=prompt_tokens or 0, output_tokens=output_tokens or 0, tokens_per_s=tokens_per_s, ttft_s=ttft_s,
+        users=users,
+        requests_per_s=requests_per_s,
+        trace=None if trace is None else _trace(trace),
+        think_s=think_s or 0.0,
+        prompt_tokens=prompt_tokens or 0,
+        output_tokens=output_tokens or 0,
+        tokens_per_s=tokens_per_s,
+        ttft_s=ttft_s,
         percentile=PERCENTILE if percentile is None else percentile,
-    )  # fmt: skip
+    )
 
 
 def _trace(file: Path) -> Trace:
     requests = read_trace(file)
     return Trace(
-        at_s=tuple(one.after_s for one in requests), prompt_tokens=tuple(one.prompt_tokens for one in requests),
+        at_s=tuple(one.after_s for one in requests),
+        prompt_tokens=tuple(one.prompt_tokens for one in requests),
         output_tokens=tuple(one.output_tokens for one in requests),
-    )  # fmt: skip
+    )
 
 
 KEYS: dict[Sort, Callable[[DeploymentPlan], Any]] = {

@@ -62,11 +62,15 @@ def _front(points: Iterable[ParetoPoint]) -> str:
         picked = [found[i * (len(found) - 1) // max(count - 1, 1)] for i in range(count)]
         rows += [
             [
-                one.hardware, one.method.upper(), f"{one.tensor_parallel}", f"{one.batch:,}", rate(one.tokens_per_s_per_user),
+                one.hardware,
+                one.method.upper(),
+                f"{one.tensor_parallel}",
+                f"{one.batch:,}",
+                rate(one.tokens_per_s_per_user),
                 rate(one.tokens_per_s_per_gpu),
             ]
             for one in picked
-        ]  # fmt: skip
+        ]
     if not rows:
         return ""
     total = sum(map(len, by_method.values()))

@@ -51,11 +51,15 @@ def render_list(profiles: list[HardwareProfile]) -> str:
         peak, bandwidth = profile.peak_flops_per_s["bfloat16"], profile.bandwidth_bytes_per_s
         headline = ((profile.memory_bytes, GIGA), (bandwidth, GIGA), (peak, TERA))
         ridge, price = profile.ridge_flops_per_byte(), profile.price_usd_per_hour.value
-        rows.append([
-            profile.name, *(shown(figure, unit) + ("*" if figure.also else " ") for figure, unit in headline),
-            "?" if ridge is None else f"{ridge:.0f}", "?" if price is None else f"{price:.2f}",
-            max((grade for grade in (peak.grade, bandwidth.grade) if grade), key=GRADES.index, default="?"),
-        ])  # fmt: skip
+        rows.append(
+            [
+                profile.name,
+                *(shown(figure, unit) + ("*" if figure.also else " ") for figure, unit in headline),
+                "?" if ridge is None else f"{ridge:.0f}",
+                "?" if price is None else f"{price:.2f}",
+                max((grade for grade in (peak.grade, bandwidth.grade) if grade), key=GRADES.index, default="?"),
+            ]
+        )
     figures = ("memory GB", "GB/s", "bf16 TFLOP/s", "ridge FLOP/byte", "USD/h")
     return f"{grid(('device', *figures, 'grade'), rows, right=figures)}\n{LEGEND}"
 

@@ -36,17 +36,22 @@ from harness.regression.history.wording import change_words, figure_words, findi
 from harness.scenario.metrics import METRICS
 
 history_app = typer.Typer(
-    no_args_is_help=True, help="Keep the figures of runs, and find where they changed.", add_completion=False,
+    no_args_is_help=True,
+    help="Keep the figures of runs, and find where they changed.",
+    add_completion=False,
     rich_markup_mode=None,
-)  # fmt: skip
+)
 
 Database = Annotated[
     str | None,
     typer.Option(
-        "--db", envvar="SBD_HISTORY", metavar="FILE|URL", show_default=False,
+        "--db",
+        envvar="SBD_HISTORY",
+        metavar="FILE|URL",
+        show_default=False,
         help="a file, or postgresql://USER@HOST/DATABASE where several machines write; default: a file of this user's own",
     ),
-]  # fmt: skip
+]
 Scenario = Annotated[str | None, typer.Option(help="only runs of this scenario: its name, or how its digest begins")]
 Branch = Annotated[str | None, typer.Option(help="only runs of this branch")]
 Fingerprint = Annotated[str | None, typer.Option(help="only runs of this machine: how its fingerprint begins")]
@@ -128,8 +133,9 @@ def list_command(
 @history_app.command("show", short_help="one run with its figures")
 def show_command(
     run_id: Annotated[str, typer.Argument(metavar="ID", help="a run id, or how it begins")],
-    as_json: AsJson = False, db: Database = None,
-) -> None:  # fmt: skip
+    as_json: AsJson = False,
+    db: Database = None,
+) -> None:
     """Show what is kept of one run."""
 
     with open_history(db) as history:
@@ -230,23 +236,35 @@ def records_table(records: Sequence[HistoryRecord]) -> str:
         return "no run is kept that was asked for; `sbd history add RUN` keeps one"
     heads = ("run", "measured (UTC)", "scenario", "commit", "branch", "fingerprint", "machine")
     rows = [
-        [one.run_id[:10], one.measured_at[:19].replace("T", " ") or "?", f"{one.scenario_name} [{one.scenario_digest[:8]}]",
-         _commit(one), one.revision.branch or "?", one.fingerprint, one.machine]
+        [
+            one.run_id[:10],
+            one.measured_at[:19].replace("T", " ") or "?",
+            f"{one.scenario_name} [{one.scenario_digest[:8]}]",
+            _commit(one),
+            one.revision.branch or "?",
+            one.fingerprint,
+            one.machine,
+        ]
         for one in records
-    ]  # fmt: skip
+    ]
     return grid(heads, rows)
 
 
 def record_table(record: HistoryRecord) -> str:
     """One run: its facts, then a line per figure."""
     facts = {
-        "run": record.run_id, "path": record.path, "measured": record.measured_at or "?", "added": record.added_at or "?",
-        "scenario": f"{record.scenario_name} [{record.scenario_digest}]", "commit": _commit(record, whole=True),
-        "committed": record.revision.committed_at or "?", "branch": record.revision.branch or "?",
+        "run": record.run_id,
+        "path": record.path,
+        "measured": record.measured_at or "?",
+        "added": record.added_at or "?",
+        "scenario": f"{record.scenario_name} [{record.scenario_digest}]",
+        "commit": _commit(record, whole=True),
+        "committed": record.revision.committed_at or "?",
+        "branch": record.revision.branch or "?",
         "machine": f"{record.machine} [{record.fingerprint}]",
         "software": ", ".join(f"{name} {version}" for name, version in record.software.items()) or "?",
         "versions": f"record {record.record_version}, formulas {record.comparison_version}; {record.samples} samples",
-    }  # fmt: skip
+    }
     rows = []
     for one in record.figures:
         interval = "" if one.low is None and one.high is None else f"{_end(one.low)}..{_end(one.high)}"

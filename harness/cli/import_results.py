@@ -28,9 +28,11 @@ from harness.scenario.imported import About, ImportedArm, imported_run
 ASKED = "3-5x"
 """What is claimed of the arms where nobody says: this program's own question, by the clock."""
 COLUMNS = {
-    "first token": "median_first_token_s", "per token": "median_time_per_token_s", "between pieces": "median_gap_s",
+    "first token": "median_first_token_s",
+    "per token": "median_time_per_token_s",
+    "between pieces": "median_gap_s",
     "request": "median_request_s",
-}  # fmt: skip
+}
 LONGEST_NAME = 200
 
 
@@ -154,8 +156,15 @@ def _figures(arm: ImportedArm, file: ResultFile, mute: bool) -> dict[str, Any]:
     """A file's own figures, worked out from its requests, in seconds; ``mute``: without those of its stream."""
     measured = file.measured
     figures = {name: one for name, one in measured.figures.items() if not (mute and name.endswith(("token_s", "gap_s")))}
-    return {"arm": arm.label, "file": file.name, "sent": measured.sent, "failed": measured.failed, "figures": figures,
-            "printed": dict(measured.printed), "counted": dict(measured.counted)}  # fmt: skip
+    return {
+        "arm": arm.label,
+        "file": file.name,
+        "sent": measured.sent,
+        "failed": measured.failed,
+        "figures": figures,
+        "printed": dict(measured.printed),
+        "counted": dict(measured.counted),
+    }
 
 
 def _table(told: Sequence[dict[str, Any]]) -> str:

@@ -70,14 +70,19 @@ def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Itera
             | {"mark": NOT_PUBLISHED if over else MARK}
         )
     return {
-        "version": METHODS_VERSION, "model": at.target.name, "hardware": ceilings.device_name, "rung": ceilings.rung,
-        "dtype": dtype, "batch": at.batch, "context_tokens": at.context_tokens, "assumed": ASSUMED, "methods": methods,
-    }  # fmt: skip
+        "version": METHODS_VERSION,
+        "model": at.target.name,
+        "hardware": ceilings.device_name,
+        "rung": ceilings.rung,
+        "dtype": dtype,
+        "batch": at.batch,
+        "context_tokens": at.context_tokens,
+        "assumed": ASSUMED,
+        "methods": methods,
+    }
 
 
-def _range(
-    system: System, other: System | None, at: Setting, priced: Callable[[MethodTrace], SummedPrice]
-) -> PricedRange:  # fmt: skip
+def _range(system: System, other: System | None, at: Setting, priced: Callable[[MethodTrace], SummedPrice]) -> PricedRange:
     """``system`` over its assumed range, against ``other`` at the same share of its own."""
 
     def to_beat(share: float) -> SummedPrice:
@@ -93,46 +98,64 @@ def _described(over: PricedRange, system: System, baseline: SummedPrice) -> dict
     prices = sorted((_price(price, baseline) for price in over.prices), key=lambda price: price["expected_s_per_token"])
     faster = over.faster
     return {
-        "worst": _trace(over.worst), "best": _trace(over.best), "slowest": prices[-1], "fastest": prices[0],
+        "worst": _trace(over.worst),
+        "best": _trace(over.best),
+        "slowest": prices[-1],
+        "fastest": prices[0],
         "wall_speedup_low": min(price["wall_speedup_low"] for price in prices),
         "wall_speedup_high": max(price["wall_speedup_high"] for price in prices),
         "faster_than": None if faster is None else system.against,
-        "faster_where": None if faster is None else [
-            {"from": figures_at(system.assumed, begun), "to": figures_at(system.assumed, ended)} for begun, ended in faster
-        ],
-    }  # fmt: skip
+        "faster_where": None
+        if faster is None
+        else [{"from": figures_at(system.assumed, begun), "to": figures_at(system.assumed, ended)} for begun, ended in faster],
+    }
 
 
 def _trace(trace: MethodTrace) -> dict[str, Any]:
     counts = ("target_passes_per_token", "tokens_per_target_pass", "query_tokens_per_target_pass")
     calls = [
         {
-            "model": call.model, "shape": call.shape.name, "role": call.forward_pass.role,
-            "query_tokens": call.forward_pass.padded_query, "context_tokens": call.forward_pass.padded_context,
-            "logit_tokens": call.forward_pass.logit_tokens[0], "share_of_layers": call.share_of_layers,
+            "model": call.model,
+            "shape": call.shape.name,
+            "role": call.forward_pass.role,
+            "query_tokens": call.forward_pass.padded_query,
+            "context_tokens": call.forward_pass.padded_context,
+            "logit_tokens": call.forward_pass.logit_tokens[0],
+            "share_of_layers": call.share_of_layers,
             "count_per_token": call.count_per_token,
         }
         for call in trace.calls
-    ]  # fmt: skip
+    ]
     return {name: getattr(trace, name) for name in ("family", "notes", "link_s_per_token", *counts)} | {"calls": calls}
 
 
 def _price(price: SummedPrice, baseline: SummedPrice) -> dict[str, float]:
     low, expected, high = baseline.speedup_of(price)
     return {
-        "low_s_per_token": price.low_s, "expected_s_per_token": price.expected_s, "high_s_per_token": price.high_s,
-        "bytes_per_token": price.bytes_, "wall_speedup_low": low, "wall_speedup": expected, "wall_speedup_high": high,
-    }  # fmt: skip
+        "low_s_per_token": price.low_s,
+        "expected_s_per_token": price.expected_s,
+        "high_s_per_token": price.high_s,
+        "bytes_per_token": price.bytes_,
+        "wall_speedup_low": low,
+        "wall_speedup": expected,
+        "wall_speedup_high": high,
+    }
 
 
 def render_methods(found: dict[str, Any]) -> str:
     """The table, and below it the reasons for missing prices."""
     numbers = ("passes", "query", "ms/token", "speedup")
     rows = [
-        [method["name"], *_numbers(method), _reported(method["speedup"]), method["reference"], method["grade"] or "",
-         method["mark"] if method["price"] or method["range"] else "not priced"]
+        [
+            method["name"],
+            *_numbers(method),
+            _reported(method["speedup"]),
+            method["reference"],
+            method["grade"] or "",
+            method["mark"] if method["price"] or method["range"] else "not priced",
+        ]
         for method in found["methods"]
-    ]  # fmt: skip
+    ]
     heads = ("method", *numbers, "published", "source", "grade", "mark")
     table = grid(heads, rows, right=numbers, folds=("method", "published", "source"))
     head = (
@@ -188,9 +211,11 @@ def _numbers(method: dict[str, Any]) -> tuple[str, str, str, str]:
     queries = [trace["query_tokens_per_target_pass"] for trace in traces]
     times = [price["expected_s_per_token"] * MS_PER_S for price in prices]
     return (
-        _span(passes, ".3f"), "none" if None in queries else _span(queries, ".1f"), _span(times, ".3f"),
+        _span(passes, ".3f"),
+        "none" if None in queries else _span(queries, ".1f"),
+        _span(times, ".3f"),
         _span([band["wall_speedup_low"], band["wall_speedup_high"]], ".2f") + "x",
-    )  # fmt: skip
+    )
 
 
 def _span(values: list[float], form: str) -> str:

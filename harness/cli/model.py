@@ -28,18 +28,31 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="print JSO
     folders = {name: pretrained_folder(name) for name in PRETRAINED}
     if as_json:
         models = [
-            {"model": name, "parameters": KNOWN_SHAPES[name].params, "download_bytes": one.wheel_bytes, "licence": one.licence,
-             "source": one.requirement, "hub": one.hub, "folder": str(folders[name]) if folders[name].is_dir() else None}
+            {
+                "model": name,
+                "parameters": KNOWN_SHAPES[name].params,
+                "download_bytes": one.wheel_bytes,
+                "licence": one.licence,
+                "source": one.requirement,
+                "hub": one.hub,
+                "folder": str(folders[name]) if folders[name].is_dir() else None,
+            }
             for name, one in PRETRAINED.items()
-        ]  # fmt: skip
+        ]
         print(json_text({"version": MODELS_VERSION, "models": models}))
         return
     heads = ("model", "parameters", "download", "licence", "source", "on this machine")
     rows = [
-        [name, f"{KNOWN_SHAPES[name].params:,}", f"{one.wheel_bytes / 1e6:,.0f} MB", one.licence, one.requirement,
-         str(folders[name]) if folders[name].is_dir() else f"no: sbd model get {name}"]
+        [
+            name,
+            f"{KNOWN_SHAPES[name].params:,}",
+            f"{one.wheel_bytes / 1e6:,.0f} MB",
+            one.licence,
+            one.requirement,
+            str(folders[name]) if folders[name].is_dir() else f"no: sbd model get {name}",
+        ]
         for name, one in PRETRAINED.items()
-    ]  # fmt: skip
+    ]
     show(grid(heads, rows, right=heads[1:3], folds=heads[5:]))
 
 

@@ -130,9 +130,13 @@ def wrapped(text: str, first: str = "", other: str = "") -> str:
 
 
 def grid(
-    heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Collection[str] = (), folds: Collection[str] = (),
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Collection[str] = (),
+    folds: Collection[str] = (),
     ruled: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """A table of texts (or drawings of rich) as text, at the terminal's width.
 
     Where the terminal is too narrow for its columns, each row is written as lines of ``column  value`` instead: nothing is cut.
@@ -206,8 +210,15 @@ def _table(
         table.add_row(*(Text(cell, STYLES[cell]) if cell in STYLES else cell for cell in cells), end_section=ruled)
     paint, text = coloured(), StringIO()
     console = Console(
-        file=text, width=min(width, WIDEST), highlight=False, markup=False, emoji=False, force_terminal=paint,
-        color_system="standard" if paint else None, no_color=not paint, legacy_windows=False,
-    )  # fmt: skip
+        file=text,
+        width=min(width, WIDEST),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=paint,
+        color_system="standard" if paint else None,
+        no_color=not paint,
+        legacy_windows=False,
+    )
     console.print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

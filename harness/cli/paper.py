@@ -66,9 +66,15 @@ def describe_explanation(given: dict[str, Any], dtype: str) -> dict[str, Any]:
             raise
         reason = str(error)
     return {
-        "version": EXPLAIN_VERSION, "model": MODEL.name, "hardware": PART, "rung": ceilings.rung, "dtype": dtype,
-        "table3": table3, "table4": table4, "table4_reason": reason,
-    }  # fmt: skip
+        "version": EXPLAIN_VERSION,
+        "model": MODEL.name,
+        "hardware": PART,
+        "rung": ceilings.rung,
+        "dtype": dtype,
+        "table3": table3,
+        "table4": table4,
+        "table4_reason": reason,
+    }
 
 
 def render(found: dict[str, Any]) -> str:

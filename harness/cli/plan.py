@@ -71,10 +71,15 @@ def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> Described:
     beside = [_beside(part, plan, cases) for part in plan.scenario.parts]
     whole = None if missing or None in beside else sum(known) + sum(one or 0.0 for one in beside)
     return {
-        "version": PLAN_VERSION, "scenario": plan.scenario.name, "question": plan.scenario.question,
-        "samples": sum(case["samples"] for case in cases), "total_s": None if missing else sum(known), "run_s": whole,
-        "total_reason": f"{missing} of {len(times)} cases have no estimate" if missing else None, "cases": cases,
-    }  # fmt: skip
+        "version": PLAN_VERSION,
+        "scenario": plan.scenario.name,
+        "question": plan.scenario.question,
+        "samples": sum(case["samples"] for case in cases),
+        "total_s": None if missing else sum(known),
+        "run_s": whole,
+        "total_reason": f"{missing} of {len(times)} cases have no estimate" if missing else None,
+        "cases": cases,
+    }
 
 
 def _beside(part: Part, plan: Plan, described: list[Described]) -> float | None:
@@ -95,15 +100,23 @@ def _describe_case(case: Case, ceilings_for: CeilingsFor) -> Described:
         time, time_reason = estimate_time(case, ceilings)
     parts = ("weight_bytes", "kv_bytes", "logit_bytes", "total_bytes", "margin_bytes")
     return {
-        "case_id": case.case_id, "label": case.label, "model": model_name(case.part.model), "device": case.part.device,
-        "dtype": case.part.dtype, "batch_size": case.batch_size, "prompts": case.workload.prompt_count,
-        "max_new_tokens": case.workload.max_new_tokens, "processes": case.part.processes, "samples": case.sample_count,
+        "case_id": case.case_id,
+        "label": case.label,
+        "model": model_name(case.part.model),
+        "device": case.part.device,
+        "dtype": case.part.dtype,
+        "batch_size": case.batch_size,
+        "prompts": case.workload.prompt_count,
+        "max_new_tokens": case.workload.max_new_tokens,
+        "processes": case.part.processes,
+        "samples": case.sample_count,
         "execution": case.part.execution,
         "replayed": case.replay.to_dict() if case.replay else None,
         "memory": memory and {name: getattr(memory, name) for name in parts} | {"process_bytes": process_bytes(case, memory)},
         "memory_reason": memory_reason,
-        "time": time and asdict(time), "time_reason": time_reason,
-    }  # fmt: skip
+        "time": time and asdict(time),
+        "time_reason": time_reason,
+    }
 
 
 def render(described: Described, whole: bool = False) -> str:
@@ -115,10 +128,16 @@ def render(described: Described, whole: bool = False) -> str:
 
 def _every_case(cases: list[Described]) -> str:
     rows = [
-        [case["case_id"], case["model"], f"{case['device']} {case['dtype']}", str(case["samples"]), _memory(case),
-         _time(case["time"])]
+        [
+            case["case_id"],
+            case["model"],
+            f"{case['device']} {case['dtype']}",
+            str(case["samples"]),
+            _memory(case),
+            _time(case["time"]),
+        ]
         for case in cases
-    ]  # fmt: skip
+    ]
     return grid(("case", "model", "device", *RIGHT), rows, right=RIGHT, folds=("case",))
 
 
@@ -245,11 +264,14 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     ways = ("native", "graphs", "eager") if part.execution == "auto" else (part.execution,)
     kept = [kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json"))]
     fitting = [
-        one for one in kept
-        if one is not None and one.device == part.device and one.model_bytes == model_bytes
+        one
+        for one in kept
+        if one is not None
+        and one.device == part.device
+        and one.model_bytes == model_bytes
         and (part.threads is None or one.threads == part.threads)
         and (part.device != "cpu" or one.device_name == cpu_name())
         and one.engine in {engine_words(part.session, how) for how in ways}
-    ]  # fmt: skip
+    ]
     eager = engine_words(part.session, "eager")
     return max(fitting, key=lambda one: (one.engine != eager, one.threads or 0, one.created_at), default=None)

@@ -79,9 +79,14 @@ class TerminalProgress(Progress):
             self.note(f"{what}: {format_duration(self._clock() - begun_s)}")
 
     def start(
-        self, case_ids: Sequence[str], later: Sequence[str] = (), planned: int | None = None, starts: int = 0,
-        names: Mapping[str, str] | None = None, known_s: Mapping[str, float] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        case_ids: Sequence[str],
+        later: Sequence[str] = (),
+        planned: int | None = None,
+        starts: int = 0,
+        names: Mapping[str, str] | None = None,
+        known_s: Mapping[str, float] | None = None,
+    ) -> None:
         """Begin to count; the time left includes the ``later`` ones, and opening ``starts`` models."""
         missing = len(case_ids) + len(later)
         self._planned = max(planned or 0, missing)

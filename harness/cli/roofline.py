@@ -46,9 +46,16 @@ from harness.scenario.arms import Batching
 ASSUMED_NFE_SPEEDUP = 3.0
 MS_PER_S = 1e3
 SPLITS = (
-    "weights", "kv_dtype", "matrix_dtype", "tensor_parallel", "expert_parallel", "dp_attention", "pipeline_parallel", "link",
+    "weights",
+    "kv_dtype",
+    "matrix_dtype",
+    "tensor_parallel",
+    "expert_parallel",
+    "dp_attention",
+    "pipeline_parallel",
+    "link",
     "batching",
-)  # fmt: skip
+)
 """Parameters of a what-if that nothing else here takes."""
 
 
@@ -140,13 +147,27 @@ def roofline_command(
         return
     nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
     how = deployment(
-        dtype, weights, kv_dtype, tensor_parallel=tensor_parallel, expert_parallel=expert_parallel, dp_attention=dp_attention,
+        dtype,
+        weights,
+        kv_dtype,
+        tensor_parallel=tensor_parallel,
+        expert_parallel=expert_parallel,
+        dp_attention=dp_attention,
         pipeline_parallel=pipeline_parallel,
-    )  # fmt: skip
+    )
     described = describe_prediction(
-        shape, hardware, how, block_size, nfe_speedup, batch, context, rung, batching=batching or "ragged",
-        matrix_dtype=matrix_dtype, link=link,
-    )  # fmt: skip
+        shape,
+        hardware,
+        how,
+        block_size,
+        nfe_speedup,
+        batch,
+        context,
+        rung,
+        batching=batching or "ragged",
+        matrix_dtype=matrix_dtype,
+        link=link,
+    )
     give(as_json, lambda: described, lambda: _render_prediction(described))
     if described["wall_speedup"] is None:
         raise typer.Exit(EXIT_INCONCLUSIVE)
@@ -208,8 +229,7 @@ BATCHES_VERSION = 1
 
 
 def describe_batches(
-    shape: ModelShape, hardware: str, dtype: str, run_dir: Path, block_size: int, batch: int, context: int,
-    rung: str | None,
+    shape: ModelShape, hardware: str, dtype: str, run_dir: Path, block_size: int, batch: int, context: int, rung: str | None
 ) -> dict[str, Any]:
     """Passes and speedup of batches as plain data: one entry per SBD arm and task, each in lockstep and ragged.
 
@@ -229,25 +249,46 @@ def describe_batches(
         interval = passes_interval(arm.rows, batch, batching)
         found = predict_batch(shape, dtype, ceilings, passes, arm.rows, block_size=block_size, prompt_tokens=context)
         return {
-            "passes": passes.passes, "passes_low": interval.low, "passes_high": interval.high,
-            "passes_reason": interval.reason, "row_passes": passes.row_passes,
-            "query_tokens_per_pass": passes.query_tokens_per_pass(block_size), "waiting_share": passes.waiting_share,
-            "ntp_passes": found.ntp_passes, "wall_speedup": found.wall_speedup,
-            "wall_speedup_overlapped": found.wall_speedup_overlapped, "wall_speedup_serial": found.wall_speedup_serial,
-            "sbd_decode_s": found.sbd.expected_s, "ntp_decode_s": found.ntp.expected_s,
-        }  # fmt: skip
+            "passes": passes.passes,
+            "passes_low": interval.low,
+            "passes_high": interval.high,
+            "passes_reason": interval.reason,
+            "row_passes": passes.row_passes,
+            "query_tokens_per_pass": passes.query_tokens_per_pass(block_size),
+            "waiting_share": passes.waiting_share,
+            "ntp_passes": found.ntp_passes,
+            "wall_speedup": found.wall_speedup,
+            "wall_speedup_overlapped": found.wall_speedup_overlapped,
+            "wall_speedup_serial": found.wall_speedup_serial,
+            "sbd_decode_s": found.sbd.expected_s,
+            "ntp_decode_s": found.ntp.expected_s,
+        }
 
     arms = [
         {
-            "case_id": arm.case.case_id, "part": arm.case.part, "task": arm.case.task, "label": arm.case.label,
-            "recorded_model": arm.case.shape.name, "recorded_batch": arm.case.batch_size, "prompts": len(arm.rows),
-        } | {name: predicted(arm, name) for name in batchings}
+            "case_id": arm.case.case_id,
+            "part": arm.case.part,
+            "task": arm.case.task,
+            "label": arm.case.label,
+            "recorded_model": arm.case.shape.name,
+            "recorded_batch": arm.case.batch_size,
+            "prompts": len(arm.rows),
+        }
+        | {name: predicted(arm, name) for name in batchings}
         for arm in recorded_arms(read_run(run_dir), block_size)
-    ]  # fmt: skip
+    ]
     return {
-        "version": BATCHES_VERSION, "model": shape.name, "hardware": hardware, "dtype": dtype, "rung": ceilings.rung,
-        "block_size": block_size, "batch": batch, "context_tokens": context, "run": str(run_dir), "arms": arms,
-    }  # fmt: skip
+        "version": BATCHES_VERSION,
+        "model": shape.name,
+        "hardware": hardware,
+        "dtype": dtype,
+        "rung": ceilings.rung,
+        "block_size": block_size,
+        "batch": batch,
+        "context_tokens": context,
+        "run": str(run_dir),
+        "arms": arms,
+    }
 
 
 def render_batches(found: dict[str, Any]) -> str:

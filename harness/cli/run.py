@@ -36,10 +36,11 @@ KIND = "ray"
 AllowOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow", metavar="WHAT,...",
+        "--allow",
+        metavar="WHAT,...",
         help=f"go on although this differs from what the run was begun with: {', '.join(ITEMS)}, or {ALL}",
     ),
-]  # fmt: skip
+]
 RemoteCodeOption = Annotated[
     bool, typer.Option(RemoteCode.OPTION, help="run the Python code of models whose scenario says trust_remote_code: true")
 ]
@@ -87,9 +88,7 @@ def run_command(
     take_and_tell(partial(run, find_scenario(scenario), out, spawn=spawn, allow=allowed, engines=engines), report)
 
 
-def _on_cluster(
-    where: str, scenario: str, out: Path | None, progress: Progress, allow: Sequence[str], engines: bool
-) -> Path:
+def _on_cluster(where: str, scenario: str, out: Path | None, progress: Progress, allow: Sequence[str], engines: bool) -> Path:
     with RayCluster(where) as cluster:
         return run(find_scenario(scenario), out, progress, cluster=cluster, allow=allow, engines=engines)
 

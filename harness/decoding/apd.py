@@ -31,9 +31,14 @@ def decode_adaptive_parallel(
     Yield every pass as it happens; the generator's return value is the whole Generation.
     """
     return decode_verified_blocks(
-        session, request, block_size=block_size, mask_id=mask_id, acceptance=EverySlot(), check=MixtureCheck(mixture),
+        session,
+        request,
+        block_size=block_size,
+        mask_id=mask_id,
+        acceptance=EverySlot(),
+        check=MixtureCheck(mixture),
         row_type=AdaptiveRow,
-    )  # fmt: skip
+    )
 
 
 class MixtureCheck(NextTokenCheck):

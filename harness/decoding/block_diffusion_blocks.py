@@ -168,22 +168,27 @@ class Blocks(Layout):
         every = (kept,) * len(self.rows)
         return Feed(
             segments=segments, query_tokens=(kept + width,) * len(self.rows), keeps=every, kept_tokens=every, says="slots"
-        )  # fmt: skip
+        )
 
     def _commit(self) -> Feed:
         return self._keeping(self._committed(self._logits_of_commit), (self._size,) * len(self.rows))
 
     def _committed(self, logits: int) -> Segment:
         return Segment(
-            tokens=self.tokens, positions=self._positions, logits=logits,
+            tokens=self.tokens,
+            positions=self._positions,
+            logits=logits,
             visibility="causal" if self._protocol.committed == "causal" else "bidirectional",
-        )  # fmt: skip
+        )
 
     def _keeping(self, segment: Segment, kept: Counts) -> Feed:
         return Feed(
-            segments=[segment], query_tokens=kept, kept_tokens=kept,
-            keeps=(segment.tokens.shape[1],) * len(self.rows), says="first slot" if segment.logits else "nothing",
-        )  # fmt: skip
+            segments=[segment],
+            query_tokens=kept,
+            kept_tokens=kept,
+            keeps=(segment.tokens.shape[1],) * len(self.rows),
+            says="first slot" if segment.logits else "nothing",
+        )
 
     @property
     def _logits_of_commit(self) -> int:

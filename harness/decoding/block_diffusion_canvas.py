@@ -48,9 +48,7 @@ class Canvas(Layout):
             self._ask()
             self._segment.logits = self._answer - self._start + (self._protocol.prediction == "shifted")
             while any(row.deciding for row in self.rows):
-                yield Feed(
-                    segments=[self._segment], query_tokens=self._fed, keeps=nothing, kept_tokens=nothing, says="slots"
-                )  # fmt: skip
+                yield Feed(segments=[self._segment], query_tokens=self._fed, keeps=nothing, kept_tokens=nothing, says="slots")
 
     def of_slots(self, logits: Tensor) -> Tensor:
         """See Layout; the pass's logits begin with the block's first slot, or the position before it."""
@@ -105,9 +103,12 @@ class Window(Layout):
         lengths = tuple(self._lengths)
         segment = padded_segment(self._request.prompts, lengths, self._device, logits=1)
         return Feed(
-            segments=[segment], query_tokens=lengths, kept_tokens=tuple([length - 1 for length in lengths]),
-            keeps=(max(lengths) - 1,) * len(lengths), says="nothing",
-        )  # fmt: skip
+            segments=[segment],
+            query_tokens=lengths,
+            kept_tokens=tuple([length - 1 for length in lengths]),
+            keeps=(max(lengths) - 1,) * len(lengths),
+            says="nothing",
+        )
 
     def _feed(self) -> Feed:
         size, kept = self._size, tuple(map(len, self._clean))
@@ -122,6 +123,9 @@ class Window(Layout):
         segment.seen[:width] = segment.seen[:width].tril()
         segment.seen[width:, width - 1] = False
         return Feed(
-            segments=[segment], query_tokens=tuple([count + size for count in kept]), kept_tokens=kept,
-            keeps=(width,) * len(kept), says="slots",
-        )  # fmt: skip
+            segments=[segment],
+            query_tokens=tuple([count + size for count in kept]),
+            kept_tokens=kept,
+            keeps=(width,) * len(kept),
+            says="slots",
+        )

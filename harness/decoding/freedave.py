@@ -139,21 +139,27 @@ def _segments(rows: Sequence[NestedRow], context: Sequence[int], device: torch.d
         finished = [row.finished or [0] * size for row in rows]
         segments.append(
             Segment(
-                tokens=upload(finished, device), positions=starts + slots, visibility="causal", logits=0,
+                tokens=upload(finished, device),
+                positions=starts + slots,
+                visibility="causal",
+                logits=0,
                 valid=_valid([bool(row.finished) for row in rows], size),
             )
-        )  # fmt: skip
+        )
         starts = starts + upload([[len(row.finished)] for row in rows], device)
     fed = [[slot for state in row.states for slot in state.slots] + [0] * size * (count - len(row.states)) for row in rows]
     of_state = torch.arange(count).repeat_interleave(size)
     segments.append(
         Segment(
-            tokens=upload(fed, device), positions=starts + slots.repeat(count), logits=size * count,
+            tokens=upload(fed, device),
+            positions=starts + slots.repeat(count),
+            logits=size * count,
             visibility="bidirectional" if count == 1 else "explicit",
             valid=_valid([state < len(row.states) for row in rows for state in range(count)], size, len(rows)),
-            seen=None if count == 1 else of_state[:, None] == of_state, adapted=size * count,
+            seen=None if count == 1 else of_state[:, None] == of_state,
+            adapted=size * count,
         )
-    )  # fmt: skip
+    )
     return segments
 
 
@@ -180,7 +186,9 @@ def _advance(row: NestedRow, said: Sequence[int]) -> tuple[int, int]:
     if row.block.ended:
         return 0, 0
     size = row.size
-    return row.advance([
-        Seen(order=said[at : at + size], tokens=said[at + size : at + 2 * size])
-        for at in range(0, 2 * size * len(row.states), 2 * size)
-    ])  # fmt: skip
+    return row.advance(
+        [
+            Seen(order=said[at : at + size], tokens=said[at + size : at + 2 * size])
+            for at in range(0, 2 * size * len(row.states), 2 * size)
+        ]
+    )

@@ -46,21 +46,57 @@ def walk(logits: Tensor, temperature: float, second: bool, block: int = TILE) ->
     entropy = torch.empty(rows, positions, dtype=wide, device=device)
     confidence, margin = torch.empty(2, rows, positions, dtype=torch.float64, device=device)
     _tile[(triton.cdiv(count, several), tiles)](
-        logits, partial, best, logits.stride(0), logits.stride(1), partial.stride(0), count, positions, vocabulary, temperature,
-        SECOND=second, SEVERAL=several, TILE=tile, num_warps=WARPS,
-    )  # fmt: skip
+        logits,
+        partial,
+        best,
+        logits.stride(0),
+        logits.stride(1),
+        partial.stride(0),
+        count,
+        positions,
+        vocabulary,
+        temperature,
+        SECOND=second,
+        SEVERAL=several,
+        TILE=tile,
+        num_warps=WARPS,
+    )
     _merge[(triton.cdiv(count, merged),)](
-        partial, best, tokens, entropy, confidence, margin, partial.stride(0), count, tiles, temperature,
-        NO_TOKEN=NO_TOKEN, SECOND=second, SEVERAL=merged, TILES=of_merge, num_warps=1,
-    )  # fmt: skip
+        partial,
+        best,
+        tokens,
+        entropy,
+        confidence,
+        margin,
+        partial.stride(0),
+        count,
+        tiles,
+        temperature,
+        NO_TOKEN=NO_TOKEN,
+        SECOND=second,
+        SEVERAL=merged,
+        TILES=of_merge,
+        num_warps=1,
+    )
     return tokens, entropy, confidence, margin
 
 
 @kernel
 def _tile(
-    logits, partial, best, row_stride, position_stride, figures, count, positions, vocabulary, temperature,
-    SECOND: tl.constexpr, SEVERAL: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+    logits,
+    partial,
+    best,
+    row_stride,
+    position_stride,
+    figures,
+    count,
+    positions,
+    vocabulary,
+    temperature,
+    SECOND: tl.constexpr,
+    SEVERAL: tl.constexpr,
+    TILE: tl.constexpr,
+):
     """One tile of several positions: its maximum, S, T and runner-up into ``partial``, the maximum's id into ``best``."""
     position = tl.program_id(0).to(tl.int64) * SEVERAL + tl.arange(0, SEVERAL)
     tile = tl.program_id(1)
@@ -86,9 +122,21 @@ def _tile(
 
 @kernel
 def _merge(
-    partial, best, tokens, entropy, confidence, margin, figures, count, tiles, temperature,
-    NO_TOKEN: tl.constexpr, SECOND: tl.constexpr, SEVERAL: tl.constexpr, TILES: tl.constexpr,
-):  # fmt: skip
+    partial,
+    best,
+    tokens,
+    entropy,
+    confidence,
+    margin,
+    figures,
+    count,
+    tiles,
+    temperature,
+    NO_TOKEN: tl.constexpr,
+    SECOND: tl.constexpr,
+    SEVERAL: tl.constexpr,
+    TILES: tl.constexpr,
+):
     """The figures of several positions from those of their tiles."""
     position = tl.program_id(0).to(tl.int64) * SEVERAL + tl.arange(0, SEVERAL)
     tile = tl.arange(0, TILES)[None, :]

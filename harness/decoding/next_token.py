@@ -68,9 +68,17 @@ def step_pass(context: tuple[int, ...], width: int, active: tuple[bool, ...]) ->
     one = (1,) * len(context)
     made = tuple(map(int, active))
     return ForwardPass(
-        role="decide", query_tokens=one, context_tokens=context, logit_tokens=one, kept_tokens=one,
-        decided_tokens=made, final_tokens=made, active=active, padded_query=1, padded_context=width,
-    )  # fmt: skip
+        role="decide",
+        query_tokens=one,
+        context_tokens=context,
+        logit_tokens=one,
+        kept_tokens=one,
+        decided_tokens=made,
+        final_tokens=made,
+        active=active,
+        padded_query=1,
+        padded_context=width,
+    )
 
 
 Pair = tuple[Sequence[int], Sequence[int]]

@@ -85,10 +85,18 @@ class MadePass:
         """Its trace entry; what a draft model decides is never final. ``active``: by default the rows that feed anything."""
         rows = len(self.fed)
         return ForwardPass(
-            role=role, query_tokens=self.fed, context_tokens=self.context, logit_tokens=(self.answers,) * rows,
-            kept_tokens=tuple(kept), decided_tokens=tuple(decided), final_tokens=tuple(final or (0,) * rows),
-            active=active or tuple(map(bool, self.fed)), padded_query=self.columns, padded_context=self.width, model=model,
-        )  # fmt: skip
+            role=role,
+            query_tokens=self.fed,
+            context_tokens=self.context,
+            logit_tokens=(self.answers,) * rows,
+            kept_tokens=tuple(kept),
+            decided_tokens=tuple(decided),
+            final_tokens=tuple(final or (0,) * rows),
+            active=active or tuple(map(bool, self.fed)),
+            padded_query=self.columns,
+            padded_context=self.width,
+            model=model,
+        )
 
 
 def make_pass(session: ModelSession, segments: Sequence[Segment], fed: Sequence[int]) -> tuple[Tensor, MadePass]:

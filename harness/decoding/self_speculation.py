@@ -33,15 +33,19 @@ def decode_linear(
 ) -> Generator[ForwardPass, None, Generation]:
     """Two passes an iteration. Yield every pass as it happens; the generator's return value is the whole Generation."""
     return decode_verified_blocks(
-        session, request, block_size=block_size, mask_id=mask_id, acceptance=EverySlot(), opens_ahead=False,
-        check=check,
-    )  # fmt: skip
+        session, request, block_size=block_size, mask_id=mask_id, acceptance=EverySlot(), opens_ahead=False, check=check
+    )
 
 
 def decode_quadratic(
-    session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, in_turn: InTurn = SIDE_BY_SIDE,
+    session: ModelSession,
+    request: DecodeRequest,
+    *,
+    block_size: int,
+    mask_id: int,
+    in_turn: InTurn = SIDE_BY_SIDE,
     check: NextTokenCheck = WITHOUT_LOSS,
-) -> Generator[ForwardPass, None, Generation]:  # fmt: skip
+) -> Generator[ForwardPass, None, Generation]:
     """One pass an iteration. Yield every pass as it happens; the generator's return value is the whole Generation. The first
     pass checks a block of masks, so it yields only the next-token head's own token and the first draft. ``in_turn``: what
     a slot of a draft is told of those before it. ``check``: what drafts are held against.
@@ -58,9 +62,13 @@ def decode_quadratic(
 
 
 def _pass(
-    session: ModelSession, request: DecodeRequest, rows: list[VerifiedRow], mask_id: int, drafter: _Drafts,
+    session: ModelSession,
+    request: DecodeRequest,
+    rows: list[VerifiedRow],
+    mask_id: int,
+    drafter: _Drafts,
     check: NextTokenCheck,
-) -> ForwardPass:  # fmt: skip
+) -> ForwardPass:
     """Check every slot of every row and draft behind each of them."""
     active = [not row.ended for row in rows]
     size = len(rows[0].slots)

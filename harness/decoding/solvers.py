@@ -207,7 +207,18 @@ def _chosen(of_rank: Tensor, index: Tensor, masked: Tensor) -> Tensor:
 
 
 _RULES: tuple[Solver, ...] = (
-    entropy_bounded, entropy_bounded_confidence, entropy_bounded_margin, threshold, threshold_strict, factor, factor_fastdllm,
-    frechet, longest_prefix, longest_prefix_entropy, top_k, uniform, low_confidence_dynamic,
-)  # fmt: skip
+    entropy_bounded,
+    entropy_bounded_confidence,
+    entropy_bounded_margin,
+    threshold,
+    threshold_strict,
+    factor,
+    factor_fastdllm,
+    frechet,
+    longest_prefix,
+    longest_prefix_entropy,
+    top_k,
+    uniform,
+    low_confidence_dynamic,
+)
 SOLVERS = {solver.__name__: solver for solver in _RULES}

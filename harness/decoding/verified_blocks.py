@@ -79,10 +79,15 @@ class DraftedBlocks(DeviceBlocks):
         """Everything about every row in one copy: where its two blocks begin, what is in them, which slots to draft."""
         size, nothing = self._size, [self._mask_id] * self._size
         table = [
-            [start, start + row.end * opens, *row.slots, *(nothing if opens else row.slots),
-             *(row.masked_next if opens else row.masked)]
+            [
+                start,
+                start + row.end * opens,
+                *row.slots,
+                *(nothing if opens else row.slots),
+                *(row.masked_next if opens else row.masked),
+            ]
             for row, start, opens in zip(rows, context, self.opens, strict=True)
-        ]  # fmt: skip
+        ]
         held = upload(table, self._device)
         self._starts = held[:, :2]
         self._checked, self.tokens, masked = (held[:, at : at + size] for at in range(2, 2 + 3 * size, size))
@@ -92,9 +97,12 @@ class DraftedBlocks(DeviceBlocks):
         """One block of every row; ``fed`` slots of it count, the others are padding."""
         whole = all(count == self._size for count in fed)
         return Segment(
-            tokens=tokens, positions=starts + self._slots, visibility="causal" if causal else "bidirectional",
-            logits=self._size, valid=None if whole else torch.arange(self._size) < torch.tensor(fed)[:, None],
-        )  # fmt: skip
+            tokens=tokens,
+            positions=starts + self._slots,
+            visibility="causal" if causal else "bidirectional",
+            logits=self._size,
+            valid=None if whole else torch.arange(self._size) < torch.tensor(fed)[:, None],
+        )
 
 
 def decode_verified_blocks(

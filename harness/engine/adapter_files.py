@@ -27,14 +27,23 @@ from harness.models.config import read_object
 OF_MODEL = "base_model.model."
 """PEFT's prefix of a module's name."""
 MATRICES = {".lora_A.weight": "down", ".lora_B.weight": "up"}
-READ = {
-    "peft_type", "r", "lora_alpha", "use_rslora", "alpha_pattern", "target_modules", "exclude_modules", "init_lora_weights",
-}  # fmt: skip
+READ = {"peft_type", "r", "lora_alpha", "use_rslora", "alpha_pattern", "target_modules", "exclude_modules", "init_lora_weights"}
 HARMLESS = {
-    "auto_mapping", "base_model_name_or_path", "eva_config", "inference_mode", "layers_pattern",
-    "layers_to_transform", "lora_dropout", "megatron_core", "peft_version", "qalora_group_size", "rank_pattern", "revision",
-    "runtime_config", "task_type",
-}  # fmt: skip
+    "auto_mapping",
+    "base_model_name_or_path",
+    "eva_config",
+    "inference_mode",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_dropout",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "rank_pattern",
+    "revision",
+    "runtime_config",
+    "task_type",
+}
 """Settings that say nothing about the arithmetic, or nothing that the tensors do not say themselves."""
 OF_BASE_WEIGHTS_AS_THEY_ARE = (True, False, None, "gaussian", "orthogonal", "eva")
 MATCH_S = 1.0
@@ -93,12 +102,23 @@ def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
     alphas = {module: term.scale * ranks[module] for module, term in adapter.terms.items()}
     rank, alpha = next(iter(ranks.values())), next(iter(alphas.values()))
     config = {
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "inference_mode": True, "r": rank,
-        "lora_alpha": alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False, "use_rslora": False,
-        "use_dora": False, "init_lora_weights": True, "modules_to_save": None, "target_modules": sorted(ranks),
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "inference_mode": True,
+        "r": rank,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "use_rslora": False,
+        "use_dora": False,
+        "init_lora_weights": True,
+        "modules_to_save": None,
+        "target_modules": sorted(ranks),
         "rank_pattern": {module: one for module, one in ranks.items() if one != rank},
         "alpha_pattern": {module: one for module, one in alphas.items() if one != alpha},
-    }  # fmt: skip
+    }
     (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     tensors = {
         f"{OF_MODEL}{module}{ending}": getattr(term, name).contiguous()

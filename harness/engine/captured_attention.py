@@ -52,10 +52,14 @@ class FlexBlocks:
 
         last = self._blocks.shape[0] - 1
         mask: Any = BlockMask.from_kv_blocks(
-            per_query_block(reached - whole), per_query_block((whole[:, None] + self._blocks).clamp(max=last)),
-            per_query_block(whole), per_query_block(self._blocks.expand(seen.shape[0], -1)),
-            BLOCK_SIZE=BLOCK, mask_mod=sees, seq_lengths=self._lengths,
-        )  # fmt: skip
+            per_query_block(reached - whole),
+            per_query_block((whole[:, None] + self._blocks).clamp(max=last)),
+            per_query_block(whole),
+            per_query_block(self._blocks.expand(seen.shape[0], -1)),
+            BLOCK_SIZE=BLOCK,
+            mask_mod=sees,
+            seq_lengths=self._lengths,
+        )
         return FlexReading(mask, self._attend)
 
 
@@ -134,9 +138,11 @@ def kernels_left() -> list[str]:
     """What scaled_dot_product_attention may choose from in this process, by torch's names."""
     cuda: Any = torch.backends.cuda
     enabled = {
-        "flash_attention": cuda.flash_sdp_enabled(), "efficient_attention": cuda.mem_efficient_sdp_enabled(),
-        "cudnn_attention": cuda.cudnn_sdp_enabled(), "math": cuda.math_sdp_enabled(),
-    }  # fmt: skip
+        "flash_attention": cuda.flash_sdp_enabled(),
+        "efficient_attention": cuda.mem_efficient_sdp_enabled(),
+        "cudnn_attention": cuda.cudnn_sdp_enabled(),
+        "math": cuda.math_sdp_enabled(),
+    }
     return [name for name, is_on in enabled.items() if is_on]
 
 

@@ -36,10 +36,24 @@ FLOATS = {"F64", "F32", "F16", "BF16"}
 LIBRARIES = ("quantization_config", "compression_config")
 """Their absence changes what the weights mean, so that a checkpoint that has one is refused."""
 CODE = {
-    "auto_map", "custom_generate", "custom_pipelines", "distributed_config", "fusion_config", "kernel_config",
-    "processor_class", "transformers_weights", "trust_remote_code", "use_kernels",
-    "cache_dir", "name_or_path", "revision", "subfolder", "token", "mistral_format", "fix_mistral_regex",
-}  # fmt: skip
+    "auto_map",
+    "custom_generate",
+    "custom_pipelines",
+    "distributed_config",
+    "fusion_config",
+    "kernel_config",
+    "processor_class",
+    "transformers_weights",
+    "trust_remote_code",
+    "use_kernels",
+    "cache_dir",
+    "name_or_path",
+    "revision",
+    "subfolder",
+    "token",
+    "mistral_format",
+    "fix_mistral_regex",
+}
 _OF_THE_MODEL = {"model_type", "per_layer_config", "rope_scaling", "torch_dtype"} | {
     one.name for one in fields(PreTrainedConfig)
 }

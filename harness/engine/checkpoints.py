@@ -40,9 +40,14 @@ _DRAFTS = re.compile(r"model\.layers\.\d+\.(?=eh_proj|enorm|hnorm|shared_head)")
 
 
 def open_checkpoint(
-    path: str, name: str, config: Config, family: BlockModelFamily | None, how: dict[str, Any], options: dict[str, Any],
+    path: str,
+    name: str,
+    config: Config,
+    family: BlockModelFamily | None,
+    how: dict[str, Any],
+    options: dict[str, Any],
     share: dict[str, Any] | None,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """The module and the tokenizer.
 
     Args:

@@ -130,9 +130,13 @@ class GraphedSession(StaticSession):
     """
 
     def __init__(
-        self, model: PreTrainedModel, capture: Capture, forward: Callable[..., Any] | None = None, ranks: int = 1,
+        self,
+        model: PreTrainedModel,
+        capture: Capture,
+        forward: Callable[..., Any] | None = None,
+        ranks: int = 1,
         attention: str = "sdpa",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._attention = option_of(attention, model.device, model.dtype, head_dim_of(model.config))
         if self._attention == "flash":
             flash_attention.refuse_what_lacks_it(model.device)
@@ -203,9 +207,13 @@ class GraphedSession(StaticSession):
             layout = UsedKv(keys=keys, values=values, places=of_kv, reading=reading)
             with adapter_on(model, columns):
                 out = forward(
-                    input_ids=tokens, position_ids=positions, attention_mask=placeholder, use_cache=False,
-                    logits_to_keep=wanted, layout=layout,
-                )  # fmt: skip
+                    input_ids=tokens,
+                    position_ids=positions,
+                    attention_mask=placeholder,
+                    use_cache=False,
+                    logits_to_keep=wanted,
+                    layout=layout,
+                )
             logits: Tensor = out.logits
             return logits
 

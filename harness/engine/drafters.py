@@ -142,10 +142,15 @@ def drafter_of(
             never = [] if model.mask_id is None else [model.mask_id]
             stops = model.stop_ids if request.stop.token_ids else frozenset()  # it stops nowhere if the target does not
         drafter = DraftModel(
-            beside(session), name=shape.name, tokens=tokens, below=drafter, stops=stops,
+            beside(session),
+            name=shape.name,
+            tokens=tokens,
+            below=drafter,
+            stops=stops,
             least_confidence=stage.get("least_confidence", 0.0),
-            never=torch.tensor(never, dtype=torch.long, device=request.device), figures=request.figures,
-        )  # fmt: skip
+            never=torch.tensor(never, dtype=torch.long, device=request.device),
+            figures=request.figures,
+        )
     assert drafter is not None, f"{case.case_id} has no stage"
     return TranslatedDrafts(drafter, _translation(case, target, models, request)) if universal else drafter
 

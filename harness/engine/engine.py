@@ -74,9 +74,16 @@ class Engine:
     """
 
     def __init__(
-        self, model: LoadedModel, session: ModelSession, device: str, clock: Clock, meters: Available | None,
-        drafts: DraftModels, measuring: ModelSession, figures: FiguresOf | None,
-    ) -> None:  # fmt: skip
+        self,
+        model: LoadedModel,
+        session: ModelSession,
+        device: str,
+        clock: Clock,
+        meters: Available | None,
+        drafts: DraftModels,
+        measuring: ModelSession,
+        figures: FiguresOf | None,
+    ) -> None:
         self.shape, self.tokenizer = model.shape, model.tokenizer
         self._model = model
         self._session = session
@@ -241,18 +248,27 @@ class Engine:
         generation.check_conservation()
         start, prefilled, end = marks
         return Decoded(
-            generation=generation, prefill_s=prefilled - start, decode_s=end - prefilled, forward_s=None, sampler_s=None,
+            generation=generation,
+            prefill_s=prefilled - start,
+            decode_s=end - prefilled,
+            forward_s=None,
+            sampler_s=None,
             readings=readings,
-        )  # fmt: skip
+        )
 
     def _request(
         self, prompts: Sequence[tuple[int, ...]], max_new_tokens: int, stop: StopRule, temperature: float, seed: int
     ) -> DecodeRequest:
         return DecodeRequest(
-            prompts=tuple(prompts), max_new_tokens=max_new_tokens, stop=stop, suppressed_ids=self._suppressed,
-            temperature=temperature, generator=torch.Generator(self._device).manual_seed(seed), device=self._device,
+            prompts=tuple(prompts),
+            max_new_tokens=max_new_tokens,
+            stop=stop,
+            suppressed_ids=self._suppressed,
+            temperature=temperature,
+            generator=torch.Generator(self._device).manual_seed(seed),
+            device=self._device,
             figures=self._figures,
-        )  # fmt: skip
+        )
 
 
 def _with_share(decoded: Decoded, chosen: list[Tensor]) -> Decoded:

@@ -62,8 +62,10 @@ def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, Any]]:
     widths = sorted({1, *part.block_sizes, *(2 * size for size in part.block_sizes)})
     return [
         sdpa_backend(part, shape, rows=rows, query=query, masked=masked)
-        for rows in part.batch_sizes for query in widths for masked in (False, True)
-    ]  # fmt: skip
+        for rows in part.batch_sizes
+        for query in widths
+        for masked in (False, True)
+    ]
 
 
 def sdpa_backend(part: Part, shape: ModelShape, *, rows: int, query: int, masked: bool) -> dict[str, Any]:

@@ -32,9 +32,7 @@ from harness.errors import ScenarioError
 from harness.roofline.storage import pieces_of
 
 OPERATOR = "aten::_flash_attention_forward"
-TAKES = (
-    "query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", "return_debug_mask",
-)  # fmt: skip
+TAKES = ("query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal", "return_debug_mask")
 NAMED = ("scale", "seqused_k")
 GIVES = ("output", "softmax_logsumexp")
 LEAST_CAPABILITY = (8, 0)
@@ -95,9 +93,19 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, runs: Runs, scaling: flo
     log-sum-exp (H, T) in float32. Of a run without keys, flash attention 2 says +inf; its output there may be NaN.
     """
     out, lse, *_ = torch.ops.aten._flash_attention_forward(
-        query, keys, values, runs.asked, runs.starts, runs.widest, runs.longest, 0.0, False, False,
-        scale=scaling, seqused_k=runs.used,
-    )  # fmt: skip
+        query,
+        keys,
+        values,
+        runs.asked,
+        runs.starts,
+        runs.widest,
+        runs.longest,
+        0.0,
+        False,
+        False,
+        scale=scaling,
+        seqused_k=runs.used,
+    )
     return out, lse
 
 

@@ -74,15 +74,21 @@ def generate(
     suppress = _Suppress(torch.tensor(request.suppressed_ids, dtype=torch.long, device=request.device))
     ids, real = (one.to(request.device) for one in left_padded(request.prompts))
     settings = UNTYPED_SETTINGS(
-        max_new_tokens=request.max_new_tokens, do_sample=False, eos_token_id=sorted(request.stop.token_ids) or None,
-        pad_token_id=0, cache_implementation=None if cache == "dynamic" else cache,
-    )  # fmt: skip
+        max_new_tokens=request.max_new_tokens,
+        do_sample=False,
+        eos_token_id=sorted(request.stop.token_ids) or None,
+        pad_token_id=0,
+        cache_implementation=None if cache == "dynamic" else cache,
+    )
     untyped: Any = model
     with _borrowed(model, attention, forward):
         out = untyped.generate(
-            ids, attention_mask=real.long(), generation_config=settings, logits_processor=[suppress],
+            ids,
+            attention_mask=real.long(),
+            generation_config=settings,
+            logits_processor=[suppress],
             stopping_criteria=[_FirstToken(mark)],
-        )  # fmt: skip
+        )
         mark()
         slots = getattr(model, "_previous_max_cache_length", None) if cache == "static" else None
     return _as_generation(request, out[:, ids.shape[1] :].tolist(), suppress.forwards, slots)
@@ -121,12 +127,15 @@ def _as_generation(request: DecodeRequest, written: list[list[int]], forwards: i
     width = max(lengths)
     steps = [
         step_pass(
-            context=tuple(n + made for n in lengths), width=width + made if slots is None else slots,
+            context=tuple(n + made for n in lengths),
+            width=width + made if slots is None else slots,
             active=tuple(len(output) > made + 1 for output in outputs),
         )
         for made in range(forwards - 1)
-    ]  # fmt: skip
+    ]
     return Generation(
-        passes=(prefill_pass(lengths, final_tokens=1), *steps), prompt_tokens=lengths, output_ids=tuple(outputs),
+        passes=(prefill_pass(lengths, final_tokens=1), *steps),
+        prompt_tokens=lengths,
+        output_ids=tuple(outputs),
         stop_reasons=tuple(reason for output in outputs if (reason := ending(output, request.max_new_tokens)) is not None),
-    )  # fmt: skip
+    )

@@ -33,7 +33,7 @@ from harness.models.choice import (
     model_place,
     refuse_missing,
     refuse_remote_code,
-)  # fmt: skip
+)
 from harness.models.config import read_object
 from harness.models.decodable import refuse_ids, why_undecodable
 from harness.scenario.part import Part
@@ -86,10 +86,16 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
     if shape.architecture not in _CONFIGS:
         raise UnknownModelError(f"architecture {shape.architecture!r} cannot be built; allowed: {', '.join(_CONFIGS)}")
     config = _CONFIGS[shape.architecture](
-        vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.intermediate, head_dim=shape.head_dim,
-        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
-        max_position_embeddings=shape.max_positions or 131072, tie_word_embeddings=shape.tied_embeddings,
-    )  # fmt: skip
+        vocab_size=shape.vocab,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        head_dim=shape.head_dim,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=shape.max_positions or 131072,
+        tie_word_embeddings=shape.tied_embeddings,
+    )
     torch.manual_seed(part.seed)
     # A split model is larger than a GPU; every rank draws the same whole model and keeps its share.
     with torch.device(part.device if group is None else "cpu"):

@@ -42,25 +42,35 @@ class _Up(Structure):
 
 class _Product(Structure):
     _fields_ = [
-        ("weights", c_void_p), ("bias", c_void_p), ("blocks", c_int64), ("inputs", c_int64), ("down", c_void_p),
-        ("down_blocks", c_int64), ("ups", POINTER(_Up)),
-    ]  # fmt: skip
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("blocks", c_int64),
+        ("inputs", c_int64),
+        ("down", c_void_p),
+        ("down_blocks", c_int64),
+        ("ups", POINTER(_Up)),
+    ]
 
 
 class _Layer(Structure):
     _fields_ = [
         *((name, _Product) for name in ("qkv", "out", "gate_up", "down")),
         *((name, c_void_p) for name in ("before_attention", "before_inner", "query_norm", "key_norm")),
-    ]  # fmt: skip
+    ]
 
 
 class _Model(Structure):
     _fields_ = [
         ("layers", POINTER(_Layer)),
         *((name, c_int64) for name in ("count", "hidden", "inner", "heads", "groups", "width", "vocab")),
-        ("eps", c_float), ("scale", c_float), *((name, c_void_p) for name in ("cosines", "sines", "last_norm")),
-        ("head", _Product), ("embeddings", c_void_p), ("mask_id", c_int64), ("mask_row", c_int64),
-    ]  # fmt: skip
+        ("eps", c_float),
+        ("scale", c_float),
+        *((name, c_void_p) for name in ("cosines", "sines", "last_norm")),
+        ("head", _Product),
+        ("embeddings", c_void_p),
+        ("mask_id", c_int64),
+        ("mask_row", c_int64),
+    ]
 
 
 class _Call(Structure):
@@ -68,7 +78,7 @@ class _Call(Structure):
         *((name, c_int64) for name in ("rows", "tokens", "wanted", "slots", "threads")),
         *((name, c_void_p) for name in ("ids", "positions", "lengths", "which", "inside", "fed", "adapted")),
         *((name, c_void_p) for name in ("keys", "values", "logits")),
-    ]  # fmt: skip
+    ]
 
 
 def why_not_native(shape: ModelShape | None, dtype: str) -> str | None:
@@ -119,9 +129,15 @@ class NativeForward:
         self._model.cosines, self._model.sines = self._cosines.data_ptr(), self._sines.data_ptr()
 
     def __call__(
-        self, ids: Tensor, positions: Tensor, lengths: Sequence[int], inside: Tensor, fed: Tensor | None, columns: Columns,
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        lengths: Sequence[int],
+        inside: Tensor,
+        fed: Tensor | None,
+        columns: Columns,
         wanted: Tensor | int,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """(B, m, V) logits. ``ids``, ``positions`` (B, Q); ``lengths`` (B): committed slots of each row; ``inside`` (Q, Q) and
         ``fed`` (B, Q) bool as in attention_masks; ``wanted``: as wanted_logits gives it.
         """
@@ -133,9 +149,19 @@ class NativeForward:
         ids_at, positions_at, *others = (None if one is None else one.data_ptr() for one in given)
         before = (c_int64 * rows)(*lengths)
         call = _Call(
-            rows, tokens, len(which), self._slots, torch.get_num_threads(), ids_at, positions_at, addressof(before), *others,
-            addressof(self._keys), addressof(self._values), logits.data_ptr(),
-        )  # fmt: skip
+            rows,
+            tokens,
+            len(which),
+            self._slots,
+            torch.get_num_threads(),
+            ids_at,
+            positions_at,
+            addressof(before),
+            *others,
+            addressof(self._keys),
+            addressof(self._values),
+            logits.data_ptr(),
+        )
         self._forward(byref(self._model), byref(call))
         return logits
 
@@ -146,21 +172,33 @@ class NativeForward:
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         masked = isinstance(embeddings, GatedEmbedding)
         return _Model(
-            layers=layers, count=len(layers), hidden=config.hidden_size, inner=config.intermediate_size,
-            heads=config.num_attention_heads, groups=config.num_key_value_heads, width=width, vocab=head.weight.shape[0],
-            eps=config.rms_norm_eps, scale=width**-0.5, last_norm=self._kept(body.norm.weight.float()),
-            head=self._product([head]), embeddings=self._kept(embeddings.weight),
-            mask_id=embeddings.mask_id if masked else -1, mask_row=embeddings.num_embeddings if masked else -1,
-        )  # fmt: skip
+            layers=layers,
+            count=len(layers),
+            hidden=config.hidden_size,
+            inner=config.intermediate_size,
+            heads=config.num_attention_heads,
+            groups=config.num_key_value_heads,
+            width=width,
+            vocab=head.weight.shape[0],
+            eps=config.rms_norm_eps,
+            scale=width**-0.5,
+            last_norm=self._kept(body.norm.weight.float()),
+            head=self._product([head]),
+            embeddings=self._kept(embeddings.weight),
+            mask_id=embeddings.mask_id if masked else -1,
+            mask_row=embeddings.num_embeddings if masked else -1,
+        )
 
     def _layer(self, layer: Any) -> _Layer:
         attention, inner = layer.self_attn, layer.mlp
         norms = layer.input_layernorm, layer.post_attention_layernorm, *(getattr(attention, f"{of}_norm", None) for of in "qk")
         return _Layer(
-            self._product([attention.q_proj, attention.k_proj, attention.v_proj]), self._product([attention.o_proj]),
-            self._product([inner.gate_proj, inner.up_proj], woven=True), self._product([inner.down_proj]),
+            self._product([attention.q_proj, attention.k_proj, attention.v_proj]),
+            self._product([attention.o_proj]),
+            self._product([inner.gate_proj, inner.up_proj], woven=True),
+            self._product([inner.down_proj]),
             *(None if one is None else self._kept(one.weight.float()) for one in norms),
-        )  # fmt: skip
+        )
 
     def _product(self, parts: Sequence[nn.Linear], woven: bool = False) -> _Product:
         """Several linear layers of one input as one product; ``woven``: their blocks of outputs in turn."""
@@ -250,9 +288,13 @@ def product_alone(inputs: Tensor, weight: Tensor) -> Callable[[], Tensor]:
     ids, norm, zeros = torch.arange(tokens), torch.ones(width), torch.zeros(tokens * tokens + 8, dtype=torch.uint8)
     found, every, none = inputs.new_empty(tokens, outputs), ids.data_ptr(), zeros.data_ptr()
     model = _Model(
-        hidden=width, vocab=outputs, last_norm=norm.data_ptr(), embeddings=inputs.data_ptr(), mask_id=-1,
+        hidden=width,
+        vocab=outputs,
+        last_norm=norm.data_ptr(),
+        embeddings=inputs.data_ptr(),
+        mask_id=-1,
         head=_Product(weight.data_ptr(), None, outputs // LANES, width),
-    )  # fmt: skip
+    )
     call = _Call(
         1, tokens, tokens, 1, torch.get_num_threads(), every, None, none, every, none, None, None, None, None, found.data_ptr()
     )

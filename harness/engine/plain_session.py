@@ -63,9 +63,13 @@ class TransformersSession:
             options["is_causal"] = False
         with adapter_on(self._model, adapted_columns(segments)):
             out = self._model(
-                input_ids=tokens, position_ids=torch.cat([s.positions for s in segments], dim=1), use_cache=True,
-                past_key_values=self._cache, logits_to_keep=wanted_logits(segments, tokens.device), **options,
-            )  # fmt: skip
+                input_ids=tokens,
+                position_ids=torch.cat([s.positions for s in segments], dim=1),
+                use_cache=True,
+                past_key_values=self._cache,
+                logits_to_keep=wanted_logits(segments, tokens.device),
+                **options,
+            )
         logits: Tensor = out.logits
         return logits
 

@@ -143,9 +143,11 @@ def _source(choice: HuggingFaceModel, published: Published) -> dict[str, Any]:
         folder = model_folder(choice)
         return {"source": published.hub, "commit": None if folder is None else folder.name}
     return {
-        "source": published.requirement, "source_sha256": published.wheel_sha256, "gguf": choice.gguf_file,
+        "source": published.requirement,
+        "source_sha256": published.wheel_sha256,
+        "gguf": choice.gguf_file,
         "gguf_sha256": published.gguf_sha256,
-    }  # fmt: skip
+    }
 
 
 def _converted(name: str, choice: HuggingFaceModel, folder: Path) -> dict[str, Any]:

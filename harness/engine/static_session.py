@@ -155,9 +155,13 @@ class StaticSession:
         layout = self._layout(segments, rows, tokens.device)
         with adapter_on(self._model, columns):
             out = self._model(
-                input_ids=tokens, position_ids=positions, attention_mask=self._placeholder, use_cache=False,
-                logits_to_keep=wanted, layout=layout,
-            )  # fmt: skip
+                input_ids=tokens,
+                position_ids=positions,
+                attention_mask=self._placeholder,
+                use_cache=False,
+                logits_to_keep=wanted,
+                layout=layout,
+            )
         logits: Tensor = out.logits
         if rows is None:
             return logits
@@ -205,9 +209,16 @@ class StaticSession:
             visible = visible_slots(lengths, fed, segments, width, causal, device)
             mask = folded_mask(visible, self._shared, self._model.dtype)
         return Layout(
-            keys=self._keys, values=self._values, rows=rows, start=start, slots=slots, width=width, causal=causal,
-            places=places, mask=mask,
-        )  # fmt: skip
+            keys=self._keys,
+            values=self._values,
+            rows=rows,
+            start=start,
+            slots=slots,
+            width=width,
+            causal=causal,
+            places=places,
+            mask=mask,
+        )
 
     def _slots(self, lengths: Sequence[int], fed: Tensor | None, device: torch.device) -> Tensor:
         """(B, Q): behind the row's committed tokens, in the order fed; padding to the last slot."""

@@ -78,8 +78,9 @@ class BandwidthScale(StrictModel):
         apart = {name: other / own - 1 for name, other in others.items() if other is not None}
         said = [
             f"{(others[name] or 0) / 1e9:.4g} GB/s ({100 * share:+.0f} %) by {name}"
-            for name, share in apart.items() if abs(share) > AGREEMENT
-        ]  # fmt: skip
+            for name, share in apart.items()
+            if abs(share) > AGREEMENT
+        ]
         if not said:
             return None
         return (

@@ -64,13 +64,36 @@ _SWITCHES |= {"gh200": 32, "gh200-144": 32, "gb200": 72, "gb300": 72}
 _MESHES = dict.fromkeys(("mi300x", "mi325x", "mi350x", "mi355x"), 8)
 _BRIDGES = {"a100-40-pcie": 2, "a100-80-pcie": 2, "h100-pcie": 2, "h100-nvl": 2, "h200-nvl": 4, "rtx-3090": 2}
 _PCIE4 = (
-    "a10", "a10g", "a100-40-pcie", "a100-80-pcie", "a100-40-sxm", "a100-80-sxm", "l4", "l40", "l40s", "rtx-3090", "rtx-4090",
+    "a10",
+    "a10g",
+    "a100-40-pcie",
+    "a100-80-pcie",
+    "a100-40-sxm",
+    "a100-80-sxm",
+    "l4",
+    "l40",
+    "l40s",
+    "rtx-3090",
+    "rtx-4090",
     "rtx-6000-ada",
-)  # fmt: skip
+)
 _PCIE5 = (
-    "h100-pcie", "h100-nvl", "h100-sxm", "h200-nvl", "h200-sxm", "h20", "b200-sxm", "b300-sxm", "mi300x", "mi325x", "mi350x",
-    "mi355x", "rtx-5090", "rtx-pro-6000-server", "rtx-pro-6000-workstation",
-)  # fmt: skip
+    "h100-pcie",
+    "h100-nvl",
+    "h100-sxm",
+    "h200-nvl",
+    "h200-sxm",
+    "h20",
+    "b200-sxm",
+    "b300-sxm",
+    "mi300x",
+    "mi325x",
+    "mi350x",
+    "mi355x",
+    "rtx-5090",
+    "rtx-pro-6000-server",
+    "rtx-pro-6000-workstation",
+)
 _HOSTS = dict.fromkeys(_PCIE4, LINKS["pcie4"]) | dict.fromkeys(_PCIE5, LINKS["pcie5"])
 
 

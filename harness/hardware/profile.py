@@ -30,7 +30,7 @@ from harness.hardware.figures import (
     Power,
     Price,
     SourcedFigure,
-)  # fmt: skip
+)
 from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.paths import data_dir, user_data_dir
 

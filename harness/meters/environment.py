@@ -25,9 +25,18 @@ from harness.meters.environment_gpu import gpu_readers
 from harness.meters.environment_host import Reading, host_readers
 
 THREAD_VARIABLES = (
-    "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT",
-    "MKL_NUM_THREADS", "KMP_AFFINITY", "KMP_BLOCKTIME", "ONEDNN_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
-)  # fmt: skip
+    "OMP_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "OMP_PLACES",
+    "OMP_WAIT_POLICY",
+    "GOMP_CPU_AFFINITY",
+    "GOMP_SPINCOUNT",
+    "MKL_NUM_THREADS",
+    "KMP_AFFINITY",
+    "KMP_BLOCKTIME",
+    "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+)
 NOT_LOADED = "torch is not loaded"
 _BUILD_SETTINGS = "Build settings"
 
@@ -36,8 +45,11 @@ def torch_readers() -> dict[str, Callable[[], Reading]]:
     """What reads each fact, by name."""
     torch = sys.modules.get("torch")
     asked: dict[str, Callable[[Any], Reading]] = {
-        "gpus": _gpus, "torch_build": _build, "precision": _precision, "sdpa_enabled": _sdpa_enabled
-    }  # fmt: skip
+        "gpus": _gpus,
+        "torch_build": _build,
+        "precision": _precision,
+        "sdpa_enabled": _sdpa_enabled,
+    }
     if torch is None:
         asked = dict.fromkeys(asked, lambda torch: (None, NOT_LOADED))
     return {name: partial(read, torch) for name, read in {"threads": _threads, **asked}.items()}

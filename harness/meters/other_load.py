@@ -34,9 +34,11 @@ class OtherLoad:
     """Begun when it is made; ``cores`` and ``words`` are about the time since then. The readings are replaceable for tests."""
 
     def __init__(
-        self, busy: Callable[[], float | None] = busy_s, own: Callable[[], float] = own_s,
+        self,
+        busy: Callable[[], float | None] = busy_s,
+        own: Callable[[], float] = own_s,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._busy, self._own, self._clock = busy, own, clock
         self._begun = busy(), own(), clock()
 

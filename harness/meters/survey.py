@@ -48,9 +48,11 @@ RUNS_AT_LEAST = 2 + REPEATS_MIN
 
 
 def survey(
-    open_bench: Callable[[str], AbstractContextManager[TorchBench]], dtypes: Sequence[MeasuredDtype], budget_s: float,
+    open_bench: Callable[[str], AbstractContextManager[TorchBench]],
+    dtypes: Sequence[MeasuredDtype],
+    budget_s: float,
     progress: Progress,
-) -> MeasuredCeilings:  # fmt: skip
+) -> MeasuredCeilings:
     """Measure every ceiling; the matrix rates of each dtype take about ``budget_s`` seconds, and larger m are left out.
 
     ``open_bench`` makes a bench for a dtype.
@@ -59,15 +61,18 @@ def survey(
     with open_bench(dtypes[0]) as bench:
         words, sizes = _Words(bench), buffer_sizes(bench.last_level_cache_bytes())
         per_dtype = [
-            label for dtype in dtypes
+            label
+            for dtype in dtypes
             for label in [f"matrix {dtype}"] * len(TOKENS) + [f"attention {dtype}", f"streaming {dtype}"]
-        ]  # fmt: skip
+        ]
         in_memory = ["filling memory"] + ["read"] * len(sizes) + ["copy"] * len(sizes)
         progress.start(["fixed cost", "sampler", *per_dtype, *in_memory])
         shared = words.identity | _beside_arithmetic(bench, words, progress)
     curves: dict[str, dict[MeasuredDtype, MeasuredCurve]] = {
-        "matrix_flops_per_s": {}, "attention_flops_per_s": {}, "streaming_s_per_byte": {}
-    }  # fmt: skip
+        "matrix_flops_per_s": {},
+        "attention_flops_per_s": {},
+        "streaming_s_per_byte": {},
+    }
     for dtype in dtypes:
         with open_bench(dtype) as bench:
             points = _matrix(bench, budget_s, f"matrix {dtype}", progress)
@@ -110,11 +115,17 @@ class _Words:
     def __init__(self, bench: TorchBench) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.identity: dict[str, Any] = {
-            "device_name": bench.device_name, "device": bench.device, "threads": bench.threads,
-            "multiprocessors": bench.multiprocessors(), "measured_at": now,
-            "program_version": __version__, "torch_version": bench.torch_version, "engine": bench.engine,
-            "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None, "fixed_hidden": bench.fixed_hidden,
-        }  # fmt: skip
+            "device_name": bench.device_name,
+            "device": bench.device,
+            "threads": bench.threads,
+            "multiprocessors": bench.multiprocessors(),
+            "measured_at": now,
+            "program_version": __version__,
+            "torch_version": bench.torch_version,
+            "engine": bench.engine,
+            "load_1min": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+            "fixed_hidden": bench.fixed_hidden,
+        }
         threads = "" if bench.threads is None else f", {bench.threads} threads"
         self._where = f"on {bench.device_name} ({bench.device}{threads}) by sbd {__version__}, torch {bench.torch_version}"
         self._now = now

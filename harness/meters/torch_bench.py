@@ -218,9 +218,14 @@ class TorchBench:
 
         torch = self._torch
         config = LlamaConfig(
-            hidden_size=FIXED_COST_WIDTH, intermediate_size=2 * FIXED_COST_WIDTH, num_hidden_layers=layers,
-            num_attention_heads=2, num_key_value_heads=1, vocab_size=2 * FIXED_COST_WIDTH, max_position_embeddings=4096,
-        )  # fmt: skip
+            hidden_size=FIXED_COST_WIDTH,
+            intermediate_size=2 * FIXED_COST_WIDTH,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            vocab_size=2 * FIXED_COST_WIDTH,
+            max_position_embeddings=4096,
+        )
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             model: Any = LlamaForCausalLM(config)
             step = self._stepping.steps(model.to(device=self.device, dtype=self._dtype).eval())

@@ -15,7 +15,7 @@ from pydantic import (
     ValidationInfo,
     field_validator,
     model_validator,
-)  # fmt: skip
+)
 from pydantic_core import PydanticCustomError
 
 from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_key
@@ -179,11 +179,15 @@ ModelChoice = Annotated[
     | Annotated[PretrainedModel, Tag("pretrained")]
     | Annotated[RandomModel, Tag("random")],
     named_by_key(
-        "reference", "huggingface", "pretrained", "random", error_type="unknown_model",
+        "reference",
+        "huggingface",
+        "pretrained",
+        "random",
+        error_type="unknown_model",
         message="no model named; write one of {reference: sbd}, {pretrained: smollm2-135m}, {huggingface: org/name}, "
         "{random: llama-250m}",
     ),
-]  # fmt: skip
+]
 StoredModel = ReferenceModel | HuggingFaceModel | PretrainedModel
 """A model with files."""
 

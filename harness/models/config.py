@@ -95,9 +95,14 @@ _GLM4_MOE = {"first_k_dense_replace": 1, "n_shared_experts": 1}
 _GEMMA = {"head_dim": 256, "tie_word_embeddings": True}
 _GEMMA2 = {**_GEMMA, "sliding_window": 4096, "sliding_window_pattern": 2}
 _GEMMA3 = {
-    **_GEMMA, "sliding_window": 4096, "sliding_window_pattern": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
-    "vocab_size": 262_208, "max_position_embeddings": 131_072,
-}  # fmt: skip
+    **_GEMMA,
+    "sliding_window": 4096,
+    "sliding_window_pattern": 6,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 262_208,
+    "max_position_embeddings": 131_072,
+}
 
 FAMILIES: dict[str, _Family] = {
     "llama": _Family(biases="configured"),

@@ -12,15 +12,7 @@ from pathlib import Path
 from harness.errors import MissingExtraError, UnknownModelError
 from harness.models import ModelShape
 from harness.models.block_checkpoints import Config
-from harness.models.choice import (
-    ModelChoice,
-    RandomModel,
-    gguf_of,
-    model_config,
-    model_folder,
-    model_name,
-    shape_of,
-)  # fmt: skip
+from harness.models.choice import ModelChoice, RandomModel, gguf_of, model_config, model_folder, model_name, shape_of
 from harness.models.config import fitting, rotary
 from harness.models.gguf_header import read_gguf
 

@@ -150,9 +150,14 @@ def as_deployment(deployment: Deployment | str) -> Deployment:
 
 
 ALIASES = {
-    "bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "fp8": "float8", "fp64": "float64",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "fp8": "float8",
+    "fp64": "float64",
     **{f"f{bits}": f"float{bits}" for bits in (8, 16, 32, 64)},
-}  # fmt: skip
+}
 
 
 def dtype_called(name: str) -> str:

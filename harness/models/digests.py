@@ -20,10 +20,16 @@ from harness.models.choice import ADAPTER_CONFIG, RandomModel, StoredModel, gguf
 FILES = {
     "weights": ("*.safetensors", "*.gguf", "*.safetensors.index.json"),
     "tokenizer": (
-        "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "*.model", "chat_template*"
+        "tokenizer*",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab*",
+        "merges.txt",
+        "*.model",
+        "chat_template*",
     ),
     "config": ("config.json", "generation_config.json", "*.py"),
-}  # fmt: skip
+}
 """The files of a folder behind each digest; ``config`` holds what stops an answer and code of the checkpoint too. The files of
 an adapter belong to the weights.
 """

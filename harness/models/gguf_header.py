@@ -18,10 +18,20 @@ from typing import Any
 from harness.errors import UnknownModelError
 
 BLOCKS = {
-    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210), 30: ("BF16", 1, 2),
-}  # fmt: skip
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    30: ("BF16", 1, 2),
+}
 """Types of tensors by their number: name, weights in a block, bytes of a block. Source: gguf.constants.GGML_QUANT_SIZES."""
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "llama": (),
@@ -137,13 +147,19 @@ def gguf_config(file: Path) -> dict[str, Any]:
     _refuse_other_tensors(header, kind, layers)
     width = number("attention.key_length", hidden // max(heads, 1))
     config = {
-        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
-        "intermediate_size": number("feed_forward_length"), "num_key_value_heads": number("attention.head_count_kv", heads),
+        "model_type": kind,
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "intermediate_size": number("feed_forward_length"),
+        "num_key_value_heads": number("attention.head_count_kv", heads),
         "head_dim": width,
-        "max_position_embeddings": number("context_length"), "rope_theta": real("rope.freq_base", 10_000.0),
-        "rms_norm_eps": real("attention.layer_norm_rms_epsilon"), "vocab_size": header.sizes["token_embd.weight"][-1],
+        "max_position_embeddings": number("context_length"),
+        "rope_theta": real("rope.freq_base", 10_000.0),
+        "rms_norm_eps": real("attention.layer_norm_rms_epsilon"),
+        "vocab_size": header.sizes["token_embd.weight"][-1],
         "tie_word_embeddings": "output.weight" not in header.sizes,
-    }  # fmt: skip
+    }
     for key, value in settings.items():
         name = key.removeprefix(f"{kind}.")
         own = width if name in ("rope.dimension_count", "attention.value_length") else 0

@@ -49,9 +49,12 @@ class LimitedProcess:
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve({theirs.fileno()}, {most})"
         with theirs:
             self._child = Popen(
-                [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stderr=DEVNULL, start_new_session=True,
+                [sys.executable, "-c", code],
+                pass_fds=[theirs.fileno()],
+                stderr=DEVNULL,
+                start_new_session=True,
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # each would reserve address space
-            )  # fmt: skip
+            )
 
     def __call__(self, work: Callable[..., Any], *args: Any) -> Any:
         """``work(*args)``, all sent by pickle.

@@ -61,9 +61,13 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # else one that comes before the command's program has begun is lost
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what its first process leaves behind becomes a child of this one
     child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if err == out else subprocess.PIPE,
-        process_group=0, preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # where this keeper itself is killed
-    )  # fmt: skip  # in this session, by which the starter finds it then
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if err == out else subprocess.PIPE,
+        process_group=0,
+        preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # where this keeper itself is killed
+    )  # in this session, by which the starter finds it then
 
     def watch() -> None:
         sys.stdin.buffer.read()

@@ -27,8 +27,10 @@ class Kept(subprocess.Popen[bytes]):
         self._killed, self._mark = False, secrets.token_hex(16).encode()
         super().__init__(
             [sys.executable, "-IS", str(KEEPER), str(out), str(err), *command],
-            stdin=subprocess.PIPE, env={**environment, "SBD_KEPT": self._mark.decode()}, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            env={**environment, "SBD_KEPT": self._mark.decode()},
+            start_new_session=True,
+        )
 
     def end(self) -> None:
         """End it with all that it started; safe to call again."""

@@ -103,10 +103,11 @@ def differences(header: RunHeader, earlier: Sequence[dict[str, Any]], event: dic
     found = []
     for item in ON_EVERY_NODE if on_node else ITEMS:
         asked = [
-            one for one in earlier
+            one
+            for one in earlier
             if (item not in OF_MODEL or one.get("part") == event.get("part"))
             and (item in ON_EVERY_NODE or one.get("node") is None)
-        ]  # fmt: skip
+        ]
         if not asked and not on_node:
             asked = [machine_facts(header.environment)]
         for key in KEYS.get(item, (item,)):

@@ -13,8 +13,18 @@ from harness.record.bounds import Reading, Seconds, TablePlace
 
 Pairing = Literal["prompts", "order"]
 MAY_LACK = (
-    "output_ids", "passes", "stop_reason", "seed", "started_at", "grades", "model", "dtype", "device", "machine", "measured_at"
-)  # fmt: skip
+    "output_ids",
+    "passes",
+    "stop_reason",
+    "seed",
+    "started_at",
+    "grades",
+    "model",
+    "dtype",
+    "device",
+    "machine",
+    "measured_at",
+)
 """What a file may not tell. Only an imported run may lack it, and says why."""
 
 

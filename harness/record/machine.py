@@ -79,9 +79,13 @@ def crowded(environment: dict[str, Any], threads: int | None = None) -> str:
     ``threads``: of a part; None: torch's own number.
     """
     cpus, threads = environment.get("cgroup_cpus"), threads or (environment.get("threads") or {}).get("torch")
-    return "" if not threads or not cpus or threads <= cpus else (
-        f"{threads} threads share a quota of {cpus:g} CPUs (cgroup), so times stop and go: write "
-        f"threads: {max(1, int(cpus))} into the part, or raise the quota"
+    return (
+        ""
+        if not threads or not cpus or threads <= cpus
+        else (
+            f"{threads} threads share a quota of {cpus:g} CPUs (cgroup), so times stop and go: write "
+            f"threads: {max(1, int(cpus))} into the part, or raise the quota"
+        )
     )
 
 

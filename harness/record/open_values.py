@@ -19,22 +19,53 @@ Kinds = Mapping[str, tuple[type | UnionType, str]]
 _TEXT, _WHOLE, _NUMBER = (str, "a text"), (int, "a whole number"), (int | float, "a number")
 _OBJECT, _LIST = (dict, "an object"), (list, "a list")
 _ARM: Kinds = {
-    "method": _TEXT, "solver": _TEXT, "lossless": _TEXT, "cache": _TEXT, "execution": _TEXT,
-    "gamma": _NUMBER, "temperature": _NUMBER, "block_size": _WHOLE,
-}  # fmt: skip
+    "method": _TEXT,
+    "solver": _TEXT,
+    "lossless": _TEXT,
+    "cache": _TEXT,
+    "execution": _TEXT,
+    "gamma": _NUMBER,
+    "temperature": _NUMBER,
+    "block_size": _WHOLE,
+}
 _FACTS: Kinds = {
-    "logical_cores": _WHOLE, "affinity_cores": _WHOLE, "memory_total_bytes": _NUMBER, "cpu_model": _TEXT, "commit": _TEXT,
-    "python": _TEXT, "machine": _TEXT, "packages": _OBJECT, "repository": _OBJECT, "reasons": _OBJECT, "gpus": _LIST,
-    "nvidia_gpus": _LIST, "isa_flags": _LIST,
-}  # fmt: skip
+    "logical_cores": _WHOLE,
+    "affinity_cores": _WHOLE,
+    "memory_total_bytes": _NUMBER,
+    "cpu_model": _TEXT,
+    "commit": _TEXT,
+    "python": _TEXT,
+    "machine": _TEXT,
+    "packages": _OBJECT,
+    "repository": _OBJECT,
+    "reasons": _OBJECT,
+    "gpus": _LIST,
+    "nvidia_gpus": _LIST,
+    "isa_flags": _LIST,
+}
 _PART: Kinds = {"name": _TEXT, "baseline": _TEXT, "devices": _LIST, "workload": _OBJECT}
 _WORKLOAD: Kinds = {"synthetic": _OBJECT}
 _EVENT: Kinds = {
-    "event": _TEXT, "part": _TEXT, "node": _TEXT, "case_id": _TEXT, "process": _WHOLE, "pid": _WHOLE, "taken_at": _TEXT,
-    "ended_at": _TEXT, "tokenizer_sha256": _TEXT, "model_revision": _TEXT, "reason": _TEXT, "hardware_reason": _TEXT,
+    "event": _TEXT,
+    "part": _TEXT,
+    "node": _TEXT,
+    "case_id": _TEXT,
+    "process": _WHOLE,
+    "pid": _WHOLE,
+    "taken_at": _TEXT,
+    "ended_at": _TEXT,
+    "tokenizer_sha256": _TEXT,
+    "model_revision": _TEXT,
+    "reason": _TEXT,
+    "hardware_reason": _TEXT,
     "remark": _TEXT,
-    "calibration": _OBJECT, "hardware": _OBJECT, "items": _OBJECT, "figures": _OBJECT, "texts": _OBJECT, "decodes": _LIST,
-}  # fmt: skip
+    "calibration": _OBJECT,
+    "hardware": _OBJECT,
+    "items": _OBJECT,
+    "figures": _OBJECT,
+    "texts": _OBJECT,
+    "decodes": _LIST,
+}
 _OF_A_PART = {"ceilings", "engine", "meters", "measured_passes", "token_texts"}
 _RANGES = {"block_size": (1, 1 << 24), "gamma": (0, 1e6), "temperature": (0, 1e6)}
 

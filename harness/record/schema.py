@@ -185,10 +185,11 @@ class Sample(_Frozen):
         """What it lacks without a reason, as only an imported sample may: by names of harness.record.imported.MAY_LACK."""
         found = {
             "passes": self.packed_passes is None and NO_PASSES not in self.meter_reasons,
-            "seed": self.seed is None, "started_at": self.started_at is None,
+            "seed": self.seed is None,
+            "started_at": self.started_at is None,
             "output_ids": any(row.output_ids is None for row in self.rows),
             "stop_reason": any(row.stop_reason is None for row in self.rows),
-        }  # fmt: skip
+        }
         return tuple(name for name, missing in found.items() if missing)
 
     @model_validator(mode="after")

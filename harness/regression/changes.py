@@ -20,9 +20,14 @@ LEVEL = 1 - CONFIDENCE
 """Largest share of comparisons of a code with itself in which any figure is called better or worse."""
 Outcome = Literal["worse", "better", "changed", "unclear", "no_interval", "same", "unknown"]
 OUTCOME_WORDS: dict[Outcome, str] = {
-    "worse": "worse", "better": "better", "changed": "changed", "unclear": "unclear", "no_interval": "no interval",
-    "same": "same", "unknown": "not known",
-}  # fmt: skip
+    "worse": "worse",
+    "better": "better",
+    "changed": "changed",
+    "unclear": "unclear",
+    "no_interval": "no interval",
+    "same": "same",
+    "unknown": "not known",
+}
 MORE_PROCESSES = "take each run in more processes, or let `sbd gate` measure both in turn"
 THREE_PROCESSES = f"take each run in three processes (`processes: {FEWEST_PROCESSES}`), or let `sbd gate` measure both in turn"
 MORE_PROMPTS = "decode more prompts in both runs"

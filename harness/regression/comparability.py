@@ -25,8 +25,16 @@ from harness.scenario.scenario import NOT_MEASURED, Scenario
 
 GROUPS = ("hardware", "versions", "scenario", "model", "cases", "prompts", "record_version")
 HARDWARE = (
-    "cpu_model", "isa_flags", "hypervisor", "logical_cores", "smt", "governor", "affinity_cores", "cgroup_cpus", "threads"
-)  # fmt: skip
+    "cpu_model",
+    "isa_flags",
+    "hypervisor",
+    "logical_cores",
+    "smt",
+    "governor",
+    "affinity_cores",
+    "cgroup_cpus",
+    "threads",
+)
 MAY_LACK = {f"hardware.{name}" for name in LATER_FACTS}
 GPU = ("name", "memory_bytes", "multiprocessors")
 NVIDIA_GPU = ("power_limit_w", "ecc", "mig")
@@ -60,9 +68,10 @@ def unlike(base: Run, new: Run) -> tuple[Unlike, ...]:
     """Everything that should agree and does not."""
     facts = differing(_facts(base), _facts(new))
     found = [
-        Unlike(key=key, base=_words(one), new=_words(other)) for key, one, other in facts
+        Unlike(key=key, base=_words(one), new=_words(other))
+        for key, one, other in facts
         if key not in MAY_LACK or None not in (one, other)
-    ]  # fmt: skip
+    ]
     return (*found, *_model_files(base, new), *_prompts(base, new))
 
 
@@ -124,7 +133,8 @@ def _facts(run: Run) -> dict[str, Any]:
         "model": _models(run),
         "cases": {
             case.case_id: "there" if case.width is None else case.width.best.width
-            for case in run.header.cases if not case.is_check
+            for case in run.header.cases
+            if not case.is_check
         },
         "record_version": run.header.record_version,
     }
@@ -134,11 +144,15 @@ def _hardware(environment: dict[str, Any]) -> dict[str, Any]:
     """Processor, memory and GPUs of the environment; sizes in rounded words, GPUs by model."""
     memory = environment.get("memory_total_bytes")
     found = {name: environment[name] for name in HARDWARE if name in environment}
-    return found | {name: environment.get(name) for name in LATER_FACTS} | {
-        "memory_gib": None if memory is None else round(memory / 2**30),
-        "gpus": [{name: gpu.get(name) for name in GPU} for gpu in environment.get("gpus") or []],
-        "nvidia_gpus": [{name: gpu.get(name) for name in NVIDIA_GPU} for gpu in environment.get("nvidia_gpus") or []],
-    }
+    return (
+        found
+        | {name: environment.get(name) for name in LATER_FACTS}
+        | {
+            "memory_gib": None if memory is None else round(memory / 2**30),
+            "gpus": [{name: gpu.get(name) for name in GPU} for gpu in environment.get("gpus") or []],
+            "nvidia_gpus": [{name: gpu.get(name) for name in NVIDIA_GPU} for gpu in environment.get("nvidia_gpus") or []],
+        }
+    )
 
 
 def _told(header: RunHeader) -> dict[str, str]:
@@ -232,8 +246,9 @@ def _refusal(base: str, new: str, refused: Sequence[Unlike]) -> list[str]:
     return [
         f"measure both in one place (`sbd gate --base-cmd ... --new-cmd ...` does), or add --allow {','.join(by_group)} (or "
         "single keys)",
-        f"these runs are not alike, so a difference between them would not be the code's (BASE {base}, NEW {new}):", *told,
-    ]  # fmt: skip
+        f"these runs are not alike, so a difference between them would not be the code's (BASE {base}, NEW {new}):",
+        *told,
+    ]
 
 
 def _words(value: Any) -> str:

@@ -38,11 +38,16 @@ from harness.regression.gate_metrics import TimedMetric, check_timed
 
 STATES: dict[Outcome, State] = {"slower": "missed", "passed": "met", "open": "inconclusive", "void": "void"}
 WORDS: dict[Outcome, str] = {
-    "slower": "it is beyond the margin", "passed": "it is within the margin", "open": "the margin lies between its bounds",
-}  # fmt: skip
+    "slower": "it is beyond the margin",
+    "passed": "it is within the margin",
+    "open": "the margin lies between its bounds",
+}
 AFTER_SUSPICION: dict[Outcome, str] = {
-    "slower": "confirmed", "passed": "not confirmed", "open": "suspected, not confirmed", "void": "not confirmed",
-}  # fmt: skip
+    "slower": "confirmed",
+    "passed": "not confirmed",
+    "open": "suspected, not confirmed",
+    "void": "not confirmed",
+}
 RUN_AGAIN = "see why those processes gave no figure, and run the gate again"
 
 
@@ -73,9 +78,16 @@ def judged(
     bound = f"at {most} {limit:.4g} × BASE (margin {metric.margin:.3%}: {metric.margin_source})"
     remedies: dict[State, str | None] = {"inconclusive": more_pairs(metric, shown), "void": RUN_AGAIN}
     return Judgement(
-        **metric.described, kind="timed", state=state, value=ratio(metric, shown), unit="x", bound=bound,
-        sizes=sizes or {"pairs": shown.pairs}, reason=reason, remedy=remedies.get(state),
-    )  # fmt: skip
+        **metric.described,
+        kind="timed",
+        state=state,
+        value=ratio(metric, shown),
+        unit="x",
+        bound=bound,
+        sizes=sizes or {"pairs": shown.pairs},
+        reason=reason,
+        remedy=remedies.get(state),
+    )
 
 
 def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:

@@ -131,6 +131,14 @@ def judged(metric: CellMetric, state: State, value: Quantity, reason: str, base:
     bound = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[one.better]
     bound += f", {one.tolerance:.3%} of it let pass" if one.tolerance else ""
     return Judgement(
-        **metric.described, kind="deterministic", state=state, value=value, unit=metric.unit, bound=bound, sizes={"runs": 2},
-        reason=reason, remedy=RUN_AGAIN if state == "void" else None, base=base,
-    )  # fmt: skip
+        **metric.described,
+        kind="deterministic",
+        state=state,
+        value=value,
+        unit=metric.unit,
+        bound=bound,
+        sizes={"runs": 2},
+        reason=reason,
+        remedy=RUN_AGAIN if state == "void" else None,
+        base=base,
+    )

@@ -58,9 +58,10 @@ def judge_counted_pairs(pairs: Sequence[CountedPair], allowed: Sequence[Unlike])
 
 def _medians(sides: Sequence[_Sides]) -> list[_Sides]:
     known = [
-        (left.value, right.value) for _, left, right in sides
+        (left.value, right.value)
+        for _, left, right in sides
         if isinstance(left.value, float | int) and isinstance(right.value, float | int)
-    ]  # fmt: skip
+    ]
     if not known:
         return []
     base, new = (statistics.median(values) for values in zip(*known, strict=True))
@@ -128,9 +129,16 @@ def judge_timed(base: Run, new: Run, metrics: Sequence[TimedMetric]) -> tuple[Ju
 
 def _open(one: TimedMetric, state: State, processes: int, reason: str, remedy: str) -> Judgement:
     return Judgement(
-        **one.described, kind="timed", state=state, value=absent(reason), unit="ratio NEW / BASE",
-        bound=f"at most {100 * one.margin:.3g} % slower", sizes={"processes": processes}, reason=reason, remedy=remedy,
-    )  # fmt: skip
+        **one.described,
+        kind="timed",
+        state=state,
+        value=absent(reason),
+        unit="ratio NEW / BASE",
+        bound=f"at most {100 * one.margin:.3g} % slower",
+        sizes={"processes": processes},
+        reason=reason,
+        remedy=remedy,
+    )
 
 
 def _with_allowed(judged: Judgement, allowed: Sequence[Unlike]) -> Judgement:

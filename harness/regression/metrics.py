@@ -70,9 +70,13 @@ class CellMetric:
 def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetric:
     """The figure ``name`` of the cell of ``case``."""
     return CellMetric(
-        name=name, part=case.part, batch_size=case.batch_size, arm=case.case_id.rpartition("/")[2], label=case.label,
+        name=name,
+        part=case.part,
+        batch_size=case.batch_size,
+        arm=case.case_id.rpartition("/")[2],
+        label=case.label,
         task=case.task if by_task else None,
-    )  # fmt: skip
+    )
 
 
 def timed_metrics(run: Run) -> tuple[CellMetric, ...]:

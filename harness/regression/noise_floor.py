@@ -129,10 +129,13 @@ def save_floors(header: RunHeader, floors: Sequence[NoiseFloor]) -> Path:
     """
     file = floors_file(header)
     data = {
-        "version": FILE_VERSION, "machine": machine_of(header).words, "scenario": header.scenario_name,
-        "measured_at": header.created_at, "commit": header.environment.get("commit"),
+        "version": FILE_VERSION,
+        "machine": machine_of(header).words,
+        "scenario": header.scenario_name,
+        "measured_at": header.created_at,
+        "commit": header.environment.get("commit"),
         "floors": [asdict(floor) for floor in floors],
-    }  # fmt: skip
+    }
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

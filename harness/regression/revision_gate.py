@@ -65,9 +65,10 @@ def gate_revisions(revisions: Revisions, wish: GateOptions, floors: Floors, prog
             timed = _timed(revisions, base, wish, floors(base), progress, counts)
     answers = (*timed, *counts.judgements())
     judgements = Judgements(
-        title=f"gate: {base.header.scenario_name}", judgements=answers,
+        title=f"gate: {base.header.scenario_name}",
+        judgements=answers,
         runs=(str(revisions.work / "pair-*/base"), str(revisions.work / "pair-*/new")),
-    )  # fmt: skip
+    )
     revisions.finish(to_json(judgements))
     return judgements
 
@@ -207,9 +208,13 @@ def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: Noise
     known = [d for d in pairs if not math.isnan(d)]
     if len(known) < len(pairs):
         return NoiseFloor(
-            metric=key, ratio=None, repeats=0, pairs=wish.pairs, method="not known",
+            metric=key,
+            ratio=None,
+            repeats=0,
+            pairs=wish.pairs,
+            method="not known",
             reason=f"{len(pairs) - len(known)} of {len(pairs)} pairs have no time of it; measure on a quieter machine",
-        )  # fmt: skip
+        )
     if wish.pool is None:
         gates = [slice(start, start + wish.pairs) for start in range(0, len(known), wish.pairs)]
         return noise_floor(key, [_estimate(known[gate], signs[gate]) for gate in gates], wish.pairs)

@@ -80,9 +80,14 @@ class Revisions:
     """The work folder and the commands that fill it."""
 
     def __init__(
-        self, commands: Commands, work: Path, progress: Progress, launcher: Launcher | None = None,
-        clock: Callable[[], float] = time.monotonic, seed: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        commands: Commands,
+        work: Path,
+        progress: Progress,
+        launcher: Launcher | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        seed: int | None = None,
+    ) -> None:
         """Begin in ``work``, or continue there; ``seed`` of the order of a new gate, by default drawn.
 
         Raises:
@@ -120,9 +125,11 @@ class Revisions:
     def missing(self, stage: PairStage, numbers: range) -> list[Side]:
         """The processes of these pairs that are still to be run, in their order."""
         return [
-            side for number in numbers for side in self._sides(stage, number)
+            side
+            for number in numbers
+            for side in self._sides(stage, number)
             if not _marker(self._folder(stage, number), side).exists()
-        ]  # fmt: skip
+        ]
 
     def finish(self, answer: dict[str, Any]) -> None:
         """Write the answer to the work folder, which is then finished."""

@@ -104,9 +104,7 @@ def _graded(base: Run, new: Run) -> list[Change]:
         differences = [right - left for left, right in zip(*sides, strict=True)]
         left, right = map(fmean, sides)
         ratio = exact(right / left) if left else absent("nothing in BASE to divide by")
-        found.append(_change(
-            metric, left, right, ratio, difference=_difference(differences), p=sign_test_p(differences),
-        ))  # fmt: skip
+        found.append(_change(metric, left, right, ratio, difference=_difference(differences), p=sign_test_p(differences)))
     return found
 
 
@@ -129,14 +127,30 @@ def _difference(differences: Sequence[float]) -> Quantity:
 
 
 def _change(
-    metric: CellMetric, base: float | str | None, new: float | str | None, ratio: Quantity, difference: Quantity | None = None,
-    p: float | None = None, processes: tuple[int, int] | None = None,
-) -> Change:  # fmt: skip
+    metric: CellMetric,
+    base: float | str | None,
+    new: float | str | None,
+    ratio: Quantity,
+    difference: Quantity | None = None,
+    p: float | None = None,
+    processes: tuple[int, int] | None = None,
+) -> Change:
     one = metric.definition
     return Change(
-        key=metric.key, metric=metric.name, subject=metric.subject, cell=metric.cell, kind=one.gated or "claim",
-        unit=metric.unit, better=one.better, base=base, new=new, ratio=ratio, difference=difference, p=p, processes=processes,
-    )  # fmt: skip
+        key=metric.key,
+        metric=metric.name,
+        subject=metric.subject,
+        cell=metric.cell,
+        kind=one.gated or "claim",
+        unit=metric.unit,
+        better=one.better,
+        base=base,
+        new=new,
+        ratio=ratio,
+        difference=difference,
+        p=p,
+        processes=processes,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,11 +209,12 @@ def compare_several(runs: Sequence[Run]) -> SideBySide:
     sides = tuple(_side(letter, run) for letter, run in zip(ascii_uppercase, runs, strict=False))
     against = tuple(
         Against(
-            letter=side.letter, unlike=unlike(runs[0], run),
+            letter=side.letter,
+            unlike=unlike(runs[0], run),
             compared=compare_runs(*shared_prompts(runs[0], run), comparisons=len(runs) - 1),
         )
         for side, run in zip(sides[1:], runs[1:], strict=True)
-    )  # fmt: skip
+    )
     return SideBySide(sides=sides, against=against, arms=_shared(sides))
 
 

@@ -22,9 +22,7 @@ Made = TypeVar("Made")
 __all__ = ["write_report"]
 
 
-def write_report(
-    run_dir: Path, out: Path | None = None, tell: Callable[[Comparison, Run], None] | None = None
-) -> Path:
+def write_report(run_dir: Path, out: Path | None = None, tell: Callable[[Comparison, Run], None] | None = None) -> Path:
     """Write ``report.html`` and ``report.json`` (the comparison, versioned) of the run in ``run_dir``.
 
     A run that was taken on several kinds of machine is shown as several runs side by side.

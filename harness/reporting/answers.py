@@ -105,9 +105,11 @@ def _health(comparison: Comparison, part: str) -> list[str]:
     mixed = [_sentence(words) for one in comparison.mixes if one.part == part for words in (one.why_void, one.weakness)]
     return mixed + [
         f"{found.void} of {found.timed} timed samples are void and left out of every time: "
-        + "; ".join(f"{words} ({times})" for words, times in found.reasons.items()) + "."
-        for found in comparison.health if found.part == part and found.void
-    ]  # fmt: skip
+        + "; ".join(f"{words} ({times})" for words, times in found.reasons.items())
+        + "."
+        for found in comparison.health
+        if found.part == part and found.void
+    ]
 
 
 def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
@@ -153,9 +155,11 @@ def _answer(
     where = f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
     arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
     card = partial(
-        Answer, title=f"{cell.part}, {cell.size_words}", claims=claims_shown(own, pointers),
+        Answer,
+        title=f"{cell.part}, {cell.size_words}",
+        claims=claims_shown(own, pointers),
         weaknesses=weaknesses(cell, arm, comparison, header),
-    )  # fmt: skip
+    )
     if (void := comparison.integrity.void) is not None:
         return card(about=where, figure=Entry(text="Void"), unit="no answer", paragraphs=(("No answer", _sentence(void)),))
     if arm is None:

@@ -31,9 +31,12 @@ GLYPHS: dict[State, str] = {"met": "✓", "missed": "✗", "inconclusive": "?", 
 def environment() -> Environment:
     """The package's templates; they escape every text, and an unknown name is an error."""
     made = Environment(
-        loader=PackageLoader("harness.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("harness.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
+    )
     made.globals.update(glyphs=GLYPHS, machines=machines, tally=tally, verdict_words=verdict_words)
     return made
 
@@ -48,9 +51,13 @@ def fill_template(name: str, scripts: Sequence[str] = (), styles: Sequence[str] 
     code = [(folder / one).read_text(encoding="utf-8") for one in scripts]
     # Drawings carry style attributes; these can load nothing, because no source is allowed.
     rules = (
-        "default-src 'none'", f"style-src-elem {_hash(style)}", "style-src-attr 'unsafe-inline'",
-        f"script-src {' '.join(map(_hash, code)) or _NONE}", "base-uri 'none'", "form-action 'none'",
-    )  # fmt: skip
+        "default-src 'none'",
+        f"style-src-elem {_hash(style)}",
+        "style-src-attr 'unsafe-inline'",
+        f"script-src {' '.join(map(_hash, code)) or _NONE}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
     own = {"style": Markup(style), "scripts": tuple(map(Markup, code)), "policy": "; ".join(rules)}
     return environment().get_template(name).render(own | values)
 

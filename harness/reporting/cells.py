@@ -69,16 +69,21 @@ Row = dict[str, Entry]
 
 
 def shown(
-    quantity: Quantity, write: Callable[[float], str], key: str, small: str = "", marks: Marks = (),
-    note: int | None = None,
-) -> Entry:  # fmt: skip
+    quantity: Quantity, write: Callable[[float], str], key: str, small: str = "", marks: Marks = (), note: int | None = None
+) -> Entry:
     """``quantity`` written by ``write``; an absent value is "none", without marks."""
     if quantity.value is None:
         return Entry(text="none", note=note)
     return Entry(
-        text=write(quantity.value), small=small, raw=quantity.value, low=quantity.low, high=quantity.high, key=key, marks=marks,
+        text=write(quantity.value),
+        small=small,
+        raw=quantity.value,
+        low=quantity.low,
+        high=quantity.high,
+        key=key,
+        marks=marks,
         note=note,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,4 +128,3 @@ def _no_stragglers(cells: list[Cell]) -> str | None:
 def _no_energy(cells: list[Cell]) -> str:
     reasons = (arm.figures[figures_batch.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
     return f"Energy: {next((reason for reason in reasons if reason), 'no arm was metered')}"
-

@@ -66,8 +66,11 @@ def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
     """A point with the 95 % intervals of both its values."""
     centre, height = _value(x), 100 * _value(arm.accuracy)
     (mark,) = axes.plot([centre], [height], "o", color=colour, ms=6)
-    svg.tell(mark, f"{', '.join(filter(None, (arm.label, lossless(arm))))}: {_with_ends(x, formatting.ratio)}, "
-             f"{_with_ends(arm.accuracy, formatting.percent)} of the answers right")  # fmt: skip
+    svg.tell(
+        mark,
+        f"{', '.join(filter(None, (arm.label, lossless(arm))))}: {_with_ends(x, formatting.ratio)}, "
+        f"{_with_ends(arm.accuracy, formatting.percent)} of the answers right",
+    )
     if x.low is not None and x.high is not None:
         axes.plot([x.low, x.high], [height, height], color=colour, lw=1.2)
     if arm.accuracy.low is not None and arm.accuracy.high is not None:

@@ -63,8 +63,11 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
             _bar(axes, one.arm.label, one.modelled, row + 0.2 - 0.14 * both, colour, "modelled")
             if one.measured.value is not None:
                 _bar(axes, one.arm.label, one.measured, row + 0.36, svg.INK, "counted")
-        ceilings = {f"{one.ceiling.method}, {formatting.gigabytes(one.ceiling.value)} GB/s": one.ceiling.value
-                    for one in found if one.ceiling.value is not None}  # fmt: skip
+        ceilings = {
+            f"{one.ceiling.method}, {formatting.gigabytes(one.ceiling.value)} GB/s": one.ceiling.value
+            for one in found
+            if one.ceiling.value is not None
+        }
         for text, ceiling in ceilings.items():
             axes.axvline(ceiling / 1e9, color=svg.PURPLE, lw=1.2, label=text)
         if ceilings:

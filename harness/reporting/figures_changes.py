@@ -48,8 +48,15 @@ def changes_figure(against: Against, name: str) -> Drawing | None:
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
     """A row per label, from the bottom up; the label stands above its bars, which have the whole width."""
     for place, label in enumerate(labels):
-        axes.annotate(one_line(label, LONGEST), (0, place + 0.42), xycoords=("axes fraction", "data"), xytext=(3, 0),
-                      textcoords="offset points", va="center", fontsize=8)  # fmt: skip
+        axes.annotate(
+            one_line(label, LONGEST),
+            (0, place + 0.42),
+            xycoords=("axes fraction", "data"),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
     svg.name_rows(axes, ())
     axes.set_ylim(-0.45, len(labels) - 0.35)
     axes.grid(axis="x")
@@ -68,8 +75,9 @@ def _bar(axes: Axes, place: int, change: Change) -> None:
 def _changes_words(against: Against, shown: Sequence[Change], known: int) -> str:
     found = [
         f"{_row_words(change)} {change.outcome}, {formatting.signed_percent((change.ratio.value or 1) - 1)}"
-        for change in shown if change.outcome in COLOURS
-    ]  # fmt: skip
+        for change in shown
+        if change.outcome in COLOURS
+    ]
     said = f"Run {against.letter} against run A: {'; '.join(found) or 'no time is shown to be better or worse'}. "
     said += "A triangle up is better, down is worse, a circle is neither."
     if any(change.ratio.these_processes_only for change in shown):

@@ -206,6 +206,7 @@ def _range(errors: Sequence[float]) -> str:
 def _every(arms: Sequence[Sequence[Residual]]) -> str:
     return " ".join(
         f"{arm[0].arm.label}, {arm[0].size}: measured {formatting.ratio(arm[0].measured.value or 0.0)}, "
-        + ", ".join(f"{price_words(one.price)} {formatting.ratio(one.predicted.value or 0.0)}" for one in arm) + "."
+        + ", ".join(f"{price_words(one.price)} {formatting.ratio(one.predicted.value or 0.0)}" for one in arm)
+        + "."
         for arm in arms
-    )  # fmt: skip
+    )

@@ -14,9 +14,10 @@ from harness.reporting.svg import Drawing
 def cost_by_width(header: RunHeader, cell: Cell, name: str, where: str) -> Drawing | None:
     """Time of a pass over that of NTP's against its query tokens, a line for each arm; the choice is a diamond."""
     choices = {
-        case.label: case.width for case in header.cases
+        case.label: case.width
+        for case in header.cases
         if case.width is not None and (case.part, case.batch_size) == (cell.part, cell.batch_size)
-    }  # fmt: skip
+    }
     if not choices:
         return None
     with svg.new_axes() as (figure, axes):

@@ -64,7 +64,12 @@ def _listed(path: Path) -> dict[str, Any]:
         pages = {name: state for name, _, state in pages_of(path, run) if not state.startswith(OWN)}
     words = {HEADER: "header", f"{SAMPLES}.gz": "samples", SAMPLES: "samples", EVENTS: "events", REPORTS[1]: "comparison, JSON"}
     return {
-        "folder": quote(os.fsencode(path.name)), "header": header, "judged": judged, "whose": whose_claims(header, judged),
-        "headlines": asked, "page": REPORTS[0] if (path / REPORTS[0]).is_file() else None, "not_linked": pages,
+        "folder": quote(os.fsencode(path.name)),
+        "header": header,
+        "judged": judged,
+        "whose": whose_claims(header, judged),
+        "headlines": asked,
+        "page": REPORTS[0] if (path / REPORTS[0]).is_file() else None,
+        "not_linked": pages,
         "files": [(name, said) for name, said in words.items() if (path / name).is_file()],
-    }  # fmt: skip
+    }

@@ -49,9 +49,10 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
     held, overall, unread = held_claims(comparison, header)
     parts = dict.fromkeys(cell.part for cell in comparison.cells)
     slow: list[Callable[[], Any]] = [
-        partial(_samples, run, comparison, data), lambda: planner_view(panel_of(run, comparison)),
+        partial(_samples, run, comparison, data),
+        lambda: planner_view(panel_of(run, comparison)),
         *(partial(_part, run, comparison, pointers, part, f"part-{i}") for i, part in enumerate(parts)),
-    ]  # fmt: skip
+    ]
     (raw, downloads), planner, *views = parallel_map(slow, len(run.samples) >= MANY_SAMPLES)
     return fill_template(
         "report.html.j2",
@@ -130,20 +131,23 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
     ]
     return {
         "name": first.part,
-        "byline": "; ".join((
-            f"{wording.model(first)} on {wording.place(first)}",
-            "decoded by servers of others" if first.execution == "served"
-            else f"{first.session} session, {first.execution}, attention {first.attention}"
-            + (" for prompts" if first.execution == "native" else ""),
-            "timed" if first.timed else "not timed",
-            f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
-        )),
+        "byline": "; ".join(
+            (
+                f"{wording.model(first)} on {wording.place(first)}",
+                "decoded by servers of others"
+                if first.execution == "served"
+                else f"{first.session} session, {first.execution}, attention {first.attention}"
+                + (" for prompts" if first.execution == "native" else ""),
+                "timed" if first.timed else "not timed",
+                f"{'tasks' if len(first.tasks) > 1 else 'task'} {', '.join(first.tasks)}",
+            )
+        ),
         "drawings": drawings,
         "not_drawn": not_drawn,
         "tables": [table for table in shown if table is not None],
         "folded": [table for table in folded if table is not None],
         "remarks": [*(f"{one}." for one in first.remarks), *_counter(first), *_missing(first), *_left_out(of_tasks)],
-    }  # fmt: skip
+    }
 
 
 def _counter(cell: Cell) -> list[str]:
@@ -249,8 +253,9 @@ def health(comparison: Comparison) -> Sequence[str]:
         arms = [(cell, arm) for cell in comparison.cells if cell.part == one.part and cell.is_summary for arm in cell.arms]
         said += [
             f"{one.part}, {cell.size_words}, {arm.label}: {arm.voids.words}"
-            for cell, arm in arms if arm.voids and arm.voids.void
-        ]  # fmt: skip
+            for cell, arm in arms
+            if arm.voids and arm.voids.void
+        ]
     return said
 
 

@@ -34,10 +34,18 @@ def print_pdf(page: Path) -> Path:
         # Chromium refuses its sandbox to root; the page is our own and loads nothing.
         as_root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         command = [
-            browser, "--headless", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--no-first-run",
-            f"--user-data-dir={profile}", "--no-pdf-header-footer", f"--print-to-pdf={made}",
-            *as_root, page.resolve().as_uri(),
-        ]  # fmt: skip
+            browser,
+            "--headless",
+            "--disable-gpu",
+            "--disable-quic",
+            "--disable-background-networking",
+            "--no-first-run",
+            f"--user-data-dir={profile}",
+            "--no-pdf-header-footer",
+            f"--print-to-pdf={made}",
+            *as_root,
+            page.resolve().as_uri(),
+        ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
         except subprocess.TimeoutExpired as error:

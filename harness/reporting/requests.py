@@ -13,8 +13,11 @@ from harness.reporting.tables import MEASURED, arm_name, section_per_cell
 from harness.scenario.metrics import REQUEST_PERCENTILES
 
 WAIT_HEADS = {
-    "first_token": "First token", "time_per_token": "Time per token", "inter_token": "Between pieces", "request": "Request",
-}  # fmt: skip
+    "first_token": "First token",
+    "time_per_token": "Time per token",
+    "inter_token": "Between pieces",
+    "request": "Request",
+}
 AGAINST = "Against NTP"
 NONE = absent("this comparison is older than the figure")
 Heads = tuple[tuple[str, str, Callable[[float], str], str], ...]

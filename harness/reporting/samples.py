@@ -20,10 +20,22 @@ TEXT = ("part", "task", "arm", "state")
 ALIKE = ("part", "task", "batch_size", "arm", "process", "state")
 """Columns that added-up samples share."""
 HEADS: dict[str, str] = {
-    "part": "Part", "task": "Task", "batch_size": "Batch", "arm": "Arm", "process": "Process", "group": "Group",
-    "repeat": "Repeat", "state": "State", "prompts": "Prompts", "output_tokens": "Output tokens", "passes": "Passes",
-    "prefill_s": "Prefill (s)", "decode_s": "Decode (s)", "forward_s": "Forwards (s)", "sampler_s": "Sampler (s)",
-}  # fmt: skip
+    "part": "Part",
+    "task": "Task",
+    "batch_size": "Batch",
+    "arm": "Arm",
+    "process": "Process",
+    "group": "Group",
+    "repeat": "Repeat",
+    "state": "State",
+    "prompts": "Prompts",
+    "output_tokens": "Output tokens",
+    "passes": "Passes",
+    "prefill_s": "Prefill (s)",
+    "decode_s": "Decode (s)",
+    "forward_s": "Forwards (s)",
+    "sampler_s": "Sampler (s)",
+}
 
 
 def raw_frame(run: Run) -> pd.DataFrame:

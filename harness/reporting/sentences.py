@@ -122,8 +122,9 @@ def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
         return ""
     said = [
         f"{formatting.ratio(arm.wall_speedup.value)} with {formatting.ratio(arm.passes_saved.value or 0)} fewer passes"
-        for arm in cell.arms if not arm.is_ntp and arm is not highlighted and arm.wall_speedup.value is not None
-    ]  # fmt: skip
+        for arm in cell.arms
+        if not arm.is_ntp and arm is not highlighted and arm.wall_speedup.value is not None
+    ]
     return f"By the clock also {'; '.join(said)}." if said else ""
 
 

@@ -38,9 +38,13 @@ def _row(arm: ArmResult, notes: Notes) -> Row:
     means = HEADLINE if told.headline_means is None else OF_ENGINE.format(told.headline_means)
     headline = Entry(text="none") if told.headline is None else _entry(told.headline, _factor, notes, means)
     return {
-        "Arm": arm_name(arm), "Requests": notes.plain(told, "requests", formatting.count), "Ways agree": agree, **passes,
-        "Tokens per pass": _entry(told.tokens_per_pass, _factor, notes), "The engine's headline": headline,
-    }  # fmt: skip
+        "Arm": arm_name(arm),
+        "Requests": notes.plain(told, "requests", formatting.count),
+        "Ways agree": agree,
+        **passes,
+        "Tokens per pass": _entry(told.tokens_per_pass, _factor, notes),
+        "The engine's headline": headline,
+    }
 
 
 def _factor(value: float) -> str:

@@ -42,13 +42,15 @@ def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str
     for change, key in found:
         definition, why = METRICS[change.metric], _reason(change)
         name = f"{change.metric}: {definition.what}{f', in {change.unit}' if change.unit else ''}"
-        sections.setdefault(name, []).append({
-            "Figure": Entry(text=change.subject),
-            "A": _value(change, change.base, f"{key}/base"),
-            letter: _value(change, change.new, f"{key}/new"),
-            "Change": _change(change, key),
-            "Found": Entry(text=OUTCOME_WORDS[change.outcome], note=notes.number(why) if why else None),
-        })  # fmt: skip
+        sections.setdefault(name, []).append(
+            {
+                "Figure": Entry(text=change.subject),
+                "A": _value(change, change.base, f"{key}/base"),
+                letter: _value(change, change.new, f"{key}/new"),
+                "Change": _change(change, key),
+                "Found": Entry(text=OUTCOME_WORDS[change.outcome], note=notes.number(why) if why else None),
+            }
+        )
     marks: Marks = ("measured",) if heading == "Timed" else ("counted",)
     return notes.table(heading, list(sections.items()), {"Change": marks})
 
@@ -163,8 +165,9 @@ def _said(one: Against) -> str:
         by_kind[change.kind == "timed"][change.outcome] += 1
     parts = [
         f"of {counts.total()} {words}, {', '.join(f'{counts[o]} {OUTCOME_WORDS[o]}' for o in GRAVEST if counts[o])}"
-        for words, counts in (("timed figures", by_kind[True]), ("counted ones", by_kind[False])) if counts
-    ]  # fmt: skip
+        for words, counts in (("timed figures", by_kind[True]), ("counted ones", by_kind[False]))
+        if counts
+    ]
     return "; ".join(parts) or "no figure is in both runs"
 
 
@@ -191,8 +194,9 @@ def _trends(trend: Trend, found: SideBySide) -> list[Drawing]:
     """The series with a point of one of the runs, those with changes first; short series too, which say so."""
     ids = {side.header.run_id for side in found.sides}
     mine = [
-        one for one in trend.judged
+        one
+        for one in trend.judged
         if len(one.series.points) > 1 and any(ids & set(point.run_ids) for point in one.series.points)
-    ]  # fmt: skip
+    ]
     mine.sort(key=lambda one: not one.changes)
     return [trend_figure(one, f"trend-{i}") for i, one in enumerate(mine[:MOST_TRENDS])]

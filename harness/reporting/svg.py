@@ -40,8 +40,14 @@ SERIES = (VERMILION, GREEN, PURPLE, BLUE)
 RUNGS = {"shape-calibrated": GREEN, "calibrated": PURPLE, "datasheet": MUTED}
 """One colour per rung of ceilings, the same in every figure; NTP is blue and SBD vermilion."""
 _VARIABLES = {
-    INK: "ink", MUTED: "muted", FAINT: "faint", BLUE: "blue", VERMILION: "vermilion", GREEN: "green", PURPLE: "purple",
-}  # fmt: skip
+    INK: "ink",
+    MUTED: "muted",
+    FAINT: "faint",
+    BLUE: "blue",
+    VERMILION: "vermilion",
+    GREEN: "green",
+    PURPLE: "purple",
+}
 STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
     **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
@@ -120,18 +126,34 @@ def tell(artist: Artist, text: str) -> None:
 
 def key(axes: Axes) -> None:
     """The names of lines, above the axes, where no mark is."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=9,
-                borderaxespad=0.2, handlelength=1.4, labelspacing=0.3)  # fmt: skip
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        frameon=False,
+        fontsize=9,
+        borderaxespad=0.2,
+        handlelength=1.4,
+        labelspacing=0.3,
+    )
 
 
 TOLD = "told-"
 """Begins the id of such a mark in matplotlib's SVG; the text follows, percent-encoded."""
 Point = tuple[float, float]
 PLACES = (
-    (7, 5, "left", "bottom"), (7, -5, "left", "top"), (-7, 5, "right", "bottom"), (-7, -5, "right", "top"),
-    (0, 8, "center", "bottom"), (0, -8, "center", "top"), (9, 0, "left", "center"), (-9, 0, "right", "center"),
-    (0, 22, "center", "bottom"), (0, -22, "center", "top"), (7, 18, "left", "bottom"), (7, -18, "left", "top"),
-)  # fmt: skip
+    (7, 5, "left", "bottom"),
+    (7, -5, "left", "top"),
+    (-7, 5, "right", "bottom"),
+    (-7, -5, "right", "top"),
+    (0, 8, "center", "bottom"),
+    (0, -8, "center", "top"),
+    (9, 0, "left", "center"),
+    (-9, 0, "right", "center"),
+    (0, 22, "center", "bottom"),
+    (0, -22, "center", "top"),
+    (7, 18, "left", "bottom"),
+    (7, -18, "left", "top"),
+)
 """Where a label may stand, best first: its distance from the mark in points and the side of it that is there."""
 MARK_PX = 5.0
 """Half the side of the square that a mark keeps free of labels."""

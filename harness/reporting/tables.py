@@ -19,13 +19,25 @@ from harness.reporting.cells import Entry, Marks, Notes, Pointers, Row, Table, b
 MEASURED: Marks = ("measured",)
 COUNTED: Marks = ("counted",)
 ARM_MARKS: dict[str, Marks] = {
-    "NFE speedup": COUNTED, "Wall speedup": MEASURED, "Request speedup": MEASURED, "First token": MEASURED,
-    "Tokens/s": MEASURED, "Accuracy": COUNTED, "Against NTP": COUNTED, "Against baseline": COUNTED, "Identical to NTP": COUNTED,
-}  # fmt: skip
+    "NFE speedup": COUNTED,
+    "Wall speedup": MEASURED,
+    "Request speedup": MEASURED,
+    "First token": MEASURED,
+    "Tokens/s": MEASURED,
+    "Accuracy": COUNTED,
+    "Against NTP": COUNTED,
+    "Against baseline": COUNTED,
+    "Identical to NTP": COUNTED,
+}
 RATE_MARKS: dict[str, Marks] = {
-    "Ratio of totals": MEASURED, "Request latency": MEASURED, "GB/s": ("modelled",), "Share of ceiling": ("modelled",),
-    "GB/s, counter": MEASURED, "Counter ÷ modelled": ("measured", "modelled"), "J/token": MEASURED,
-}  # fmt: skip
+    "Ratio of totals": MEASURED,
+    "Request latency": MEASURED,
+    "GB/s": ("modelled",),
+    "Share of ceiling": ("modelled",),
+    "GB/s, counter": MEASURED,
+    "Counter ÷ modelled": ("measured", "modelled"),
+    "J/token": MEASURED,
+}
 COUNT_HEADS = ("Prompts timed", "Correct", "NFE", "Decode tokens", "Query tokens per pass", "Draft passes")
 
 
@@ -52,7 +64,10 @@ def arms_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table
     """Passes saved, time saved and accuracy of every arm, a section per cell; with a lossless arm, also identity to NTP."""
     lossless = any(arm.lossless or arm.served for cell in cells for arm in cell.arms)
     return section_per_cell(
-        cells, pointers, heading, ARM_MARKS,
+        cells,
+        pointers,
+        heading,
+        ARM_MARKS,
         lambda cell, notes: [_arm_row(arm, notes, lossless, cell.best_ntp_tokens_per_s) for arm in cell.arms],
     )
 
@@ -170,9 +185,12 @@ def factors_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Ta
 
 
 FACTORS = {
-    "Wall speedup": "product", "= NFE speedup": "passes", "× rows per pass": "rows_per_pass",
-    "× time per pass": "pass_cost", "× work around passes": "overhead",
-}  # fmt: skip
+    "Wall speedup": "product",
+    "= NFE speedup": "passes",
+    "× rows per pass": "rows_per_pass",
+    "× time per pass": "pass_cost",
+    "× work around passes": "overhead",
+}
 
 
 def _factor_row(arm: ArmResult, notes: Notes) -> Row:
@@ -257,9 +275,14 @@ def _parts_row(arm: ArmResult, notes: Notes) -> Row:
 def prediction_table(cells: Sequence[Cell], pointers: Pointers, heading: str) -> Table | None:
     """Predicted and measured time of the whole decode, per arm and price, ex-ante prices first."""
     marks: dict[str, Marks] = {
-        "Decode, measured": MEASURED, "of that in forwards": MEASURED, "Decode, predicted": PREDICTED, "Error": BOTH,
-        "Wall speedup, measured": MEASURED, "Wall speedup, predicted": PREDICTED, "Error of speedup": BOTH,
-    }  # fmt: skip
+        "Decode, measured": MEASURED,
+        "of that in forwards": MEASURED,
+        "Decode, predicted": PREDICTED,
+        "Error": BOTH,
+        "Wall speedup, measured": MEASURED,
+        "Wall speedup, predicted": PREDICTED,
+        "Error of speedup": BOTH,
+    }
     return section_per_cell(
         cells,
         pointers,

@@ -22,8 +22,16 @@ Kind = Literal["single_gpu", "multi_gpu", "block_pass"]
 
 _FILE = Path(__file__).with_name("anchors.yaml")
 _INHERITED = (
-    "device", "engine", "dtype", "rate_dtype", "kv_dtype", "prompt_tokens", "new_tokens", "split_vocab", "quantised_head"
-)  # fmt: skip
+    "device",
+    "engine",
+    "dtype",
+    "rate_dtype",
+    "kv_dtype",
+    "prompt_tokens",
+    "new_tokens",
+    "split_vocab",
+    "quantised_head",
+)
 
 
 class Source(StrictModel):
@@ -209,10 +217,14 @@ class AnchorTable(StrictModel):
         """How the model is stored and split."""
         weights, attention, head = map(self._format, (anchor.weights, anchor.attention_weights, anchor.lm_head))
         return Deployment(
-            dtype=anchor.dtype, weights=weights, attention_weights=attention, kv_dtype=anchor.kv_dtype,
+            dtype=anchor.dtype,
+            weights=weights,
+            attention_weights=attention,
+            kv_dtype=anchor.kv_dtype,
             lm_head_weights=weights if anchor.quantised_head else head,
-            tensor_parallel=anchor.tensor_parallel, split_vocab=anchor.split_vocab,
-        )  # fmt: skip
+            tensor_parallel=anchor.tensor_parallel,
+            split_vocab=anchor.split_vocab,
+        )
 
     def _format(self, name: str | None) -> WeightFormat | None:
         if name is None or name in WEIGHT_FORMATS:

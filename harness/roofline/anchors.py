@@ -187,8 +187,12 @@ def _modelled_bandwidth(anchor: Anchor, shape: ModelShape, deployment: Deploymen
     if not anchor.measure.endswith("tokens_per_s") or anchor.block or anchor.batch > 1 or shape.moe or anchor.new_tokens == 1:
         return None
     ceilings = Ceilings(
-        rung="datasheet", device_name="bytes only", dtype=anchor.dtype, bandwidth_bytes_per_s=1.0, matrix_rates=((1, 1.0),),
+        rung="datasheet",
+        device_name="bytes only",
+        dtype=anchor.dtype,
+        bandwidth_bytes_per_s=1.0,
+        matrix_rates=((1, 1.0),),
         link_bytes_per_s=1.0,
-    )  # fmt: skip
+    )
     bytes_ = price_counts(shape, deployment, counts_of(anchor)[-1], ceilings).bytes_
     return float(np.mean(bytes_)) * anchor.published

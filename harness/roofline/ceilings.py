@@ -215,14 +215,19 @@ def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
             "machine was busy with something else, calibrate again when it is quiet"
         )
     return _calibrated(
-        calibration, dtype, bandwidth, rates.resident, rates.attention, fit,
+        calibration,
+        dtype,
+        bandwidth,
+        rates.resident,
+        rates.attention,
+        fit,
         fixed_s_per_pass=calibration.fixed_s_per_pass,
         fixed_s_per_layer=calibration.fixed_s_per_layer,
         fixed_reason=calibration.fixed_reason,
         sampler_s_per_logit=calibration.sampler_s_per_logit,
         share_claimable=calibration.dram_bound is True,
         share_reason=calibration.dram_bound_reason,
-    )  # fmt: skip
+    )
 
 
 def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
@@ -248,7 +253,11 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
     )
     claimable, reason = measured.read_is_memory
     found = _calibrated(
-        measured, dtype, bandwidth, resident, attention,
+        measured,
+        dtype,
+        bandwidth,
+        resident,
+        attention,
         fit_overlap(streaming, resident, bandwidth, element_bytes(dtype)) if streaming else None,
         fixed_s_per_pass=measured.fixed_s_per_pass.value,
         fixed_s_per_layer=measured.fixed_s_per_layer.value,
@@ -257,14 +266,19 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         cache_bytes=measured.cache_bytes.value or None,
         share_claimable=claimable,
         share_reason=reason,
-    )  # fmt: skip
+    )
     return joined(found, profile, PAIR)  # one machine alone measures no link: as published
 
 
 def _calibrated(
-    measured: Calibration | MeasuredCeilings, dtype: str, bandwidth: float, resident: Points, attention: Points | None,
-    fit: OverlapFit | None, **others: Any,
-) -> Ceilings:  # fmt: skip
+    measured: Calibration | MeasuredCeilings,
+    dtype: str,
+    bandwidth: float,
+    resident: Points,
+    attention: Points | None,
+    fit: OverlapFit | None,
+    **others: Any,
+) -> Ceilings:
     return Ceilings(
         rung="calibrated",
         device_name=measured.device_name,

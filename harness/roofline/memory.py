@@ -37,9 +37,15 @@ class MemoryNeed:
 
 
 def memory_need(
-    shape: ModelShape, deployment: Deployment, *, tokens: int, block_size: int | None, budget_bytes: float,
-    shared_tokens: int = 0, verified: bool = False,
-) -> MemoryNeed:  # fmt: skip
+    shape: ModelShape,
+    deployment: Deployment,
+    *,
+    tokens: int,
+    block_size: int | None,
+    budget_bytes: float,
+    shared_tokens: int = 0,
+    verified: bool = False,
+) -> MemoryNeed:
     """The need of one arm: NTP where ``block_size`` is None, else SBD.
 
     An SBD row holds the keys of two blocks more: the previous one is fed again, and the last may reach past the last token.

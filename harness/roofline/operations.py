@@ -197,9 +197,7 @@ def sampler_operation(shape: ModelShape, counts: ForwardPass | Groups, stages: i
     if not some(logits):
         return None
     moved = SAMPLER_SWEEPS * LOGIT_BYTES * logits
-    return Operation(
-        name="sampler", kind="sampler", tokens=lines, activation_bytes=moved, logits=logits, pieces=SAMPLER_SWEEPS
-    )
+    return Operation(name="sampler", kind="sampler", tokens=lines, activation_bytes=moved, logits=logits, pieces=SAMPLER_SWEEPS)
 
 
 def _elementwise(shape: ModelShape, size: int, lines: int) -> Operation:
@@ -214,9 +212,13 @@ def _elementwise(shape: ModelShape, size: int, lines: int) -> Operation:
     norm_weights = shape.layers * (shape.norms_per_layer * shape.hidden + shape.head_norms) + shape.hidden
     moved = lines * (shape.layers * per_layer + activated + (2 + 2) * shape.hidden)
     return Operation(
-        name="elementwise", kind="memory", tokens=lines, weight_bytes=norm_weights * size, activation_bytes=moved * size,
+        name="elementwise",
+        kind="memory",
+        tokens=lines,
+        weight_bytes=norm_weights * size,
+        activation_bytes=moved * size,
         pieces=ELEMENTWISE_STEPS * shape.layers,
-    )  # fmt: skip
+    )
 
 
 def _lm_head(shape: ModelShape, deployment: Deployment, lines: int) -> Operation:

@@ -53,93 +53,131 @@ def _faults(ceilings: Ceilings) -> tuple[Correction, ...]:
     excess = paper.BANDWIDTH_BYTES_PER_S / bandwidth - 1
     return (
         Correction(
-            "FFN width", "fault", {"ffn_width": paper.FFN}, "paper, fig. 11",
+            "FFN width",
+            "fault",
+            {"ffn_width": paper.FFN},
+            "paper, fig. 11",
             f"the code's inner width is hidden * (4 * hidden) where 4 * hidden = {paper.FFN} is meant, so the feed-forward "
             f"network weighs {paper.HIDDEN} times too much and hides everything else",
         ),
         Correction(
-            "K/V width", "fault", {"kv_width": paper.HEAD_DIM * paper.KV_HEADS}, "paper, fig. 11",
+            "K/V width",
+            "fault",
+            {"kv_width": paper.HEAD_DIM * paper.KV_HEADS},
+            "paper, fig. 11",
             f"K and V are projected to head_dim * kv_heads = {paper.HEAD_DIM * paper.KV_HEADS} elements, not to "
             f"heads * kv_heads = {paper.HEADS * paper.KV_HEADS}",
         ),
         Correction(
-            "decimal bandwidth", "fault", {"bandwidth_bytes_per_s": bandwidth},
+            "decimal bandwidth",
+            "fault",
+            {"bandwidth_bytes_per_s": bandwidth},
             f"paper, fig. 11; hardware profile {ceilings.device_name}",
             f"the part reads {bandwidth:.4g} bytes/s; 3.35 * 1024^4 is {excess:.0%} more",
         ),
-    )  # fmt: skip
+    )
 
 
 def _what_is_priced(ceilings: Ceilings) -> tuple[Correction, ...]:
     peak, size = ceilings.matrix_flops_per_s(1), element_bytes(ceilings.dtype)
     return (
         Correction(
-            "gate", "omission", {"gated_ffn": True}, f"{CONFIG}; arXiv 2002.05202",
+            "gate",
+            "omission",
+            {"gated_ffn": True},
+            f"{CONFIG}; arXiv 2002.05202",
             "the feed-forward network has three matrices, gate, up and down, where the paper prices two",
         ),
         Correction(
-            "FFN of the model", "choice", {"ffn_width": MODEL.intermediate}, f"paper, fig. 11; {CONFIG}",
+            "FFN of the model",
+            "choice",
+            {"ffn_width": MODEL.intermediate},
+            f"paper, fig. 11; {CONFIG}",
             f"beside a gate the model's inner width is {MODEL.intermediate}; the paper takes 4 * hidden = {paper.FFN}",
         ),
         Correction(
-            "fused projections", "choice", {"inputs_read_once": True}, OPS,
+            "fused projections",
+            "choice",
+            {"inputs_read_once": True},
+            OPS,
             "Q, K and V are one operation and so is the feed-forward network: each reads the hidden state once, and its "
             "memory and arithmetic overlap as a whole",
         ),
         Correction(
-            f"{ceilings.dtype} throughout", "choice",
+            f"{ceilings.dtype} throughout",
+            "choice",
             {"dtype": ceilings.dtype, "linear_flops_per_s": peak, "attention_flops_per_s": peak},
             f"paper, section 4 and fig. 11; hardware profile {ceilings.device_name}",
             f"weights, activations and KV cache take {size} byte{'s' * (size > 1)} an element, and linear layers and "
             f"attention run at {peak:.4g} FLOP/s; the paper takes 1 byte (FP8), {paper.PEAK_FLOPS_PER_S:.4g} FLOP/s, and "
             f"{paper.ATTENTION_PEAK_FLOPS_PER_S:.4g} in attention",
         ),
-    )  # fmt: skip
+    )
 
 
 def _what_is_left_out() -> tuple[Correction, ...]:
     return (
         Correction(
-            "LM head", "omission", {"lm_head": True}, f"{CONFIG}; {OPS}",
+            "LM head",
+            "omission",
+            {"lm_head": True},
+            f"{CONFIG}; {OPS}",
             f"every pass multiplies each position it decides by a vocabulary of {MODEL.vocab}; it does so once, so the "
             f"{MODEL.layers} layers no longer cancel",
         ),
         Correction(
-            "norms, elementwise", "omission", {"elementwise": True}, OPS,
+            "norms, elementwise",
+            "omission",
+            {"elementwise": True},
+            OPS,
             "norms, residual additions, rotation, activation and the embedding look-up read and write activations",
         ),
         Correction(
-            "tokens of the pass", "omission", {"own_tokens": True}, f"paper, algorithm 2; {OPS}",
+            "tokens of the pass",
+            "omission",
+            {"own_tokens": True},
+            f"paper, algorithm 2; {OPS}",
             "attention covers the pass's own tokens too and writes the K and V that stay; the first pass of a block feeds "
             "the block before again (2k tokens) and so finds that much less in the cache",
         ),
         Correction(
-            "sampler", "omission", {"sampler": True}, f"paper, algorithm 3; {OPS}",
+            "sampler",
+            "omission",
+            {"sampler": True},
+            f"paper, algorithm 3; {OPS}",
             f"softmax, entropy and argmax go over the float32 logits of every position {SAMPLER_SWEEPS} times",
         ),
-    )  # fmt: skip
+    )
 
 
 def _what_is_shared(ceilings: Ceilings) -> tuple[Correction, ...]:
     cache = "of unknown size" if ceilings.cache_bytes is None else f"of {ceilings.cache_bytes / 1e6:g} MB"
     return (
         Correction(
-            "activations on the chip", "choice", {"cache_bytes": ceilings.cache_bytes},
+            "activations on the chip",
+            "choice",
+            {"cache_bytes": ceilings.cache_bytes},
             f"{OPS}; hardware profile {ceilings.device_name}",
             f"what one fused operation hands to the next stays in the last-level cache {cache} as far as it fits; the paper "
             "moves all of it, which costs a block of k tokens k times what it costs one",
         ),
         Correction(
-            "overlap", "choice", {"overlap": UNMEASURED_OVERLAP}, "harness/roofline/pricing.py",
+            "overlap",
+            "choice",
+            {"overlap": UNMEASURED_OVERLAP},
+            "harness/roofline/pricing.py",
             "how far memory and arithmetic overlap was not measured, so the middle of the two ends is expected; the paper "
             "takes the optimistic end",
         ),
         Correction(
-            "slowest row", "omission", {"lockstep": True}, "harness/runner/estimates.py",
+            "slowest row",
+            "omission",
+            {"lockstep": True},
+            "harness/runner/estimates.py",
             "a batch in lockstep makes the passes of its slowest row where the paper takes the mean; how rows spread is "
             "assumed (1 + binomial), and one row, or Table 3, has nothing to wait for",
         ),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +232,14 @@ def explain_slowdown(cell: PaperCell, ceilings: Ceilings) -> Waterfall:
     steps = _steps(published, lambda model: slowdown(model, cell), ceilings)
     priced = _priced(cell, 1, ceilings)
     return Waterfall(
-        figure="slowdown", cell=cell, nfe_speedup=None, passes_per_block=None, published=published, steps=steps,
+        figure="slowdown",
+        cell=cell,
+        nfe_speedup=None,
+        passes_per_block=None,
+        published=published,
+        steps=steps,
         ours=priced.later.expected_s / priced.ntp.expected_s,
-    )  # fmt: skip
+    )
 
 
 def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> Waterfall:
@@ -213,16 +256,27 @@ def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> 
     slowest_passes = slowest_row_passes(cell.block_size, mean_passes, cell.batch_size)
     steps = _steps(published, lambda model: wall_speedup(model, cell, mean_passes, slowest_passes), ceilings)
     return Waterfall(
-        figure="wall_speedup", cell=cell, nfe_speedup=nfe_speedup, passes_per_block=slowest_passes, published=published,
-        steps=steps, ours=_priced(cell, slowest_passes, ceilings).wall_speedup,
-    )  # fmt: skip
+        figure="wall_speedup",
+        cell=cell,
+        nfe_speedup=nfe_speedup,
+        passes_per_block=slowest_passes,
+        published=published,
+        steps=steps,
+        ours=_priced(cell, slowest_passes, ceilings).wall_speedup,
+    )
 
 
 def _priced(cell: PaperCell, passes_per_block: float, ceilings: Ceilings) -> SpeedupPrediction:
     return predict_speedup(
-        MODEL, ceilings.dtype, ceilings, block_size=cell.block_size, passes_per_block=passes_per_block,
-        batch=cell.batch_size, context_tokens=cell.kv_length, batching="lockstep",
-    )  # fmt: skip
+        MODEL,
+        ceilings.dtype,
+        ceilings,
+        block_size=cell.block_size,
+        passes_per_block=passes_per_block,
+        batch=cell.batch_size,
+        context_tokens=cell.kv_length,
+        batching="lockstep",
+    )
 
 
 def _steps(published: float, figure: Callable[[AdjustableModel], float], ceilings: Ceilings) -> tuple[Step, ...]:

@@ -30,9 +30,10 @@ def accepted_in_run(run: Run, label: str | None = None) -> Iterator[Accepted]:
     A sample whose ways of counting the passes disagree is left out.
     """
     arms = {
-        case.case_id for case in run.header.cases
+        case.case_id
+        for case in run.header.cases
         if case.arm.get("method") == SERVED and case.replayed is None and label in (None, case.label)
-    }  # fmt: skip
+    }
     for sample in run.samples:
         if sample.case_id in arms and not sample.warmup and not sample.meters.get("served_ways_disagree"):
             for row in range(len(sample.rows)):

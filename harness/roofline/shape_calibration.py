@@ -96,14 +96,18 @@ def shape_calibrated(
         base,
         rung="shape-calibrated",
         factors=PassFactors(
-            overlapped=overlapped, expected=expected, serial=serial,
-            spread=spread, spread_between=_between(spread, expected), drift=machine_spread,
+            overlapped=overlapped,
+            expected=expected,
+            serial=serial,
+            spread=spread,
+            spread_between=_between(spread, expected),
+            drift=machine_spread,
             after_one_s=float(np.median(one)) if one else None,
             after_block_s=after_block,
             s_per_line=per_line,
             s_per_block_line=_slope(after_block) or per_line,
         ),
-    )  # fmt: skip
+    )
 
 
 def _factors(measured: MeasuredPass, price: PassPrice) -> tuple[float, float, float]:

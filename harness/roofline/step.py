@@ -75,9 +75,18 @@ class StepPrice:
 
 
 def price_step(
-    shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, arm: DecodeArm, *, rows: Any, context_tokens: Any,
-    prefill_tokens: Any = 0, prefill_context: Any = 0, prefill_logits: Any = 0, prefill_rows: Any = 1,
-) -> StepPrice:  # fmt: skip
+    shape: ModelShape,
+    deployment: Deployment | str,
+    ceilings: Ceilings,
+    arm: DecodeArm,
+    *,
+    rows: Any,
+    context_tokens: Any,
+    prefill_tokens: Any = 0,
+    prefill_context: Any = 0,
+    prefill_logits: Any = 0,
+    prefill_rows: Any = 1,
+) -> StepPrice:
     """Mean seconds of one engine step, on each of the devices of a replica (they work side by side).
 
     All counts broadcast against each other as numpy arrays do; the result has their shape. With stages (PP) it is the time in

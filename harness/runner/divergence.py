@@ -84,9 +84,11 @@ def partings(
             if at is not None:
                 context = (*prompts[case.task, one.prompt_id], *one.ids[:at])
                 tokens = [ids[at] if at < len(ids) else None for ids in (one.ids, other.ids)]
-                found.append(Parting(
-                    case_id=sample.case_id, prompt_id=one.prompt_id, at=at, context=context, ntp=tokens[0], other=tokens[1]
-                ))  # fmt: skip
+                found.append(
+                    Parting(
+                        case_id=sample.case_id, prompt_id=one.prompt_id, at=at, context=context, ntp=tokens[0], other=tokens[1]
+                    )
+                )
     return found, compared
 
 
@@ -131,10 +133,18 @@ def classified(
     told = []
     for one in found:
         gap, behind = next(gaps) if one in whole else (None, None)
-        told.append({
-            "case_id": one.case_id, "prompt_id": one.prompt_id, "at": one.at, "ntp": one.ntp, "other": one.other, "gap": gap,
-            "behind": behind, "class": _verdict(behind, rounding),
-        })  # fmt: skip
+        told.append(
+            {
+                "case_id": one.case_id,
+                "prompt_id": one.prompt_id,
+                "at": one.at,
+                "ntp": one.ntp,
+                "other": one.other,
+                "gap": gap,
+                "behind": behind,
+                "class": _verdict(behind, rounding),
+            }
+        )
     return {"rounding": rounding, "controls": len(differences), "deviations": DEVIATIONS, "found": told}
 
 

@@ -278,9 +278,12 @@ def what_would_fit(case: Case, free_bytes: int | None) -> str:
     tokens = prompt_tokens_at_most(case) + case.workload.max_new_tokens
     try:
         need = memory_need(
-            case.shape, Deployment(dtype=case.part.dtype), tokens=tokens, block_size=case.arm.get("block_size"),
+            case.shape,
+            Deployment(dtype=case.part.dtype),
+            tokens=tokens,
+            block_size=case.arm.get("block_size"),
             budget_bytes=free_bytes,
-        )  # fmt: skip
+        )
     except UserError:
         return ""
     free = f"{free_bytes / 1e9:.1f} GB"

@@ -92,10 +92,15 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         question=job.scenario.question,
         scenario=job.resolved,
         scenario_digest=job.digest,
-        command=shlex.join([
-            "sbd", "run", _seen_from_here(job.path), *(["--engines"] if job.engines else []),
-            *([RemoteCode.OPTION] if RemoteCode.granted else []),
-        ]),
+        command=shlex.join(
+            [
+                "sbd",
+                "run",
+                _seen_from_here(job.path),
+                *(["--engines"] if job.engines else []),
+                *([RemoteCode.OPTION] if RemoteCode.granted else []),
+            ]
+        ),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in plan.cases],
         hardware=hardware,

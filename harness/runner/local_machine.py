@@ -57,9 +57,16 @@ CALIBRATING_S = 15.0
 def this_machine(logs: Path | None = None) -> Machine:
     """Engines of transformers models, calibrated where they run, and servers of others, whose ``logs`` lie in that folder."""
     return Machine(
-        open_engine=partial(_open, logs or Path()), calibrate=_calibrate, free_bytes=_free_bytes, profile=_profile,
-        execution=_execution, shape=_shape, close=dismiss, divergences=_divergences, date=_date,
-    )  # fmt: skip
+        open_engine=partial(_open, logs or Path()),
+        calibrate=_calibrate,
+        free_bytes=_free_bytes,
+        profile=_profile,
+        execution=_execution,
+        shape=_shape,
+        close=dismiss,
+        divergences=_divergences,
+        date=_date,
+    )
 
 
 def _date(begun_at: str) -> None:
@@ -84,9 +91,14 @@ def _served(logs: Path, part: Part) -> ServedEngine:
     assert not isinstance(choice, RandomModel)
     found = find_meters(part.device) if part.timed else None
     return ServedEngine(
-        part, checkpoint_shape(choice), open_tokenizer(choice), _weights(choice), logs, found.windows if found else None,
+        part,
+        checkpoint_shape(choice),
+        open_tokenizer(choice),
+        _weights(choice),
+        logs,
+        found.windows if found else None,
         found.absent if found else (),
-    )  # fmt: skip
+    )
 
 
 def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -> dict[str, Any]:

@@ -155,10 +155,15 @@ def _errand(job: Job, store: RunStore, share: Share, allow: Sequence[str]) -> tu
     who = f"part {share.part}, fresh process {share.process + 1} of {part.processes}"
     who += f", {part.tensor_parallel} sharing the model" if part.tensor_parallel > 1 else ""
     errand = ChildTask(
-        scenario=Path(job.path), directory=store.directory, share=share, lent=store.hold(),
-        deadline_s=job.scenario.deadline_s, ranks=part.tensor_parallel, allow=tuple(allow),
+        scenario=Path(job.path),
+        directory=store.directory,
+        share=share,
+        lent=store.hold(),
+        deadline_s=job.scenario.deadline_s,
+        ranks=part.tensor_parallel,
+        allow=tuple(allow),
         engines=job.engines,
-    )  # fmt: skip
+    )
     return errand, who
 
 

@@ -23,7 +23,6 @@ SHOWN_GROUPS = 2
 """Per case, decodes of so many prompt groups have their tokens spelt out in the record."""
 
 
-
 class TokenTexts:
     """Spells token ids, each once; with ``tokenizer`` None, none."""
 

@@ -96,11 +96,12 @@ def _spare(tasks: Sequence[Case], engine: Engine) -> Iterator[tuple[Case, list[P
 def _tried(width: int, decoded: Sequence[Decoded]) -> TriedWidth:
     passes = [one for batch in decoded for one in batch.generation.decode_passes]
     return TriedWidth(
-        width=width, prompts=sum(len(one.generation.prompt_tokens) for one in decoded),
+        width=width,
+        prompts=sum(len(one.generation.prompt_tokens) for one in decoded),
         query_tokens=fmean(max(one.query_tokens) for one in passes),
         pass_s=median(one.decode_s / len(one.generation.decode_passes) for one in decoded),
         tokens_per_pass=sum(sum(one.final_tokens) for one in passes) / len(passes),
-    )  # fmt: skip
+    )
 
 
 def with_widths(plan: Plan, chosen: Mapping[str, WidthChoice | None]) -> Plan:
@@ -111,8 +112,10 @@ def with_widths(plan: Plan, chosen: Mapping[str, WidthChoice | None]) -> Plan:
         return plan
     cases = [
         replace(case, arm=case.arm | {case.arm[AUTO]: choice.best.width}, width=choice)
-        if (choice := chosen.get(case.case_id)) else case for case in plan.cases
-    ]  # fmt: skip
+        if (choice := chosen.get(case.case_id))
+        else case
+        for case in plan.cases
+    ]
     parts = {}
     for part in plan.scenario.parts:
         arms = []

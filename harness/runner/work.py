@@ -50,9 +50,7 @@ def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None 
     pace = StoppingRule(plan, held)
     missing, planned, known_s = missing_slots(plan, held, pace), sum(1 for _ in plan.slots()), _seconds_of_samples(held)
     begun_at, calibrations = held.header.created_at, {} if node else dict(held.header.calibration or {})
-    whole = Work(
-        missing=missing, pace=pace, planned=planned, known_s=known_s, begun_at=begun_at, calibrations=calibrations,
-    )  # fmt: skip
+    whole = Work(missing=missing, pace=pace, planned=planned, known_s=known_s, begun_at=begun_at, calibrations=calibrations)
     if share is None:
         return whole
     behind: list[Share] = []

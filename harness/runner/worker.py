@@ -116,11 +116,13 @@ def _announce(work: Work, missing: Sequence[Slot], progress: Progress) -> None:
     cases = {slot.case.case_id: slot.case for slot in (*missing, *work.later)}
     parts, processes = {slot.case.part.name for slot in missing}, {slot.share for slot in work.later}
     progress.start(
-        [slot.case.case_id for slot in missing], [slot.case.case_id for slot in work.later], planned=work.planned,
+        [slot.case.case_id for slot in missing],
+        [slot.case.case_id for slot in work.later],
+        planned=work.planned,
         starts=len(parts) + len(processes),
         names={name: f"{case.label}, {case.task}, batch {case.batch_size}" for name, case in cases.items()},
         known_s=work.known_s,
-    )  # fmt: skip
+    )
 
 
 def _taken_with(engine: Engine, slots: list[Slot], work: Work, machine: Machine) -> Iterator[Entry]:
@@ -159,9 +161,14 @@ def _failed(case: Case, error: CaseError, work: Work, final: bool = False) -> Fa
         reason += what_would_fit(case, work.free_bytes.get(case.part.name))
     final = final or isinstance(error, NotPossibleError | NoTokenError)  # a second try would fail too
     return Failure(
-        case_id=case.case_id, outcome=error.outcome, reason=reason, final=final,
-        part=case.part.name, process=work.process, node=work.node,
-    )  # fmt: skip
+        case_id=case.case_id,
+        outcome=error.outcome,
+        reason=reason,
+        final=final,
+        part=case.part.name,
+        process=work.process,
+        node=work.node,
+    )
 
 
 def _passes(part: Part, engine: Engine, work: Work) -> Generator[Entry, None, float]:

@@ -146,9 +146,12 @@ def _sbd_passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: 
     for start in range(0, new_tokens, block):
         committed = block if start else 0
         yield PlannedPass(
-            role="commit+decide" if start else "decide", query_tokens=committed + block,
-            context_tokens=prompt_tokens + start - committed, logits=block, kept=committed,
-        )  # fmt: skip
+            role="commit+decide" if start else "decide",
+            query_tokens=committed + block,
+            context_tokens=prompt_tokens + start - committed,
+            logits=block,
+            kept=committed,
+        )
         later = passes_of(min(block, new_tokens - start)) - 1
         yield PlannedPass(role="decide", query_tokens=block, context_tokens=prompt_tokens + start, logits=block, count=later)
 
@@ -171,29 +174,38 @@ def _self_speculation_passes(arm: ArmValues, prompt_tokens: int, steps: int) -> 
 
 
 NTP = Method(
-    name="ntp", arm=NtpArm, decoder="harness.engine.decoders:next_token", label=lambda arm, replay: "NTP",
+    name="ntp",
+    arm=NtpArm,
+    decoder="harness.engine.decoders:next_token",
+    label=lambda arm, replay: "NTP",
     arm_id=lambda arm, replay: "ntp" if arm["temperature"] == GREEDY else f"ntp-t{number(arm['temperature'])}",
     widest=lambda arm, prompt, new: (1, 1),
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("decide", 1, 1, 1)),
-)  # fmt: skip
+)
 SBD = Method(
-    name="sbd", arm=SbdArm, decoder="harness.engine.decoders:set_block",
+    name="sbd",
+    arm=SbdArm,
+    decoder="harness.engine.decoders:set_block",
     arm_id=lambda arm, replay: f"sbd-{choice_id(arm, replay)}" + ("-ragged" if arm["batching"] == "ragged" else ""),
     label=lambda arm, replay: with_choice(f"SBD k={arm['block_size']}", arm, replay),
     widest=lambda arm, prompt, new: (2 * arm["block_size"], arm["block_size"]) if arm["block_size"] > 1 else (1, 1),
     passes=_sbd_passes,
-)  # fmt: skip
+)
 VERIFIED_SBD = Method(
-    name="sbd_verified", arm=VerifiedSbdArm, decoder="harness.engine.decoders:verified_blocks",
+    name="sbd_verified",
+    arm=VerifiedSbdArm,
+    decoder="harness.engine.decoders:verified_blocks",
     arm_id=lambda arm, replay: f"sbd-verified-{choice_id(arm, replay)}{confidence_bound(arm, '-c')}",
     label=lambda arm, replay: with_choice(f"SBD verified k={arm['block_size']}", arm, replay) + confidence_bound(arm, " c>"),
     widest=lambda arm, prompt, new: (2 * arm["block_size"], 2 * arm["block_size"]),
     passes=lambda arm, prompt, new, passes_of: per_token(
         prompt, new - 1, ("draft", arm["block_size"], 0, arm["block_size"] - 1), ("verify+draft", 2 * arm["block_size"], 1, 1)
     ),
-)  # fmt: skip
+)
 SELF_SPECULATION = Method(
-    name="self_speculation", arm=SelfSpeculationArm, decoder="harness.engine.decoders:self_speculation",
+    name="self_speculation",
+    arm=SelfSpeculationArm,
+    decoder="harness.engine.decoders:self_speculation",
     arm_id=lambda arm, replay: (
         f"{arm['form']}-k{arm['block_size']}{replay_id(replay)}-t{number(arm['temperature'])}" + _copies(arm, "-copies")
     ),
@@ -202,4 +214,4 @@ SELF_SPECULATION = Method(
     ),
     widest=lambda arm, prompt, new: (_self_speculation_widest(arm),) * 2,
     passes=lambda arm, prompt, new, passes_of: _self_speculation_passes(arm, prompt, new - 1),
-)  # fmt: skip
+)

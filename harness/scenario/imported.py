@@ -74,11 +74,12 @@ def refuse_unlike_files(arms: Sequence[ImportedArm]) -> None:
     """
     every = [file for arm in arms for file in arm.files]
     alike: dict[str, set[object]] = {
-        "the tool": {one.measured.tool for one in every}, "the tool's version": {one.measured.tool_version for one in every},
+        "the tool": {one.measured.tool for one in every},
+        "the tool's version": {one.measured.tool_version for one in every},
         "the model": {one.measured.model for one in every},
         "the most requests at once": {one.measured.concurrency for one in every},
         "the rate of requests": {one.measured.requests_per_s for one in every},
-    }  # fmt: skip
+    }
     for what, values in alike.items():
         if len(values) > 1:
             told = ", ".join(sorted(str(value) for value in values))
@@ -134,20 +135,39 @@ def _scenario(arms: Sequence[ImportedArm], files: Sequence[Placed], about: About
     """The same for every import of the same arms under the same load, so that a history joins them."""
     first = files[0].measured
     part = {
-        "name": PART, "tool": first.tool, "tool_version": first.tool_version, "model": first.model,
-        "shape": about.model.name if about.model else None, "arms": [arm.spec for arm in arms],
-        "requests": max(one.measured.sent for one in files), "concurrency": first.concurrency,
+        "name": PART,
+        "tool": first.tool,
+        "tool_version": first.tool_version,
+        "model": first.model,
+        "shape": about.model.name if about.model else None,
+        "arms": [arm.spec for arm in arms],
+        "requests": max(one.measured.sent for one in files),
+        "concurrency": first.concurrency,
         "requests_per_s": first.requests_per_s,
-    }  # fmt: skip
+    }
     return {
-        "version": 1, "name": f"imported-{first.format}", "question": QUESTION.format(tool=first.tool), "parts": [part],
+        "version": 1,
+        "name": f"imported-{first.format}",
+        "question": QUESTION.format(tool=first.tool),
+        "parts": [part],
         "claims": [claim.model_dump(mode="json", exclude_defaults=True) for claim in about.claims],
-    }  # fmt: skip
+    }
 
 
 def _case(arm: ImportedArm, first: Placed, about: About) -> CaseHeader:
     return CaseHeader(
-        case_id=arm.case_id, part=PART, arm=arm.spec, label=arm.label, batch_size=1, task=TASK, model=about.model,
-        model_source={"named": first.measured.model}, dtype=None, device=None, attention=None, session="served",
-        execution="served", timed=True,
-    )  # fmt: skip
+        case_id=arm.case_id,
+        part=PART,
+        arm=arm.spec,
+        label=arm.label,
+        batch_size=1,
+        task=TASK,
+        model=about.model,
+        model_source={"named": first.measured.model},
+        dtype=None,
+        device=None,
+        attention=None,
+        session="served",
+        execution="served",
+        timed=True,
+    )

@@ -59,23 +59,27 @@ class ApdArm(ArmKeys):
 
 
 FREEDAVE = Method(
-    name="freedave", arm=FreeDaveArm, decoder="harness.engine.decoders:freedave",
+    name="freedave",
+    arm=FreeDaveArm,
+    decoder="harness.engine.decoders:freedave",
     arm_id=lambda arm, replay: f"freedave-k{arm['block_size']}-d{arm['draft_steps']}-t{number(arm['temperature'])}",
     label=lambda arm, replay: f"FreeDave k={arm['block_size']} d={arm['draft_steps']}",
     widest=lambda arm, prompt, new: ((arm["draft_steps"] + 1) * arm["block_size"], arm["draft_steps"] * arm["block_size"]),
     passes=lambda arm, prompt, new, passes_of: per_token(
         prompt, new, ("verify+draft", (arm["draft_steps"] + 1) * arm["block_size"], 1, 1)
     ),
-)  # fmt: skip
+)
 APD = Method(
-    name="apd", arm=ApdArm, decoder="harness.engine.decoders:apd",
+    name="apd",
+    arm=ApdArm,
+    decoder="harness.engine.decoders:apd",
     arm_id=lambda arm, replay: f"apd-k{arm['block_size']}-r{number(arm['mixture'])}-t{number(arm['temperature'])}",
     label=lambda arm, replay: f"APD k={arm['block_size']} R={number(arm['mixture'])}",
     widest=lambda arm, prompt, new: (2 * arm["block_size"], 2 * arm["block_size"]),
     passes=lambda arm, prompt, new, passes_of: per_token(
         prompt, new, ("draft", arm["block_size"], 0, 1), ("verify+draft", 2 * arm["block_size"], 1, 1)
     ),
-)  # fmt: skip
+)
 
 
 PREFIX_SOLVERS = ("longest_prefix", "longest_prefix_entropy")
@@ -185,7 +189,11 @@ def _passes(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> Iterator[Pla
 
 
 BLOCK_DIFFUSION = Method(
-    name="block_diffusion", arm=BlockDiffusionArm, decoder="harness.engine.decoders:block_diffusion",
-    arm_id=_arm_id, label=_label, widest=_widest,
+    name="block_diffusion",
+    arm=BlockDiffusionArm,
+    decoder="harness.engine.decoders:block_diffusion",
+    arm_id=_arm_id,
+    label=_label,
+    widest=_widest,
     passes=lambda arm, prompt, new, passes_of: _passes(arm, prompt, new),
-)  # fmt: skip
+)

@@ -18,9 +18,20 @@ from harness.scenario.solvers import SOLVERS, SolverSpec
 from harness.scenario.speculative_arms import DRAFT_MODEL, EARLY_EXIT, HIERARCHICAL, PROMPT_LOOKUP, UNIVERSAL_DRAFT
 
 _OWN = (
-    NTP, SBD, VERIFIED_SBD, SELF_SPECULATION, FREEDAVE, APD, BLOCK_DIFFUSION,
-    PROMPT_LOOKUP, DRAFT_MODEL, UNIVERSAL_DRAFT, EARLY_EXIT, HIERARCHICAL, SERVED,
-)  # fmt: skip
+    NTP,
+    SBD,
+    VERIFIED_SBD,
+    SELF_SPECULATION,
+    FREEDAVE,
+    APD,
+    BLOCK_DIFFUSION,
+    PROMPT_LOOKUP,
+    DRAFT_MODEL,
+    UNIVERSAL_DRAFT,
+    EARLY_EXIT,
+    HIERARCHICAL,
+    SERVED,
+)
 
 
 # Here, and not beside each table: a package may import any module of arms.

@@ -139,10 +139,19 @@ class Part(StrictModel):
         """All settings of what is loaded for this part; parts with equal ones can share one engine."""
         return self.model_dump(
             include={
-                "model", "device", "dtype", "session", "execution", "attention", "threads", "timed", "seed", "tensor_parallel",
+                "model",
+                "device",
+                "dtype",
+                "session",
+                "execution",
+                "attention",
+                "threads",
+                "timed",
+                "seed",
+                "tensor_parallel",
                 "servers",
             }
-        )  # fmt: skip
+        )
 
     @property
     def has_ntp(self) -> bool:

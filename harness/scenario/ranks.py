@@ -37,8 +37,11 @@ class Ranks:
     def environment(self) -> dict[str, str]:
         """The environment variables of this process."""
         return {
-            "RANK": str(self.rank), "LOCAL_RANK": str(self.local), "WORLD_SIZE": str(self.world), RENDEZVOUS: self.rendezvous
-        }  # fmt: skip
+            "RANK": str(self.rank),
+            "LOCAL_RANK": str(self.local),
+            "WORLD_SIZE": str(self.world),
+            RENDEZVOUS: self.rendezvous,
+        }
 
 
 def ranks_here(environment: Mapping[str, str] = os.environ) -> Ranks | None:

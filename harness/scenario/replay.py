@@ -96,10 +96,13 @@ ReplaySource = Annotated[
     | Annotated[ReplayFromTable1, Tag("table1")]
     | Annotated[ReplayFromTrace, Tag("trace")],
     named_by_key(
-        "nfe_speedup", "table1", "trace", "replay",
+        "nfe_speedup",
+        "table1",
+        "trace",
+        "replay",
         message="what to replay is missing; write one of {nfe_speedup: 3.0}, {table1: {...}}, {trace: path}",
     ),
-]  # fmt: skip
+]
 
 
 class Replay(StrictModel):

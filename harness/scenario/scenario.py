@@ -77,9 +77,8 @@ def _check_baseline(part: Part, by_name: dict[str, Part]) -> None:
             f"allowed: {', '.join(allowed) or 'none in this file'}"
         )
     differing = [
-        key for key in (*SOURCES, "split", "prompts")
-        if getattr(part.workload, key) != getattr(other.workload, key)
-    ] + (["seed"] if part.seed != other.seed else [])  # fmt: skip
+        key for key in (*SOURCES, "split", "prompts") if getattr(part.workload, key) != getattr(other.workload, key)
+    ] + (["seed"] if part.seed != other.seed else [])
     if differing:
         raise ValueError(
             f"part {part.name}: its baseline {other.name} decodes other prompts ({', '.join(differing)} differ); "

@@ -21,14 +21,36 @@ SWITCHES = ("VLLM_", "LLAMA_", "GGML_", "SGLANG_", "LMDEPLOY_", "OMP_", "CUDA_VI
 NAMES_CODE = ("PLUGIN", "PACKAGE", "_KEY", "HF_TOKEN", "PASSWORD", "SECRET")
 """Or a key: a scenario stands in the record, and a server that sbd starts is reached from its machine alone."""
 LOADS_CODE = (
-    "trust-remote-code", "plugin", "middleware", "worker-cls", "worker-extension", "logits-processors", "custom_class",
-    "hf-overrides", "scheduler-cls", "io-processor", "custom-weight-loader", "forward-hooks",
-    "enable-custom-logit-processor", "json-model-override-args", "api-key", "hf-token", "password", "secret",
-)  # fmt: skip
+    "trust-remote-code",
+    "plugin",
+    "middleware",
+    "worker-cls",
+    "worker-extension",
+    "logits-processors",
+    "custom_class",
+    "hf-overrides",
+    "scheduler-cls",
+    "io-processor",
+    "custom-weight-loader",
+    "forward-hooks",
+    "enable-custom-logit-processor",
+    "json-model-override-args",
+    "api-key",
+    "hf-token",
+    "password",
+    "secret",
+)
 OURS = (
-    "--host", "--port", "--model", "--served-model-name", "-m", "--model-path", "--server-name", "--server-port",
+    "--host",
+    "--port",
+    "--model",
+    "--served-model-name",
+    "-m",
+    "--model-path",
+    "--server-name",
+    "--server-port",
     "--model-name",
-)  # fmt: skip
+)
 
 
 PORT = "[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
@@ -114,8 +136,9 @@ def given_acceptance(server: Server) -> str | None:
     switches = (f"{name}={value}" for name, value in server.environment.items())
     told = [
         " ".join((one, *server.arguments[place + 1 : place + 2])) if one.startswith("--spec-synth") else one
-        for place, one in enumerate((*server.arguments, *switches)) if word is not None and word in one
-    ]  # fmt: skip
+        for place, one in enumerate((*server.arguments, *switches))
+        if word is not None and word in one
+    ]
     return " ".join(told) or None
 
 
@@ -177,9 +200,11 @@ def engine_beside(engine: EngineName, device: str, threads: int, rows: int, toke
         return Server(engine=engine, arguments=tuple(str(word) for pair in told.items() for word in pair))
     shared = () if device == "cpu" else ("--gpu-memory-utilization", "0.45")  # our own model is in the rest
     return Server(
-        engine=engine, arguments=("--max-model-len", str(tokens), *shared), ready_s=900.0,
+        engine=engine,
+        arguments=("--max-model-len", str(tokens), *shared),
+        ready_s=900.0,
         environment={"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "4"},
-    )  # fmt: skip
+    )
 
 
 class ServedArm(ArmKeys):
@@ -195,9 +220,11 @@ class ServedArm(ArmKeys):
 
 
 SERVED = Method(
-    name="served", arm=ServedArm, decoder="harness.serving.engine:ServedEngine",
+    name="served",
+    arm=ServedArm,
+    decoder="harness.serving.engine:ServedEngine",
     arm_id=lambda arm, replay: f"served-{arm['server']}-t{number(arm['temperature'])}",
     label=lambda arm, replay: f"server {arm['server']}" + (" replayed" if replay else ""),
     widest=lambda arm, prompt, new: (1, 1),
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", 1, 1, 1)),
-)  # fmt: skip
+)

@@ -96,7 +96,9 @@ _OWN = {
         sweep={"factor": _FACTORS}, reads=("confidence",), words="factor", source=f"{_FAST_DLLM}, the rule of its theorem"
     ),
     "factor_fastdllm": SolverSpec(
-        sweep={"factor": _FACTORS}, reads=("confidence",), words="factor as released",
+        sweep={"factor": _FACTORS},
+        reads=("confidence",),
+        words="factor as released",
         source="NVlabs/Fast-dLLM f6b35ec, llada/generate.py, get_transfer_index_dynamic",
     ),
     "frechet": SolverSpec(
@@ -109,13 +111,11 @@ _OWN = {
         sweep={"tau": _PREFIX_TAUS}, reads=("entropy",), words="longest prefix by entropy", source=f"{_SDLM}, entropy_conf"
     ),
     "top_k": SolverSpec(sweep={"tokens": (2, 4, 8)}, reads=("confidence",), words="top-k", source=_LLADA),
-    "uniform": SolverSpec(
-        sweep={"steps": (12, 6, 3)}, reads=("confidence",), words="uniform", source=_LLADA
-    ),
+    "uniform": SolverSpec(sweep={"steps": (12, 6, 3)}, reads=("confidence",), words="uniform", source=_LLADA),
     "low_confidence_dynamic": SolverSpec(
         sweep={"tau": _TAUS, "steps": (8,)}, reads=("confidence",), words="dynamic", source="JetAstra/SDAR c2041a8, generate.py"
     ),
-}  # fmt: skip
+}
 SOLVERS = {name: replace(spec, rule=f"harness.decoding.solvers:{name}") for name, spec in _OWN.items()}
 
 

@@ -242,10 +242,15 @@ def _rival(name: str, arm: type[StrictModel], before: str = "") -> Method:
         return f"{before and before + ' '}{' on '.join(_names(stage)[1] for stage in stages(arm))}"
 
     return Method(
-        name=name, arm=arm, decoder="harness.engine.decoders:draft_and_check", arm_id=arm_id, label=label,
+        name=name,
+        arm=arm,
+        decoder="harness.engine.decoders:draft_and_check",
+        arm_id=arm_id,
+        label=label,
         widest=lambda arm, prompt, new: (checked(arm), checked(arm)),
-        passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", checked(arm), 1, 1)), rival=True,
-    )  # fmt: skip
+        passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", checked(arm), 1, 1)),
+        rival=True,
+    )
 
 
 PROMPT_LOOKUP = _rival("prompt_lookup", PromptLookupArm)

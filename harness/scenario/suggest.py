@@ -25,19 +25,33 @@ def scenario_text(facts: ModelFacts, device: str) -> str:
     ours = _part("blocks", model, ([{"method": "ntp"}] if alone else []) + arms, facts, device)
     base = _part("ntp", {"huggingface": facts.base or ANY_NTP_MODEL}, [{"method": "ntp"}], facts, device)
     parts = [ours] if alone else [base, ours | {"baseline": "ntp"}]
-    scenario = {"version": 1, "name": name, "question": "How much faster than NTP is this model, and is it still right?",
-                "parts": parts}  # fmt: skip
+    scenario = {
+        "version": 1,
+        "name": name,
+        "question": "How much faster than NTP is this model, and is it still right?",
+        "parts": parts,
+    }
     return yaml.safe_dump(scenario, sort_keys=False, default_flow_style=None, width=128, allow_unicode=True)
 
 
 def _part(name: str, model: dict[str, Any], arms: list[dict[str, Any]], facts: ModelFacts, device: str) -> dict[str, Any]:
     return {
-        "name": name, "model": model, "device": device, "dtype": DTYPE, "execution": "auto", "arms": arms,
+        "name": name,
+        "model": model,
+        "device": device,
+        "dtype": DTYPE,
+        "execution": "auto",
+        "arms": arms,
         "batch_sizes": [1],
-        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": PROMPTS, "max_new_tokens": NEW_TOKENS,
-                     "chat_template": facts.chat},
+        "workload": {
+            "tasks": ["word_problems"],
+            "split": "test",
+            "prompts": PROMPTS,
+            "max_new_tokens": NEW_TOKENS,
+            "chat_template": facts.chat,
+        },
         "seed": 1,
-    }  # fmt: skip
+    }
 
 
 def _arms(facts: ModelFacts) -> list[dict[str, Any]]:

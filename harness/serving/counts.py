@@ -124,9 +124,17 @@ def prompt_pass(answers: Sequence[Answer], prompts: Sequence[Sequence[int]]) -> 
     lengths, first = tuple(map(len, prompts)), tuple(one.sizes[0] for one in answers)
     nothing = (0,) * len(lengths)
     return ForwardPass(
-        role="prefill", query_tokens=lengths, context_tokens=nothing, logit_tokens=(1,) * len(lengths), kept_tokens=lengths,
-        decided_tokens=first, final_tokens=first, active=(True,) * len(lengths), padded_query=max(lengths), padded_context=0,
-    )  # fmt: skip
+        role="prefill",
+        query_tokens=lengths,
+        context_tokens=nothing,
+        logit_tokens=(1,) * len(lengths),
+        kept_tokens=lengths,
+        decided_tokens=first,
+        final_tokens=first,
+        active=(True,) * len(lengths),
+        padded_query=max(lengths),
+        padded_context=0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +191,17 @@ def described(arrived: Sequence[Arrival], rows: int) -> ForwardPass:
     fed, written = each("fed"), each("written")
     role: Role = "verify" if max(fed) > 1 else "decide"
     return ForwardPass(
-        role=role, query_tokens=fed, context_tokens=each("context"), logit_tokens=fed, kept_tokens=written,
-        decided_tokens=written, final_tokens=written, active=tuple(row in by_row for row in range(rows)),
-        padded_query=max(fed), padded_context=max(each("context")),
-    )  # fmt: skip
+        role=role,
+        query_tokens=fed,
+        context_tokens=each("context"),
+        logit_tokens=fed,
+        kept_tokens=written,
+        decided_tokens=written,
+        final_tokens=written,
+        active=tuple(row in by_row for row in range(rows)),
+        padded_query=max(fed),
+        padded_context=max(each("context")),
+    )
 
 
 def passes_of_round(arrived: Sequence[Arrival], rows: int, passes: int) -> list[ForwardPass]:

@@ -62,9 +62,15 @@ class ServedEngine:
     """
 
     def __init__(
-        self, part: Part, shape: ModelShape, tokenizer: Tokenizer | None, weights: str, logs: Path,
-        windows: Windows | None = None, absent: Sequence[Absent] = (),
-    ) -> None:  # fmt: skip
+        self,
+        part: Part,
+        shape: ModelShape,
+        tokenizer: Tokenizer | None,
+        weights: str,
+        logs: Path,
+        windows: Windows | None = None,
+        absent: Sequence[Absent] = (),
+    ) -> None:
         """Raises NotPossibleError, RequestError: a server does not start, or is none."""
         self.shape, self.tokenizer = shape, tokenizer
         self._windows, self._absent = windows, absent
@@ -109,11 +115,15 @@ class ServedEngine:
         lengths = turns.output_tokens or [case.workload.max_new_tokens] * len(prompts)
         requests = [
             Request(
-                ids=ids, max_tokens=tokens, temperature=case.arm["temperature"], seed=seed + row,
-                salt=f"{id(self)}-{next(self._salt)}", ignore_stop=case.part.replayed or turns.output_tokens is not None,
+                ids=ids,
+                max_tokens=tokens,
+                temperature=case.arm["temperature"],
+                seed=seed + row,
+                salt=f"{id(self)}-{next(self._salt)}",
+                ignore_stop=case.part.replayed or turns.output_tokens is not None,
             )
             for row, (ids, tokens) in enumerate(zip(prompts, lengths, strict=True))
-        ]  # fmt: skip
+        ]
         before = served.counters()
         if self._windows is not None:
             self._windows.open()
@@ -168,28 +178,35 @@ def _decoded(
 ) -> Decoded:
     """The answers of a sample as one decode."""
     one_by_one = case.arm["method"] != "served" and rounds.passes == 1
-    together = merged([
-        arrivals(row, answer, len(prompt), one_by_one, rounds.fed)
-        for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
-    ])  # fmt: skip
+    together = merged(
+        [
+            arrivals(row, answer, len(prompt), one_by_one, rounds.fed)
+            for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
+        ]
+    )
     passes = () if rounds.passes is None else _passes(answers, prompts, together, rounds.passes)
     generation = Generation(
-        passes=passes, prompt_tokens=tuple(map(len, prompts)), output_ids=tuple(one.ids for one in answers),
+        passes=passes,
+        prompt_tokens=tuple(map(len, prompts)),
+        output_ids=tuple(one.ids for one in answers),
         stop_reasons=tuple(one.stop_reason for one in answers),
-    )  # fmt: skip
+    )
     at_once = case.load is None or case.load.closed
     times = batch_times(answers, together) if at_once else own_times(answers)
     forward_s = times.forward_s if rounds.passes == 1 else None
     ways: list[Ways] = [count_passes(one, grown, alone=len(answers) == 1, rounds=rounds) for one in answers]
     own = readings_of(answers, ways, grown, case.batch_size == 1, rounds.untold)
     return Decoded(
-        generation=generation, prefill_s=times.prefill_s, decode_s=times.decode_s, forward_s=forward_s,
+        generation=generation,
+        prefill_s=times.prefill_s,
+        decode_s=times.decode_s,
+        forward_s=forward_s,
         sampler_s=None if forward_s is None else [0.0] * len(passes),
         readings=Readings(
             values=own.values | (machine.values if machine else {}), reasons=own.reasons | (machine.reasons if machine else {})
         ),
         row_times=row_times(answers),
-    )  # fmt: skip
+    )
 
 
 def _passes(

@@ -10,18 +10,21 @@ from harness.record.schema import FIRST_TOKENS, NO_PASSES
 from harness.serving.counts import PROMPT_PASSES, Ways
 from harness.serving.stream import Answer
 
-FIGURES = {name: MeterFigure(unit=unit, source=source) for name, (unit, source) in {
-    "served_passes_by_steps": ("count", "the server's step counter, less the prompt's pass"),
-    "served_passes_by_accepted": ("count", "decode tokens less accepted drafts"),
-    "served_passes_by_chunks": ("count", "chunks of the stream behind the first"),
-    "served_ways_disagree": ("requests", "requests of the sample whose ways of counting differ"),
-    FIRST_TOKENS: ("tokens", "tokens of the first chunks of its answers, by the client"),
-    "served_headline": ("tokens", "the engine's own mean acceptance length of these requests"),
-    "served_foreign_requests": ("requests", "the server's request counter, less these"),
-    "served_cached_tokens": ("tokens", "the server's count of prompt tokens found in a cache"),
-    "served_preempted": ("requests", "the server's count of requests put off"),
-    "served_read_bytes": ("bytes", "the server's own estimate"),
-}.items()}  # fmt: skip
+FIGURES = {
+    name: MeterFigure(unit=unit, source=source)
+    for name, (unit, source) in {
+        "served_passes_by_steps": ("count", "the server's step counter, less the prompt's pass"),
+        "served_passes_by_accepted": ("count", "decode tokens less accepted drafts"),
+        "served_passes_by_chunks": ("count", "chunks of the stream behind the first"),
+        "served_ways_disagree": ("requests", "requests of the sample whose ways of counting differ"),
+        FIRST_TOKENS: ("tokens", "tokens of the first chunks of its answers, by the client"),
+        "served_headline": ("tokens", "the engine's own mean acceptance length of these requests"),
+        "served_foreign_requests": ("requests", "the server's request counter, less these"),
+        "served_cached_tokens": ("tokens", "the server's count of prompt tokens found in a cache"),
+        "served_preempted": ("requests", "the server's count of requests put off"),
+        "served_read_bytes": ("bytes", "the server's own estimate"),
+    }.items()
+}
 
 
 def readings_of(

@@ -137,10 +137,16 @@ class ServedModel:
         """
         command = [Path(word).name if Path(word).is_absolute() else word for word in self.command]
         return {
-            "engine": self.dialect.name, "version": self._about.get(self.dialect.version), "model": self.model,
-            "started": self.started is not None, "command": command, "environment": dict(self._choice.environment),
-            "counters": sorted(self.counters()), "headline": self.dialect.headline, "passes_per_round": self.rounds.passes,
-        }  # fmt: skip
+            "engine": self.dialect.name,
+            "version": self._about.get(self.dialect.version),
+            "model": self.model,
+            "started": self.started is not None,
+            "command": command,
+            "environment": dict(self._choice.environment),
+            "counters": sorted(self.counters()),
+            "headline": self.dialect.headline,
+            "passes_per_round": self.rounds.passes,
+        }
 
     @property
     def silent_s(self) -> float:

@@ -147,9 +147,12 @@ def answer_of(sent_at_s: float, arrived: Iterable[tuple[float, str]], dialect: D
         raise RequestError(f"{tokens} token ids came, the server counts {written}: some were lost")
     said = pieces.said | _by_round(pieces.rounds)
     return Answer(
-        sent_at_s=sent_at_s, chunks=tuple(pieces.chunks), stop_reason=pieces.stop_reason,
-        prompt_tokens=said.get("prompt_tokens"), said=said,
-    )  # fmt: skip
+        sent_at_s=sent_at_s,
+        chunks=tuple(pieces.chunks),
+        stop_reason=pieces.stop_reason,
+        prompt_tokens=said.get("prompt_tokens"),
+        said=said,
+    )
 
 
 class _Pieces:
@@ -191,4 +194,4 @@ def _by_round(rounds: Sequence[Progress]) -> dict[str, Any]:
     return {
         "drafted_by_round": [drafted for drafted, _ in grown if drafted],
         "accepted_by_round": [accepted for drafted, accepted in grown if drafted],
-    }  # fmt: skip
+    }

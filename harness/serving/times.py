@@ -45,9 +45,10 @@ def row_times(answers: Sequence[Answer]) -> list[RowTimes]:
     begun_s = min(one.sent_at_s for one in answers)
     return [
         RowTimes(
-            sent_s=round(one.sent_at_s - begun_s, DIGITS), first_token_s=round(one.chunks[0].at_s - one.sent_at_s, DIGITS),
+            sent_s=round(one.sent_at_s - begun_s, DIGITS),
+            first_token_s=round(one.chunks[0].at_s - one.sent_at_s, DIGITS),
             last_token_s=round(one.chunks[-1].at_s - one.sent_at_s, DIGITS),
             gaps_s=[round(max(0.0, after.at_s - before.at_s), DIGITS) for before, after in pairwise(one.chunks)],
         )
         for one in answers
-    ]  # fmt: skip
+    ]

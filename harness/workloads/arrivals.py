@@ -95,11 +95,13 @@ def of_lengths(items: Sequence[PromptItem], trace: Sequence[TracedRequest]) -> t
     """
     return tuple(
         PromptItem(
-            prompt_id=f"{items[number % len(items)].prompt_id}/line{one.line}", ids=_ids(items, number, one.prompt_tokens),
-            ungraded_reason=CUT, cluster=items[number % len(items)].cluster,
+            prompt_id=f"{items[number % len(items)].prompt_id}/line{one.line}",
+            ids=_ids(items, number, one.prompt_tokens),
+            ungraded_reason=CUT,
+            cluster=items[number % len(items)].cluster,
         )
         for number, one in enumerate(trace)
-    )  # fmt: skip
+    )
 
 
 def _ids(items: Sequence[PromptItem], last: int, wanted: int) -> tuple[int, ...]:

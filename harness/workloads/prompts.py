@@ -26,8 +26,14 @@ from harness.errors import ScenarioError
 
 MOST_ROWS = 100_000
 Check = Literal["exact", "contains", "number", "none"]
-_ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
-          "gpt": "assistant"}  # fmt: skip
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+}
 """Who says a turn, by the words of OpenAI and of ShareGPT."""
 _ARRAY, _BETWEEN = re.compile(r"^(\s*)\[(.*)\]\s*$", re.DOTALL), re.compile(r"[\s,]*")
 _MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"), "-")

@@ -137,9 +137,10 @@ def test_a_stranger_that_writes_other_tokens_voids_nothing_and_says_how_far_it_a
     run, _ = against(("llama_cpp", 1.1))
     samples = [
         one.model_copy(update={"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]})
-        if one.case_id.endswith("engine-llama_cpp") and one.group % 2 else one
+        if one.case_id.endswith("engine-llama_cpp") and one.group % 2
+        else one
         for one in run.samples
-    ]  # fmt: skip
+    ]
     run = run.model_copy(update={"samples": samples})
     comparison = compare(run)
     check = comparison.cells[0].baseline_check
@@ -210,9 +211,10 @@ def test_a_run_whose_outputs_all_differ_has_no_baseline():
     )
     samples = [
         one.model_copy(update={"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]})
-        if one.case_id.endswith("/ntp") else one
+        if one.case_id.endswith("/ntp")
+        else one
         for one in run.samples
-    ]  # fmt: skip
+    ]
     check = compare(run.model_copy(update={"samples": samples})).cells[0].baseline_check
     assert (check.state, check.tokens.same, check.tokens.rows) == ("different_tokens", 0, 16) and check.best is not None
 
@@ -264,9 +266,10 @@ def test_far_below_the_read_ceiling_the_speedup_is_marked_where_it_stands_first(
     for engines in ([], [("llama_cpp", 1.1)]):
         run, comparison = against(*engines)
         ceiling = replace(calibrated(2.0, 2.0, True), share=Quantity(value=share), state="near" if share > 0.8 else "far")
-        told = replace(comparison, cells=tuple(
-            replace(one, baseline_check=replace(one.baseline_check, ceiling=ceiling)) for one in comparison.cells
-        ))  # fmt: skip
+        told = replace(
+            comparison,
+            cells=tuple(replace(one, baseline_check=replace(one.baseline_check, ceiling=ceiling)) for one in comparison.cells),
+        )
         first = answer_lines(Path("r"), told, run.header).splitlines()[0]
         assert ("faster by the clock, NTP reaches 50 % of the measured read ceiling" in first) == (marked and not engines)
         (large,) = re.findall(r'<p class="big">.*?</p>', render(run, told))

@@ -28,10 +28,18 @@ def arm(label: str, speed: float | None, lost_points: float | None = 0.0, lossle
     fast = absent("no time") if speed is None else exact(speed)
     fewer = exact((speed or 0) / 2)  # in every prompt, so that the mean over prompts is the ratio of totals
     return replace(
-        CELL.arms[1], label=label, wall_speedup=fast, nfe_speedup=fewer, accuracy=right,
-        figures=CELL.arms[1].figures | {"nfe_speedup": fewer}, accuracy_difference=lost,
-        lossless=lossless, query_tokens_per_pass=exact(32.0), passes=10, decode_tokens=64,
-    )  # fmt: skip
+        CELL.arms[1],
+        label=label,
+        wall_speedup=fast,
+        nfe_speedup=fewer,
+        accuracy=right,
+        figures=CELL.arms[1].figures | {"nfe_speedup": fewer},
+        accuracy_difference=lost,
+        lossless=lossless,
+        query_tokens_per_pass=exact(32.0),
+        passes=10,
+        decode_tokens=64,
+    )
 
 
 def cell(*arms: ArmResult, timed: bool = True) -> Cell:
@@ -42,13 +50,16 @@ def cell(*arms: ArmResult, timed: bool = True) -> Cell:
 @pytest.mark.parametrize(
     ("label", "name"),
     [
-        ("SBD k=16 γ=0.1", "SBD"), ("SBD k=16 longest prefix by entropy τ=0.9", "SBD longest prefix by entropy"),
-        ("SBD verified k=16 γ=99 c>0.3", "SBD verified"), ("SBD k=16 dynamic τ=0.95 steps=8", "SBD dynamic"),
+        ("SBD k=16 γ=0.1", "SBD"),
+        ("SBD k=16 longest prefix by entropy τ=0.9", "SBD longest prefix by entropy"),
+        ("SBD verified k=16 γ=99 c>0.3", "SBD verified"),
+        ("SBD k=16 dynamic τ=0.95 steps=8", "SBD dynamic"),
         ("quadratic self-speculation k=16", "quadratic self-speculation"),
-        ("SBD k=16 γ=0.1 T=0.7", "SBD T=0.7"), ("early exit layer 2 n=3", "early exit layer 2"),
+        ("SBD k=16 γ=0.1 T=0.7", "SBD T=0.7"),
+        ("early exit layer 2 n=3", "early exit layer 2"),
         ("draft model (reference draft) n=8 on prompt lookup n=4", "draft model (reference draft) on prompt lookup"),
     ],
-)  # fmt: skip
+)
 def test_a_way_is_its_label_without_settings(label: str, name: str) -> None:
     """Labels as arms write them."""
     assert name_of(label) == name
@@ -56,19 +67,30 @@ def test_a_way_is_its_label_without_settings(label: str, name: str) -> None:
 
 def test_the_fastest_setting_that_keeps_the_accuracy_is_chosen() -> None:
     """A faster one that loses more than a point is not; at exactly a point it is. The fastest way first, NTP never."""
-    found = ways(cell(
-        arm("SBD γ=1", 3.0), arm("SBD γ=2", 4.0, 1.0), arm("SBD γ=3", 9.0, 1.01),
-        arm("APD R=1", 5.0, -2.0), arm("APD R=2", 4.0),
-    ))  # fmt: skip
+    found = ways(
+        cell(
+            arm("SBD γ=1", 3.0),
+            arm("SBD γ=2", 4.0, 1.0),
+            arm("SBD γ=3", 9.0, 1.01),
+            arm("APD R=1", 5.0, -2.0),
+            arm("APD R=2", 4.0),
+        )
+    )
     assert [(way.name, way.arm.label, way.keeps) for way in found] == [("APD", "APD R=1", True), ("SBD", "SBD γ=2", True)]
 
 
 def test_where_none_keeps_it_the_most_accurate_and_where_none_was_checked_the_fastest() -> None:
     """And an arm without a speed is none."""
-    found = ways(cell(
-        arm("a x=1", 3.0, 20), arm("a x=2", 2.0, 3), arm("a x=3", 9.0, 40), arm("b x=1", 5.0, None), arm("b x=2", 6.0, None),
-        arm("c x=1", None),
-    ))  # fmt: skip
+    found = ways(
+        cell(
+            arm("a x=1", 3.0, 20),
+            arm("a x=2", 2.0, 3),
+            arm("a x=3", 9.0, 40),
+            arm("b x=1", 5.0, None),
+            arm("b x=2", 6.0, None),
+            arm("c x=1", None),
+        )
+    )
     assert [(way.arm.label, way.keeps) for way in found] == [("b x=2", None), ("a x=2", False)]
 
 
@@ -96,10 +118,14 @@ def test_lossless_is_against_ntp_only() -> None:
 
 def test_the_drawing_says_who_leads_and_every_bar() -> None:
     """The leader with loss is not one that loses the accuracy; what is not drawn is counted."""
-    found = ways(cell(
-        arm("safe n=2", 3.0, lossless="greedy NTP, same weights"), arm("wild n=1", 9.0, 30), arm("mild n=1", 4.0, 0.5),
-        *(arm(f"slow {'abcdefghijklmnopqrstuvwxyzABCD'[i]}", 1.0) for i in range(30)),
-    ))  # fmt: skip
+    found = ways(
+        cell(
+            arm("safe n=2", 3.0, lossless="greedy NTP, same weights"),
+            arm("wild n=1", 9.0, 30),
+            arm("mild n=1", 4.0, 0.5),
+            *(arm(f"slow {'abcdefghijklmnopqrstuvwxyzABCD'[i]}", 1.0) for i in range(30)),
+        )
+    )
     drawing = ways_compared(found, timed=True, name="x")
     assert drawing is not None and drawing.marks == ("measured",)
     leaders = (

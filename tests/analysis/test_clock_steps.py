@@ -31,11 +31,13 @@ def clocked(*steps: tuple[float, float], booted: int | None = None) -> Run:
         samples.append(
             sample.model_copy(
                 update={
-                    "started_at": wall(start_s), "ended_at": wall(start_s + SPAN_S - 1), "started_clock_s": up_s + 100,
+                    "started_at": wall(start_s),
+                    "ended_at": wall(start_s + SPAN_S - 1),
+                    "started_clock_s": up_s + 100,
                     "ended_clock_s": up_s + SPAN_S + 99,
                 }
             )
-        )  # fmt: skip
+        )
     return run.model_copy(update={"samples": samples})
 
 

@@ -301,9 +301,9 @@ def test_independent_errors_of_a_ratio_add_as_squares() -> None:
 
 def with_claims(run: Run, *claims: dict[str, Any]) -> Run:
     """The run as if its scenario had stated these claims."""
-    return run.model_copy(update={"header": run.header.model_copy(update={
-        "scenario": run.header.scenario | {"claims": list(claims)}
-    })})  # fmt: skip
+    return run.model_copy(
+        update={"header": run.header.model_copy(update={"scenario": run.header.scenario | {"claims": list(claims)}})}
+    )
 
 
 def test_the_answer_is_about_the_arm_that_the_scenarios_claims_name() -> None:

@@ -92,17 +92,20 @@ def test_every_visit_before_the_first_sample_counts() -> None:
     assert not isinstance(passes, str) and {one.visit for one in passes} == {0, 1}
 
 
-@pytest.mark.parametrize(("sessions", "visits"), [
-    ([entry("engine"), entry("meters"), visit(2.0, None), entry("token_texts"), visit(1.0, None)], {0}),
-    ([entry("start"), entry("engine"), visit(2.0, None), visit(1.0, None), entry("engine"), visit(1.0, None)], {0}),
-    ([visit(2.0, None), visit(1.0, None)], UNTOLD),
-    ([entry("engine"), entry("token_texts"), visit(1.0, None)], UNTOLD),
-    ([entry("engine"), entry("engine"), visit(1.0, None)], UNTOLD),
-    ([visit(1.0, AMONG), visit(1.0, AFTER)], "no pass of this model was measured before the first sample of the part"),
-    ([visit(1.0, "yesterday")], "cannot be read"),
-    ([visit(1.0, BEFORE) | {"ended_at": 3}], "cannot be read"),
-    ([], "older than version 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sessions", "visits"),
+    [
+        ([entry("engine"), entry("meters"), visit(2.0, None), entry("token_texts"), visit(1.0, None)], {0}),
+        ([entry("start"), entry("engine"), visit(2.0, None), visit(1.0, None), entry("engine"), visit(1.0, None)], {0}),
+        ([visit(2.0, None), visit(1.0, None)], UNTOLD),
+        ([entry("engine"), entry("token_texts"), visit(1.0, None)], UNTOLD),
+        ([entry("engine"), entry("engine"), visit(1.0, None)], UNTOLD),
+        ([visit(1.0, AMONG), visit(1.0, AFTER)], "no pass of this model was measured before the first sample of the part"),
+        ([visit(1.0, "yesterday")], "cannot be read"),
+        ([visit(1.0, BEFORE) | {"ended_at": 3}], "cannot be read"),
+        ([], "older than version 3"),
+    ],
+)
 def test_an_older_record_tells_by_the_order_of_its_entries_or_not_at_all(
     sessions: list[dict[str, Any]], visits: set[int] | str
 ) -> None:
@@ -193,8 +196,9 @@ def test_the_page_says_the_ex_ante_prediction_first() -> None:
     said = dict(paragraphs(cell, cell.arms[1], comparison.highlights[0]))["Predicted"]
     first, later = (
         f"{one.wall_speedup.value:.2f}x ({one.wall_speedup.low:.2f}–{one.wall_speedup.high:.2f})"
-        for one in cell.arms[1].predictions if one.rung == "shape-calibrated"
-    )  # fmt: skip
+        for one in cell.arms[1].predictions
+        if one.rung == "shape-calibrated"
+    )
     assert said.startswith("Ex-ante") and said.index(first) < said.index(f"calibrated during the run, {later}")
 
 

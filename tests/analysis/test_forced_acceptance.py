@@ -19,11 +19,20 @@ def run_of(*final: int, roles: tuple[str, ...] = ()) -> Run:
     run = synthetic.build(synthetic.Part(batch_size=1))
     count = len(final) + 1
     ones, final_tokens = [[1]] * count, [[1], *([one] for one in final)]
-    passes = PassColumns.model_validate({
-        "role": ["prefill", *(roles or ("verify",) * len(final))], "query_tokens": [[4]] * count, "context_tokens": ones,
-        "logit_tokens": [[4]] * count, "kept_tokens": final_tokens, "decided_tokens": final_tokens,
-        "final_tokens": final_tokens, "active": [[True]] * count, "padded_query": [4] * count, "padded_context": [1] * count,
-    })  # fmt: skip
+    passes = PassColumns.model_validate(
+        {
+            "role": ["prefill", *(roles or ("verify",) * len(final))],
+            "query_tokens": [[4]] * count,
+            "context_tokens": ones,
+            "logit_tokens": [[4]] * count,
+            "kept_tokens": final_tokens,
+            "decided_tokens": final_tokens,
+            "final_tokens": final_tokens,
+            "active": [[True]] * count,
+            "padded_query": [4] * count,
+            "padded_context": [1] * count,
+        }
+    )
     cases = {case.case_id for case in run.header.cases if case.label == LABEL}
     samples = [
         one.model_copy(update={"packed_passes": read_passes(passes)}) if one.case_id in cases else one for one in run.samples

@@ -39,8 +39,10 @@ def reported() -> pd.DataFrame:
     cells = json.loads((QUICKSTART / "report.json").read_text())["cells"]
     lines = [
         arm | {"part": cell["part"], "batch_size": cell["batch_size"], "timed": cell["timed"]}
-        for cell in cells if cell["is_summary"] for arm in cell["arms"]
-    ]  # fmt: skip
+        for cell in cells
+        if cell["is_summary"]
+        for arm in cell["arms"]
+    ]
     assert len(lines) >= 5
     return pd.DataFrame(lines).set_index(["part", "batch_size", "label"])
 
@@ -132,8 +134,9 @@ def by_hand() -> Run:
     )
     again = [
         sample.model_copy(update={"process": 1, "decode_s": 2 * sample.decode_s})
-        for sample in run.samples if sample.case_id.startswith("reference") and sample.decode_s
-    ]  # fmt: skip
+        for sample in run.samples
+        if sample.case_id.startswith("reference") and sample.decode_s
+    ]
     return run.model_copy(update={"samples": [*run.samples, *again]})
 
 

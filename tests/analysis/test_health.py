@@ -148,9 +148,10 @@ def test_voids_are_told_per_arm_in_json_page_and_verdict():
     run = synthetic.build(synthetic.Part(jitter=0.05))
     hot = [
         one.model_copy(update={"meters": {"throttle_hw_thermal_s": 1.0}})
-        if "g0.1" in one.case_id and one.group in (1, 2) and not one.warmup else one
+        if "g0.1" in one.case_id and one.group in (1, 2) and not one.warmup
+        else one
         for one in run.samples
-    ]  # fmt: skip
+    ]
     run = run.model_copy(update={"samples": hot})
     comparison = compare(run)
     said = f"SBD k=16 γ=0.1: 2 of 8 void ({THROTTLED}: 2)"

@@ -15,11 +15,19 @@ from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR
 def answer(state: State) -> Judgement:
     """A claim in this state."""
     return Judgement(
-        subject="SBD k=16, part bandwidth, batch 1", metric="wall_speedup", kind="claim", state=state,
+        subject="SBD k=16, part bandwidth, batch 1",
+        metric="wall_speedup",
+        kind="claim",
+        state=state,
         cell={"part": "bandwidth"},
-        value=Quantity(value=2.4, low=2.1, high=2.7, n=8), unit="x", better="higher", bound="at least 3", basis="measured",
-        sizes={"prompts": 8}, reason="the whole interval is below 3",
-    )  # fmt: skip
+        value=Quantity(value=2.4, low=2.1, high=2.7, n=8),
+        unit="x",
+        better="higher",
+        bound="at least 3",
+        basis="measured",
+        sizes={"prompts": 8},
+        reason="the whole interval is below 3",
+    )
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,11 @@ def test_two_runs_with_other_weights_are_not_alike() -> None:
 def test_odd_events_break_nothing(odd: Any) -> None:
     """Records come from others."""
     events = [
-        {"event": "identity", "part": odd, "weights": odd, "drafts": odd}, {"event": "identity", "weights": {}},
-        {"event": "allowed", "part": odd, "items": odd}, {"event": "allowed", "part": "reference", "items": odd},
-    ]  # fmt: skip
+        {"event": "identity", "part": odd, "weights": odd, "drafts": odd},
+        {"event": "identity", "weights": {}},
+        {"event": "allowed", "part": odd, "items": odd},
+        {"event": "allowed", "part": "reference", "items": odd},
+    ]
     run = RUN.model_copy(update={"sessions": [*RUN.sessions, *events]})
     compare(run)
     unlike(run, RUN)

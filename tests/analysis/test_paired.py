@@ -29,8 +29,9 @@ def slower(sample: Sample, factor: float, process: int = 0) -> Sample:
     passes = sample.passes
     times = {
         name: [factor * t for t in values]
-        for name, values in (("forward_s", passes.forward_s), ("sampler_s", passes.sampler_s)) if values is not None
-    }  # fmt: skip
+        for name, values in (("forward_s", passes.forward_s), ("sampler_s", passes.sampler_s))
+        if values is not None
+    }
     update = {"decode_s": factor * (sample.decode_s or 0), "prefill_s": factor * (sample.prefill_s or 0), "process": process}
     return sample.model_copy(update=update | {"passes": passes.model_copy(update=times)})
 
@@ -41,10 +42,11 @@ def in_processes(run: Run, of_sbd: list[float], common: float = 1.3) -> Run:
         update={
             "samples": [
                 slower(one, common**j * (factor if one.case_id.endswith(SBD) else 1.0), j)
-                for j, factor in enumerate(of_sbd) for one in run.samples
+                for j, factor in enumerate(of_sbd)
+                for one in run.samples
             ]
         }
-    )  # fmt: skip
+    )
 
 
 def sbd(run: Run) -> ArmResult:

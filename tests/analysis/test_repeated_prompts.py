@@ -23,11 +23,11 @@ def asked(part: synthetic.Part, digests: dict[int, str | None]) -> Run:
     """A run whose prompt ``p{i}`` has the digest ``digests[i]``."""
     run = synthetic.build(part)
     samples = [
-        one.model_copy(update={
-            "rows": [row.model_copy(update={"prompt_digest": digests[int(row.prompt_id[1:])]}) for row in one.rows],
-        })
+        one.model_copy(
+            update={"rows": [row.model_copy(update={"prompt_digest": digests[int(row.prompt_id[1:])]}) for row in one.rows]}
+        )
         for one in run.samples
-    ]  # fmt: skip
+    ]
     return run.model_copy(update={"samples": samples})
 
 
@@ -53,8 +53,16 @@ def fast(run: Run) -> ArmResult:
 
 
 FIGURES = ("wall_speedup", "wall_speedup_totals", "accuracy", "accuracy_difference", "identical_to_ntp")
-CLAIMED = ("nfe_speedup", "request_speedup", "wall_over_nfe", "tokens_per_s", "latency_p50_s", "accuracy_loss_points",
-           "accuracy_loss_sd_points", "distinct4_median")  # fmt: skip
+CLAIMED = (
+    "nfe_speedup",
+    "request_speedup",
+    "wall_over_nfe",
+    "tokens_per_s",
+    "latency_p50_s",
+    "accuracy_loss_points",
+    "accuracy_loss_sd_points",
+    "distinct4_median",
+)
 
 
 def test_copies_change_no_figure() -> None:
@@ -101,8 +109,7 @@ def test_a_claim_cannot_be_decided_by_copying_prompts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("digests", "units"),
-    [("ab cd ef gh", 4), ("ab ab cd cd", 2), ("ab bc de fg", 3), ("aa aa aa aa", 1), ("ab ba ab ba", 1)],
+    ("digests", "units"), [("ab cd ef gh", 4), ("ab ab cd cd", 2), ("ab bc de fg", 3), ("aa aa aa aa", 1), ("ab ba ab ba", 1)]
 )
 def test_batches_that_share_a_prompt_are_one_unit(digests: str, units: int) -> None:
     """At batch 2, by the digests of each batch's prompts."""

@@ -35,18 +35,33 @@ def sample_of(*rows: tuple[float, float, float], tokens: int = 5) -> Sample:
     """Of (sent, first token, last token), the latter two after the sending."""
     told = [
         RowResult(
-            prompt_id=f"p{number}", prompt_tokens=4, output_tokens=tokens, output_ids=[7] * tokens, stop_reason="length",
-            correct=None, ungraded_reason="none", times=RowTimes(sent_s=sent, first_token_s=first, last_token_s=last),
+            prompt_id=f"p{number}",
+            prompt_tokens=4,
+            output_tokens=tokens,
+            output_ids=[7] * tokens,
+            stop_reason="length",
+            correct=None,
+            ungraded_reason="none",
+            times=RowTimes(sent_s=sent, first_token_s=first, last_token_s=last),
         )
         for number, (sent, first, last) in enumerate(rows)
-    ]  # fmt: skip
+    ]
     names = ("query", "context", "logit", "kept", "decided", "final")
     columns: dict[str, Any] = {f"{name}_tokens": [[1] * len(rows)] for name in names}
     passes = PassColumns(role=["prefill"], active=[[True] * len(rows)], padded_query=[4], padded_context=[0], **columns)
     return Sample(
-        case_id="c", group=0, repeat=0, warmup=False, seed=1, rows=told, passes=passes, prefill_s=1.0, decode_s=1.0,
-        started_at="2026-11-20T10:00:00Z", load_1min=None,
-    )  # fmt: skip
+        case_id="c",
+        group=0,
+        repeat=0,
+        warmup=False,
+        seed=1,
+        rows=told,
+        passes=passes,
+        prefill_s=1.0,
+        decode_s=1.0,
+        started_at="2026-11-20T10:00:00Z",
+        load_1min=None,
+    )
 
 
 def found_of(sample: Sample, load: Load | None, in_flight: int) -> tuple[Request, ...]:
@@ -156,9 +171,11 @@ def test_percentiles_are_numpys_over_the_requests_of_each_process(wait: str, per
             times = row.times
             assert times is not None and times.gaps_s is not None
             values += {
-                "first_token": [times.first_token_s], "request": [times.last_token_s], "inter_token": times.gaps_s,
+                "first_token": [times.first_token_s],
+                "request": [times.last_token_s],
+                "inter_token": times.gaps_s,
                 "time_per_token": [(times.last_token_s - times.first_token_s) / (row.output_tokens - 1)],
-            }[wait]  # fmt: skip
+            }[wait]
         by_process.append(float(np.percentile(values, percent)))
     figure = arm_of("20 requests/s").figures[f"{wait}_p{percent}_s"]
     logs = np.log(by_process)
@@ -196,6 +213,7 @@ def test_too_few_requests_are_told_not_guessed() -> None:
 
 def test_a_claim_on_a_percentile_is_judged() -> None:
     """Of the named arm and load; the bound of the goodput and a ratio too."""
+
     def word(text: str) -> str:
         [judged] = verdict(FOUND, (read_claim(text),), RUN.header).judgements
         return judged.word
@@ -246,9 +264,7 @@ def test_page_json_and_history_have_them() -> None:
 
 def test_a_gate_takes_the_percentile_of_each_process() -> None:
     """One number a process, of those that have enough requests."""
-    [metric] = [
-        one for one in timed_metrics(RUN) if one.key.startswith("first_token_p95_s:served/b1/served")
-    ]  # fmt: skip
+    [metric] = [one for one in timed_metrics(RUN) if one.key.startswith("first_token_p95_s:served/b1/served")]
     found = numbers(metric, processes_of(RUN))
     assert found == pytest.approx([0.012 * slower - CLIENT_S for slower in (1, 1.005, 1.02)], rel=1e-3)
     assert not [one for one in timed_metrics(RUN) if one.name == "first_token_p99_s"], "no gate needs a hundred requests"

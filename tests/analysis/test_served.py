@@ -22,9 +22,14 @@ from tests.helpers import synthetic_run as synthetic
 
 LABEL = "SBD k=16 γ=0.1"
 METERS = {
-    "served_ways_disagree": 0.0, "served_passes_by_steps": 4.0, "served_passes_by_accepted": 4.0,
-    "served_passes_by_chunks": 4.0, "served_headline": 5.0, "served_read_bytes": 100.0, "served_foreign_requests": 0.0,
-}  # fmt: skip
+    "served_ways_disagree": 0.0,
+    "served_passes_by_steps": 4.0,
+    "served_passes_by_accepted": 4.0,
+    "served_passes_by_chunks": 4.0,
+    "served_headline": 5.0,
+    "served_read_bytes": 100.0,
+    "served_foreign_requests": 0.0,
+}
 
 
 def served_run(*found: dict[str, Any], **changed: float) -> Run:
@@ -32,21 +37,27 @@ def served_run(*found: dict[str, Any], **changed: float) -> Run:
     run = synthetic.build()
     [case] = [case for case in run.header.cases if case.label == LABEL]
     part = run.header.scenario["parts"][0] | {"servers": {"x": {"engine": "vllm"}}}
-    header = run.header.model_copy(update={
-        "scenario": run.header.scenario | {"parts": [part]},
-        "cases": [
-            one.model_copy(update={"arm": {"method": "served", "server": "x", "temperature": 0.0}}) if one is case else one
-            for one in run.header.cases
-        ],
-    })  # fmt: skip
+    header = run.header.model_copy(
+        update={
+            "scenario": run.header.scenario | {"parts": [part]},
+            "cases": [
+                one.model_copy(update={"arm": {"method": "served", "server": "x", "temperature": 0.0}}) if one is case else one
+                for one in run.header.cases
+            ],
+        }
+    )
     samples = [
         one.model_copy(update={"meters": METERS | (changed if one.group == 0 else {})}) if one.case_id == case.case_id else one
         for one in run.samples
     ]
     event = {
-        "event": "divergences", "part": part["name"], "process": 0, "compared": 8, "rounding": 0.02,
+        "event": "divergences",
+        "part": part["name"],
+        "process": 0,
+        "compared": 8,
+        "rounding": 0.02,
         "found": [{"case_id": case.case_id} | one for one in found],
-    }  # fmt: skip
+    }
     return run.model_copy(update={"header": header, "samples": samples, "sessions": [*run.sessions, event]})
 
 
@@ -150,11 +161,13 @@ def test_a_server_that_tells_no_passes_is_timed_alone() -> None:
     run = served_run()
     [case] = [case for case in run.header.cases if case.label == LABEL]
     samples = [
-        one.model_copy(update={
-            "passes": None, "meters": {"served_first_tokens": 5.0}, "meter_reasons": {"passes": "SGLang tells none"},
-        }) if one.case_id == case.case_id else one
+        one.model_copy(
+            update={"passes": None, "meters": {"served_first_tokens": 5.0}, "meter_reasons": {"passes": "SGLang tells none"}}
+        )
+        if one.case_id == case.case_id
+        else one
         for one in run.samples
-    ]  # fmt: skip
+    ]
     untold = run.model_copy(update={"samples": samples})
     assert not any(one.lacks for one in untold.samples), "its own reason explains it"
     comparison = compare(untold)
@@ -167,6 +180,6 @@ def test_a_server_that_tells_no_passes_is_timed_alone() -> None:
     judged = {
         name: verdict(comparison, (read_claim(f"{name} >= 1 at arm='{LABEL}'"),), untold.header).judgements[0].word
         for name in ("wall_speedup", "nfe_speedup")
-    }  # fmt: skip
+    }
     assert judged["nfe_speedup"] == "void" and judged["wall_speedup"] != "void"
     assert "SGLang tells none" in render(untold, comparison)

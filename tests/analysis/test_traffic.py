@@ -19,22 +19,29 @@ NO_GPM = {"figures": ["dram_bandwidth_pct"], "reason": "no GPM"}
 def event(copy_bytes_per_s_per_percent, taken_at="2026-11-20T09:00:00Z", theoretical=None, part="reference"):
     """A session's meters with one calibration."""
     return {
-        "event": "meters", "part": part, "figures": {}, "absent": [], "bandwidth_scale_reason": None,
+        "event": "meters",
+        "part": part,
+        "figures": {},
+        "absent": [],
+        "bandwidth_scale_reason": None,
         "bandwidth_scale": {
-            "taken_at": taken_at, "counter": "NVML GPM metric 10",
+            "taken_at": taken_at,
+            "counter": "NVML GPM metric 10",
             "copied": {"kernel": "copy", "bytes_": int(100 * copy_bytes_per_s_per_percent), "seconds": 2.0, "percent": 50.0},
             "interface": theoretical and {"clock_hz": 50 * theoretical, "bus_bits": 8, "source": "torch"},
         },
-    }  # fmt: skip
+    }
 
 
 def counted(run, percent, *events, only=None, started_at=None):
     """``run`` with this reading in every timed sample (or those of group ``only``), and these sessions."""
     samples = []
     for sample in run.samples:
-        update = {"meters": {"dram_bandwidth_pct": percent}} if only in (None, sample.group) else {
-            "meter_reasons": {"dram_bandwidth_pct": "the window lasted 40.0 ms; GPM needs more than 100 ms"}
-        }  # fmt: skip
+        update = (
+            {"meters": {"dram_bandwidth_pct": percent}}
+            if only in (None, sample.group)
+            else {"meter_reasons": {"dram_bandwidth_pct": "the window lasted 40.0 ms; GPM needs more than 100 ms"}}
+        )
         if started_at is not None and sample.group == 0:
             update["started_at"] = started_at
         samples.append(sample.model_copy(update=update))
@@ -64,8 +71,10 @@ def test_longer_windows_weigh_more():
     run = counted(build(), 20.0, event(1e9))
     samples = [
         s.model_copy(update={"meters": {"dram_bandwidth_pct": 80.0}, "decode_s": 2 * s.decode_s, "prefill_s": 2 * s.prefill_s})
-        if s.group == 7 else s for s in run.samples
-    ]  # fmt: skip
+        if s.group == 7
+        else s
+        for s in run.samples
+    ]
     value = ntp_of(run.model_copy(update={"samples": samples})).measured_bandwidth_bytes_per_s.value
     assert value == pytest.approx((7 * 20 + 2 * 80) / 9 * 1e9)
 
@@ -108,7 +117,7 @@ def test_windows_that_were_not_read_are_counted_and_named():
         ([{"event": "meters", "part": "reference", "bandwidth_scale": None, "bandwidth_scale_reason": WHY}], 30.0, WHY),
         ([event(2e9, "2027-01-01T00:00:00Z")], 30.0, "what one percent is worth is not known"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_known_is_absent_with_its_reason(events, percent, words):
     """No counter, no scale, a scale of another part or of a later time: no bandwidth is made up, theory is no stand-in."""
     run = build().model_copy(update={"sessions": events}) if percent is None else counted(build(), percent, *events)

@@ -22,9 +22,14 @@ ONE = tally(CASES[RUN.samples[0].case_id], RUN.samples[0], None)
 def request(process: int, decode_s: float, tokens: int, prompt_s: float = 0.1, group: int = 0) -> Tally:
     """A request of a file by its times alone."""
     return replace(
-        ONE, key=("requests", group, 0, process), decode_s=decode_s, decode_tokens=tokens, output_tokens=tokens + 1,
-        prompt_s=prompt_s, latency_s=prompt_s + decode_s,
-    )  # fmt: skip
+        ONE,
+        key=("requests", group, 0, process),
+        decode_s=decode_s,
+        decode_tokens=tokens,
+        output_tokens=tokens + 1,
+        prompt_s=prompt_s,
+        latency_s=prompt_s + decode_s,
+    )
 
 
 def test_the_interval_is_that_of_a_t_test_on_the_logarithms() -> None:

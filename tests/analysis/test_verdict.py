@@ -49,10 +49,14 @@ JITTERED = synthetic.build(synthetic.Part(jitter=0.05, prompts=12))
 @pytest.mark.parametrize(
     ("bound", "word"),
     [
-        (">= 2.5", "confirmed"), (">= 5", "refuted"), (f">= {TRUTH}", "inconclusive"),
-        ("<= 5", "confirmed"), ("<= 2.5", "refuted"), (f"<= {TRUTH}", "inconclusive"),
+        (">= 2.5", "confirmed"),
+        (">= 5", "refuted"),
+        (f">= {TRUTH}", "inconclusive"),
+        ("<= 5", "confirmed"),
+        ("<= 2.5", "refuted"),
+        (f"<= {TRUTH}", "inconclusive"),
     ],
-)  # fmt: skip
+)
 def test_a_known_speedup_against_a_bound(bound: str, word: str) -> None:
     """Put in: 3.02x, a little different per prompt. Five times is refuted; the truth itself no prompt can decide."""
     found = one(JITTERED, f"wall_speedup {bound} at arm='{SLOW}'")
@@ -65,11 +69,17 @@ def test_a_known_speedup_against_a_bound(bound: str, word: str) -> None:
 @pytest.mark.parametrize(
     ("low", "high", "text", "state"),
     [
-        (3.0, 4.0, ">= 3", "met"), (2.9, 4.0, ">= 3", "inconclusive"), (2.0, 2.9, ">= 3", "missed"),
-        (2.0, 3.0, ">= 3", "inconclusive"), (3.0, 5.0, "between", "met"), (3.5, 5.1, "between", "inconclusive"),
-        (5.1, 6.0, "between", "missed"), (2.0, 6.0, "between", "inconclusive"), (2.0, 2.9, "between", "missed"),
+        (3.0, 4.0, ">= 3", "met"),
+        (2.9, 4.0, ">= 3", "inconclusive"),
+        (2.0, 2.9, ">= 3", "missed"),
+        (2.0, 3.0, ">= 3", "inconclusive"),
+        (3.0, 5.0, "between", "met"),
+        (3.5, 5.1, "between", "inconclusive"),
+        (5.1, 6.0, "between", "missed"),
+        (2.0, 6.0, "between", "inconclusive"),
+        (2.0, 2.9, "between", "missed"),
     ],
-)  # fmt: skip
+)
 def test_the_whole_interval_decides(low: float, high: float, text: str, state: str) -> None:
     """Intervals drawn by hand around 3 and 5; an end that is on the bound meets it."""
     drawn = Quantity(value=(low + high) / 2, low=low, high=high, n=9, processes=3)
@@ -123,11 +133,16 @@ def checked(slower: float) -> Run:
 @pytest.mark.parametrize(
     ("claim", "word"),
     [
-        ("wall_speedup >= 1.1", "void"), ("wall_over_nfe >= 0.1", "void"), ("wall_speedup <= 30", "void"),
-        ("wall_speedup <= 1.1", "void"), ("1.1 <= wall_speedup <= 30", "void"),
-        ("wall_speedup >= 30", "refuted"), ("wall_over_nfe >= 9", "refuted"), ("30 <= wall_speedup <= 40", "refuted"),
+        ("wall_speedup >= 1.1", "void"),
+        ("wall_over_nfe >= 0.1", "void"),
+        ("wall_speedup <= 30", "void"),
+        ("wall_speedup <= 1.1", "void"),
+        ("1.1 <= wall_speedup <= 30", "void"),
+        ("wall_speedup >= 30", "refuted"),
+        ("wall_over_nfe >= 9", "refuted"),
+        ("30 <= wall_speedup <= 40", "refuted"),
     ],
-)  # fmt: skip
+)
 def test_against_a_slow_baseline_only_falling_short_is_a_finding(claim: str, word: str) -> None:
     """generate() in two thirds of NTP's time lifts every speedup; with a faster NTP the same claims are decided."""
     found = one(checked(0.66), claim)
@@ -140,19 +155,23 @@ def test_against_a_slow_baseline_only_falling_short_is_a_finding(claim: str, wor
 @pytest.mark.parametrize(
     ("claim", "word"),
     [
-        ("wall_speedup >= 1.1", "inconclusive"), ("wall_speedup <= 30", "inconclusive"),
-        ("wall_speedup <= 1.1", "inconclusive"), ("wall_speedup >= 30", "refuted"),
-        ("nfe_speedup >= 1.1", "confirmed"), ("tokens_per_s >= 1", "confirmed"),
+        ("wall_speedup >= 1.1", "inconclusive"),
+        ("wall_speedup <= 30", "inconclusive"),
+        ("wall_speedup <= 1.1", "inconclusive"),
+        ("wall_speedup >= 30", "refuted"),
+        ("nfe_speedup >= 1.1", "confirmed"),
+        ("tokens_per_s >= 1", "confirmed"),
     ],
-)  # fmt: skip
+)
 def test_a_baseline_that_is_not_shown_to_keep_up_confirms_no_speedup(claim: str, word: str) -> None:
     """NTP at 1.0x of generate() in eight prompts that scatter: it may be slower by more than the tolerance."""
     run = checked(1.0)
     scattered = [
         sample.model_copy(update={"decode_s": sample.decode_s * (1 + 0.15 * (-1) ** sample.group)})
-        if "generate" in sample.case_id and sample.decode_s else sample
+        if "generate" in sample.case_id and sample.decode_s
+        else sample
         for sample in run.samples
-    ]  # fmt: skip
+    ]
     run = run.model_copy(update={"samples": scattered})
     run = passes_scattered(run)
     assert compare(run).cells[0].baseline_check.state == "not_shown"
@@ -175,9 +194,10 @@ def test_other_tokens_than_generate_confirm_nothing() -> None:
     run = checked(1.5)
     samples = [
         one.model_copy(update={"rows": [row.model_copy(update={"output_ids": [9, *row.output_ids[1:]]}) for row in one.rows]})
-        if one.case_id.endswith("/ntp") else one
+        if one.case_id.endswith("/ntp")
+        else one
         for one in run.samples
-    ]  # fmt: skip
+    ]
     run = run.model_copy(update={"samples": samples})
     for claim in ("wall_speedup >= 1.1", "wall_speedup >= 30"):
         found = one(run, claim)
@@ -344,17 +364,25 @@ def test_dropping_a_prompt_from_one_side_is_refused(claim: str, side: str) -> No
     assert found.word == "void" and "1 prompts were decoded by" in found.reason and "number 5" in found.reason
 
 
-PARTS = {"met": "wall_speedup >= 2", "missed": "wall_speedup >= 9", "inconclusive": f"wall_speedup >= {TRUTH}",
-         "void": "joules_per_token <= 1"}  # fmt: skip
+PARTS = {
+    "met": "wall_speedup >= 2",
+    "missed": "wall_speedup >= 9",
+    "inconclusive": f"wall_speedup >= {TRUTH}",
+    "void": "joules_per_token <= 1",
+}
 
 
 @pytest.mark.parametrize(
     ("parts", "word"),
     [
-        (("met", "met"), "confirmed"), (("met", "missed"), "refuted"), (("void", "missed"), "refuted"),
-        (("met", "inconclusive"), "inconclusive"), (("inconclusive", "void"), "void"), (("met", "void"), "void"),
+        (("met", "met"), "confirmed"),
+        (("met", "missed"), "refuted"),
+        (("void", "missed"), "refuted"),
+        (("met", "inconclusive"), "inconclusive"),
+        (("inconclusive", "void"), "void"),
+        (("met", "void"), "void"),
     ],
-)  # fmt: skip
+)
 def test_a_joint_claim_holds_where_all_of_it_does(parts: tuple[str, ...], word: str) -> None:
     """Confirmed if all parts are, refuted if any is; each part's own outcome stands in the reason."""
     found = one(JITTERED, " and ".join(PARTS[part] for part in parts) + f" at arm='{SLOW}'")
@@ -485,21 +513,22 @@ def test_a_value_at_the_bound_asks_for_no_number() -> None:
 def test_a_value_that_is_absent_has_its_reason() -> None:
     """Void with the reason of the figure itself."""
     found = verdict(
-        edited(compare(JITTERED), SLOW, wall_speedup=absent("the dog ate it")), (read_claim(f"3-5x at arm='{SLOW}'"),),
+        edited(compare(JITTERED), SLOW, wall_speedup=absent("the dog ate it")),
+        (read_claim(f"3-5x at arm='{SLOW}'"),),
         JITTERED.header,
-    )  # fmt: skip
+    )
     assert found.judgements[0].reason == "the dog ate it" and found.exit_code() == 4
 
 
 def in_processes(run: Run, processes: int, differing: float = 0.0) -> Run:
     """The same decodes in several processes; those of the arms take ``differing`` more time in each further one."""
     samples = [
-        s.model_copy(update={
-            "process": process,
-            "decode_s": (s.decode_s or 0) * (1 + differing * process * ("sbd" in s.case_id)),
-        })
-        for process in range(processes) for s in run.samples
-    ]  # fmt: skip
+        s.model_copy(
+            update={"process": process, "decode_s": (s.decode_s or 0) * (1 + differing * process * ("sbd" in s.case_id))}
+        )
+        for process in range(processes)
+        for s in run.samples
+    ]
     return run.model_copy(update={"samples": samples})
 
 
@@ -535,9 +564,11 @@ def test_counted_claims_take_one_process(text: str) -> None:
 
 def with_passes_of(run: Run) -> Run:
     """Prompts with different numbers of passes, so that there is an interval of them."""
-    return run.model_copy(update={"samples": [
-        with_passes(s, 16 + s.group % 3) if "g0.1" in s.case_id and not s.warmup else s for s in run.samples
-    ]})  # fmt: skip
+    return run.model_copy(
+        update={
+            "samples": [with_passes(s, 16 + s.group % 3) if "g0.1" in s.case_id and not s.warmup else s for s in run.samples]
+        }
+    )
 
 
 def picked_run() -> Run:

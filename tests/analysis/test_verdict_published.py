@@ -26,9 +26,10 @@ def test_the_papers_claims_on_the_published_quickstart() -> None:
     found = verdict(compare(run), load_claims("paper") + load_claims("ours"), run.header)
     words = [(one.cell["part"], one.metric, one.word) for one in found.judgements]
     assert words == [
-        ("reference", "nfe_speedup", "confirmed"), ("reference", "wall_over_nfe", "refuted"),
+        ("reference", "nfe_speedup", "confirmed"),
+        ("reference", "wall_over_nfe", "refuted"),
         ("reference", "accuracy_loss_points", "inconclusive"),
-    ]  # fmt: skip
+    ]
     assert found.exit_code() == 1 and json.dumps(to_json(found), allow_nan=False)
     assert [one.word for one in judged(run, "wall_speedup >= 5 at part=reference").judgements] == ["refuted"]
 
@@ -37,8 +38,13 @@ def test_the_published_wall_over_nfe_by_hand() -> None:
     """From the samples as they stand in the file: per prompt NTP seconds per token over the arm's seconds per pass."""
     run = read_run(REPORTS / "quickstart")
     (claimed,) = judged(run, "wall_over_nfe >= 0.9 at part=reference, gamma=0.003").judgements
-    kernels = [t for s in run.samples if s.case_id.startswith("reference/") for t in
-               (s.meters.get("kernel_before_s"), s.meters.get("kernel_after_s")) if t is not None]  # fmt: skip
+    kernels = [
+        t
+        for s in run.samples
+        if s.case_id.startswith("reference/")
+        for t in (s.meters.get("kernel_before_s"), s.meters.get("kernel_after_s"))
+        if t is not None
+    ]
     usual, found = float(np.median(kernels)), {}
     for sample in run.samples:
         part, task, _, kind = sample.case_id.split("/")

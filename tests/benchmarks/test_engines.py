@@ -47,9 +47,12 @@ def test_ratios_pair_rounds_and_medians_stand_behind_them() -> None:
         ["ntp_over_best_engine_135m"],
     )
     assert not reasons and found == {
-        "ntp_over_best_engine_135m": 1.1537, "ntp_over_best_engine_135m_low": 0.6297, "ntp_over_best_engine_135m_high": 2.1138,
-        "ours_135m_tokens_per_s": 121.0, "llama_cpp_135m_tokens_per_s": 100.0,
-    }  # fmt: skip
+        "ntp_over_best_engine_135m": 1.1537,
+        "ntp_over_best_engine_135m_low": 0.6297,
+        "ntp_over_best_engine_135m_high": 2.1138,
+        "ours_135m_tokens_per_s": 121.0,
+        "llama_cpp_135m_tokens_per_s": 100.0,
+    }
 
 
 def test_the_best_engine_is_that_of_the_highest_median() -> None:
@@ -71,10 +74,13 @@ def test_what_is_not_installed_is_none_with_a_reason() -> None:
 
 def test_shares_and_passes_by_hand() -> None:
     """36 of 40 GB/s are 90 %, of 45 they are 80 %; 24 ms over 12 ms are twice the tokens/s."""
-    taken = rounds({
-        "ours_250m": {"bytes_per_s": 36e9, "ceiling_bytes_per_s": 40e9, "fastest_bytes_per_s": 45e9},
-        "ours_135m": {"pass_s_8": 0.012, "rest_share_pct": 9.5}, "llama_cpp_135m": {"pass_s_8": 0.024},
-    })  # fmt: skip
+    taken = rounds(
+        {
+            "ours_250m": {"bytes_per_s": 36e9, "ceiling_bytes_per_s": 40e9, "fastest_bytes_per_s": 45e9},
+            "ours_135m": {"pass_s_8": 0.012, "rest_share_pct": 9.5},
+            "llama_cpp_135m": {"pass_s_8": 0.024},
+        }
+    )
     names = ["ntp_read_share_pct_250m", "ntp_read_share_of_fastest_pct_250m", "pass8_over_llama_cpp", "rest_share_pct_135m"]
     found, _ = derived(taken, names)
     assert [found[name] for name in names] == pytest.approx([90, 80, 2.0, 9.5])
@@ -129,8 +135,11 @@ def sample(case: str, start: float, end: float) -> Any:
 def test_waits_for_first_samples_by_hand() -> None:
     """NTP ends 7 s after the start; the second arm waits 1 s and the third 2.5 s, their own decode included."""
     samples = [
-        sample("ntp", 105.0, 107.0), sample("sbd", 107.25, 108.0), sample("lookup", 110.0, 110.5), sample("sbd", 120.0, 129.0),
-    ]  # fmt: skip
+        sample("ntp", 105.0, 107.0),
+        sample("sbd", 107.25, 108.0),
+        sample("lookup", 110.0, 110.5),
+        sample("sbd", 120.0, 129.0),
+    ]
     assert waits_of(samples, {"ntp"}, begun_s=100.0) == {"first_sample_s": 7.0, "next_arm_s": 2.5}
     with pytest.raises(NotMeasured, match="no sample of NTP"):
         waits_of(samples[1:], {"ntp"}, begun_s=100.0)

@@ -105,9 +105,10 @@ def test_the_passes_run_without_ncu_and_are_modelled(capsys, monkeypatch, tmp_pa
     held = json.loads((tmp_path / "graph_bytes.json").read_text())["passes"]
     shape = ModelShape(architecture="llama", tied_embeddings=False, **TINY)
     described = [
-        describe_pass("decide", 1, 1, 512, logits=1, kept=1), describe_pass("decide", 1, 16, 512, logits=16),
+        describe_pass("decide", 1, 1, 512, logits=1, kept=1),
+        describe_pass("decide", 1, 16, 512, logits=16),
         describe_pass("commit+decide", 1, 32, 512, logits=16, kept=16),
-    ]  # fmt: skip
+    ]
     assert [one["tokens"] for one in held] == ["1", "16", "16 + 16"]
     assert [one["modelled_bytes"] for one in held] == [pass_bytes(shape, "bfloat16", one) for one in described]
     assert all(one["replay_s"] > 0 and one["counted"] is None for one in held)

@@ -64,11 +64,14 @@ def _connects() -> None:
     ("counter", "what"),
     [
         ("tracebacks", lambda place: _raises()),
-        ("hangs", lambda place: time.sleep(9)), ("code_run", lambda place: _connects()),
-        ("code_run", lambda place: place.canary.touch()), ("lost", lambda place: place.mine.write_text("x")),
-        ("lost", lambda place: (place.root / "stray").touch()), ("untold", lambda place: None),
+        ("hangs", lambda place: time.sleep(9)),
+        ("code_run", lambda place: _connects()),
+        ("code_run", lambda place: place.canary.touch()),
+        ("lost", lambda place: place.mine.write_text("x")),
+        ("lost", lambda place: (place.root / "stray").touch()),
+        ("untold", lambda place: None),
     ],
-)  # fmt: skip
+)
 def test_the_watch_sees(counter: str, what: Callable[[Place], None], tmp_path: Path) -> None:
     """Each kind of failure, planted into the child of one command."""
     watch()

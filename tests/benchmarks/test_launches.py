@@ -44,7 +44,7 @@ def counted(work: Any) -> tuple[int, int]:
         (lambda x: torch.where(x > 0, x, torch.tensor(1.0)), (2, 0)),
         (lambda x: torch.zeros(3) + 1, (0, 0)),
     ],
-)  # fmt: skip
+)
 def test_an_operation_is_a_launch_and_a_view_is_none(work: Any, expected: tuple[int, int]) -> None:
     """By hand: (launches, waits)."""
     assert counted(work) == expected

@@ -20,11 +20,15 @@ def row(part: str, price: str, predicted: float, seen: bool = False) -> Row:
 
 
 CELLS = [
-    row("250m_context_384", EX_ANTE_SHAPE, 2.2), row("250m_context_384", EX_ANTE_SHAPE, 1.4),
-    row("250m_context_384_batches", EX_ANTE_SHAPE, 2.1), row("250m_context_128", EX_ANTE_SHAPE, 9.0, seen=True),
-    row("reference", EX_ANTE_SHAPE, 1.5), row("250m_context_384", DURING_RUN, 2.02), row("reference", DURING_RUN, 1.9),
+    row("250m_context_384", EX_ANTE_SHAPE, 2.2),
+    row("250m_context_384", EX_ANTE_SHAPE, 1.4),
+    row("250m_context_384_batches", EX_ANTE_SHAPE, 2.1),
+    row("250m_context_128", EX_ANTE_SHAPE, 9.0, seen=True),
+    row("reference", EX_ANTE_SHAPE, 1.5),
+    row("250m_context_384", DURING_RUN, 2.02),
+    row("reference", DURING_RUN, 1.9),
     row("250m_context_384", "calibrated", 1.0),
-]  # fmt: skip
+]
 
 
 def test_ex_ante_errors_stand_beside_those_of_the_run() -> None:
@@ -38,10 +42,13 @@ def test_ex_ante_errors_stand_beside_those_of_the_run() -> None:
     assert found["median_abs_error_pct_shape_calibrated_reference"] == pytest.approx(5)
     assert found["median_abs_error_pct_calibrated"] == pytest.approx(50)
     assert found["interval_coverage_pct"] == 100 and found["interval_width_pct_median"] == pytest.approx(100 * 0.4 / 2.02, 1e-3)
-    assert summary(CELLS[:2], "run_part") == pytest.approx({
-        "ex_ante_median_abs_error_pct_run_part": 20, "ex_ante_interval_coverage_pct_run_part": 50,
-        "ex_ante_interval_width_pct_run_part": (40 / 2.2 + 40 / 1.4) / 2,
-    })  # fmt: skip
+    assert summary(CELLS[:2], "run_part") == pytest.approx(
+        {
+            "ex_ante_median_abs_error_pct_run_part": 20,
+            "ex_ante_interval_coverage_pct_run_part": 50,
+            "ex_ante_interval_width_pct_run_part": (40 / 2.2 + 40 / 1.4) / 2,
+        }
+    )
 
 
 def visited(*slow: float) -> Run:

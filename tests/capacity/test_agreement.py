@@ -52,24 +52,41 @@ def drawn(seed: int) -> dict[str, Any]:
 def both(asked: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """What each of the two answers; a refusal in words stands for an answer."""
     how = deployment(
-        asked["dtype"], asked["weights"], asked["kv_dtype"], tensor_parallel=asked["degree"], expert_parallel=asked["ep"],
-        dp_attention=asked["dp"], pipeline_parallel=asked["stages"],
-    )  # fmt: skip
+        asked["dtype"],
+        asked["weights"],
+        asked["kv_dtype"],
+        tensor_parallel=asked["degree"],
+        expert_parallel=asked["ep"],
+        dp_attention=asked["dp"],
+        pipeline_parallel=asked["stages"],
+    )
     acceptance = from_speedup(asked["block_size"], asked["nfe_speedup"])
     if asked["batching"] == "lockstep":
         acceptance = acceptance.in_lockstep()
     question = Question(
-        shape=asked["shape"], deployment=how, acceptance=acceptance, goal=Goal(batch=asked["batch"]),
+        shape=asked["shape"],
+        deployment=how,
+        acceptance=acceptance,
+        goal=Goal(batch=asked["batch"]),
         degrees=(asked["degree"],),
-        workload=Workload(context_tokens=asked["context"], longest_tokens=asked["context"]), rung=asked["rung"],
+        workload=Workload(context_tokens=asked["context"], longest_tokens=asked["context"]),
+        rung=asked["rung"],
         link=None if asked["link"] is None else link_called(asked["link"]),
-    )  # fmt: skip
+    )
     (planned,) = plan(question, [load_profile(asked["hardware"])]).devices
     try:
         what_if = describe_prediction(
-            asked["shape"], asked["hardware"], how, asked["block_size"], asked["nfe_speedup"], asked["batch"], asked["context"],
-            asked["rung"], batching=asked["batching"], link=asked["link"],
-        )  # fmt: skip
+            asked["shape"],
+            asked["hardware"],
+            how,
+            asked["block_size"],
+            asked["nfe_speedup"],
+            asked["batch"],
+            asked["context"],
+            asked["rung"],
+            batching=asked["batching"],
+            link=asked["link"],
+        )
     except SbdError as error:
         return {"refused": str(error)}, planned
     return what_if, planned
@@ -112,11 +129,21 @@ def test_200_random_questions_have_one_answer() -> None:
 def as_typed(asked: dict[str, Any]) -> list[str]:
     """The question as one types it behind either command."""
     named = {
-        "model": asked["shape"].name, "hardware": asked["hardware"], "dtype": asked["dtype"], "weights": asked["weights"],
-        "kv-dtype": asked["kv_dtype"], "tensor-parallel": asked["degree"], "pipeline-parallel": asked["stages"],
-        "link": asked["link"], "rung": asked["rung"], "batching": asked["batching"], "block-size": asked["block_size"],
-        "nfe-speedup": asked["nfe_speedup"], "batch": asked["batch"], "context": asked["context"],
-    }  # fmt: skip
+        "model": asked["shape"].name,
+        "hardware": asked["hardware"],
+        "dtype": asked["dtype"],
+        "weights": asked["weights"],
+        "kv-dtype": asked["kv_dtype"],
+        "tensor-parallel": asked["degree"],
+        "pipeline-parallel": asked["stages"],
+        "link": asked["link"],
+        "rung": asked["rung"],
+        "batching": asked["batching"],
+        "block-size": asked["block_size"],
+        "nfe-speedup": asked["nfe_speedup"],
+        "batch": asked["batch"],
+        "context": asked["context"],
+    }
     flags = [flag for flag, set_ in (("--dp-attention", asked["dp"]), ("--expert-parallel", asked["ep"])) if set_]
     return [part for name, value in named.items() if value is not None for part in (f"--{name}", str(value))] + flags
 
@@ -162,8 +189,24 @@ def test_the_commands_agree_and_name_the_batch(
     batching: str, batch: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of 32 rows `sbd roofline` said 1.12x, in lockstep without saying so, where `sbd capacity` said 1.84x, ragged."""
-    shared = ("--model", "meta-llama/Llama-3.1-8B", "--hardware", "H100-SXM", "--batch", str(batch), "--context", "4096",
-              "--dtype", "BF16", "--kv-dtype", "fp8", "--nfe-speedup", "3", "--batching", batching)  # fmt: skip
+    shared = (
+        "--model",
+        "meta-llama/Llama-3.1-8B",
+        "--hardware",
+        "H100-SXM",
+        "--batch",
+        str(batch),
+        "--context",
+        "4096",
+        "--dtype",
+        "BF16",
+        "--kv-dtype",
+        "fp8",
+        "--nfe-speedup",
+        "3",
+        "--batching",
+        batching,
+    )
     found = {}
     for command in ("roofline", "capacity"):
         assert sbd(monkeypatch, command, *shared, "--json") == 0

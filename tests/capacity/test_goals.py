@@ -28,9 +28,13 @@ from harness.models.deployment import Deployment
 from harness.roofline.step import price_step
 
 QUESTION = Question(
-    shape=KNOWN_SHAPES["llama-3.1-8b"], deployment=Deployment(dtype="bfloat16"), acceptance=from_speedup(16, 3),
-    workload=Workload(context_tokens=2150, longest_tokens=2300), goal=Goal(), degrees=(1, 2),
-)  # fmt: skip
+    shape=KNOWN_SHAPES["llama-3.1-8b"],
+    deployment=Deployment(dtype="bfloat16"),
+    acceptance=from_speedup(16, 3),
+    workload=Workload(context_tokens=2150, longest_tokens=2300),
+    goal=Goal(),
+    degrees=(1, 2),
+)
 GOAL = ServiceGoal(users=500, prompt_tokens=2000, output_tokens=300, tokens_per_s=30, ttft_s=1.0)
 READING = Reading(chunk_tokens=512)
 WAYS = {way.method: way for way in ways_of(QUESTION)}
@@ -78,9 +82,7 @@ def test_a_step_of_any_prompt_tokens_is_near_its_price(method: str, rows: int, t
     step_s = prices(method).as_function(READING)
     replica, priced = h100().replica(1), READING.priced(tokens)
     where = (replica.shape, replica.deployment, replica.ceilings, WAYS[method].arm)
-    mixed = price_step(
-        *where, rows=rows, context_tokens=2000, prefill_tokens=priced, prefill_context=offset, prefill_logits=1
-    )
+    mixed = price_step(*where, rows=rows, context_tokens=2000, prefill_tokens=priced, prefill_context=offset, prefill_logits=1)
     assert step_s(tokens, offset, rows, 2000.0) == pytest.approx(mixed.expected_s, rel=0.06)
 
 
@@ -94,9 +96,7 @@ def test_short_prompts_share_steps_in_the_closed_form_too(method: str, users: in
         h100().replica(1), way, largest_batch=60, contexts=(100.0, 120.0), reading=READING, prompts=goal.prompts
     )
     column = steady(table, mean_request(goal, way, READING))
-    engine = Engine(
-        step_s=table.as_function(READING), largest_batch=60, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass
-    )
+    engine = Engine(step_s=table.as_function(READING), largest_batch=60, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass)
     served = simulate(engine, closed_loop(users, 0.05, [100] * 900, [20] * 900, over_s=0.2, seed=2)).steady(0.3, 0.2)
     stayed_s = (served.finished_s - served.arrived_s).mean() + 0.05
     expected = 1 / np.interp(users, column.users(0.05), column.request_s)

@@ -35,9 +35,15 @@ FOUR_PASSES = AssumedAcceptance(block_size=10, passes_per_block=4, source="by ha
 def device(**figures: float | None) -> HardwareProfile:
     """2 GB, 1 GB/s, arithmetic so fast that only bytes count, 360 W, 3.6 USD an hour: 1e-3 USD and 1e-4 kWh a second."""
     values = {
-        "bandwidth_bytes_per_s": 1e9, "memory_bytes": 2e9, "cache_bytes": 1e6, "link_bytes_per_s": 1e13, "power_w": 360.0,
-        "price_usd_per_hour": 3.6, "peak": 1e17, **figures,
-    }  # fmt: skip
+        "bandwidth_bytes_per_s": 1e9,
+        "memory_bytes": 2e9,
+        "cache_bytes": 1e6,
+        "link_bytes_per_s": 1e13,
+        "power_w": 360.0,
+        "price_usd_per_hour": 3.6,
+        "peak": 1e17,
+        **figures,
+    }
     peak = values.pop("peak")
     dtypes = ("bfloat16", "float16", "float8", "int8", "tf32", "float32")
     peaks = {dtype: _figure(peak) for dtype in dtypes}
@@ -55,9 +61,13 @@ def question(**changes: Any) -> Question:
     """What is asked of the toy, with ``changes``."""
     # On the datasheet rung, whose prices are worked out by hand here.
     asked: dict[str, Any] = {
-        "shape": SHAPE, "deployment": BF16, "acceptance": FOUR_PASSES, "workload": WORKLOAD, "goal": Goal(batch=2),
+        "shape": SHAPE,
+        "deployment": BF16,
+        "acceptance": FOUR_PASSES,
+        "workload": WORKLOAD,
+        "goal": Goal(batch=2),
         "rung": "datasheet",
-    }  # fmt: skip
+    }
     return Question(**{**asked, **changes})
 
 
@@ -151,9 +161,13 @@ def test_the_smallest_split_that_fits() -> None:
     one = planned(device(), goal=Goal(batch=4), degrees=(1,))
     assert one.ntp and one.ntp.batch is None and "batch 4 on 1 device needs 1.84 GB each, 1.8 are usable" in str(one.ntp.reason)
     no_link = planned(device(link_bytes_per_s=None), goal=Goal(batch=4))
-    assert no_link.sbd and no_link.sbd.reason and no_link.sbd.reason.endswith(
-        "what joins 2 of round is not known (typed here); name it: --link nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, "
-        "pcie5, or the GB/s that a device sends in one direction"
+    assert (
+        no_link.sbd
+        and no_link.sbd.reason
+        and no_link.sbd.reason.endswith(
+            "what joins 2 of round is not known (typed here); name it: --link nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, "
+            "pcie5, or the GB/s that a device sends in one direction"
+        )
     )
     named = planned(device(link_bytes_per_s=None), goal=Goal(batch=4), link=link_called("25"))
     assert named.sbd and named.sbd.tensor_parallel == 2 and named.sbd.reason is None
@@ -187,24 +201,36 @@ def test_what_a_check_refuses_is_decoded_again() -> None:
 
 def _scalar(profile: HardwareProfile, shape: ModelShape, acceptance: AssumedAcceptance, batch: int, context: int) -> Any:
     return predict_speedup(
-        shape, BF16, ceilings_from_profile(profile, "bfloat16"), block_size=acceptance.block_size,
-        passes_per_block=acceptance.passes_at(batch), batch=batch, context_tokens=context,
+        shape,
+        BF16,
+        ceilings_from_profile(profile, "bfloat16"),
+        block_size=acceptance.block_size,
+        passes_per_block=acceptance.passes_at(batch),
+        batch=batch,
+        context_tokens=context,
         batching=acceptance.batching,
-    )  # fmt: skip
+    )
 
 
 @settings(deadline=None, max_examples=25)
 @given(
-    st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b", "gemma-3-4b"]), st.sampled_from(["h20", "h100-sxm", "l4", "b200-sxm"]),
-    st.sampled_from([4, 16, 32]), st.floats(1.2, 3.9), st.floats(1, 1.5), st.sampled_from([0, 1000, 5000, 40_000]),
-)  # fmt: skip
+    st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b", "gemma-3-4b"]),
+    st.sampled_from(["h20", "h100-sxm", "l4", "b200-sxm"]),
+    st.sampled_from([4, 16, 32]),
+    st.floats(1.2, 3.9),
+    st.floats(1, 1.5),
+    st.sampled_from([0, 1000, 5000, 40_000]),
+)
 def test_break_even_is_that_of_every_batch_alone(
     name: str, hardware: str, k: int, speedup: float, slower: float, context: int
 ) -> None:
     """Each batch from 1 to 60 priced by itself, in lockstep batches that take up to half as many passes again."""
     passes = k / speedup
     acceptance = AssumedAcceptance(
-        block_size=k, passes_per_block=passes, source="drawn", batching="lockstep",
+        block_size=k,
+        passes_per_block=passes,
+        source="drawn",
+        batching="lockstep",
         slowest_row=((8, passes), (60, min(passes * slower, k))),
     )
     shape, profile = KNOWN_SHAPES[name], load_profile(hardware)
@@ -249,11 +275,16 @@ def test_the_batch_of_a_speed_is_the_one_that_serves_most(hardware: str) -> None
     profile, workload = load_profile(hardware), Workload(context_tokens=16_384, longest_tokens=16_384)
     (found,) = plan(
         Question(
-            shape=shape, deployment=BF16, acceptance=acceptance, workload=workload, goal=Goal(tokens_per_s_per_user=target),
-            degrees=(1,), rung="datasheet",
+            shape=shape,
+            deployment=BF16,
+            acceptance=acceptance,
+            workload=workload,
+            goal=Goal(tokens_per_s_per_user=target),
+            degrees=(1,),
+            rung="datasheet",
         ),
         [profile],
-    ).devices  # fmt: skip
+    ).devices
     for arm, figure in ((found.ntp, "ntp_tokens_per_s"), (found.sbd, "sbd_tokens_per_s")):
         assert arm and arm.memory and arm.tokens_per_s_per_user
         fits = range(1, arm.memory.largest_batch + 1)
@@ -311,9 +342,12 @@ def test_a_mixture_fits_by_all_experts_and_streams_the_visited() -> None:
     """Qwen3-30B-A3B: 61 GB must fit, yet one token reads so little of it that NTP is far faster than reading all would be."""
     shape = KNOWN_SHAPES["qwen3-30b-a3b"]
     asked = question(
-        shape=shape, acceptance=from_speedup(16, 3), workload=Workload(context_tokens=0, longest_tokens=1), goal=Goal(batch=1),
+        shape=shape,
+        acceptance=from_speedup(16, 3),
+        workload=Workload(context_tokens=0, longest_tokens=1),
+        goal=Goal(batch=1),
         degrees=(1,),
-    )  # fmt: skip
+    )
     fits, too_small = plan(asked, [load_profile("h100-sxm"), load_profile("l40s")]).devices
     assert fits.ntp and fits.ntp.memory and fits.ntp.memory.weight_bytes == 2 * shape.params > 61e9
     assert too_small.ntp and too_small.ntp.batch is None and "61.1 GB" in str(too_small.ntp.reason)
@@ -423,9 +457,11 @@ def test_the_answer_counts_what_the_plan_holds() -> None:
     """One sentence: devices with a plan, where SBD pays, and the cheapest where a price is known."""
     acceptance, names = from_speedup(16, 3), ("m4", "h20", "h200-sxm", "rtx-4090")
     asked = question(
-        shape=KNOWN_SHAPES["llama-3.1-8b"], acceptance=acceptance, goal=Goal(batch=8),
+        shape=KNOWN_SHAPES["llama-3.1-8b"],
+        acceptance=acceptance,
+        goal=Goal(batch=8),
         workload=Workload(context_tokens=4096, longest_tokens=4096),
-    )  # fmt: skip
+    )
     found = plan(asked, [load_profile(name) for name in names])
     breaks = {one.hardware: one.break_even[0] for one in found.devices if one.break_even}
     words = answer(found)
@@ -439,11 +475,15 @@ def test_the_answer_counts_what_the_plan_holds() -> None:
 @pytest.mark.parametrize(
     ("pays", "largest", "words"),
     [
-        (((1, 47),), 100, "1..47 of 100"), (((1, 8192),), 100, "all 100"), (((6, 592),), 91, "6..91 of 91"),
-        ((), 7, "none of 7"), (((1, 3), (9, 9), (50, 60)), 40, "1..3, 9 of 40"), (((5, 9),), 3, "none of 3"),
+        (((1, 47),), 100, "1..47 of 100"),
+        (((1, 8192),), 100, "all 100"),
+        (((6, 592),), 91, "6..91 of 91"),
+        ((), 7, "none of 7"),
+        (((1, 3), (9, 9), (50, 60)), 40, "1..3, 9 of 40"),
+        (((5, 9),), 3, "none of 3"),
         (((1, 8192),), 9000, "1..8,192 (all searched) of 9,000"),
     ],
-)  # fmt: skip
+)
 def test_where_it_pays_in_words(pays: tuple[tuple[int, int], ...], largest: int, words: str) -> None:
     """Only batches that fit are spoken of."""
     found = BreakEven(context_tokens=1, reason=None, searched_batch=8192, largest_batch=largest, pays=pays)

@@ -24,10 +24,14 @@ SHAPE = KNOWN_SHAPES["llama-3.1-8b"]
 USERS, PROMPT, ANSWER, SPEED = 500, 2000, 300, 30.0
 GOAL = ServiceGoal(users=USERS, prompt_tokens=PROMPT, output_tokens=ANSWER, tokens_per_s=SPEED, ttft_s=1.0)
 QUESTION = Question(
-    shape=SHAPE, deployment=Deployment(dtype="bfloat16"), acceptance=from_speedup(16, 3),
-    workload=Workload(context_tokens=PROMPT, longest_tokens=PROMPT + ANSWER), goal=Goal(), degrees=(1,),
+    shape=SHAPE,
+    deployment=Deployment(dtype="bfloat16"),
+    acceptance=from_speedup(16, 3),
+    workload=Workload(context_tokens=PROMPT, longest_tokens=PROMPT + ANSWER),
+    goal=Goal(),
+    degrees=(1,),
     rung="datasheet",
-)  # fmt: skip
+)
 CLOSE = 0.12
 """By hand the activations are left out; in a step that reads a prompt they are some per cent of the time."""
 
@@ -84,11 +88,17 @@ def by_hand() -> dict[str, float]:
     row_s -= base_s / rows
     most = passes * (1 / SPEED - base_s) / (passes * row_s + mixed_s - decode_s)
     return {
-        "rows that fit": fit, "decode step, ms": decode_s * 1e3, "step with a prompt, ms": mixed_s * 1e3,
-        "engine time of a request, ms": request_s * 1e3, "tokens/s of a user": passes / (rows * request_s),
-        "users of a replica, at most": most, "replicas": ceil(USERS / most), "tokens/s per GPU": per_gpu,
-        "USD per million tokens": size.usd / (per_gpu * 3600) * 1e6, "kWh per million tokens": size.kw / (per_gpu * 3600) * 1e6,
-    }  # fmt: skip
+        "rows that fit": fit,
+        "decode step, ms": decode_s * 1e3,
+        "step with a prompt, ms": mixed_s * 1e3,
+        "engine time of a request, ms": request_s * 1e3,
+        "tokens/s of a user": passes / (rows * request_s),
+        "users of a replica, at most": most,
+        "replicas": ceil(USERS / most),
+        "tokens/s per GPU": per_gpu,
+        "USD per million tokens": size.usd / (per_gpu * 3600) * 1e6,
+        "kWh per million tokens": size.kw / (per_gpu * 3600) * 1e6,
+    }
 
 
 def planned() -> tuple[DeploymentPlan, DeploymentPlan]:
@@ -103,20 +113,23 @@ def by_program(ntp: DeploymentPlan) -> dict[str, float]:
     assert not isinstance(device, str)
     reading = Reading(chunk_tokens=2048)
     prices = price_steps(
-        device.replica(1), ways_of(QUESTION)[0], largest_batch=185, contexts=(2000.0, 2300.0), reading=reading,
-        prompts=[PROMPT],
-    )  # fmt: skip
+        device.replica(1), ways_of(QUESTION)[0], largest_batch=185, contexts=(2000.0, 2300.0), reading=reading, prompts=[PROMPT]
+    )
     step_s = prices.as_function(reading)
     per_gpu = ntp.tokens_per_s_per_gpu
     assert ntp.tokens_per_s and ntp.usd_per_million_tokens and ntp.kwh_per_million_tokens
     return {
-        "rows that fit": ntp.largest_batch, "decode step, ms": step_s(0, 0.0, 125, 2150.0) * 1e3,
+        "rows that fit": ntp.largest_batch,
+        "decode step, ms": step_s(0, 0.0, 125, 2150.0) * 1e3,
         "step with a prompt, ms": step_s(PROMPT, 0.0, 125, 2150.0) * 1e3,
         "engine time of a request, ms": ANSWER / per_gpu * 1e3,
-        "tokens/s of a user": ntp.tokens_per_s, "users of a replica, at most": ntp.largest_load, "replicas": ntp.replicas,
-        "tokens/s per GPU": per_gpu, "USD per million tokens": ntp.usd_per_million_tokens,
+        "tokens/s of a user": ntp.tokens_per_s,
+        "users of a replica, at most": ntp.largest_load,
+        "replicas": ntp.replicas,
+        "tokens/s per GPU": per_gpu,
+        "USD per million tokens": ntp.usd_per_million_tokens,
         "kWh per million tokens": ntp.kwh_per_million_tokens,
-    }  # fmt: skip
+    }
 
 
 def lines() -> list[str]:

@@ -124,8 +124,11 @@ def test_prompts_share_a_step_by_hand() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 0.2), st.integers(0, 60), st.integers(1, 30)), min_size=1, max_size=12),
-    st.integers(1, 4), st.integers(1, 150), st.sampled_from([1.0, 2.0, 3.0]), st.none() | st.integers(0, 99),
-)  # fmt: skip
+    st.integers(1, 4),
+    st.integers(1, 150),
+    st.sampled_from([1.0, 2.0, 3.0]),
+    st.none() | st.integers(0, 99),
+)
 def test_steps_taken_at_once_are_steps_one_by_one(
     requests: list[tuple[float, int, int]], batch: int, chunk: int, per_pass: float, seed: int | None
 ) -> None:
@@ -149,9 +152,13 @@ def test_steps_taken_at_once_are_steps_one_by_one(
 
 
 def one_by_one(
-    arrivals: Arrivals, passes: list[int], batch: int, chunk: int, per_pass: float,
+    arrivals: Arrivals,
+    passes: list[int],
+    batch: int,
+    chunk: int,
+    per_pass: float,
     step_s: Callable[[int, float, int, float], float],
-) -> tuple[list[float], list[float]]:  # fmt: skip
+) -> tuple[list[float], list[float]]:
     """The brute force."""
     n, now = len(arrivals.at_s), 0.0
     first, finished = [0.0] * n, [0.0] * n

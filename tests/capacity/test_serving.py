@@ -24,9 +24,11 @@ from harness.roofline.step import NTP, price_step
 
 SHAPE, BF16 = KNOWN_SHAPES["llama-3.1-8b"], Deployment(dtype="bfloat16")
 REPLICA = Replica(
-    shape=SHAPE, deployment=BF16, ceilings=ceilings_from_profile(load_profile("h100-sxm"), "bfloat16"),
+    shape=SHAPE,
+    deployment=BF16,
+    ceilings=ceilings_from_profile(load_profile("h100-sxm"), "bfloat16"),
     acceptance=from_speedup(16, 4),
-)  # fmt: skip
+)
 
 
 def walked(batch: int, workload: Workload, method: Method) -> tuple[float, float]:
@@ -46,9 +48,16 @@ def walked(batch: int, workload: Workload, method: Method) -> tuple[float, float
         key = (rows, tokens, before)
         if key not in prices:
             prices[key] = price_step(
-                SHAPE, BF16, REPLICA.ceilings, arm if rows else NTP, rows=rows, context_tokens=workload.context_tokens,
-                prefill_tokens=tokens, prefill_context=before, prefill_logits=int(tokens > 0),
-            ).expected_s  # fmt: skip
+                SHAPE,
+                BF16,
+                REPLICA.ceilings,
+                arm if rows else NTP,
+                rows=rows,
+                context_tokens=workload.context_tokens,
+                prefill_tokens=tokens,
+                prefill_context=before,
+                prefill_logits=int(tokens > 0),
+            ).expected_s
         return prices[key]
 
     # A slot is waiting or being read (list of chunks left), or decoding (tokens left, since when). Ends are spread evenly.
@@ -100,9 +109,14 @@ def test_a_goal_is_judged_with_the_prompts() -> None:
     """Decoding alone 50 tokens/s would follow; with 4,000 tokens to read for every 200 written the user sees far less."""
     workload = Workload.of_request(4000, 200)
     asked = Question(
-        shape=SHAPE, deployment=BF16, acceptance=from_speedup(16, 3), workload=workload, goal=Goal(tokens_per_s_per_user=50.0),
-        degrees=(1,), rung="datasheet",
-    )  # fmt: skip
+        shape=SHAPE,
+        deployment=BF16,
+        acceptance=from_speedup(16, 3),
+        workload=workload,
+        goal=Goal(tokens_per_s_per_user=50.0),
+        degrees=(1,),
+        rung="datasheet",
+    )
     decoding_alone = replace(workload, prompt_tokens=None)
     (promised,) = plan(replace(asked, workload=decoding_alone), [load_profile("h100-sxm")]).devices
     (judged,) = plan(asked, [load_profile("h100-sxm")]).devices
@@ -115,9 +129,7 @@ def test_a_goal_is_judged_with_the_prompts() -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    st.sampled_from(["ntp", "sbd"]), st.integers(1, 100), st.integers(1, 20_000), st.integers(1, 2000), st.data(),
-)  # fmt: skip
+@given(st.sampled_from(["ntp", "sbd"]), st.integers(1, 100), st.integers(1, 20_000), st.integers(1, 2000), st.data())
 def test_properties_of_what_is_served(method: Method, batch: int, prompt: int, output: int, data: st.DataObject) -> None:
     """Arrays are their entries; a shared prefix never slows; bands are in order; reading never adds speed."""
     chunk = data.draw(st.none() | st.integers(64, 8192))

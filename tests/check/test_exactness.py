@@ -91,10 +91,14 @@ def decode(session, method, req, gamma=1.5, block_size=4):
         return drain(decode_next_token(session, req))
     return drain(
         decode_set_block(
-            session, req, block_size=block_size, mask_id=MASK_ID, acceptance=SolverAcceptance(entropy_bounded, gamma=gamma),
+            session,
+            req,
+            block_size=block_size,
+            mask_id=MASK_ID,
+            acceptance=SolverAcceptance(entropy_bounded, gamma=gamma),
             batching="ragged" if method == "ragged" else "lockstep",
         )
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])

@@ -68,9 +68,13 @@ def test_a_batch_of_the_whole_record_has_no_interval(
     ],
 )
 def test_what_a_run_cannot_tell_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...],
-    code: int, words: str,
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    code: int,
+    words: str,
+) -> None:
     """More rows than prompts, two sources of acceptance, a block size that did not run: a message each, no traceback."""
     folder = written(build(), tmp_path / "run")
     assert sbd(monkeypatch, *WHAT_IF, "--from-run", folder, *arguments) == code

@@ -134,9 +134,9 @@ def test_run_calibrates_once(
     In one process, that is: a run in several is calibrated by the process that begins it.
     """
     fake_runner(monkeypatch, tmp_path)
-    monkeypatch.setattr("harness.cli.run.read_run", lambda directory: SimpleNamespace(
-        unmeasured=None, header=SimpleNamespace(cases=[])
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        "harness.cli.run.read_run", lambda directory: SimpleNamespace(unmeasured=None, header=SimpleNamespace(cases=[]))
+    )
     alone = tmp_path / "alone.yaml"
     alone.write_text(re.sub(r"    processes: 3.*\n", "", find_scenario("quickstart").read_text()))
     scenario = load_scenario(alone)

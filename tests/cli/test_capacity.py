@@ -76,8 +76,7 @@ def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def test_break_even_for_every_context(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The four contexts and one's own, in all three forms; a context that does not fit has its reason."""
-    where = ("--hardware", "h200-sxm", "--hardware", "l4", "--context", "2000", "--rung", "datasheet",
-             "--tensor-parallel", "1")  # fmt: skip
+    where = ("--hardware", "h200-sxm", "--hardware", "l4", "--context", "2000", "--rung", "datasheet", "--tensor-parallel", "1")
     arguments = (*LLAMA, *where, "--break-even")
     found = json.loads(output(monkeypatch, capsys, *arguments, "--json"))
     entries = {device["hardware"]: device["break_even"] for device in found["devices"]}
@@ -116,8 +115,22 @@ def test_sorting_puts_what_is_not_known_last(monkeypatch: pytest.MonkeyPatch, ca
 
 def test_latency_is_speed_by_another_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """20 ms per token are 50 tokens per second; GPUs are counted for the requests asked for."""
-    shared = ("capacity", "--model", "llama-3.1-8b", "--table1", "llama-3.1-8b/MATH500/low", "--hardware", "h100-sxm", "--json",
-              "--prompt-tokens", "1000", "--output-tokens", "200", "--requests-per-s", "500")  # fmt: skip
+    shared = (
+        "capacity",
+        "--model",
+        "llama-3.1-8b",
+        "--table1",
+        "llama-3.1-8b/MATH500/low",
+        "--hardware",
+        "h100-sxm",
+        "--json",
+        "--prompt-tokens",
+        "1000",
+        "--output-tokens",
+        "200",
+        "--requests-per-s",
+        "500",
+    )
     by_latency = output(monkeypatch, capsys, *shared, "--latency-ms", "20")
     assert by_latency == output(monkeypatch, capsys, *shared, "--tokens-per-s", "50")
     plan = json.loads(by_latency)
@@ -143,9 +156,14 @@ def test_a_profile_and_a_model_of_ones_own(
     own = tmp_path / "own.yaml"
     own.write_text((data_dir("hardware_profiles") / "l4.yaml").read_text(encoding="utf-8").replace("name: l4", "name: mine"))
     config = {
-        "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
-        "vocab_size": 100, "max_position_embeddings": 512,
-    }  # fmt: skip
+        "model_type": "llama",
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+        "max_position_embeddings": 512,
+    }
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(config))
     arguments = ("--model", str(tmp_path / "tiny"), "--hardware", str(own), "--nfe-speedup", "2", "--batch", "1", "--json")
@@ -176,10 +194,13 @@ def test_verified_sbd_is_planned_by_how_far_its_checks_get(
     assert any("makes 9.00 of its 16 tokens final" in note for note in found["notes"])
     goal = ("--users", "20", "--ttft", "2", "--prompt-tokens", "1000", "--output-tokens", "200")
     ways = [
-        {one["batch"]: one["tokens_per_s_per_user"] for one in json.loads(output(monkeypatch, capsys, *asked, *goal))["pareto"]
-         if one["method"] == "sbd" and one["tensor_parallel"] == 1}
+        {
+            one["batch"]: one["tokens_per_s_per_user"]
+            for one in json.loads(output(monkeypatch, capsys, *asked, *goal))["pareto"]
+            if one["method"] == "sbd" and one["tensor_parallel"] == 1
+        }
         for asked in (verified, (*LLAMA, "--hardware", "h100-sxm", "--json"))
-    ]  # fmt: skip
+    ]
     both = ways[0].keys() & ways[1].keys()
     assert both and all(ways[0][batch] < ways[1][batch] for batch in both), "same tokens per pass, dearer checks"
 

@@ -54,14 +54,23 @@ def test_a_reader_that_left_is_no_verdict(arguments: str, code: int) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["plan"], ["plan", "--colour", "x"], ["plan", "no-such-file.yaml"], ["run", "no-such-file.yaml"], ["fly"],
-     ["plan", "quickstart", "--hardware", "tpu-v9"], ["roofline"], ["roofline", "--model", "x", "--hardware", "h100-sxm"],
-     ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "20"],
-     ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "-k", "0"],
-     ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--dtype", "int3"],
-     ["report", "--each", "a", "b", "--out", "c.html"], ["run-process", "s.yaml", "--out", "o", "--lent", "3"],
-     ["run-process", "s.yaml", "--out", "o", "--lent", "3", "--lent", "4", "--process", "1"]],
-)  # fmt: skip
+    [
+        ["plan"],
+        ["plan", "--colour", "x"],
+        ["plan", "no-such-file.yaml"],
+        ["run", "no-such-file.yaml"],
+        ["fly"],
+        ["plan", "quickstart", "--hardware", "tpu-v9"],
+        ["roofline"],
+        ["roofline", "--model", "x", "--hardware", "h100-sxm"],
+        ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "20"],
+        ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "-k", "0"],
+        ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--dtype", "int3"],
+        ["report", "--each", "a", "b", "--out", "c.html"],
+        ["run-process", "s.yaml", "--out", "o", "--lent", "3"],
+        ["run-process", "s.yaml", "--out", "o", "--lent", "3", "--lent", "4", "--process", "1"],
+    ],
+)
 def test_mistakes_exit_with_2_and_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
@@ -126,13 +135,18 @@ def test_plan_joins_what_repeats(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert all(case["case_id"] in out for case in cases)
 
 
-@pytest.mark.parametrize(("execution", "compiler", "told"), [
-    ("auto", "/nowhere/g++", True), ("auto", sys.executable, False), ("eager", "/nowhere/g++", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("execution", "compiler", "told"),
+    [("auto", "/nowhere/g++", True), ("auto", sys.executable, False), ("eager", "/nowhere/g++", False)],
+)
 def test_plan_says_that_auto_is_eager_without_a_compiler(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, execution: str, compiler: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    execution: str,
+    compiler: str,
     told: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Before a run that would be slow, by the compiler's name; on a GPU, or where eager is asked for, none is needed."""
     monkeypatch.setenv("CXX", compiler)
     text = (ROOT / "scenarios" / "quickstart.yaml").read_text()
@@ -384,15 +398,36 @@ def test_doctor_says_what_a_percent_is_worth_and_what_the_driver_refuses() -> No
     streamed = {"kernel": "copy", "bytes_": 4_000_000_000_000, "seconds": 2.0, "percent": 50.0}
     interface = {"clock_hz": 1e9, "bus_bits": 8000, "source": "torch"}
     scale = {"taken_at": "2026-11-20T09:00:00Z", "counter": "NVML GPM metric 10", "copied": streamed, "interface": interface}
-    text = render({
-        "device": "cuda", "figures": [], "bandwidth_scale": scale, "bandwidth_scale_reason": None,
-        "kernels": None, "kernels_reason": "they are for CPUs",
-        "attention": [{"model": "m", "dtype": "bfloat16", "context_tokens": 9, "query_tokens": 1, "masked": True,
-                       "backend": None, "reason": "torch does not say"}],
-        "environment": {"cpu_model": "X", "logical_cores": 2, "gpus": None, "governor": None, "pynvml_from": ["pynvml"],
-                        "nvidia_gpus": [{"vbios": "96", "reasons": {"ecc": "NVML: Not Supported"}}],
-                        "reasons": {"governor": "no governor", "pynvml_from": "warning: wrong", "gpus": "no CUDA"}},
-    })  # fmt: skip
+    text = render(
+        {
+            "device": "cuda",
+            "figures": [],
+            "bandwidth_scale": scale,
+            "bandwidth_scale_reason": None,
+            "kernels": None,
+            "kernels_reason": "they are for CPUs",
+            "attention": [
+                {
+                    "model": "m",
+                    "dtype": "bfloat16",
+                    "context_tokens": 9,
+                    "query_tokens": 1,
+                    "masked": True,
+                    "backend": None,
+                    "reason": "torch does not say",
+                }
+            ],
+            "environment": {
+                "cpu_model": "X",
+                "logical_cores": 2,
+                "gpus": None,
+                "governor": None,
+                "pynvml_from": ["pynvml"],
+                "nvidia_gpus": [{"vbios": "96", "reasons": {"ecc": "NVML: Not Supported"}}],
+                "reasons": {"governor": "no governor", "pynvml_from": "warning: wrong", "gpus": "no CUDA"},
+            },
+        }
+    )
     assert "40 GB/s by a copy of known bytes; by memory clock and bus: 20 GB/s" in text and "disagree" in text
     assert "torch does not say" in text and "none: no governor" in text and "  they are for CPUs" in text
     assert '["pynvml"] (warning: wrong)' in text and '{"vbios": "96", "reasons": {"ecc": "NVML: Not Supported"}}' in text

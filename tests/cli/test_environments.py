@@ -60,10 +60,16 @@ def removed() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "before", "code"),
-    [("plan nosuch", unread(2), 2), ("plan nosuch", unread(1, 2), 2), ("plan nosuch", closed(2), 2),
-     ("plan --help", unread(1, 2), 141), ("hardware", closed(0, 1, 2), 0), ("history list", removed, 2)],
+    [
+        ("plan nosuch", unread(2), 2),
+        ("plan nosuch", unread(1, 2), 2),
+        ("plan nosuch", closed(2), 2),
+        ("plan --help", unread(1, 2), 141),
+        ("hardware", closed(0, 1, 2), 0),
+        ("history list", removed, 2),
+    ],
     ids=["stderr unread", "both unread", "stderr closed", "help unread", "all closed", "folder removed"],
-)  # fmt: skip
+)
 def test_the_exit_code_is_the_same_whoever_listens(arguments: str, before: Callable[[], None], code: int) -> None:
     """A message that nobody can read leaves the code of the mistake; 1 would be a verdict."""
     assert start(*arguments.split(), preexec_fn=before).returncode == code
@@ -89,12 +95,22 @@ def test_letters_that_the_output_lacks_are_escaped() -> None:
 
 @pytest.mark.parametrize(
     ("variables", "arguments", "code"),
-    [({"XDG_DATA_HOME": f"/tmp/{LONG}"}, "hardware", 2), ({"XDG_DATA_HOME": "/proc/nosuch"}, "noise --show", 0),
-     ({"HOME": None, "XDG_DATA_HOME": None, "TMPDIR": "/nosuch", "TZ": "x/:", "TERM": "\x1b", "COLUMNS": "-1"}, "hardware", 0),
-     ({"COLUMNS": "1" + 30 * "0", "TERM": "dumb", "RANK": "x", "PATH": ""}, "hardware", 0), ({}, f"plan {LONG}", 2),
-     ({}, f"verify {LONG}", 5), ({}, "history list --db sqlite:///a%00b", 2), ({}, "history list --db ~nosuchuser/x", 2),
-     ({"SBD_HISTORY": "postgresql://u@h:abc/x"}, "history list", 2)],
-)  # fmt: skip
+    [
+        ({"XDG_DATA_HOME": f"/tmp/{LONG}"}, "hardware", 2),
+        ({"XDG_DATA_HOME": "/proc/nosuch"}, "noise --show", 0),
+        (
+            {"HOME": None, "XDG_DATA_HOME": None, "TMPDIR": "/nosuch", "TZ": "x/:", "TERM": "\x1b", "COLUMNS": "-1"},
+            "hardware",
+            0,
+        ),
+        ({"COLUMNS": "1" + 30 * "0", "TERM": "dumb", "RANK": "x", "PATH": ""}, "hardware", 0),
+        ({}, f"plan {LONG}", 2),
+        ({}, f"verify {LONG}", 5),
+        ({}, "history list --db sqlite:///a%00b", 2),
+        ({}, "history list --db ~nosuchuser/x", 2),
+        ({"SBD_HISTORY": "postgresql://u@h:abc/x"}, "history list", 2),
+    ],
+)
 def test_odd_variables_and_names_are_told_or_endured(variables: dict[str, str], arguments: str, code: int) -> None:
     """A name that the system refuses is named in the message."""
     assert start(*arguments.split(), env=variables).returncode == code

@@ -44,8 +44,25 @@ from tests.helpers.synthetic_judgements import NASTY
 from tests.helpers.two_runs import stored
 
 MARK = "PLANTED"
-PLANTS = ["\r", "\n", "\u2028", "\x85", "\x1b]0;", "\x9b31m", "\x7f", "\u202e", "\u2066", "\ud800", "::error::", "\n::error ::",
-          "##[error]", "#\u202e#[group]", "##vso[task.complete]", "##teamcity[x]", "\t"]  # fmt: skip
+PLANTS = [
+    "\r",
+    "\n",
+    "\u2028",
+    "\x85",
+    "\x1b]0;",
+    "\x9b31m",
+    "\x7f",
+    "\u202e",
+    "\u2066",
+    "\ud800",
+    "::error::",
+    "\n::error ::",
+    "##[error]",
+    "#\u202e#[group]",
+    "##vso[task.complete]",
+    "##teamcity[x]",
+    "\t",
+]
 hostile = st.lists(st.sampled_from(PLANTS) | st.sampled_from(NASTY), min_size=1, max_size=5).map(
     lambda parts: f"{''.join(parts)}\n{MARK}\n::error::{MARK}"
 )
@@ -79,9 +96,13 @@ GRADES = frozenset({"grade", "kind"})
 HEADER = frozenset({"case_id", "part", "scenario", "scenario_digest", "tokenizer", "dtype", "device", "arm", "created_at"})
 RUN = synthetic.build()
 ASKED = Question(
-    shape=KNOWN_SHAPES["llama-3.1-8b"], deployment=Deployment(dtype="bfloat16"), acceptance=from_speedup(16, 3.0),
-    workload=Workload.of_request(3500, 1000), goal=Goal(), contexts=(1024,),
-)  # fmt: skip
+    shape=KNOWN_SHAPES["llama-3.1-8b"],
+    deployment=Deployment(dtype="bfloat16"),
+    acceptance=from_speedup(16, 3.0),
+    workload=Workload.of_request(3500, 1000),
+    goal=Goal(),
+    contexts=(1024,),
+)
 
 
 @settings(max_examples=20)
@@ -132,11 +153,22 @@ def test_no_text_of_a_machine_or_plan_is_obeyed(text: str) -> None:
         "reason": "r",
     }
     found = {
-        "device": "cpu", "figures": [absent], "bandwidth_scale": None, "bandwidth_scale_reason": "r", "attention": [attention],
-        "kernels": None, "kernels_reason": "r",
-        "environment": {"cpu_model": "c", "logical_cores": 2, "gpus": None, "kernel": "k", "none": None,
-                        "reasons": {"none": "r"}},
-    }  # fmt: skip
+        "device": "cpu",
+        "figures": [absent],
+        "bandwidth_scale": None,
+        "bandwidth_scale_reason": "r",
+        "attention": [attention],
+        "kernels": None,
+        "kernels_reason": "r",
+        "environment": {
+            "cpu_model": "c",
+            "logical_cores": 2,
+            "gpus": None,
+            "kernel": "k",
+            "none": None,
+            "reasons": {"none": "r"},
+        },
+    }
     written = doctor.render(planted(found, text))
     assert_inert(written)
     assert all(f"  {what}: {where} ({why})\n" in written for what, where, why in doctor.LISTENS)

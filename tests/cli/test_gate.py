@@ -142,7 +142,7 @@ def test_a_case_that_left_no_samples_is_void(cli: Cli, home: Path) -> None:
         (["base", "base", "--allow", "all"], "--allow all"),
         (["base", "base", "--margin", "-1"], "--margin"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_the_users(cli: Cli, base: str, arguments: list[str], words: str) -> None:
     """2, with what was given and what is allowed."""
     assert cli("gate", *arguments) == 2
@@ -159,9 +159,12 @@ def test_a_folder_without_a_run_is_a_tool_error(cli: Cli, base: str) -> None:
 def test_revisions_are_gated(cli: Cli, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     """0, 1, 5 for a command that fails, 130 for Ctrl-C, after which the same command goes on; runs are kept in --work."""
     launcher = PretendedLauncher(
-        same=noisy(RUN, "same"), alike=noisy(RUN, "alike"), slow=noisy(RUN, "slow", factor=1.1), broken=lambda n: 1,
+        same=noisy(RUN, "same"),
+        alike=noisy(RUN, "alike"),
+        slow=noisy(RUN, "slow", factor=1.1),
+        broken=lambda n: 1,
         stopped=lambda n: (_ for _ in ()).throw(KeyboardInterrupt),
-    )  # fmt: skip
+    )
     monkeypatch.setattr(revisions, "launch", launcher)
 
     def gated(new: str, *more: str) -> int:

@@ -47,8 +47,11 @@ def test_a_run_is_added_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys
     assert sbd(monkeypatch, "history", "list", "--json", "--branch", "main") == 0
     (listed,) = json.loads(capsys.readouterr().out)
     assert listed["revision"] == {
-        "commit": "c0ffee", "has_changes": None, "branch": "main", "committed_at": "2026-11-20T10:00:00+00:00",
-    }  # fmt: skip
+        "commit": "c0ffee",
+        "has_changes": None,
+        "branch": "main",
+        "committed_at": "2026-11-20T10:00:00+00:00",
+    }
     assert sbd(monkeypatch, "history", "show", RUN_ID[:6]) == 0
     shown = capsys.readouterr().out
     assert RUN_ID in shown and "time_per_token_s" in shown and str(RECORDS / "v3") in shown

@@ -76,10 +76,11 @@ def test_real_files_of_a_server_with_and_without_speculation(cli: Cli, tmp_path:
     logs = {
         kind: [
             log((whole - first) / (tokens - 1))
-            for one in found for whole, first, tokens in zip(one["latencies"], one["ttfts"], one["output_lens"], strict=True)
+            for one in found
+            for whole, first, tokens in zip(one["latencies"], one["ttfts"], one["output_lens"], strict=True)
         ]
         for kind, found in results.items()
-    }  # fmt: skip
+    }
     (judged,) = json.loads(cli.out)["judgements"]
     assert judged["value"]["value"] == pytest.approx(exp(fmean(logs["plain"]) - fmean(logs["ngram"])))
     assert judged["value"]["low"] > 1 and judged["sizes"] == {"prompts": 12, "processes": 3}
@@ -183,9 +184,13 @@ def test_alike_files_are_asked_for(cli: Cli, tmp_path: Path) -> None:
         (("--ntp", plain, "--arm", f"fast={busy}"), "most requests at once differs"),
         (("--ntp", plain, "--arm", f"fast={plain}"), "are the same file"),
         (("--ntp", plain, "--ntp", fast, "--arm", f"fast={busy}"), "requests at once differs"),
-        ((plain, "--ntp", fast), "belongs to no arm"), ((), "no file is given"), (("--arm", "fast"), "write NAME=FILE"),
-        (("--arm", f"a b={plain}"), "a name has letters"), ((plain, "--format", "x"), "there is no such format"),
-        ((plain, "--model", "nothing"), "unknown model"), ((plain, "--machine", ""), "--machine"),
+        ((plain, "--ntp", fast), "belongs to no arm"),
+        ((), "no file is given"),
+        (("--arm", "fast"), "write NAME=FILE"),
+        (("--arm", f"a b={plain}"), "a name has letters"),
+        ((plain, "--format", "x"), "there is no such format"),
+        ((plain, "--model", "nothing"), "unknown model"),
+        ((plain, "--machine", ""), "--machine"),
         ((plain, "--format", "guidellm"), "benchmarks: the key is required"),
     ):
         assert cli("import", *arguments) == MISTAKE and said in cli.err, arguments

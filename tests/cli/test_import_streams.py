@@ -18,9 +18,11 @@ MISTAKE, VOID = 2, 4
 Lines = list[dict[str, Any]]
 Change = Callable[[Lines], None]
 PLAIN = {
-    "vllm": "vllm-plain-1.json", "sglang": "sglang-plain.jsonl", "aiperf": "aiperf-plain.jsonl",
+    "vllm": "vllm-plain-1.json",
+    "sglang": "sglang-plain.jsonl",
+    "aiperf": "aiperf-plain.jsonl",
     "guidellm": "guidellm-plain.json",
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -60,9 +62,10 @@ def summary(lines: Lines) -> None:
         "request_latency": [(t["request_end"] - t["request_start"], 1) for t in timings(lines)],
         "inter_token_latency_ms": [
             (1000 * (t["last_token_iteration"] - t["first_token_iteration"]) / behind, behind)
-            for one, t in zip(requests, timings(lines), strict=True) if (behind := one["output_tokens"] - 1)
+            for one, t in zip(requests, timings(lines), strict=True)
+            if (behind := one["output_tokens"] - 1)
         ],
-    }  # fmt: skip
+    }
     for name, values in of.items():
         each = sorted(value for value, weight in values for _ in range(weight))
         found["metrics"][name]["successful"] |= {"median": each[(len(each) - 1) // 2], "mean": sum(each) / len(each)}

@@ -56,9 +56,7 @@ def test_heads_of_several_words_take_several_lines_before_a_table_gives_up(monke
     assert len(lines) == 4 and lines[-1].split() == ["h100", "80", "16", "3.9"]
 
 
-@pytest.mark.parametrize(
-    ("said", "found"), [("60", 60), ("1", 40), ("0", None), ("-5", None), ("abc", None), ("9" * 30, None)]
-)
+@pytest.mark.parametrize(("said", "found"), [("60", 60), ("1", 40), ("0", None), ("-5", None), ("abc", None), ("9" * 30, None)])
 def test_the_width_is_what_is_said_and_no_nonsense(monkeypatch: pytest.MonkeyPatch, said: str, found: int | None) -> None:
     """COLUMNS first; below 40 nothing can be laid out; a stream that is no terminal has no width."""
     monkeypatch.setenv("COLUMNS", said)

@@ -40,9 +40,13 @@ def test_a_causal_lm_becomes_an_sbd_model(tmp_path):
     """A tiny Llama and a file of pairs go in; weights in safetensors and a tokenizer with a mask token come out."""
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)
     config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
         num_key_value_heads=1,
-    )  # fmt: skip
+    )
     source, data, out = tmp_path / "source", tmp_path / "pairs.jsonl", tmp_path / "out"
     transformers.LlamaForCausalLM(config).save_pretrained(source)
     tokenizer.save_pretrained(source)

@@ -35,8 +35,12 @@ def test_a_run_that_measured_nothing_says_which_cases_failed_and_why(
     folder = str(run(file, tmp_path / "out", machine=fake_machine(Failing(KNOWN_SHAPES["llama-250m"], error=error))))
     fake_runner(monkeypatch, Path(folder))
     for arguments, code in (
-        (("run", str(file), "--no-report"), VOID), (("run", str(file)), VOID), (("verify", folder), VOID),
-        (("gate", folder, folder), VOID), (("compare", folder, folder), MISTAKE), (("report", folder), 0),
+        (("run", str(file), "--no-report"), VOID),
+        (("run", str(file)), VOID),
+        (("verify", folder), VOID),
+        (("gate", folder, folder), VOID),
+        (("compare", folder, folder), MISTAKE),
+        (("report", folder), 0),
         (("history", "add", folder, "--db", str(tmp_path / "h.sqlite")), MISTAKE),
     ):
         assert sbd(monkeypatch, *arguments) == code, arguments

@@ -33,13 +33,43 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 def test_what_people_type_is_understood(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A repository's name, short dtypes, capitals; the same as written out."""
     typed = answered(
-        monkeypatch, capsys, "roofline", "--model", "meta-llama/Llama-3.1-70B", "--hardware", "H100-SXM", "--dtype", "FP8",
-        "--kv-dtype", "BF16", "--weights", "INT4-G128", "--tensor-parallel", "2", "--link", "NVLINK4",
-    )  # fmt: skip
+        monkeypatch,
+        capsys,
+        "roofline",
+        "--model",
+        "meta-llama/Llama-3.1-70B",
+        "--hardware",
+        "H100-SXM",
+        "--dtype",
+        "FP8",
+        "--kv-dtype",
+        "BF16",
+        "--weights",
+        "INT4-G128",
+        "--tensor-parallel",
+        "2",
+        "--link",
+        "NVLINK4",
+    )
     plain = answered(
-        monkeypatch, capsys, "roofline", "--model", "llama-3.1-70b", "--hardware", "h100-sxm", "--dtype", "float8",
-        "--kv-dtype", "bfloat16", "--weights", "int4-g128", "--tensor-parallel", "2", "--link", "nvlink4",
-    )  # fmt: skip
+        monkeypatch,
+        capsys,
+        "roofline",
+        "--model",
+        "llama-3.1-70b",
+        "--hardware",
+        "h100-sxm",
+        "--dtype",
+        "float8",
+        "--kv-dtype",
+        "bfloat16",
+        "--weights",
+        "int4-g128",
+        "--tensor-parallel",
+        "2",
+        "--link",
+        "nvlink4",
+    )
     assert {**typed, "hardware": "h100-sxm"} == plain
     assert (plain["model"], plain["weights"], plain["split"], plain["devices"]) == ("llama-3.1-70b", "int4-g128", "TP 2", 2)
 
@@ -142,9 +172,7 @@ def test_a_quantised_checkpoint_is_not_planned_for_as_if_it_were_not(
 
 
 @pytest.mark.parametrize("batching", ["ragged", "lockstep"])
-def test_large_blocks_have_a_price(
-    batching: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_large_blocks_have_a_price(batching: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A binomial coefficient of 1050 is too large for a float; the answer is finite all the same."""
     found = answered(monkeypatch, capsys, *WHAT_IF, "-k", "1050", "--batch", "8", "--batching", batching)
     assert 0 < found["wall_speedup"] < 3 and found["passes_per_block"] >= 350

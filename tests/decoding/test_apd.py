@@ -100,8 +100,7 @@ def test_the_next_token_head_alone_judges_at_r_0():
 def test_a_mixture_of_the_wrong_slots_shows(monkeypatch):
     """The comparison can fail."""
     monkeypatch.setattr(
-        MixtureCheck, "verdicts",
-        lambda self, behind: self._mixture * self._of_drafts + (1 - self._mixture) * behind,
-    )  # fmt: skip
+        MixtureCheck, "verdicts", lambda self, behind: self._mixture * self._of_drafts + (1 - self._mixture) * behind
+    )
     with pytest.raises(AssertionError):
         test_apd_is_its_rule(0.5, 0.0, monkeypatch)

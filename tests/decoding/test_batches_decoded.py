@@ -30,16 +30,20 @@ STOPS = (2, 11, 17)
 SHAPE = ModelShape(name="toy", layers=4, hidden=64, intermediate=128, heads=4, kv_heads=2, head_dim=16, vocab=37)
 CEILINGS = Ceilings(
     rung="datasheet", device_name="toy", dtype="float32", bandwidth_bytes_per_s=1e8, matrix_rates=((1, 1e9),), overlap=0.5
-)  # fmt: skip
+)
 
 
 def decoded(prompts, batching, gamma=2.2):
     """SBD on the tiny model; its γ lets the blocks of these prompts take different numbers of passes."""
     session = StaticSession(tiny_model("llama"))
     decoder = decode_set_block(
-        session, request(prompts, STOPS), block_size=BLOCK, mask_id=MASK_ID,
-        acceptance=SolverAcceptance(entropy_bounded, gamma=gamma), batching=batching,
-    )  # fmt: skip
+        session,
+        request(prompts, STOPS),
+        block_size=BLOCK,
+        mask_id=MASK_ID,
+        acceptance=SolverAcceptance(entropy_bounded, gamma=gamma),
+        batching=batching,
+    )
     return drain(decoder)
 
 
@@ -97,9 +101,14 @@ def test_the_price_is_that_of_the_decoders_trace(alone, batching, rows):
     """
     generation = decoded(PROMPTS[:rows], batching)
     found = predict_batch(
-        SHAPE, "float32", CEILINGS, recorded_batch(alone[:rows], rows, batching), alone[:rows], block_size=BLOCK,
+        SHAPE,
+        "float32",
+        CEILINGS,
+        recorded_batch(alone[:rows], rows, batching),
+        alone[:rows],
+        block_size=BLOCK,
         prompt_tokens=PROMPT,
-    )  # fmt: skip
+    )
     price = price_trace(SHAPE, "float32", generation.decode_passes, CEILINGS)
     tolerance = 1e-9 if batching == "lockstep" or rows == 1 else 0.01
     for side in ("low_s", "expected_s", "high_s"):
@@ -142,9 +151,27 @@ def test_the_positions_a_pass_decided_say_when_every_token_became_final(batching
 def sample_of(generation, kept):
     """The decode as a sample of the record."""
     rows = [
-        RowResult(prompt_id=str(row), prompt_tokens=PROMPT, output_tokens=len(output), output_ids=list(output),
-                  stop_reason=generation.stop_reasons[row], correct=None, ungraded_reason="no answer")
+        RowResult(
+            prompt_id=str(row),
+            prompt_tokens=PROMPT,
+            output_tokens=len(output),
+            output_ids=list(output),
+            stop_reason=generation.stop_reasons[row],
+            correct=None,
+            ungraded_reason="no answer",
+        )
         for row, output in enumerate(generation.output_ids)
-    ]  # fmt: skip
-    return Sample(case_id="c", group=0, repeat=0, warmup=False, seed=1, rows=rows, passes=kept, prefill_s=None, decode_s=None,
-                  started_at="2026-11-20T10:00:00Z", load_1min=None)  # fmt: skip
+    ]
+    return Sample(
+        case_id="c",
+        group=0,
+        repeat=0,
+        warmup=False,
+        seed=1,
+        rows=rows,
+        passes=kept,
+        prefill_s=None,
+        decode_s=None,
+        started_at="2026-11-20T10:00:00Z",
+        load_1min=None,
+    )

@@ -36,9 +36,15 @@ SESSIONS = {
     "graphed": lambda model: GraphedSession(model, emulated_graphs()),
 }
 EXPERTS = {
-    "moe_intermediate_size": 16, "num_experts_per_tok": 2, "n_routed_experts": 8, "n_group": 2, "topk_group": 1,
-    "first_k_dense_replace": 1, "use_qk_norm": True, "routed_scaling_factor": 2.5,
-}  # fmt: skip
+    "moe_intermediate_size": 16,
+    "num_experts_per_tok": 2,
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "use_qk_norm": True,
+    "routed_scaling_factor": 2.5,
+}
 # The class that each family's tensors fit, the rule with its knobs, and the published statement of the same.
 TAU = 0.35
 RULES = {
@@ -66,10 +72,19 @@ def tiny(model_type, seed, attention="sdpa"):
     """A random model of eight words and the mask, float64, 2 layers with grouped-query attention."""
     torch.manual_seed(seed)
     sizes = {
-        "vocab_size": WORDS + 1, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256, "initializer_range": 0.25,
-        "pad_token_id": None, "eos_token_id": None, "bos_token_id": None,
-    }  # fmt: skip
+        "vocab_size": WORDS + 1,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 256,
+        "initializer_range": 0.25,
+        "pad_token_id": None,
+        "eos_token_id": None,
+        "bos_token_id": None,
+    }
     config = transformers.AutoConfig.for_model(model_type, **sizes, **(EXPERTS if model_type == "glm4_moe" else {}))
     # The grouped kernel knows no float64, and experts one after another ask the device which: no graph can be captured of that.
     how = {"attn_implementation": attention} | ({"experts_implementation": "batched_mm"} if model_type == "glm4_moe" else {})
@@ -90,9 +105,13 @@ def decoder(family, session, work, row=None, **changes):
     """The family's decoder with the rule of RULES."""
     _, solver, knobs, _ = RULES[family]
     return decode_block_diffusion(
-        session, work.request(row), protocol=protocol(family, **changes), block_size=K, mask_id=MASK_ID,
+        session,
+        work.request(row),
+        protocol=protocol(family, **changes),
+        block_size=K,
+        mask_id=MASK_ID,
         acceptance=SolverAcceptance(SOLVERS[solver], **knobs),
-    )  # fmt: skip
+    )
 
 
 def some_prompts(seed, count=5):
@@ -250,18 +269,29 @@ def test_committing_with_the_next_block_saves_a_pass_a_block(family):
 @pytest.mark.parametrize(
     ("family", "changes"),
     [
-        ("nemotron", {"committed": "block"}), ("nemotron", {"first_slot": "drafted"}), ("nemotron", {"borders": "sequence"}),
+        ("nemotron", {"committed": "block"}),
+        ("nemotron", {"first_slot": "drafted"}),
+        ("nemotron", {"borders": "sequence"}),
         ("nemotron", {"prediction": "shifted"}),
-        ("sdar", {"committed": "causal"}), ("sdar", {"borders": "answer"}), ("sdar", {"prediction": "shifted"}),
-        ("sdar", {"layout": "canvas"}), ("sdar", {"sub_block": 2}),
-        ("fast_dllm_v2", {"committed": "causal"}), ("fast_dllm_v2", {"borders": "answer"}),
-        ("fast_dllm_v2", {"prediction": "own"}), ("fast_dllm_v2", {"sub_block": None}),
-        ("llada2", {"committed": "causal"}), ("llada2", {"borders": "answer"}),
-        ("bd3lm", {"borders": "sequence", "last_block": "whole"}), ("bd3lm", {"committed": "causal"}),
-        ("sdlm", {"layout": "blocks"}), ("dream", {"prediction": "own"}), ("llada", {"prediction": "shifted"}),
+        ("sdar", {"committed": "causal"}),
+        ("sdar", {"borders": "answer"}),
+        ("sdar", {"prediction": "shifted"}),
+        ("sdar", {"layout": "canvas"}),
+        ("sdar", {"sub_block": 2}),
+        ("fast_dllm_v2", {"committed": "causal"}),
+        ("fast_dllm_v2", {"borders": "answer"}),
+        ("fast_dllm_v2", {"prediction": "own"}),
+        ("fast_dllm_v2", {"sub_block": None}),
+        ("llada2", {"committed": "causal"}),
+        ("llada2", {"borders": "answer"}),
+        ("bd3lm", {"borders": "sequence", "last_block": "whole"}),
+        ("bd3lm", {"committed": "causal"}),
+        ("sdlm", {"layout": "blocks"}),
+        ("dream", {"prediction": "own"}),
+        ("llada", {"prediction": "shifted"}),
         ("llada", {"layout": "blocks", "committed": "block", "commit": "own_pass"}),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_protocol_shows(family, changes):
     """Every field of the protocol decides what is written: with any of them wrong some prompt comes out otherwise."""
     with pytest.raises(AssertionError, match="prompt"):
@@ -317,9 +347,11 @@ def test_a_solver_is_not_offered_slots_behind_a_stop(family):
             return torch.arange(4)[None] == (slots[-2] if len(offered) == 1 else slots[0])
 
     req = request(((1, 5, 9),), stop_ids=(2,), max_new_tokens=4)
-    generation = drain(decode_block_diffusion(
-        Says(), req, protocol=FAMILIES[family].protocol, block_size=4, mask_id=36, acceptance=LastSlots()
-    ))  # fmt: skip
+    generation = drain(
+        decode_block_diffusion(
+            Says(), req, protocol=FAMILIES[family].protocol, block_size=4, mask_id=36, acceptance=LastSlots()
+        )
+    )
     assert offered == [[True] * 4, [True, True, False, False], [False, True, False, False]]
     assert (generation.output_ids, generation.stop_reasons) == (((0, 1, 2),), ("stop",))
 

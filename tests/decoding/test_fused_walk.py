@@ -26,9 +26,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide b
 TOLERANCE = 1e-5
 # Rows, positions, vocabulary, logits of a program: positions that share one, of one tile, of several, of one token more.
 SHAPES = [
-    (1, 1, 1, 4096), (16, 1, 2, 4096), (2, 32, 7, 4096), (2, 3, 3, 2), (16, 32, 40, 4096), (3, 4, 896, 256), (1, 2, 4096, 4096),
-    (1, 2, 4097, 4096), (1, 1, 50_257, 4096), (1, 1, 128_256, 8192),
-]  # fmt: skip
+    (1, 1, 1, 4096),
+    (16, 1, 2, 4096),
+    (2, 32, 7, 4096),
+    (2, 3, 3, 2),
+    (16, 32, 40, 4096),
+    (3, 4, 896, 256),
+    (1, 2, 4096, 4096),
+    (1, 2, 4097, 4096),
+    (1, 1, 50_257, 4096),
+    (1, 1, 128_256, 8192),
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -142,7 +150,10 @@ def test_the_kernels_compile_for_a_gpu():
     once, whatever the sizes and addresses, and the meter of a timed window sees it.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "tests.helpers.compiled_walk"], capture_output=True, text=True, cwd=ROOT,
+        [sys.executable, "-m", "tests.helpers.compiled_walk"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
         env=os.environ | {"TRITON_INTERPRET": "0"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0 and done.stdout.split() == ["24", "2.0", "1.0"], done.stdout + done.stderr

@@ -58,12 +58,16 @@ def test_decodes_are_those_of_the_reference(name, batching):
                 found.append(drain(decode_next_token(session, request)))
                 continue
             replay = name == "replay"
-            acceptance = ReplayedAcceptance(assumed_passes(4, 2.0), 1) if replay else SolverAcceptance(
-                SOLVERS[name], **SETTINGS[name][1]
-            )  # fmt: skip
-            found.append(drain(decode_set_block(
-                session, request, block_size=4, mask_id=MASK_ID, acceptance=acceptance, batching=batching,
-            )))  # fmt: skip
+            acceptance = (
+                ReplayedAcceptance(assumed_passes(4, 2.0), 1)
+                if replay
+                else SolverAcceptance(SOLVERS[name], **SETTINGS[name][1])
+            )
+            found.append(
+                drain(
+                    decode_set_block(session, request, block_size=4, mask_id=MASK_ID, acceptance=acceptance, batching=batching)
+                )
+            )
         assert found[0] == found[1]
 
 
@@ -78,10 +82,15 @@ def test_a_real_decode_is_that_of_the_reference():
         found = []
         for figures in (None, NativeFigures):
             request = DecodeRequest(
-                prompts=(tuple(tokenizer(problem.prompt)["input_ids"]),), max_new_tokens=48, stop=StopRule(),
-                suppressed_ids=(mask_id,), temperature=0.0, generator=torch.Generator(), device=torch.device("cpu"),
+                prompts=(tuple(tokenizer(problem.prompt)["input_ids"]),),
+                max_new_tokens=48,
+                stop=StopRule(),
+                suppressed_ids=(mask_id,),
+                temperature=0.0,
+                generator=torch.Generator(),
+                device=torch.device("cpu"),
                 figures=figures,
-            )  # fmt: skip
+            )
             acceptance = SolverAcceptance(SOLVERS["entropy_bounded"], gamma=0.003)
             ntp = drain(decode_next_token(StaticSession(model), request))
             sbd = decode_set_block(StaticSession(model), request, block_size=16, mask_id=mask_id, acceptance=acceptance)
@@ -92,11 +101,25 @@ def test_a_real_decode_is_that_of_the_reference():
 @pytest.mark.parametrize(("execution", "kind"), [("native", NativeFigures), ("auto", NativeFigures), ("eager", None)])
 def test_who_reads_logits_by_the_kernels(execution, kind):
     """Every arm of a part whose forwards are native, and nobody else: eager is the reference."""
-    plan = make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [{
-        "name": "p", "model": {"reference": "sbd"}, "dtype": "float32", "execution": execution, "timed": False,
-        "arms": [{"method": "ntp"}, {"method": "sbd_verified", "block_size": 4, "gamma": 99}],
-        "workload": {"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": 4},
-    }]}))  # fmt: skip
+    plan = make_plan(
+        Scenario.model_validate(
+            {
+                "version": 1,
+                "name": "s",
+                "parts": [
+                    {
+                        "name": "p",
+                        "model": {"reference": "sbd"},
+                        "dtype": "float32",
+                        "execution": execution,
+                        "timed": False,
+                        "arms": [{"method": "ntp"}, {"method": "sbd_verified", "block_size": 4, "gamma": 99}],
+                        "workload": {"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": 4},
+                    }
+                ],
+            }
+        )
+    )
     engine, seen = open_engine(plan.cases[0].part), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NativeFigures, "tokens", property(lambda self: seen.append(kind) or FusedFigures.tokens.fget(self)))

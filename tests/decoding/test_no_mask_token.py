@@ -21,14 +21,20 @@ def test_what_generate_writes(method):
     """Greedy, row by row, with no id forbidden."""
     model, prompts = few_words("llama", 2), ((1, 2, 3, 1, 2), (4, 5))
     request = DecodeRequest(
-        prompts=prompts, max_new_tokens=12, stop=StopRule(), suppressed_ids=(), temperature=0.0,
-        generator=torch.Generator().manual_seed(1), device=torch.device("cpu"),
-    )  # fmt: skip
+        prompts=prompts,
+        max_new_tokens=12,
+        stop=StopRule(),
+        suppressed_ids=(),
+        temperature=0.0,
+        generator=torch.Generator().manual_seed(1),
+        device=torch.device("cpu"),
+    )
     session = TransformersSession(model, "sdpa")
     written = drain(
-        decode_next_token(session, request) if method == "ntp" else
-        decode_draft_and_check(session, request, PromptLookup(3, 2, request.suppressed_ids, ()))
-    ).output_ids  # fmt: skip
+        decode_next_token(session, request)
+        if method == "ntp"
+        else decode_draft_and_check(session, request, PromptLookup(3, 2, request.suppressed_ids, ()))
+    ).output_ids
     for prompt, output in zip(prompts, written, strict=True):
         ids = torch.tensor([prompt])
         with torch.no_grad():

@@ -53,9 +53,14 @@ class Broken(TransformersSession):
 def request(temperature: float = 0.0, rows: int = 2) -> DecodeRequest:
     """Two prompts, twenty tokens."""
     return DecodeRequest(
-        prompts=((1, 2, 3), (4, 5))[:rows], max_new_tokens=20, stop=StopRule(), suppressed_ids=(MASK_ID,),
-        temperature=temperature, generator=torch.Generator().manual_seed(1), device=torch.device("cpu"),
-    )  # fmt: skip
+        prompts=((1, 2, 3), (4, 5))[:rows],
+        max_new_tokens=20,
+        stop=StopRule(),
+        suppressed_ids=(MASK_ID,),
+        temperature=temperature,
+        generator=torch.Generator().manual_seed(1),
+        device=torch.device("cpu"),
+    )
 
 
 BLOCKS = {"block_size": BLOCK, "mask_id": MASK_ID}
@@ -77,7 +82,7 @@ OTHERS = {
         session, asked, protocol=protocol, acceptance=SolverAcceptance(SOLVERS["threshold"], tau=0.9), **BLOCKS
     )
     for name, protocol in PUBLIC.items()
-}  # fmt: skip
+}
 
 
 def ends_at_once(decode, wrong: float, temperature: float = 0.0, **how) -> None:

@@ -20,9 +20,13 @@ def candidates(sequence, tokens, max_ngram, never, stops):
 
     forbid = transformers.LogitsProcessorList([transformers.SuppressTokensLogitsProcessor(sorted(never))] if never else [])
     theirs = PromptLookupCandidateGenerator(
-        eos_token_id=torch.tensor(sorted(stops)) if stops else None, num_output_tokens=tokens,
-        max_matching_ngram_size=max_ngram, max_length=10_000, logits_processor=forbid, vocab_size=WORDS,
-    )  # fmt: skip
+        eos_token_id=torch.tensor(sorted(stops)) if stops else None,
+        num_output_tokens=tokens,
+        max_matching_ngram_size=max_ngram,
+        max_length=10_000,
+        logits_processor=forbid,
+        vocab_size=WORDS,
+    )
     found, _ = theirs.get_candidates(torch.tensor([sequence]))
     return found[0, len(sequence) :].tolist()
 
@@ -51,9 +55,12 @@ SEQUENCES = st.lists(words, min_size=1, max_size=24)
 
 @settings(max_examples=400)
 @given(
-    sequence=SEQUENCES, tokens=st.integers(1, 7), max_ngram=st.integers(1, 20), never=st.sets(words, max_size=2),
+    sequence=SEQUENCES,
+    tokens=st.integers(1, 7),
+    max_ngram=st.integers(1, 20),
+    never=st.sets(words, max_size=2),
     stops=st.sets(words, max_size=2),
-)  # fmt: skip
+)
 def test_it_proposes_what_followed_the_newest_place_of_the_longest_match(sequence, tokens, max_ngram, never, stops):
     """As by the definition, with forbidden tokens and stops cut off."""
     assert looked_up(sequence, tokens, max_ngram, never, stops) == by_definition(sequence, tokens, max_ngram, never, stops)
@@ -93,10 +100,22 @@ def places(sequence, size):
         ([1, 2, 3, 4, 1, 2, 9, 3, 1, 2], {"stops": {9}}, []),
         ([5], {}, []),
     ],
-    ids=["what followed", "the newest place", "the pair before the word", "the newest word", "the longest before the newest",
-         "nothing stood before", "copied from the copy", "a pair that repeats itself", "cut before a forbidden token",
-         "an older place where it is forbidden", "cut before a stop", "not an older place then", "nothing to look up"],
-)  # fmt: skip
+    ids=[
+        "what followed",
+        "the newest place",
+        "the pair before the word",
+        "the newest word",
+        "the longest before the newest",
+        "nothing stood before",
+        "copied from the copy",
+        "a pair that repeats itself",
+        "cut before a forbidden token",
+        "an older place where it is forbidden",
+        "cut before a stop",
+        "not an older place then",
+        "nothing to look up",
+    ],
+)
 def test_by_hand(sequence, options, found):
     """Three tokens, pairs unless said otherwise."""
     defaults = {"max_ngram": 2, "never": set(), "stops": set()}

@@ -50,11 +50,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     here = tmp_path_factory.mktemp("prompts")
     arms = [{"method": "ntp"}, *({"method": method, **one} for method, ways in ARMS.items() for one in ways)]
     part = {
-        "name": "all", "model": {"reference": "sbd"}, "dtype": "float32", "execution": "eager", "arms": arms,
+        "name": "all",
+        "model": {"reference": "sbd"},
+        "dtype": "float32",
+        "execution": "eager",
+        "arms": arms,
         "batch_sizes": list(BATCHES),
-        "repeats": 1, "warmup": 0, "baseline_check": 0, "health": {"kernel": 1000, "steal": 1},
+        "repeats": 1,
+        "warmup": 0,
+        "baseline_check": 0,
+        "health": {"kernel": 1000, "steal": 1},
         "workload": {"tasks": ["word_problems"], "prompts": 3, "max_new_tokens": 12},
-    }  # fmt: skip
+    }
     (here / "s.yaml").write_text(yaml.safe_dump({"version": 1, "name": "prompts", "parts": [part]}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoders, "_check_family", lambda case, model: None)

@@ -26,9 +26,17 @@ def one(role: str, kept: tuple[int, ...], active: tuple[bool, ...], logits: int 
     """A pass of two rows."""
     rows = len(kept)
     return ForwardPass(
-        role=role, query_tokens=(SIZE,) * rows, context_tokens=(9,) * rows, logit_tokens=(logits,) * rows, kept_tokens=kept,
-        decided_tokens=(0,) * rows, final_tokens=kept, active=active, padded_query=SIZE, padded_context=9,
-    )  # fmt: skip
+        role=role,
+        query_tokens=(SIZE,) * rows,
+        context_tokens=(9,) * rows,
+        logit_tokens=(logits,) * rows,
+        kept_tokens=kept,
+        decided_tokens=(0,) * rows,
+        final_tokens=kept,
+        active=active,
+        padded_query=SIZE,
+        padded_context=9,
+    )
 
 
 BOTH = (True, True)
@@ -69,9 +77,7 @@ def test_an_answer_that_ended_hides_how_far_a_check_would_have_agreed() -> None:
     assert miss_rates(checks, 3) == pytest.approx((1 / 5, 1 / 3, 0))
 
 
-@given(
-    misses=st.lists(st.floats(0, 0.9), min_size=3, max_size=3), ends=st.floats(0, 0.5), seed=st.integers(0, 2**16)
-)  # fmt: skip
+@given(misses=st.lists(st.floats(0, 0.9), min_size=3, max_size=3), ends=st.floats(0, 0.5), seed=st.integers(0, 2**16))
 def test_the_rates_are_found_again_however_often_answers_end(misses: list[float], ends: float, seed: int) -> None:
     """Blocks drawn with known rates, cut off by ends drawn apart from them. Catches an estimate that short answers bend."""
     rng, checks = random.Random(seed), []

@@ -177,9 +177,13 @@ def batches(draw: Any) -> list[list[Slot]]:
 
 
 KNOB_VALUES = {
-    "gamma": binary(64, 16), "tau": binary(64, 64), "factor": binary(96, 32), "delta": binary(64, 64),
-    "tokens": st.integers(1, 9), "steps": st.integers(1, 9),
-}  # fmt: skip
+    "gamma": binary(64, 16),
+    "tau": binary(64, 64),
+    "factor": binary(96, 32),
+    "delta": binary(64, 64),
+    "tokens": st.integers(1, 9),
+    "steps": st.integers(1, 9),
+}
 
 
 def knobs_for(name: str) -> st.SearchStrategy[dict[str, Any]]:

@@ -228,7 +228,7 @@ def test_drafts_are_read_as_the_request_says():
         session = StaticSession(few_words("qwen3", 3))
         drafter = DraftModel(
             session, name="m", tokens=3, never=torch.tensor([MASK_ID]), stops=(), least_confidence=0.1, figures=figures
-        )  # fmt: skip
+        )
         drafter.begin([[1, 2, 3]], 8)
         gained.append(drafter._pass([[1, 2, 3]], [[]])[:2])
     assert read == [1] and gained[0] == gained[1]
@@ -298,9 +298,13 @@ def assisted(target, prompt, work, **options):
     """transformers' assisted generation behind a prompt and its first token; greedy, and never the mask."""
     stops = sorted(work.stop.token_ids)
     settings = transformers.GenerationConfig(
-        max_new_tokens=work.max_new_tokens - 1, do_sample=False, eos_token_id=stops or None, pad_token_id=MASK_ID,
-        suppress_tokens=[MASK_ID], **{name: value for name, value in options.items() if name != "assistant_model"},
-    )  # fmt: skip
+        max_new_tokens=work.max_new_tokens - 1,
+        do_sample=False,
+        eos_token_id=stops or None,
+        pad_token_id=MASK_ID,
+        suppress_tokens=[MASK_ID],
+        **{name: value for name, value in options.items() if name != "assistant_model"},
+    )
     model = {name: value for name, value in options.items() if name == "assistant_model"}
     ids = torch.tensor([prompt])
     out = target.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings, **model)

@@ -82,23 +82,33 @@ def doubting(kind, least):
     """A draft model whose distributions are those of a table, and which stops by them."""
     return DraftModel(
         Table(WORDS, kind), name=kind, tokens=3, never=torch.tensor([WORDS]), stops={STOP}, least_confidence=least
-    )  # fmt: skip
+    )
 
 
 DRAFTERS = {
-    "none": NoDrafts(), "looked up": PromptLookup(3, 2, (), ()), "likeliest": OtherTable(3, True),
-    "other": OtherTable(3, False), "one": OtherTable(1, True), "doubting": doubting("draft", 0.5),
-    "doubting itself": doubting("ntp", 0.5), "never doubting": doubting("draft", 0.0),
-}  # fmt: skip
+    "none": NoDrafts(),
+    "looked up": PromptLookup(3, 2, (), ()),
+    "likeliest": OtherTable(3, True),
+    "other": OtherTable(3, False),
+    "one": OtherTable(1, True),
+    "doubting": doubting("draft", 0.5),
+    "doubting itself": doubting("ntp", 0.5),
+    "never doubting": doubting("draft", 0.0),
+}
 
 
 def written(name, length, monkeypatch, every=False):
     """The chance of every output, over all draws."""
     session, found, scripts = Table(WORDS), defaultdict(float), [()]
     request = DecodeRequest(
-        prompts=(PROMPT,), max_new_tokens=length, stop=StopRule(token_ids=frozenset({STOP})), suppressed_ids=(WORDS,),
-        temperature=1.0, generator=torch.Generator(), device=torch.device("cpu"),
-    )  # fmt: skip
+        prompts=(PROMPT,),
+        max_new_tokens=length,
+        stop=StopRule(token_ids=frozenset({STOP})),
+        suppressed_ids=(WORDS,),
+        temperature=1.0,
+        generator=torch.Generator(),
+        device=torch.device("cpu"),
+    )
     while scripts:
         before = scripts.pop()
         script = Script(session, before, every)

@@ -98,15 +98,22 @@ def test_the_target_writes_greedy_ntps_tokens_whatever_the_translation_says(toke
     target = transformers.AutoModelForCausalLM.from_pretrained(REFERENCE_DIR / "sbd", dtype=torch.float64).eval()
     torch.manual_seed(3)
     config = transformers.LlamaConfig(
-        vocab_size=320, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, head_dim=16,
-        num_key_value_heads=1, max_position_embeddings=1024,
-    )  # fmt: skip
+        vocab_size=320,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        head_dim=16,
+        num_key_value_heads=1,
+        max_position_embeddings=1024,
+    )
     draft = transformers.LlamaForCausalLM(config).to(torch.float64).eval()
     texts = [one.prompt for one in problems(TASKS["word_problems"], "test", 3, 5)]
     request = replace(
-        Work(tuple(tuple(ours.encode(text)) for text in texts), None, 30).request(), suppressed_ids=(3,),
+        Work(tuple(tuple(ours.encode(text)) for text in texts), None, 30).request(),
+        suppressed_ids=(3,),
         stop=StopRule(token_ids=frozenset({EOS})),
-    )  # fmt: skip
+    )
     never = torch.arange(300, 320)
     who = DraftModel(StaticSession(draft), name="other", tokens=4, never=never, stops=[EOS])
     found = drain(decode_draft_and_check(StaticSession(target), request, TranslatedDrafts(who, kind(ours, other, [EOS], EOS))))

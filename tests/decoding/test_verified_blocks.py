@@ -99,8 +99,9 @@ def reference_work(prompts_of_each_task, max_new_tokens):
     texts = [problem.prompt for task in tasks for problem in problems(TASKS[task], "test", prompts_of_each_task, 5)]
     request = replace(
         Work(tuple(tuple(tokenizer(text)["input_ids"]) for text in texts), NEVER, max_new_tokens).request(),
-        stop=StopRule(token_ids=frozenset({tokenizer.eos_token_id})), suppressed_ids=(tokenizer.mask_token_id,),
-    )  # fmt: skip
+        stop=StopRule(token_ids=frozenset({tokenizer.eos_token_id})),
+        suppressed_ids=(tokenizer.mask_token_id,),
+    )
     session = StaticSession(model)
     return session, request, tokenizer.mask_token_id, drain(decode_next_token(session, request)).output_ids
 

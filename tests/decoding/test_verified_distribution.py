@@ -80,9 +80,14 @@ def written_by(method, words, length, block_size, stop, monkeypatch, every=False
     """The chance of every output of one method, over all draws."""
     session, found, scripts = Table(words), defaultdict(float), [()]
     request = DecodeRequest(
-        prompts=(PROMPT,), max_new_tokens=length, stop=StopRule(token_ids=frozenset({stop})), suppressed_ids=(words,),
-        temperature=1.0, generator=torch.Generator(), device=torch.device("cpu"),
-    )  # fmt: skip
+        prompts=(PROMPT,),
+        max_new_tokens=length,
+        stop=StopRule(token_ids=frozenset({stop})),
+        suppressed_ids=(words,),
+        temperature=1.0,
+        generator=torch.Generator(),
+        device=torch.device("cpu"),
+    )
     while scripts:
         written = scripts.pop()
         script = Script(session, written, length, every)

@@ -30,9 +30,15 @@ def _hidden(scores: Tensor) -> Tensor:
 
 
 def scaled_dot_product_flash(
-    query: Tensor, keys: Tensor, said: Tensor, dropout: float = 0.0, causal: bool = False, mask: bool = False, *,
+    query: Tensor,
+    keys: Tensor,
+    said: Tensor,
+    dropout: float = 0.0,
+    causal: bool = False,
+    mask: bool = False,
+    *,
     scale: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """aten::_scaled_dot_product_flash_attention: (B, H, Q, D)."""
     assert not dropout and not mask
     scores = _scores(query, keys, scale)
@@ -42,9 +48,16 @@ def scaled_dot_product_flash(
 
 
 def scaled_dot_product_efficient(
-    query: Tensor, keys: Tensor, said: Tensor, bias: Tensor | None, with_sums: bool, dropout: float = 0.0,
-    causal: bool = False, *, scale: float | None = None,
-) -> tuple[Tensor]:  # fmt: skip
+    query: Tensor,
+    keys: Tensor,
+    said: Tensor,
+    bias: Tensor | None,
+    with_sums: bool,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Tensor]:
     """aten::_scaled_dot_product_efficient_attention: (B, H, Q, D). Its log-sum-exp, padded, is for gradients alone."""
     assert not dropout and not with_sums
     scores = _scores(query, keys, scale)
@@ -54,9 +67,21 @@ def scaled_dot_product_efficient(
 
 
 def flash_forward(
-    query: Tensor, keys: Tensor, said: Tensor, asked: Tensor, starts: Tensor, widest: int, longest: int, dropout: float,
-    causal: bool, mask: bool, *, scale: float | None = None, seqused_k: Tensor | None = None, **others: Any,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    query: Tensor,
+    keys: Tensor,
+    said: Tensor,
+    asked: Tensor,
+    starts: Tensor,
+    widest: int,
+    longest: int,
+    dropout: float,
+    causal: bool,
+    mask: bool,
+    *,
+    scale: float | None = None,
+    seqused_k: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, Tensor]:
     """aten::_flash_attention_forward over packed runs, (T, H, D). A run without keys gets log-sum-exp +inf; its output is never
     written. The kernel reads even behind the keys, so that is refused here.
     """

@@ -54,9 +54,14 @@ class KernelNode(ctypes.Structure):
     """CUDA_KERNEL_NODE_PARAMS_v2: a kernel is a function of a module, or, newer, of a library."""
 
     _fields_ = (
-        ("function", ctypes.c_void_p), ("grid_and_block", ctypes.c_uint * 6), ("shared_bytes", ctypes.c_uint),
-        ("parameters", ctypes.c_void_p), ("extra", ctypes.c_void_p), ("kernel", ctypes.c_void_p), ("context", ctypes.c_void_p),
-    )  # fmt: skip
+        ("function", ctypes.c_void_p),
+        ("grid_and_block", ctypes.c_uint * 6),
+        ("shared_bytes", ctypes.c_uint),
+        ("parameters", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kernel", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    )
 
 
 def nodes(graph: Any) -> list[str]:

@@ -16,11 +16,22 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 OF_LIBDEVICE = {
-    "exp": numpy.exp, "exp2": numpy.exp2, "log": numpy.log, "log1p": numpy.log1p, "sqrt": numpy.sqrt, "tanh": numpy.tanh,
-    "rsqrt": lambda x: (1 / numpy.sqrt(x)).astype(x.dtype), "cos": numpy.cos, "sin": numpy.sin, "pow": numpy.power,
-    "erf": numpy.vectorize(math.erf, otypes=[numpy.float32]), "floor": numpy.floor, "abs": numpy.abs, "isnan": numpy.isnan,
+    "exp": numpy.exp,
+    "exp2": numpy.exp2,
+    "log": numpy.log,
+    "log1p": numpy.log1p,
+    "sqrt": numpy.sqrt,
+    "tanh": numpy.tanh,
+    "rsqrt": lambda x: (1 / numpy.sqrt(x)).astype(x.dtype),
+    "cos": numpy.cos,
+    "sin": numpy.sin,
+    "pow": numpy.power,
+    "erf": numpy.vectorize(math.erf, otypes=[numpy.float32]),
+    "floor": numpy.floor,
+    "abs": numpy.abs,
+    "isnan": numpy.isnan,
     "isinf": numpy.isinf,
-}  # fmt: skip
+}
 """NVIDIA's device library, as far as kernels of torch.compile call it."""
 
 

@@ -36,9 +36,11 @@ class Place(NamedTuple):
         if not self.bytes or not math.prod(self.shape):
             return torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
         whole = bytes_at(self.begin, self.bytes)
-        return whole[: self.bytes // self.dtype.itemsize * self.dtype.itemsize].view(self.dtype).as_strided(
-            self.shape, self.strides, self.offset
-        )  # fmt: skip
+        return (
+            whole[: self.bytes // self.dtype.itemsize * self.dtype.itemsize]
+            .view(self.dtype)
+            .as_strided(self.shape, self.strides, self.offset)
+        )
 
 
 def place_of(one: Tensor) -> Place:

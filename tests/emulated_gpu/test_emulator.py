@@ -88,11 +88,16 @@ def wait_for_work_outside(cuda: Cuda, stream: Any) -> int:
 @pytest.mark.parametrize(
     ("does", "error"),
     [
-        (allocate, UNSUPPORTED), (lock_pages, UNSUPPORTED), (wait_for_device, UNSUPPORTED), (wait_for_stream, UNSUPPORTED),
-        (wait_for_event, CAPTURED_EVENT), (ask_captured_event, CAPTURED_EVENT), (ask_other_event, UNSUPPORTED),
+        (allocate, UNSUPPORTED),
+        (lock_pages, UNSUPPORTED),
+        (wait_for_device, UNSUPPORTED),
+        (wait_for_stream, UNSUPPORTED),
+        (wait_for_event, CAPTURED_EVENT),
+        (ask_captured_event, CAPTURED_EVENT),
+        (ask_other_event, UNSUPPORTED),
         (wait_for_work_outside, ISOLATION),
     ],
-)  # fmt: skip
+)
 def test_what_a_capture_prohibits_is_refused_and_ends_it(does: Callable[..., int], error: int, cuda: Cuda, device: Any) -> None:
     """With CUDA's own error; a program sees it at the latest when the capture ends."""
     stream, before = cuda.stream(), len(device.faults())

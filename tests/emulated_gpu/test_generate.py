@@ -19,16 +19,31 @@ def test_it_is_compiled_before_it_is_timed(emulated, tmp_path):
     compiles nothing.
     """
     part = {
-        "name": "baseline", "model": {"random": SMALL}, "device": "cuda", "dtype": "bfloat16", "execution": "graphs",
-        "arms": [{"method": "ntp"}], "warmup": 1, "baseline_check": 2, "health": {"kernel": 1.0, "steal": 1.0},
+        "name": "baseline",
+        "model": {"random": SMALL},
+        "device": "cuda",
+        "dtype": "bfloat16",
+        "execution": "graphs",
+        "arms": [{"method": "ntp"}],
+        "warmup": 1,
+        "baseline_check": 2,
+        "health": {"kernel": 1.0, "steal": 1.0},
         "workload": {"synthetic": {"prompt_tokens": 24}, "prompts": 2, "max_new_tokens": 12},
-    }  # fmt: skip
+    }
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"version": 1, "name": "s", "parts": [part]}))
     counting = os.pathsep.join(filter(None, [str(Path(__file__).parent / "host_code"), os.environ.get("PYTHONPATH")]))
     done = emulated(
-        "-m", "harness", "run", str(tmp_path / "s.yaml"), "--out", str(tmp_path / "run"), "--no-report", values=False,
-        PYTHONPATH=counting, XDG_CACHE_HOME=str(tmp_path / "cache"),
-    )  # fmt: skip
+        "-m",
+        "harness",
+        "run",
+        str(tmp_path / "s.yaml"),
+        "--out",
+        str(tmp_path / "run"),
+        "--no-report",
+        values=False,
+        PYTHONPATH=counting,
+        XDG_CACHE_HOME=str(tmp_path / "cache"),
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     held = read_run(tmp_path / "run")
     checks = [sample for sample in held.samples if "generate-static-compiled" in sample.case_id]

@@ -28,10 +28,17 @@ def part(name, **more):
     """NTP and replayed SBD on random weights, captured."""
     replayed = {"method": "sbd", "block_size": 8, "acceptance": {"replay": {"nfe_speedup": 3.0}}}
     return {
-        "name": name, "model": {"random": SMALL}, "device": "cuda", "dtype": "bfloat16", "execution": "graphs",
-        "arms": [{"method": "ntp"}, replayed], "warmup": 1, "baseline_check": 0, "health": {"kernel": 1.0, "steal": 1.0},
+        "name": name,
+        "model": {"random": SMALL},
+        "device": "cuda",
+        "dtype": "bfloat16",
+        "execution": "graphs",
+        "arms": [{"method": "ntp"}, replayed],
+        "warmup": 1,
+        "baseline_check": 0,
+        "health": {"kernel": 1.0, "steal": 1.0},
         "workload": {"synthetic": {"prompt_tokens": 24}, "prompts": 4, "max_new_tokens": 16},
-    } | more  # fmt: skip
+    } | more
 
 
 def travelled(folder, to):

@@ -39,9 +39,17 @@ def step(emulated, tmp_path):
         packed = archives / f"gpu-check-{name}.tgz"
         packed.unlink(missing_ok=True)
         done = emulated(
-            "-c", STEP, name, seconds=limit_s + 300, PYTHON=sys.executable, GATHER=str(gather), OUT=str(archives),
-            LIMIT_S=str(limit_s), HOME=str(tmp_path / "home"), **more,
-        )  # fmt: skip
+            "-c",
+            STEP,
+            name,
+            seconds=limit_s + 300,
+            PYTHON=sys.executable,
+            GATHER=str(gather),
+            OUT=str(archives),
+            LIMIT_S=str(limit_s),
+            HOME=str(tmp_path / "home"),
+            **more,
+        )
         assert done.returncode == code, done.stdout[-2000:] + done.stderr[-4000:]
         assert not sound or "fault in sbd" not in done.stderr, done.stderr[-4000:]
         *_, peak = done.stdout.split("KiB:")

@@ -32,11 +32,14 @@ def test_the_doctor_reads_what_an_h100_tells(emulated):
     assert gpu["name"] == "NVIDIA H100 80GB HBM3" and gpu["multiprocessors"] == 132
 
 
-@pytest.mark.parametrize(("more", "absent", "words"), [
-    ({"EMULATED_GPU_GPM": "no"}, COUNTED, "no GPM"),
-    pytest.param({"EMULATED_GPU_GPM": "denied"}, COUNTED, "ermission", marks=pytest.mark.full),
-    ({"EMULATED_GPU_MIG": "1"}, "energy_j", "MIG"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "absent", "words"),
+    [
+        ({"EMULATED_GPU_GPM": "no"}, COUNTED, "no GPM"),
+        pytest.param({"EMULATED_GPU_GPM": "denied"}, COUNTED, "ermission", marks=pytest.mark.full),
+        ({"EMULATED_GPU_MIG": "1"}, "energy_j", "MIG"),
+    ],
+)
 def test_the_doctor_says_why_a_figure_is_absent(emulated, more, absent, words):
     """With what to do; the rest is read all the same."""
     figures, found = examined(emulated, **more)

@@ -30,9 +30,12 @@ from tests.emulated_gpu.places import NOTHING, Memory, Place, bytes_at, place_of
 
 aten = torch.ops.aten
 WITHOUT_VALUES = (
-    aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
+    aten.empty.memory_format,
+    aten.empty_strided.default,
+    aten.empty_like.default,
+    aten.new_empty.default,
     aten.new_empty_strided.default,
-)  # fmt: skip
+)
 BOOKKEEPING = ("aten::set_", "aten::resize_", "aten::record_stream", "aten::_local_scalar_dense", "aten::_pin_memory")
 """Their host code alone does all of it: a number is copied to the host as it lies in memory."""
 MOST_SCRIBBLED = 1 << 20

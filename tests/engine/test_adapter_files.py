@@ -57,7 +57,7 @@ def test_an_adapter_that_peft_wrote():
         {"r": 2, "target_modules": r".*layers\.1.*(up|o)_proj", "alpha_pattern": {r"layers\.\d+\.mlp.*": 3}},
         {"r": 2, "target_modules": ["q_proj"], "layers_to_transform": [1], "rank_pattern": {"^model.layers.1.*": 5}},
     ],
-)  # fmt: skip
+)
 def test_peft_here_and_we_agree(tmp_path, config):
     """With the installed peft: what it writes, and what we write of that again."""
     pytest.importorskip("peft")
@@ -107,10 +107,14 @@ def changed(tmp_path, **config):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"peft_type": "IA3"}, "peft_type is 'IA3'; allowed is LORA"), ({"use_dora": True}, "use_dora is True"),
-        ({"bias": "lora_only"}, "bias is lora_only"), ({"lora_bias": True}, "lora_bias is True"),
-        ({"modules_to_save": ["lm_head"]}, r"modules_to_save is \['lm_head'\]"), ({"fan_in_fan_out": True}, "fan_in_fan_out"),
-        ({"trainable_token_indices": [3]}, "trainable_token_indices"), ({"target_parameters": ["a"]}, "target_parameters"),
+        ({"peft_type": "IA3"}, "peft_type is 'IA3'; allowed is LORA"),
+        ({"use_dora": True}, "use_dora is True"),
+        ({"bias": "lora_only"}, "bias is lora_only"),
+        ({"lora_bias": True}, "lora_bias is True"),
+        ({"modules_to_save": ["lm_head"]}, r"modules_to_save is \['lm_head'\]"),
+        ({"fan_in_fan_out": True}, "fan_in_fan_out"),
+        ({"trainable_token_indices": [3]}, "trainable_token_indices"),
+        ({"target_parameters": ["a"]}, "target_parameters"),
         ({"a_setting_of_tomorrow": 1}, "a_setting_of_tomorrow is 1, which is not plain LoRA"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights is pissa, so the base weights are altered"),
         ({"target_modules": ["up_proj"]}, "its tensors are of model.layers.0.mlp.down_proj, otherwise than target_modules"),
@@ -123,7 +127,7 @@ def changed(tmp_path, **config):
         ({"exclude_modules": "("}, "exclude_modules or alpha_pattern cannot be matched"),
         ({"exclude_modules": 3}, "exclude_modules or alpha_pattern cannot be matched"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_plain_lora_is_refused_by_name(tmp_path, config, words, monkeypatch):
     """Whatever its truth value says that it changes something; with the file."""
     monkeypatch.setattr("harness.engine.adapter_files.MATCH_S", 0.05)
@@ -164,7 +168,7 @@ def kept(file, keep):
         ("mask_embedding.safetensors", lambda file: save_file({"x": torch.zeros(2)}, file), "must hold mask_embedding"),
         ("bigram.safetensors", lambda file: save_file({"down": torch.zeros(2, 16)}, file), "must hold down"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_folder_is_named(tmp_path, name, break_it, words):
     """Every file, missing, cut or with something else in it."""
     folder = Path(shutil.copytree(DATA, tmp_path / "adapter"))
@@ -185,10 +189,14 @@ OF_PROBLEMS = {"tasks": ["word_problems"], "split": "test"}
 def scenario(adapter, model=None, prompts=OF_PROBLEMS):
     """One arm on the model with an adapter."""
     part = {
-        "name": "p", "model": (model or {"reference": "draft"}) | {"adapter": adapter}, "dtype": "float32", "timed": False,
-        "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 4, "gamma": 0.1}], "baseline_check": 0,
+        "name": "p",
+        "model": (model or {"reference": "draft"}) | {"adapter": adapter},
+        "dtype": "float32",
+        "timed": False,
+        "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 4, "gamma": 0.1}],
+        "baseline_check": 0,
         "workload": prompts | {"prompts": 1, "max_new_tokens": 2},
-    }  # fmt: skip
+    }
     return {"version": 1, "name": "s", "parts": [part]}
 
 

@@ -38,9 +38,15 @@ from tests.helpers.command import sbd_process
 
 IDS = SpecialIds(pad=0, eos=1, mask=5)
 SHAPE: dict[str, Any] = {
-    "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "max_position_embeddings": 128, "tie_word_embeddings": True,
-}  # fmt: skip
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": True,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +60,12 @@ def answer(prompt: int, length: int, *, stopped: bool = True, name: str = "lists
     """An answer of distinct tokens."""
     ids = [6 + (at * 7) % 30 for at in range(prompt + length)]
     return Answer(
-        prompt=name, temperature=0.0, prompt_ids=ids[:prompt], stopped=stopped,
+        prompt=name,
+        temperature=0.0,
+        prompt_ids=ids[:prompt],
+        stopped=stopped,
         answer_ids=[*ids[prompt:-1], IDS.eos if stopped else 9],
-    )  # fmt: skip
+    )
 
 
 def model(dtype: Any = torch.float64) -> Any:
@@ -146,9 +155,14 @@ def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int, copies: boo
     for start in range(6):
         prompt = tuple(6 + (start * 5 + at * 3) % 30 for at in range(4))
         request = DecodeRequest(
-            prompts=(prompt,), max_new_tokens=24, stop=StopRule(), suppressed_ids=(IDS.mask,), temperature=0.0,
-            generator=torch.Generator(), device=torch.device("cpu"),
-        )  # fmt: skip
+            prompts=(prompt,),
+            max_new_tokens=24,
+            stop=StopRule(),
+            suppressed_ids=(IDS.mask,),
+            temperature=0.0,
+            generator=torch.Generator(),
+            device=torch.device("cpu"),
+        )
         # The mask's own embedding stands where the decoder's model call looks it up.
         with torch.no_grad():
             held.get_input_embeddings().weight[IDS.mask] = module.mask_embedding
@@ -162,9 +176,7 @@ def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int, copies: boo
             except StopIteration as ended:
                 written = list(ended.value.output_ids[0])
                 break
-        told = Answer(
-            prompt="lists/1", temperature=0.0, prompt_ids=list(prompt), answer_ids=written, stopped=False,
-        )  # fmt: skip
+        told = Answer(prompt="lists/1", temperature=0.0, prompt_ids=list(prompt), answer_ids=written, stopped=False)
         figures = held_out_figures(module, [told], size, IDS, bf16=False, copies=copies)
         assert figures.tokens_per_pass == pytest.approx((len(written) - 1) / (len(passes) - 1))
         agreed += len(figures.accepted[1:]) and sum(figures.accepted[1:])
@@ -261,17 +273,26 @@ def test_training_ends_where_its_curve_says_so(
     gains = [0.8 / 2**step for step in range(5)]
     told = iter([1.0 + sum(gains[:step]) for step in range(6)])
     monkeypatch.setattr(
-        curve_module, "held_out_figures",
+        curve_module,
+        "held_out_figures",
         lambda *given: HeldOutFigures(tokens_per_pass=next(told), by_task={}, right=[], accepted=[]),
-    )  # fmt: skip
+    )
     work = {"instructions": {"split": "test", "domains": ["lists"]}, "prompts": 2, "max_new_tokens": 8}
     recipe = TrainRecipe.model_validate(
         {
-            "version": 1, "name": "tiny", "model": "tiny", "distill": {"workload": work}, "adapter": {}, "steps": 6,
-            "held_out": {"workload": work, "points_per_doubling": 1, "stop_gain": stop_gain}, "sequence_tokens": 500,
-            "batch_size": 3, "learning_rate": 0.01, "bf16": False,
+            "version": 1,
+            "name": "tiny",
+            "model": "tiny",
+            "distill": {"workload": work},
+            "adapter": {},
+            "steps": 6,
+            "held_out": {"workload": work, "points_per_doubling": 1, "stop_gain": stop_gain},
+            "sequence_tokens": 500,
+            "batch_size": 3,
+            "learning_rate": 0.01,
+            "bf16": False,
         }
-    )  # fmt: skip
+    )
     module = trained(AdapterSettings(mask_token_id=IDS.mask))
     made = Curve(recipe, module, [answer(3, 9)], IDS, tmp_path / "curve.jsonl", Progress(), walk_steps)
     args, state = SimpleNamespace(max_steps=99), SimpleNamespace(global_step=0)
@@ -317,13 +338,21 @@ def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "model")
     work = {"instructions": {"split": "train", "domains": ["lists", "code"]}, "prompts": 6, "max_new_tokens": 8}
     recipe = {
-        "version": 1, "name": "tiny", "model": "./model", "distill": {"workload": work, "batch_size": 4},
+        "version": 1,
+        "name": "tiny",
+        "model": "./model",
+        "distill": {"workload": work, "batch_size": 4},
         "sequence_tokens": 500,
-        "adapter": {"rank": 2, "slots": 16, "block_sizes": [2, 4]}, "steps": 4, "batch_size": 3, "learning_rate": 0.01,
-        "warmup_steps": 0, "save_steps": 2, "bf16": False,
+        "adapter": {"rank": 2, "slots": 16, "block_sizes": [2, 4]},
+        "steps": 4,
+        "batch_size": 3,
+        "learning_rate": 0.01,
+        "warmup_steps": 0,
+        "save_steps": 2,
+        "bf16": False,
         "held_out": {"workload": work | {"instructions": {"split": "test", "domains": ["lists"]}, "prompts": 2}},
         "schedule": "constant",
-    }  # fmt: skip
+    }
     file = tmp_path / "tiny.yaml"
     file.write_text(json.dumps(recipe))
     out = tmp_path / "out"

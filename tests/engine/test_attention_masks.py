@@ -37,18 +37,25 @@ def session(layers=2):
     """A static one over a random model."""
     torch.manual_seed(1)
     config = transformers.LlamaConfig(
-        vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=layers, num_attention_heads=HEADS,
-        num_key_value_heads=GROUPS, head_dim=4,
-    )  # fmt: skip
+        vocab_size=16,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=layers,
+        num_attention_heads=HEADS,
+        num_key_value_heads=GROUPS,
+        head_dim=4,
+    )
     return StaticSession(transformers.LlamaForCausalLM(config).eval())
 
 
 def run(tokens, start, visibility, rows=2):
     """A segment of every row."""
     return Segment(
-        tokens=torch.ones(rows, tokens, dtype=torch.long), positions=torch.arange(start, start + tokens).expand(rows, -1),
-        visibility=visibility, logits=1,
-    )  # fmt: skip
+        tokens=torch.ones(rows, tokens, dtype=torch.long),
+        positions=torch.arange(start, start + tokens).expand(rows, -1),
+        visibility=visibility,
+        logits=1,
+    )
 
 
 @pytest.mark.parametrize("lengths", [(400, 400), (400, 251)])

@@ -48,10 +48,15 @@ def change(file: Path, **keys: Any) -> None:
 def scenario(folder: Path, **model: Any) -> dict[str, Any]:
     """One arm on the model."""
     part = {
-        "name": "p", "model": {"huggingface": str(folder), **model}, "dtype": "float32", "timed": False, "session": "plain",
-        "arms": [{"method": "ntp"}], "baseline_check": 0,
+        "name": "p",
+        "model": {"huggingface": str(folder), **model},
+        "dtype": "float32",
+        "timed": False,
+        "session": "plain",
+        "arms": [{"method": "ntp"}],
+        "baseline_check": 0,
         "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2},
-    }  # fmt: skip
+    }
     return {"version": 1, "name": "s", "parts": [part]}
 
 
@@ -90,8 +95,15 @@ def plant(folder: Path) -> Path:
         folder / "config.json", **chosen, **kernels, **overridden, **files, fusion_config={"x": 1}, name_or_path="canary/other"
     )
     change(folder / "generation_config.json", **chosen, compile_config=None, trust_remote_code=True)
-    change(folder / "tokenizer_config.json", auto_map=names, tokenizer_class="CanaryTokenizer", name_or_path="canary/other",
-           tokenizer_file="/etc/passwd", fix_mistral_regex=True, trust_remote_code=True)  # fmt: skip
+    change(
+        folder / "tokenizer_config.json",
+        auto_map=names,
+        tokenizer_class="CanaryTokenizer",
+        name_or_path="canary/other",
+        tokenizer_file="/etc/passwd",
+        fix_mistral_regex=True,
+        trust_remote_code=True,
+    )
     return mark
 
 
@@ -171,7 +183,7 @@ BROKEN_FILES: dict[str, tuple[str, bytes, str]] = {
     "tokenizer of wrong types": ("tokenizer.json", b'{"model": {"vocab": 3}}', "tokenizer.json: is no tokenizer"),
     "settings of the tokenizer": ("tokenizer_config.json", b"3", "tokenizer_config.json: holds no JSON object"),
     "generation settings": ("generation_config.json", b"null", "generation_config.json: holds no JSON object"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", BROKEN_FILES)
@@ -191,10 +203,11 @@ def test_a_broken_file_is_named(folder: Path, kind: str) -> None:
         ({"vocab_size": 2_000_000}, r"config.json describes 256,[0-9,]{7} weights, but its files have 970,048 bytes"),
         ({"intermediate_size": 1_000_000}, r"config.json describes [0-9,]+ weights, but its files"),
         ({"quantization_config": {"quant_method": "canary"}}, "config.json: quantization_config"),
-        ({"hidden_size": "many"}, "cannot load"), ({"num_attention_heads": 0}, "cannot load"),
+        ({"hidden_size": "many"}, "cannot load"),
+        ({"num_attention_heads": 0}, "cannot load"),
         ({"model_type": "rwkv", "text_config": json.loads((REFERENCE / "config.json").read_text())}, "has no text_config"),
     ],
-)  # fmt: skip
+)
 def test_a_config_that_fits_nothing_is_refused(folder: Path, keys: dict[str, Any], message: str) -> None:
     """Sizes of the wrong type or beyond the files, code of a quantiser, a family inside another one."""
     change(folder / "config.json", **keys)
@@ -206,9 +219,13 @@ def test_an_index_stays_in_its_folder(folder: Path, tmp_path: Path) -> None:
     """Shards elsewhere, missing ones, tensors that a shard lacks; a pickle is never a shard."""
     (folder / "model.safetensors").rename(folder / "one.safetensors")
     index = folder / "model.safetensors.index.json"
-    for file, message in (("../model.safetensors", "files of the same folder"), ("two.safetensors", "which is not there"),
-                          ("pytorch_model.bin", "files of the same folder"), ("one.safetensors", "looks for w in"),
-                          (7, "files of the same folder")):  # fmt: skip
+    for file, message in (
+        ("../model.safetensors", "files of the same folder"),
+        ("two.safetensors", "which is not there"),
+        ("pytorch_model.bin", "files of the same folder"),
+        ("one.safetensors", "looks for w in"),
+        (7, "files of the same folder"),
+    ):
         index.write_text(json.dumps({"weight_map": {"w": file}}))
         with pytest.raises(UnknownModelError, match=message):
             load(folder)
@@ -226,7 +243,7 @@ TEMPLATES = {
     "no jinja": "{% if %}",
     "100 MB": "{% for i in range(9999) %}{{ 'a' * 9999 }}{% endfor %}",
     "half of a pair": "{{ '\\ud800' }}",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
@@ -259,11 +276,14 @@ def test_a_chat_template_gives_what_transformers_gives(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("template", "rendered"),
     [
-        ("{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>\n{% endfor %}"
-         "{% if add_generation_prompt %}<|assistant|>\n{% endif %}", "<|user|>Tom has 3 apples.<|end|>\n<|assistant|>\nHe"),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>\n{% endif %}",
+            "<|user|>Tom has 3 apples.<|end|>\n<|assistant|>\nHe",
+        ),
         ("{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}", "[INST] Tom has 3 apples. [/INST]"),
     ],
-)  # fmt: skip
+)
 def test_a_prompt_that_is_rendered_already_stays_as_it_is(folder: Path, template: str, rendered: str) -> None:
     """By the marks behind a message; other prompts, of one letter too, are put in, and turns are put in one by one."""
     (folder / "chat_template.jinja").write_text(template)

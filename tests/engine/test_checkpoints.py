@@ -30,9 +30,17 @@ def folder(tmp_path: Path) -> Path:
     """A tiny Llama with biases everywhere, and a byte-level tokenizer that splits every digit off."""
     torch.manual_seed(1)
     config = transformers.LlamaConfig(
-        vocab_size=260, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-        attention_bias=True, mlp_bias=True, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
+        vocab_size=260,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        attention_bias=True,
+        mlp_bias=True,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
     place = tmp_path / "model"
     transformers.LlamaForCausalLM(config).save_pretrained(place)
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
@@ -58,9 +66,14 @@ def run(monkeypatch: pytest.MonkeyPatch, folder: Path, command: str = "run", tex
     shutil.rmtree(folder.parent / "out", ignore_errors=True)
     (folder.parent / "p.jsonl").write_text(json.dumps({"prompt": text}))
     part = {
-        "name": "p", "model": {"huggingface": str(folder)}, "dtype": "float32", "timed": False, "arms": [{"method": "ntp"}],
-        "baseline_check": 0, "workload": {"prompts_file": str(folder.parent / "p.jsonl"), "max_new_tokens": 2},
-    }  # fmt: skip
+        "name": "p",
+        "model": {"huggingface": str(folder)},
+        "dtype": "float32",
+        "timed": False,
+        "arms": [{"method": "ntp"}],
+        "baseline_check": 0,
+        "workload": {"prompts_file": str(folder.parent / "p.jsonl"), "max_new_tokens": 2},
+    }
     (folder.parent / "s.yaml").write_text(yaml.safe_dump({"version": 1, "name": "s", "parts": [part]}))
     out = ("--out", str(folder.parent / "out")) if command == "run" else ()
     with torch.set_grad_enabled(torch.is_grad_enabled()):
@@ -78,8 +91,10 @@ def test_tensors_that_nothing_reads_are_refused_by_name(
 ) -> None:
     """Seven biases a layer without their keys, a layer too many, norms of another family; in one file or in several."""
     assert run(monkeypatch, folder) == 0
-    for keys, first in (({"attention_bias": None, "mlp_bias": None}, "14 tensors, model.layers.0.mlp.down_proj.bias"),
-                        ({"num_hidden_layers": 1}, "16 tensors, model.layers.1.input_layernorm.weight")):  # fmt: skip
+    for keys, first in (
+        ({"attention_bias": None, "mlp_bias": None}, "14 tensors, model.layers.0.mlp.down_proj.bias"),
+        ({"num_hidden_layers": 1}, "16 tensors, model.layers.1.input_layernorm.weight"),
+    ):
         before = (folder / "config.json").read_text()
         change(folder / "config.json", **keys)
         assert run(monkeypatch, folder) == EXIT_USER_ERROR

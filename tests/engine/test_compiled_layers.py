@@ -24,9 +24,16 @@ from tests.helpers.few_words import METHODS, decoder, few_words, some_work
 from tests.helpers.tiny_model import drain
 
 SIZES = {
-    "vocab_size": 37, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.3, "max_position_embeddings": 256,
-}  # fmt: skip
+    "vocab_size": 37,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "initializer_range": 0.3,
+    "max_position_embeddings": 256,
+}
 MODELS = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM, {}),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, {"attention_bias": True}),
@@ -57,9 +64,12 @@ def passes(session):
         return Segment(tokens=tokens[:, start:end], positions=places, visibility=visibility, logits=logits)
 
     calls = [
-        ([fed(0, 9, "causal", 1)], 9), ([fed(9, 10, "causal", 1)], 1), ([fed(10, 11, "causal", 1)], 1),
-        ([fed(11, 15, "bidirectional", 4)], 0), ([fed(11, 15, "causal", 0), fed(15, 19, "bidirectional", 4)], 4),
-    ]  # fmt: skip
+        ([fed(0, 9, "causal", 1)], 9),
+        ([fed(9, 10, "causal", 1)], 1),
+        ([fed(10, 11, "causal", 1)], 1),
+        ([fed(11, 15, "bidirectional", 4)], 0),
+        ([fed(11, 15, "causal", 0), fed(15, 19, "bidirectional", 4)], 4),
+    ]
     session.reset(2, 40)
     found = []
     for segments, kept in calls:

@@ -50,9 +50,14 @@ def by_the_arm(model, arm, prompts, new_tokens, stop_ids, temperature=0.0):
     case = single_case({**arm, "temperature": temperature}, {"model": {"huggingface": "a/b"}, "dtype": "float64"})
     loaded = LoadedModel(module=model, shape=None, tokenizer=None, mask_id=MASK_ID, stop_ids=frozenset(stop_ids))
     request = DecodeRequest(
-        prompts=prompts, max_new_tokens=new_tokens, stop=StopRule(token_ids=loaded.stop_ids), suppressed_ids=(MASK_ID,),
-        temperature=temperature, generator=torch.Generator().manual_seed(0), device=torch.device("cpu"),
-    )  # fmt: skip
+        prompts=prompts,
+        max_new_tokens=new_tokens,
+        stop=StopRule(token_ids=loaded.stop_ids),
+        suppressed_ids=(MASK_ID,),
+        temperature=temperature,
+        generator=torch.Generator().manual_seed(0),
+        device=torch.device("cpu"),
+    )
     return drain(decoder_of(Decoding(case, loaded, TransformersSession(model, "sdpa"), request, 0, no_drafter))).output_ids
 
 
@@ -79,9 +84,14 @@ def test_it_writes_what_the_arm_writes(name, architecture):
         stop_ids = sorted({seed % WORDS, 5})
         inputs = left_padded(work.prompts)
         out = model.generate(
-            **inputs, custom_generate=sbd, arm=ARMS[name], mask_token_id=MASK_ID, max_new_tokens=work.max_new_tokens,
-            eos_token_id=stop_ids, pad_token_id=PAD,
-        )  # fmt: skip
+            **inputs,
+            custom_generate=sbd,
+            arm=ARMS[name],
+            mask_token_id=MASK_ID,
+            max_new_tokens=work.max_new_tokens,
+            eos_token_id=stop_ids,
+            pad_token_id=PAD,
+        )
         width = inputs["input_ids"].shape[1]
         assert torch.equal(out[:, :width], inputs["input_ids"])
         rows = cut(out, width, stop_ids)
@@ -131,10 +141,19 @@ def gemma(**config):
     """A tiny Gemma 2 without sliding windows, of its own attention."""
     torch.manual_seed(4)
     settings = {
-        "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 4, "layer_types": ["full_attention"] * 2, "initializer_range": 0.8,
-        "query_pre_attn_scalar": 1, "tie_word_embeddings": False, **config,
-    }  # fmt: skip
+        "vocab_size": 32,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 4,
+        "layer_types": ["full_attention"] * 2,
+        "initializer_range": 0.8,
+        "query_pre_attn_scalar": 1,
+        "tie_word_embeddings": False,
+        **config,
+    }
     whole = transformers.AutoConfig.for_model("gemma2", **settings)
     return transformers.AutoModelForCausalLM.from_config(whole, attn_implementation="eager").double().eval()
 
@@ -205,9 +224,14 @@ def test_sampling_repeats_with_torchs_seed_and_is_the_arms():
     """do_sample with a temperature and no truncation is decoded by the arm at that temperature."""
     model = few_words("llama", seed=1)
     options = {
-        "custom_generate": sbd, "mask_token_id": MASK_ID, "max_new_tokens": 20, "eos_token_id": None,
-        "do_sample": True, "temperature": 0.7, "top_k": 0,
-    }  # fmt: skip
+        "custom_generate": sbd,
+        "mask_token_id": MASK_ID,
+        "max_new_tokens": 20,
+        "eos_token_id": None,
+        "do_sample": True,
+        "temperature": 0.7,
+        "top_k": 0,
+    }
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)

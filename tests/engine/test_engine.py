@@ -29,10 +29,14 @@ SHAPE = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4,
 def cases(**changes: Any) -> tuple[Case, ...]:
     """NTP and SBD at two rows of a tiny shape."""
     part = {
-        "name": "p", "model": {"random": SHAPE}, "dtype": "float32", "timed": False, "batch_sizes": [2],
+        "name": "p",
+        "model": {"random": SHAPE},
+        "dtype": "float32",
+        "timed": False,
+        "batch_sizes": [2],
         "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 4, "acceptance": {"replay": {"nfe_speedup": 2.0}}}],
         "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 8},
-    }  # fmt: skip
+    }
     return make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [part | changes]})).cases
 
 
@@ -133,9 +137,9 @@ class Loaded(Exception):
     """The model was about to be loaded."""
 
 
-@pytest.mark.parametrize(("device", "local", "current"), [
-    ("cuda:3", None, 3), ("cuda", None, 0), ("cuda:0", None, 0), ("cuda", 2, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "local", "current"), [("cuda:3", None, 3), ("cuda", None, 0), ("cuda:0", None, 0), ("cuda", 2, 2)]
+)
 def test_a_part_makes_its_gpu_the_current_one(
     monkeypatch: pytest.MonkeyPatch, device: str, local: int | None, current: int
 ) -> None:
@@ -189,9 +193,11 @@ def test_what_is_measured_beside_follows_the_adapter() -> None:
     """Rivals by the tokens that they check, the quadratic form by its block; nothing without an adapter."""
     part = cases()[0].part
     arms = [
-        {"method": "ntp"}, {"method": "self_speculation", "form": ["linear", "quadratic"], "block_size": [4, 6]},
-        {"method": "prompt_lookup", "draft_tokens": [4, 10]}, {"method": "early_exit", "exit_layers": 1, "draft_tokens": 4},
-    ]  # fmt: skip
+        {"method": "ntp"},
+        {"method": "self_speculation", "form": ["linear", "quadratic"], "block_size": [4, 6]},
+        {"method": "prompt_lookup", "draft_tokens": [4, 10]},
+        {"method": "early_exit", "exit_layers": 1, "draft_tokens": 4},
+    ]
     asked = type(part).model_validate(part.model_dump(mode="json", exclude_none=True) | {"arms": arms})
     adapted = asked.model_copy(update={"model": asked.model.model_copy(update={"adapter": "/some/folder"})})
     assert asked.measured_beside == ()

@@ -45,9 +45,17 @@ def test_ratios_of_nothing_are_unknown() -> None:
 def one_pass(role, query: tuple[int, ...], final: tuple[int, ...], active: tuple[bool, ...]) -> ForwardPass:
     """A pass of two rows."""
     return ForwardPass(
-        role=role, query_tokens=query, context_tokens=(3, 2), logit_tokens=(1, 1), kept_tokens=(1, 1), decided_tokens=final,
-        final_tokens=final, active=active, padded_query=max(query), padded_context=3,
-    )  # fmt: skip
+        role=role,
+        query_tokens=query,
+        context_tokens=(3, 2),
+        logit_tokens=(1, 1),
+        kept_tokens=(1, 1),
+        decided_tokens=final,
+        final_tokens=final,
+        active=active,
+        padded_query=max(query),
+        padded_context=3,
+    )
 
 
 def test_sums_by_hand() -> None:
@@ -59,8 +67,10 @@ def test_sums_by_hand() -> None:
             one_pass("commit+decide", (16, 16), (3, 2), (True, True)),
             one_pass("decide", (8, 8), (1, 0), (True, False)),
         ),
-        prompt_tokens=(3, 2), output_ids=((1,) * 9, (1,) * 5), stop_reasons=("stop", "length"),
-    )  # fmt: skip
+        prompt_tokens=(3, 2),
+        output_ids=((1,) * 9, (1,) * 5),
+        stop_reasons=("stop", "length"),
+    )
     first, second = answers(generation, batch=0, prefill_s=0.5, decode_s=3.0)
     counts = ("passes", "query_tokens", "decode_tokens", "output_tokens")
     assert [first[name] for name in counts] == [3, 32, 8, 9]

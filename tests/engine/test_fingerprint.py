@@ -24,11 +24,15 @@ SHAPE = ModelShape(name="tiny", layers=1, hidden=32, intermediate=48, heads=4, k
 def part(**changes):
     """A part on the tiny model."""
     given = {
-        "name": "one", "model": {"random": SHAPE.model_dump()}, "device": "cpu", "dtype": "float32", "session": "static",
+        "name": "one",
+        "model": {"random": SHAPE.model_dump()},
+        "device": "cpu",
+        "dtype": "float32",
+        "session": "static",
         "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": [4, 8], "acceptance": {"replay": {"nfe_speedup": 2.0}}}],
         "batch_sizes": [1, 2],
         "workload": {"synthetic": {"prompt_tokens": 10}, "prompts": 2, "max_new_tokens": 4},
-    }  # fmt: skip
+    }
     return Part.model_validate(given | changes)
 
 
@@ -60,9 +64,15 @@ def test_the_tensors_asked_about_are_those_the_session_hands_to_torch(monkeypatc
     """
     torch.manual_seed(1)
     config = LlamaConfig(
-        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=8, attn_implementation="sdpa",
-    )  # fmt: skip
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        attn_implementation="sdpa",
+    )
     opened = open_session(LlamaForCausalLM(config).eval(), session, "sdpa", "eager")
     opened.reset(2, 40)
 

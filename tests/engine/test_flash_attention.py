@@ -54,9 +54,13 @@ def test_it_needs_no_more_than_torch_2_11_has(monkeypatch, shared):
     keys, values = (torch.randn(16, 2, 8).bfloat16() for _ in range(2))
     int32 = {"dtype": torch.int32}
     runs = Runs(
-        asked=torch.tensor([0, 2, 4, 5], **int32), starts=torch.tensor([3, 0, 2, 16], **int32),
-        used=torch.tensor([5, 0, 8], **int32), widest=2, longest=8, empty=torch.tensor([False, False, True, True, False]),
-    )  # fmt: skip
+        asked=torch.tensor([0, 2, 4, 5], **int32),
+        starts=torch.tensor([3, 0, 2, 16], **int32),
+        used=torch.tensor([5, 0, 8], **int32),
+        widest=2,
+        longest=8,
+        empty=torch.tensor([False, False, True, True, False]),
+    )
     given = []
     real = torch.ops.aten._flash_attention_forward
 
@@ -123,10 +127,14 @@ def test_a_session_asks_as_it_is_opened(monkeypatch, dtype):
 @pytest.mark.parametrize(
     ("device", "dtype", "head_dim", "taken"),
     [
-        ("cuda", torch.bfloat16, 128, True), ("cuda:1", torch.float16, 64, True), ("cpu", torch.bfloat16, 128, False),
-        ("cuda", torch.float32, 128, False), ("cuda", torch.bfloat16, 320, False), ("cuda", torch.bfloat16, 100, False),
+        ("cuda", torch.bfloat16, 128, True),
+        ("cuda:1", torch.float16, 64, True),
+        ("cpu", torch.bfloat16, 128, False),
+        ("cuda", torch.float32, 128, False),
+        ("cuda", torch.bfloat16, 320, False),
+        ("cuda", torch.bfloat16, 100, False),
     ],
-)  # fmt: skip
+)
 def test_what_it_takes(device, dtype, head_dim, taken):
     """Half precision on a GPU, heads of up to 256 in steps of 8; everything else is plain arithmetic."""
     assert flash_attention.takes_flash(torch.device(device), dtype, head_dim) is taken

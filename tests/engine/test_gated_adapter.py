@@ -68,9 +68,12 @@ class Call:
         """Of the pass behind the prompts; ``changes`` of the block."""
         positions, clean = self.starts + torch.arange(self.fed.shape[1]), self.clean
         block = Segment(
-            tokens=self.fed[:, clean:], positions=positions[:, clean:], visibility="bidirectional",
-            logits=self.fed.shape[1] - clean, **changes,
-        )  # fmt: skip
+            tokens=self.fed[:, clean:],
+            positions=positions[:, clean:],
+            visibility="bidirectional",
+            logits=self.fed.shape[1] - clean,
+            **changes,
+        )
         first = Segment(tokens=self.fed[:, :clean], positions=positions[:, :clean], visibility="causal", logits=clean)
         return [first, block] if clean else [block]
 

@@ -27,10 +27,16 @@ from tests.helpers.gguf_files import vocabulary, write_gguf
 def scenario(folder: Path, **more: Any) -> dict[str, Any]:
     """NTP on a GGUF file, in float32."""
     part = {
-        "name": "p", "model": {"huggingface": str(folder), "gguf_file": "tiny.gguf"}, "dtype": "float32", "timed": False,
-        "session": "plain", "arms": [{"method": "ntp"}], "baseline_check": 0,
-        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2}, **more,
-    }  # fmt: skip
+        "name": "p",
+        "model": {"huggingface": str(folder), "gguf_file": "tiny.gguf"},
+        "dtype": "float32",
+        "timed": False,
+        "session": "plain",
+        "arms": [{"method": "ntp"}],
+        "baseline_check": 0,
+        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2},
+        **more,
+    }
     return {"version": 1, "name": "s", "parts": [part]}
 
 
@@ -79,8 +85,16 @@ def test_the_tokenizer_is_the_original_one(tmp_path: Path) -> None:
     assert [words[one] for one in found.tokenizer.encode("a  12")] == ["a", "ĠĠ", "1", "2"]
     chat = found.tokenizer.encode_chat("hi")
     assert [words[one] for one in chat] == [
-        "<|im_start|>", *"user", "Ċ", *"hi", "<|im_end|>", "Ċ", "<|im_start|>", *"assistant", "Ċ"
-    ]  # fmt: skip
+        "<|im_start|>",
+        *"user",
+        "Ċ",
+        *"hi",
+        "<|im_end|>",
+        "Ċ",
+        "<|im_start|>",
+        *"assistant",
+        "Ċ",
+    ]
     assert sorted(found.tokenizer.vocabulary.values()) == list(range(len(words)))
 
 

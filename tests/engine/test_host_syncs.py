@@ -128,9 +128,14 @@ class Session(GraphedSession):
 def request(rows):
     """Prompts of one length; three blocks and a bit of each row."""
     return DecodeRequest(
-        prompts=((1, 2, 3),) * rows, max_new_tokens=3 * BLOCK + 1, stop=StopRule(), suppressed_ids=(MASK_ID,), temperature=0.0,
-        generator=torch.Generator(), device=META,
-    )  # fmt: skip
+        prompts=((1, 2, 3),) * rows,
+        max_new_tokens=3 * BLOCK + 1,
+        stop=StopRule(),
+        suppressed_ids=(MASK_ID,),
+        temperature=0.0,
+        generator=torch.Generator(),
+        device=META,
+    )
 
 
 def waits_of_passes(monkeypatch, decoder, rows):
@@ -151,9 +156,14 @@ def waits_of_passes(monkeypatch, decoder, rows):
 def opened():
     """A small model without numbers."""
     config = transformers.LlamaConfig(
-        vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=16,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
         head_dim=4,
-    )  # fmt: skip
+    )
     with META:
         model = transformers.LlamaForCausalLM(config).eval()
     return Session(model, by_calling_again)

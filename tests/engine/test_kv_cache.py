@@ -34,10 +34,14 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("softcap", 30.0), ("sliding_window", 8), ("s_aux", torch.zeros(HEADS)), ("position_bias", torch.ones(1)),
-        ("dropout", 0.1), ("an_option_of_tomorrow", True),
+        ("softcap", 30.0),
+        ("sliding_window", 8),
+        ("s_aux", torch.zeros(HEADS)),
+        ("position_bias", torch.ones(1)),
+        ("dropout", 0.1),
+        ("an_option_of_tomorrow", True),
     ],
-)  # fmt: skip
+)
 def test_an_option_that_would_be_left_out_is_refused(attend, name, value):
     """Each changes the result; off or absent, it changes nothing."""
     tensor = torch.ones(1, HEADS, 3, SIZE)
@@ -157,10 +161,13 @@ PASSES = {"one token": [(1, False)], "a block": [(16, False)], "a block that com
 @pytest.mark.parametrize(
     ("option", "dtype", "tolerance"),
     [
-        ("flash", torch.bfloat16, 3e-2), ("masked", torch.bfloat16, 3e-2), ("masked", torch.float32, 1e-5),
-        ("flex", torch.bfloat16, 3e-2), ("flex", torch.float32, 1e-5),
+        ("flash", torch.bfloat16, 3e-2),
+        ("masked", torch.bfloat16, 3e-2),
+        ("masked", torch.float32, 1e-5),
+        ("flex", torch.bfloat16, 3e-2),
+        ("flex", torch.float32, 1e-5),
     ],
-)  # fmt: skip
+)
 def test_every_option_in_its_own_precision_at_long_contexts(option, dtype, tolerance, name):
     """Against float64, from no committed token to 5,000; the flash kernel is emulated with what it leaves undefined."""
     for lengths in CONTEXTS:
@@ -188,10 +195,24 @@ def test_a_commit_is_one_call_whose_runs_can_be_counted():
     shared = HEADS // GROUPS
     assert runs.asked.diff().tolist() == [3 * shared, 2 * shared] * 8 + [*[shared] * 3, 2 * shared] * 2
     assert runs.used.tolist() == [
-        256, 256, 0, 5,  # the first piece: both parts of the first row, then of the second
-        44, 49, 0, 0, *[0] * 8,
-        1, 2, 3, 0, 1, 2, 3, 0,
-    ]  # fmt: skip
+        256,
+        256,
+        0,
+        5,  # the first piece: both parts of the first row, then of the second
+        44,
+        49,
+        0,
+        0,
+        *[0] * 8,
+        1,
+        2,
+        3,
+        0,
+        1,
+        2,
+        3,
+        0,
+    ]
     assert runs.starts[:4].tolist() == [0, 0, 1024, 1024] and runs.starts[4:6].tolist() == [256, 256]
     assert runs.starts[16:19].tolist() == [300] * 3 and runs.starts[20:23].tolist() == [1024] * 3
     assert runs.starts[-1].item() == 2048 and (runs.widest, runs.longest) == (3 * shared, 256)

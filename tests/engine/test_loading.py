@@ -43,10 +43,12 @@ def test_a_plain_shape_is_built() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"qkv_bias": True}, {"gated_ffn": False}, {"sliding_window": 8, "sliding_layers": 1},
+        {"qkv_bias": True},
+        {"gated_ffn": False},
+        {"sliding_window": 8, "sliding_layers": 1},
         {"moe": {"experts": 4, "experts_per_token": 2, "intermediate": 8, "layers": 1}},
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_built_is_refused(changes: dict[str, Any]) -> None:
     """Never a plain model under the name of another: its price would be of something that did not run."""
     with pytest.raises(UnknownModelError, match="cannot be built"):
@@ -60,10 +62,22 @@ def test_a_model_is_given_back_when_the_next_one_comes(monkeypatch: pytest.Monke
     """
     for change in ("map_what_comes", "keep_what_is_freed"):
         monkeypatch.setattr(engine, change, lambda: None)
-    part = Scenario.model_validate({"version": 1, "name": "s", "parts": [{
-        "name": "p", "model": {"random": SIZES}, "dtype": "float32", "timed": False, "arms": [{"method": "ntp"}],
-        "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 1, "max_new_tokens": 2},
-    }]}).parts[0]  # fmt: skip
+    part = Scenario.model_validate(
+        {
+            "version": 1,
+            "name": "s",
+            "parts": [
+                {
+                    "name": "p",
+                    "model": {"random": SIZES},
+                    "dtype": "float32",
+                    "timed": False,
+                    "arms": [{"method": "ntp"}],
+                    "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 1, "max_new_tokens": 2},
+                }
+            ],
+        }
+    ).parts[0]
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         module: Any = engine.open_engine(part)._model.module
         module.circle = [module]

@@ -61,21 +61,34 @@ def test_answers_are_those_of_eager_forwards(count, record_property):
     for first in range(0, count, AT_ONCE):
         batch = tuple(prompts[first : min(count, first + AT_ONCE)])
         eager, native = (
-            drain(decode_next_token(session, DecodeRequest(
-                prompts=batch, max_new_tokens=NEW_TOKENS, stop=stop, suppressed_ids=(tokenizer.mask_token_id,), temperature=0.0,
-                generator=torch.Generator(), device=torch.device("cpu"), figures=figures,
-            ))).output_ids
+            drain(
+                decode_next_token(
+                    session,
+                    DecodeRequest(
+                        prompts=batch,
+                        max_new_tokens=NEW_TOKENS,
+                        stop=stop,
+                        suppressed_ids=(tokenizer.mask_token_id,),
+                        temperature=0.0,
+                        generator=torch.Generator(),
+                        device=torch.device("cpu"),
+                        figures=figures,
+                    ),
+                )
+            ).output_ids
             for session, figures in sessions
-        )  # fmt: skip
+        )
         for prompt, ours, theirs in zip(batch, native, eager, strict=True):
             if len(theirs) > 1 and theirs[0] != theirs[1]:
                 controls.append((prompt, theirs[0], theirs[1]))
             if ours != theirs:
                 at = next(i for i in range(NEW_TOKENS) if ours[i : i + 1] != theirs[i : i + 1])
                 tokens = [ids[at] if at < len(ids) else None for ids in (theirs, ours)]
-                partings.append(Parting(
-                    case_id="native", prompt_id="", at=at, context=(*prompt, *theirs[:at]), ntp=tokens[0], other=tokens[1]
-                ))  # fmt: skip
+                partings.append(
+                    Parting(
+                        case_id="native", prompt_id="", at=at, context=(*prompt, *theirs[:at]), ntp=tokens[0], other=tokens[1]
+                    )
+                )
     told = classified(partings, controls[:CONTROLS], gaps(torch.float64), gaps(torch.float32))
     record_property("partings", told["found"])
     assert {one["class"] for one in told["found"]} <= {"near_tie"}

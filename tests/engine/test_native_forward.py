@@ -30,22 +30,33 @@ from tests.helpers.tiny_model import MASK_ID, VOCAB, committed_kv, drain, reques
 pytestmark = pytest.mark.skipif(why_not_built() is not None, reason="no C++ compiler")
 LEVELS = ["native", "x86-64-v4", "x86-64-v3", "x86-64"]
 SIZES = {
-    "vocab_size": VOCAB, "hidden_size": 96, "intermediate_size": 176, "num_attention_heads": 6, "num_key_value_heads": 2,
-    "num_hidden_layers": 3, "head_dim": 32, "max_position_embeddings": 256,
-}  # fmt: skip
+    "vocab_size": VOCAB,
+    "hidden_size": 96,
+    "intermediate_size": 176,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 3,
+    "head_dim": 32,
+    "max_position_embeddings": 256,
+}
 SCALED = {
-    "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "rope_type": "llama3",
+    "rope_theta": 1e4,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
-}  # fmt: skip
+}
 KINDS = {
     "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM, {"tie_word_embeddings": True}),
     "biases": (
-        transformers.LlamaConfig, transformers.LlamaForCausalLM,
+        transformers.LlamaConfig,
+        transformers.LlamaForCausalLM,
         {"attention_bias": True, "mlp_bias": True, "rope_parameters": SCALED},
     ),
     "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, {}),
     "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM, {"head_dim": 64}),
-}  # fmt: skip
+}
 DTYPES = [torch.float32, torch.bfloat16]
 AS_FAR = 4
 """Times torch's own distance from float64, root mean square: one forward may be luckier than another."""
@@ -101,11 +112,16 @@ class Fed:
         self.segments, end = [], 0
         for size, visibility in ((causal, "causal"), (bidirectional, "bidirectional"), (explicit, "explicit")):
             if size:
-                self.segments.append(Segment(
-                    tokens=fed[:, end : end + size], positions=positions[:, end : end + size], visibility=visibility,
-                    logits=size, valid=valid if visibility == "causal" else None,
-                    seen=seen | torch.eye(explicit, dtype=torch.bool) if visibility == "explicit" else None,
-                ))  # fmt: skip
+                self.segments.append(
+                    Segment(
+                        tokens=fed[:, end : end + size],
+                        positions=positions[:, end : end + size],
+                        visibility=visibility,
+                        logits=size,
+                        valid=valid if visibility == "causal" else None,
+                        seen=seen | torch.eye(explicit, dtype=torch.bool) if visibility == "explicit" else None,
+                    )
+                )
                 end += size
         self.real = torch.ones(rows, width, dtype=torch.bool)
         if valid is not None:
@@ -124,9 +140,14 @@ class Fed:
 
 
 FORWARDS = st.builds(
-    Fed, st.lists(st.integers(1, 40), min_size=1, max_size=3), st.sampled_from([0, 1, 2, 7, 13, 33]),
-    st.sampled_from([0, 1, 5, 16, 30]), st.sampled_from([0, 4]), st.booleans(), st.integers(0, 999),
-).filter(lambda one: one.segments)  # fmt: skip
+    Fed,
+    st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    st.sampled_from([0, 1, 2, 7, 13, 33]),
+    st.sampled_from([0, 1, 5, 16, 30]),
+    st.sampled_from([0, 4]),
+    st.booleans(),
+    st.integers(0, 999),
+).filter(lambda one: one.segments)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

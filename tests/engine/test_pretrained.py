@@ -44,9 +44,15 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         members.writestr("tiny-1.dist-info/LICENSE", "Apache License")
         members.writestr("tiny/__init__.py", "raise AssertionError('code of a wheel ran')")
     published = Published(
-        hub="nobody/nothing", licence="Apache-2.0", requirement="tiny==1", wheel_bytes=made.stat().st_size,
-        wheel_sha256=sha256(made), gguf="tiny/tiny.gguf", gguf_sha256=sha256(file), licence_file="tiny-1.dist-info/LICENSE",
-    )  # fmt: skip
+        hub="nobody/nothing",
+        licence="Apache-2.0",
+        requirement="tiny==1",
+        wheel_bytes=made.stat().st_size,
+        wheel_sha256=sha256(made),
+        gguf="tiny/tiny.gguf",
+        gguf_sha256=sha256(file),
+        licence_file="tiny-1.dist-info/LICENSE",
+    )
     config = gguf_config(file)
     monkeypatch.setitem(PRETRAINED, NAME, published)
     monkeypatch.setitem(KNOWN_MODELS, NAME, KnownModel(source="nobody/nothing", config=config))
@@ -69,9 +75,15 @@ def get(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
 def scenario(tmp_path: Path, model: dict[str, Any]) -> Path:
     """One arm on the model."""
     part = {
-        "name": "p", "model": model, "dtype": "float32", "timed": False, "session": "plain", "arms": [{"method": "ntp"}],
-        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2}, "baseline_check": 0,
-    }  # fmt: skip
+        "name": "p",
+        "model": model,
+        "dtype": "float32",
+        "timed": False,
+        "session": "plain",
+        "arms": [{"method": "ntp"}],
+        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2},
+        "baseline_check": 0,
+    }
     file = tmp_path / "s.yaml"
     file.write_text(yaml.safe_dump({"version": 1, "name": "s", "parts": [part]}))
     return file
@@ -148,8 +160,10 @@ def test_sources(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     assert sha256(pretrained_folder(NAME) / "model.safetensors") == sha256(snapshot / "model.safetensors")
     (pretrained_folder(NAME) / "model.safetensors").write_bytes(b"cut")
     for options, words in (
-        ((), "missing or damaged; remove"), (("--hub", "--wheel", "x"), "give one of them"), (("--help",), "Usage"),
-    ):  # fmt: skip
+        ((), "missing or damaged; remove"),
+        (("--hub", "--wheel", "x"), "give one of them"),
+        (("--help",), "Usage"),
+    ):
         assert get(monkeypatch, *options) == (EXIT_USER_ERROR if options != ("--help",) else 0)
         seen = capfd.readouterr()
         assert words in seen.err + seen.out

@@ -30,9 +30,15 @@ checkpoint_activations: true
 bf16: false
 """
 TINY = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 16, "max_position_embeddings": 256, "tie_word_embeddings": True,
-}  # fmt: skip
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": True,
+}
 
 
 def write(folder: Path, text: str = RECIPE) -> Path:
@@ -124,9 +130,10 @@ def test_flops_are_those_that_torch_counts(objective: str, tmp_path: Path) -> No
         visible = torch.ones(recipe.batch_size, width, width, dtype=torch.bool)
         with FlopCounterMode(display=False) as counter:
             logits = model(
-                input_ids=torch.zeros(recipe.batch_size, width, dtype=torch.long), use_cache=False,
+                input_ids=torch.zeros(recipe.batch_size, width, dtype=torch.long),
+                use_cache=False,
                 attention_mask=attention_input(visible, "eager", torch.float32),
-            ).logits  # fmt: skip
+            ).logits
             forward = counter.get_total_flops()
             logits.float().logsumexp(-1).sum().backward()
     cost = training_cost(recipe, shape_from_config("tiny", config.to_dict()))
@@ -161,9 +168,10 @@ def test_activations_are_what_autograd_keeps(mixed: bool, checkpointed: bool) ->
         hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda one: one)
         with hooks, torch.autocast("cpu", torch.bfloat16, enabled=mixed):
             model.model(
-                input_ids=torch.zeros(rows, width, dtype=torch.long), use_cache=False,
+                input_ids=torch.zeros(rows, width, dtype=torch.long),
+                use_cache=False,
                 attention_mask=torch.ones(rows, 1, width, width, dtype=torch.bool),
-            )  # fmt: skip
+            )
     found = sum(one.untyped_storage().nbytes() for one in saved.values())
     shape = shape_from_config("tiny", config.to_dict())
     modelled = activation_bytes(shape, rows * width, width, mixed=mixed, checkpointed=checkpointed)
@@ -190,9 +198,18 @@ def test_accumulated_batches_weigh_as_one(tmp_path: Path, monkeypatch: pytest.Mo
             model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(vocab_size=93, **TINY))
             out = tmp_path / f"{accumulate}-{checkpointed}"
             config = TrainingConfig(
-                output_dir=out, steps=1, batch_size=2, accumulate=accumulate, checkpoint_activations=checkpointed,
-                learning_rate=1e-3, warmup_steps=0, cpu=True, save_steps=1, log_steps=1, sampling="sequential",
-            )  # fmt: skip
+                output_dir=out,
+                steps=1,
+                batch_size=2,
+                accumulate=accumulate,
+                checkpoint_activations=checkpointed,
+                learning_rate=1e-3,
+                warmup_steps=0,
+                cpu=True,
+                save_steps=1,
+                log_steps=1,
+                sampling="sequential",
+            )
             train(config, model, EXAMPLES * accumulate, IDS)
         log = json.loads((out / "checkpoint-1" / "trainer_state.json").read_text())["log_history"]
         [norm] = [entry["grad_norm"] for entry in log if "grad_norm" in entry]

@@ -146,17 +146,29 @@ def test_training_learns_and_resumes(tmp_path):
 
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        vocab_size=93, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=64,
-    )  # fmt: skip
+        vocab_size=93,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+    )
     data = EXAMPLES * 200
 
     def steps(count):
         model = transformers.LlamaForCausalLM(config)
         settings = TrainingConfig(
-            output_dir=tmp_path, steps=count, batch_size=4, learning_rate=1e-2, warmup_steps=1, cpu=True,
-            schedule="constant", save_steps=10, log_steps=5,
-        )  # fmt: skip
+            output_dir=tmp_path,
+            steps=count,
+            batch_size=4,
+            learning_rate=1e-2,
+            warmup_steps=1,
+            cpu=True,
+            schedule="constant",
+            save_steps=10,
+            log_steps=5,
+        )
         train(settings, model, data, IDS)
         return [entry for entry in __import__("json").loads(state.read_text())["log_history"] if "loss" in entry]
 
@@ -182,9 +194,13 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
 
     monkeypatch.setattr(trainer, "doubled_batch", seen)
     config = transformers.LlamaConfig(
-        vocab_size=93, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+        vocab_size=93,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
         max_position_embeddings=64,
-    )  # fmt: skip
+    )
 
     def noise(directory, steps):
         """What the noise of each batch is drawn from that this process reads."""

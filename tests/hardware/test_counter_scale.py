@@ -109,11 +109,12 @@ def test_the_record_holds_what_was_measured_and_the_scale_is_derived_on_reading(
 def scale(copy=40e9, read=40e9, theoretical=40e9):
     """A calibration with these scales."""
     return BandwidthScale(
-        taken_at=datetime(2026, 11, 20, tzinfo=UTC), counter="a counter",
+        taken_at=datetime(2026, 11, 20, tzinfo=UTC),
+        counter="a counter",
         copied=Streamed(kernel="copy", bytes_=int(50 * copy), seconds=1.0, percent=50.0),
         read=None if read is None else Streamed(kernel="read", bytes_=int(50 * read), seconds=1.0, percent=50.0),
         interface=None if theoretical is None else MemoryInterface(clock_hz=50 * theoretical, bus_bits=8, source="torch"),
-    )  # fmt: skip
+    )
 
 
 def test_scales_more_than_ten_percent_apart_are_said_in_words():

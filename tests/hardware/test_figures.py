@@ -75,9 +75,19 @@ def test_rates_of_a_device_fit_one_another(name: str):
 def test_ridge_points_equal_the_published_ones():
     """Peak over bandwidth against ridge points computed elsewhere (FLOP per byte); None where a figure is unknown."""
     published = {
-        "h100-sxm": 295, "h200-sxm": 206, "a100-80-sxm": 153, "l40s": 419, "l4": 403, "a10g": 117, "rtx-4090": 164,
-        "rtx-5090": 117, "b200-sxm": 292, "mi300x": 247, "mi355x": 312, "h20": 37,
-    }  # fmt: skip
+        "h100-sxm": 295,
+        "h200-sxm": 206,
+        "a100-80-sxm": 153,
+        "l40s": 419,
+        "l4": 403,
+        "a10g": 117,
+        "rtx-4090": 164,
+        "rtx-5090": 117,
+        "b200-sxm": 292,
+        "mi300x": 247,
+        "mi355x": 312,
+        "h20": 37,
+    }
     for name, ridge in published.items():
         assert known_profiles()[name].ridge_flops_per_byte() == pytest.approx(ridge, abs=0.6), name
     assert known_profiles()["m4"].ridge_flops_per_byte() is None
@@ -89,11 +99,19 @@ INT8_LINE = next(line for line in H100.splitlines(keepends=True) if line.startsw
 RTX = (data_dir("hardware_profiles") / "rtx-4090.yaml").read_text(encoding="utf-8")
 # (shipped text, what stands in it, what is written instead, what the message must say after file:line:)
 SLIPS = [
-    (H100, "{value: 3350e+9", "{value: 3350",
-     r"bandwidth_bytes_per_s: got 3350 bytes/s, allowed are 1e\+09 to 1e\+14; check the unit: 3350"),
+    (
+        H100,
+        "{value: 3350e+9",
+        "{value: 3350",
+        r"bandwidth_bytes_per_s: got 3350 bytes/s, allowed are 1e\+09 to 1e\+14; check the unit: 3350",
+    ),
     (H100, "{value: 3350e+9", "{value: 3350e+12", r"bandwidth_bytes_per_s: got 3.35e\+15 bytes/s, allowed"),
-    (H100, "{value: 3350e+9", "{value: 3350e+6",
-     r"bandwidth_bytes_per_s: the bfloat16 peak is 295343 FLOP per byte of it, allowed are 3"),
+    (
+        H100,
+        "{value: 3350e+9",
+        "{value: 3350e+6",
+        r"bandwidth_bytes_per_s: the bfloat16 peak is 295343 FLOP per byte of it, allowed are 3",
+    ),
     (H100, "{value: 80e+9", "{value: 80", r"memory_bytes: got 80 bytes, allowed are 1e\+09"),
     (H100, "{value: 50e+6", "{value: 50", r"cache_bytes: got 50 bytes, allowed are 100000"),
     (H100, "{value: 900e+9", "{value: 900", r"link_bytes_per_s: got 900 bytes/s"),
@@ -102,19 +120,33 @@ SLIPS = [
     (H100, "{value: 3.99,", "{value: 3990,", r"price_usd_per_hour: got 3990 USD per device and hour, allowed are 0.01 to 1000"),
     (H100, "{value: 12.29,", "{value: 12290,", r"price_usd_per_hour: got 12290 USD"),
     (H100, ', date: "2026-11-09", source: "RunPod', ', source: "RunPod', r"price_usd_per_hour: a price needs the date"),
-    (H100, "bfloat16: {value: 989.4e+12", "bfloat16: {value: 989.4",
-     r"peak_flops_per_s.bfloat16: got 989.4 FLOP/s, allowed are 1e\+10 to 1e\+17"),
-    (H100, "  float8: {value: 1979e+12", "  float8: {value: 3958e+12",
-     r"peak_flops_per_s.float8: got 3.958e\+15 FLOP/s, 4 times the 9.894e\+14 of bfloat16, allowed is 2 .*halve it"),
-    (H100, "int8: {value: 1979e+12", "int8: {value: 3958e+12",
-     r"peak_flops_per_s.int8: got 3.958e\+15 FLOP/s, 4 times"),
-    (H100, "tf32: {value: 494.7e+12", "tf32: {value: 989e+12",
-     r"peak_flops_per_s.tf32: got 9.89e\+14 FLOP/s, 1 times .* allowed is 0.5"),
-    (RTX, "halved_in_float32: true\n", "",
-     r"peak_flops_per_s.int8: got 6.606e\+14 FLOP/s, 4 times .*say halved_in_float32: true"),
+    (
+        H100,
+        "bfloat16: {value: 989.4e+12",
+        "bfloat16: {value: 989.4",
+        r"peak_flops_per_s.bfloat16: got 989.4 FLOP/s, allowed are 1e\+10 to 1e\+17",
+    ),
+    (
+        H100,
+        "  float8: {value: 1979e+12",
+        "  float8: {value: 3958e+12",
+        r"peak_flops_per_s.float8: got 3.958e\+15 FLOP/s, 4 times the 9.894e\+14 of bfloat16, allowed is 2 .*halve it",
+    ),
+    (H100, "int8: {value: 1979e+12", "int8: {value: 3958e+12", r"peak_flops_per_s.int8: got 3.958e\+15 FLOP/s, 4 times"),
+    (
+        H100,
+        "tf32: {value: 494.7e+12",
+        "tf32: {value: 989e+12",
+        r"peak_flops_per_s.tf32: got 9.89e\+14 FLOP/s, 1 times .* allowed is 0.5",
+    ),
+    (
+        RTX,
+        "halved_in_float32: true\n",
+        "",
+        r"peak_flops_per_s.int8: got 6.606e\+14 FLOP/s, 4 times .*say halved_in_float32: true",
+    ),
     (H100, "  int8: {value", "  int4: {value", r"peak_flops_per_s.int4: got 'int4', should be 'bfloat16', .*choose one"),
-    (H100, INT8_LINE, "",
-     r"peak_flops_per_s: int8 is missing; add it, as {value: null"),
+    (H100, INT8_LINE, "", r"peak_flops_per_s: int8 is missing; add it, as {value: null"),
     (H100, "power_w:", "power:", r"power: unknown key power; .*did you mean 'power_w'"),
     (H100, "name: h100-sxm\n", "name: h100 sxm\n", r"name: got 'h100 sxm', .*pattern"),
     (H100, "kind: gpu", "kind: tpu", r"kind: got 'tpu', should be 'gpu' or 'cpu'; choose one"),
@@ -122,16 +154,32 @@ SLIPS = [
     (H100, "{value: 700, grade: V,", "{value: 700, grade: A,", r"power_w.grade: got 'A', should be 'V', 'R', 'S' or 'U'"),
     (H100, "{value: 700, grade: V,", "{value: -700, grade: V,", r"power_w.value: got -700, should be greater than 0"),
     (H100, "{value: 700, grade: V,", "{value: lots, grade: V,", r"power_w.value: got 'lots', should be a valid number"),
-    (H100, 'multiprocessors: {value: 132, grade: V, source: "', 'multiprocessors: {value: 132, grade: V, source: "", notes: "',
-     r"multiprocessors.notes: unknown key notes"),
+    (
+        H100,
+        'multiprocessors: {value: 132, grade: V, source: "',
+        'multiprocessors: {value: 132, grade: V, source: "", notes: "',
+        r"multiprocessors.notes: unknown key notes",
+    ),
     (H100, "{value: 2.4,", "{value: 3.99,", r"price_usd_per_hour: 'also' lists values unlike 'value'"),
-    (H100, "bfloat16: {value: 794.5e+12", "bfloat16: {value: 1794.5e+12",
-     r"published_ceilings.matrix_flops_per_s.bfloat16: got 1.7945e\+15, measured, above the published peak 9.894e\+14"),
-    (H100, "published_ceilings:\n", 'published_ceilings:\n  copy_bytes_per_s: {value: 4300e+9, grade: S, source: "x"}\n',
-     r"published_ceilings.copy_bytes_per_s: got 4.3e\+12, measured, above"),
-    (H100, "cache_bytes:", 'memory_seen_mib: {value: 143771, grade: S, source: "x"}\ncache_bytes:',
-     r"memory_seen_mib: got 143771 MiB, more than 12% away"),
-]  # fmt: skip
+    (
+        H100,
+        "bfloat16: {value: 794.5e+12",
+        "bfloat16: {value: 1794.5e+12",
+        r"published_ceilings.matrix_flops_per_s.bfloat16: got 1.7945e\+15, measured, above the published peak 9.894e\+14",
+    ),
+    (
+        H100,
+        "published_ceilings:\n",
+        'published_ceilings:\n  copy_bytes_per_s: {value: 4300e+9, grade: S, source: "x"}\n',
+        r"published_ceilings.copy_bytes_per_s: got 4.3e\+12, measured, above",
+    ),
+    (
+        H100,
+        "cache_bytes:",
+        'memory_seen_mib: {value: 143771, grade: S, source: "x"}\ncache_bytes:',
+        r"memory_seen_mib: got 143771 MiB, more than 12% away",
+    ),
+]
 
 
 def line_of(text: str, path: str) -> int:

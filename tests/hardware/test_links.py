@@ -18,14 +18,23 @@ def test_every_board_with_pcie_is_joined() -> None:
 @pytest.mark.parametrize(
     ("name", "devices", "gb_per_s", "topology"),
     [
-        ("h100-sxm", 2, 450.0, "switch"), ("h100-sxm", 8, 450.0, "switch"), ("h100-sxm", 16, 63.0, "host"),
-        ("h100-pcie", 2, 300.0, "bridge"), ("h100-pcie", 4, 63.0, "host"),  # bridge pairs are pairs
-        ("a100-80-pcie", 4, 31.5, "host"), ("h200-nvl", 4, 450.0, "bridge"), ("rtx-3090", 2, 56.25, "bridge"),
-        ("l4", 2, 31.5, "host"), ("rtx-5090", 8, 63.0, "host"), ("gb200", 72, 900.0, "switch"),
+        ("h100-sxm", 2, 450.0, "switch"),
+        ("h100-sxm", 8, 450.0, "switch"),
+        ("h100-sxm", 16, 63.0, "host"),
+        ("h100-pcie", 2, 300.0, "bridge"),
+        ("h100-pcie", 4, 63.0, "host"),  # bridge pairs are pairs
+        ("a100-80-pcie", 4, 31.5, "host"),
+        ("h200-nvl", 4, 450.0, "bridge"),
+        ("rtx-3090", 2, 56.25, "bridge"),
+        ("l4", 2, 31.5, "host"),
+        ("rtx-5090", 8, 63.0, "host"),
+        ("gb200", 72, 900.0, "switch"),
         # Seven wires of 64 GB/s in one direction: two devices have one of them, eight have all.
-        ("mi300x", 2, 64.0, "mesh"), ("mi300x", 8, 448.0, "mesh"), ("mi300x", 4, 192.0, "mesh"),
+        ("mi300x", 2, 64.0, "mesh"),
+        ("mi300x", 8, 448.0, "mesh"),
+        ("mi300x", 4, 192.0, "mesh"),
     ],
-)  # fmt: skip
+)
 def test_what_joins_so_many(name: str, devices: int, gb_per_s: float, topology: str) -> None:
     """In one direction, worked from the datasheets: NVLink is published for both, PCIe 5 x16 is 32 GT/s x 16 x 128/130 / 8."""
     link = link_of(load_profile(name), devices)

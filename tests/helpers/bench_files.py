@@ -15,9 +15,15 @@ LENGTHS = (31, 40, 52, 47, 36, 60, 44, 33, 58, 41)
 
 
 def vllm_result(
-    per_token_s: float = 0.02, seed: int = 1, lengths: Sequence[int] = LENGTHS, output_tokens: int = 16,
-    first_token_s: float = 0.1, failed: Sequence[int] = (), texts: Sequence[str] = (), **others: Any,
-) -> dict[str, Any]:  # fmt: skip
+    per_token_s: float = 0.02,
+    seed: int = 1,
+    lengths: Sequence[int] = LENGTHS,
+    output_tokens: int = 16,
+    first_token_s: float = 0.1,
+    failed: Sequence[int] = (),
+    texts: Sequence[str] = (),
+    **others: Any,
+) -> dict[str, Any]:
     """One run of requests one after the other; ``failed``: places of those that got no answer."""
     drawn = random.Random(seed)
     ttfts, itls, errors, outputs = [], [], [], []
@@ -31,22 +37,43 @@ def vllm_result(
     good = [place for place in range(len(lengths)) if place not in failed]
     duration = sum(latencies) + 0.001 * len(lengths)
     values = {
-        "ttft": [ttfts[i] for i in good], "tpot": [(latencies[i] - ttfts[i]) / (output_tokens - 1) for i in good],
-        "itl": [gap for i in good for gap in itls[i]], "e2el": [latencies[i] for i in good],
-    }  # fmt: skip
+        "ttft": [ttfts[i] for i in good],
+        "tpot": [(latencies[i] - ttfts[i]) / (output_tokens - 1) for i in good],
+        "itl": [gap for i in good for gap in itls[i]],
+        "e2el": [latencies[i] for i in good],
+    }
     told = {f"median_{name}_ms": float(np.median(found) * 1000) for name, found in values.items()}
     told |= {f"mean_{name}_ms": float(np.mean(found) * 1000) for name, found in values.items()}
     told |= {f"p99_{name}_ms": float(np.percentile(found, 99) * 1000) for name, found in values.items()}
     tokens = sum(outputs)
     return {
-        "date": "20261120-100000", "endpoint_type": "vllm", "backend": "vllm", "label": None, "model_id": "model",
-        "tokenizer_id": "model", "num_prompts": len(lengths), "request_rate": "inf", "burstiness": 1.0, "max_concurrency": 1,
-        "duration": duration, "completed": len(good), "failed": len(failed),
-        "total_input_tokens": sum(lengths[i] for i in good), "total_output_tokens": tokens,
-        "request_throughput": len(good) / duration, "output_throughput": tokens / duration, "input_lens": list(lengths),
-        "output_lens": outputs, "ttfts": ttfts, "itls": itls, "latencies": latencies, "errors": errors,
-        "generated_texts": list(texts) or [""] * len(lengths), **told, **others,
-    }  # fmt: skip
+        "date": "20261120-100000",
+        "endpoint_type": "vllm",
+        "backend": "vllm",
+        "label": None,
+        "model_id": "model",
+        "tokenizer_id": "model",
+        "num_prompts": len(lengths),
+        "request_rate": "inf",
+        "burstiness": 1.0,
+        "max_concurrency": 1,
+        "duration": duration,
+        "completed": len(good),
+        "failed": len(failed),
+        "total_input_tokens": sum(lengths[i] for i in good),
+        "total_output_tokens": tokens,
+        "request_throughput": len(good) / duration,
+        "output_throughput": tokens / duration,
+        "input_lens": list(lengths),
+        "output_lens": outputs,
+        "ttfts": ttfts,
+        "itls": itls,
+        "latencies": latencies,
+        "errors": errors,
+        "generated_texts": list(texts) or [""] * len(lengths),
+        **told,
+        **others,
+    }
 
 
 def written(folder: Path, name: str, result: Any) -> Path:

@@ -19,16 +19,30 @@ def sample(slots: bool = True, **more: object) -> Sample:
     """The decode above."""
     counts = [[0, 0] if one is None else [len(row) for row in one] for one in SLOTS]
     rows = [
-        RowResult(prompt_id=f"p{i}", prompt_tokens=5, output_tokens=len(output), output_ids=output, stop_reason="stop",
-                  correct=None, ungraded_reason="no answer")
+        RowResult(
+            prompt_id=f"p{i}",
+            prompt_tokens=5,
+            output_tokens=len(output),
+            output_ids=output,
+            stop_reason="stop",
+            correct=None,
+            ungraded_reason="no answer",
+        )
         for i, output in enumerate(OUTPUTS)
-    ]  # fmt: skip
+    ]
     passes = PassColumns(
         role=["prefill", "decide", "decide", "decide", "commit+decide", "decide"],
-        query_tokens=[[5, 5], *[[4, 4]] * 5], context_tokens=[[0, 0], *[[5, 5]] * 5], logit_tokens=[[1, 1], *[[4, 4]] * 5],
-        kept_tokens=KEPT, decided_tokens=counts, final_tokens=FINAL, active=ACTIVE, padded_query=[5] + [4] * 5,
-        padded_context=[0] + [5] * 5, decided_slots=SLOTS if slots else None,
-    )  # fmt: skip
+        query_tokens=[[5, 5], *[[4, 4]] * 5],
+        context_tokens=[[0, 0], *[[5, 5]] * 5],
+        logit_tokens=[[1, 1], *[[4, 4]] * 5],
+        kept_tokens=KEPT,
+        decided_tokens=counts,
+        final_tokens=FINAL,
+        active=ACTIVE,
+        padded_query=[5] + [4] * 5,
+        padded_context=[0] + [5] * 5,
+        decided_slots=SLOTS if slots else None,
+    )
     fields = {"case_id": "c", "group": 0, "repeat": 0, "warmup": False, "seed": 1, "rows": rows, "passes": passes}
     fields |= {"prefill_s": None, "decode_s": None, "started_at": "2026-11-20T10:00:00Z", "load_1min": None}
     return Sample(**fields | more)  # type: ignore[arg-type]

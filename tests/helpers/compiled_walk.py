@@ -24,10 +24,11 @@ from harness.meters.host import GraphMeter
 HOPPER = GPUTarget("cuda", 90, 32)
 SIZES = ("row_stride", "position_stride", "figures", "count", "positions", "vocabulary", "tiles")
 KERNELS = [
-    (fused_walk._tile, {"SEVERAL": 1, "TILE": 4096}, fused_walk.WARPS), (fused_walk._tile, {"SEVERAL": 4, "TILE": 1024}, 8),
+    (fused_walk._tile, {"SEVERAL": 1, "TILE": 4096}, fused_walk.WARPS),
+    (fused_walk._tile, {"SEVERAL": 4, "TILE": 1024}, 8),
     (fused_walk._merge, {"NO_TOKEN": -2, "SEVERAL": 2, "TILES": 32}, 1),
     (fused_walk._merge, {"NO_TOKEN": -2, "SEVERAL": 64, "TILES": 1}, 1),
-]  # fmt: skip
+]
 
 
 def types(logits: str, wide: str) -> dict[str, str]:
@@ -75,9 +76,10 @@ def main() -> None:
             given = types(logits, wide) | dict.fromkeys(SIZES, "i32") | dict.fromkeys(fixed, "constexpr")
             names = kernel.arg_names
             source = ASTSource(
-                kernel, {name: given[name] for name in names},
+                kernel,
+                {name: given[name] for name in names},
                 {(names.index(name),): value for name, value in fixed.items() if name in names},
-            )  # fmt: skip
+            )
             made += len(triton.compile(source, target=HOPPER, options={"num_warps": warps}).asm["ptx"]) > 0
     print(made, compiled_by(walks), compiled_by(merges))
 

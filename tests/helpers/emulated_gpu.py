@@ -24,9 +24,21 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def flash_forward(
-    query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
-    seqused_k=None, **others,
-):  # fmt: skip
+    query,
+    key,
+    value,
+    cum_seq_q,
+    cum_seq_k,
+    max_q,
+    max_k,
+    dropout_p,
+    is_causal,
+    return_debug_mask,
+    *,
+    scale=None,
+    seqused_k=None,
+    **others,
+):
     """aten::_flash_attention_forward over packed runs as flash attention 2 does it: run by run, in float32.
 
     A run without keys gets log-sum-exp +inf, and its output is never written.

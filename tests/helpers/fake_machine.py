@@ -44,10 +44,17 @@ def generation(rows: int) -> Generation:
 
     def forward_pass(role, final):
         return ForwardPass(
-            role=role, query_tokens=(1,) * rows, context_tokens=(4,) * rows, logit_tokens=(1,) * rows,
-            kept_tokens=(1,) * rows, decided_tokens=(final,) * rows, final_tokens=(final,) * rows,
-            active=(True,) * rows, padded_query=1, padded_context=4,
-        )  # fmt: skip
+            role=role,
+            query_tokens=(1,) * rows,
+            context_tokens=(4,) * rows,
+            logit_tokens=(1,) * rows,
+            kept_tokens=(1,) * rows,
+            decided_tokens=(final,) * rows,
+            final_tokens=(final,) * rows,
+            active=(True,) * rows,
+            padded_query=1,
+            padded_context=4,
+        )
 
     passes = (forward_pass("prefill", 1), forward_pass("decide", 1), forward_pass("decide", 1))
     return Generation(passes=passes, prompt_tokens=(4,) * rows, output_ids=((5, 6, 7),) * rows, stop_reasons=("length",) * rows)

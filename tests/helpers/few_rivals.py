@@ -16,9 +16,19 @@ from tests.helpers.few_words import MASK_ID, few_words
 BITS = 3
 STOP_BIT = 7
 DRAFTERS = (
-    "lookup", "bad", "good", "itself", "long", "exit", "good on lookup", "good on bad on lookup", "exit on bad", "bits",
-    "doubting", "doubting on lookup",
-)  # fmt: skip
+    "lookup",
+    "bad",
+    "good",
+    "itself",
+    "long",
+    "exit",
+    "good on lookup",
+    "good on bad on lookup",
+    "exit on bad",
+    "bits",
+    "doubting",
+    "doubting on lookup",
+)
 DOUBTED = 0.3
 
 
@@ -52,11 +62,15 @@ class Bits:
 def draft_modules(name, target, architecture, seed):
     """The modules of the stages of one of DRAFTERS, by stage; lookup has none."""
     made = {
-        "bad": lambda: few_words(architecture, seed + 1000), "long": lambda: nearly(target),
-        "good": lambda: nearly(target), "doubting": lambda: nearly(target),
-        "itself": lambda: copy.deepcopy(target), "exit": lambda: first_layers(target, 1),
-        "bits": lambda: few_words(architecture, seed + 1000), "lookup": lambda: None,
-    }  # fmt: skip
+        "bad": lambda: few_words(architecture, seed + 1000),
+        "long": lambda: nearly(target),
+        "good": lambda: nearly(target),
+        "doubting": lambda: nearly(target),
+        "itself": lambda: copy.deepcopy(target),
+        "exit": lambda: first_layers(target, 1),
+        "bits": lambda: few_words(architecture, seed + 1000),
+        "lookup": lambda: None,
+    }
     return {stage: made[stage]() for stage in name.split(" on ")}
 
 
@@ -71,10 +85,14 @@ def drafter(name, modules, open_session, request):
             continue
         never = [MASK_ID] if stage != "bits" else [2, 3, 4, 5, 6, MASK_ID]
         below = DraftModel(
-            open_session(modules[stage]), name=stage, tokens=tokens, never=torch.tensor(never), below=below,
+            open_session(modules[stage]),
+            name=stage,
+            tokens=tokens,
+            never=torch.tensor(never),
+            below=below,
             stops=stops if stage != "bits" else {STOP_BIT} if stops else (),
             least_confidence=DOUBTED if stage == "doubting" else 0.0,
-        )  # fmt: skip
+        )
     return TranslatedDrafts(below, Bits(stops)) if name == "bits" else below
 
 

@@ -50,9 +50,17 @@ def few_words(architecture: str, seed: int):
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     }[architecture]
     config = config_class(
-        vocab_size=WORDS + 1, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, max_position_embeddings=256, attn_implementation="sdpa", initializer_range=0.2,
-    )  # fmt: skip
+        vocab_size=WORDS + 1,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=256,
+        attn_implementation="sdpa",
+        initializer_range=0.2,
+    )
     return model_class(config).to(torch.float64).eval()
 
 
@@ -67,20 +75,27 @@ class Work:
     def request(self, row: int | None = None, temperature: float = 0.0) -> DecodeRequest:
         """For all prompts, or for one of them alone."""
         return DecodeRequest(
-            prompts=self.prompts if row is None else (self.prompts[row],), max_new_tokens=self.max_new_tokens, stop=self.stop,
-            suppressed_ids=(MASK_ID,), temperature=temperature, generator=torch.Generator().manual_seed(3),
+            prompts=self.prompts if row is None else (self.prompts[row],),
+            max_new_tokens=self.max_new_tokens,
+            stop=self.stop,
+            suppressed_ids=(MASK_ID,),
+            temperature=temperature,
+            generator=torch.Generator().manual_seed(3),
             device=torch.device("cpu"),
-        )  # fmt: skip
+        )
 
 
 def some_work(seed: int, prompts: int) -> Work:
     """Prompts of 1 to 9 tokens; none, one or two ids that stop, or a pair of ids that stops as text would; 1 to 28 tokens."""
     rng = random.Random(f"few words/{seed}")
     pair = [rng.randrange(WORDS), rng.randrange(WORDS)]
-    stop = rng.choice([
-        StopRule(), StopRule(token_ids=frozenset(rng.sample(range(WORDS), rng.randint(1, 2)))),
-        StopRule(ends_text=lambda ids: list(ids[-2:]) == pair),
-    ])  # fmt: skip
+    stop = rng.choice(
+        [
+            StopRule(),
+            StopRule(token_ids=frozenset(rng.sample(range(WORDS), rng.randint(1, 2)))),
+            StopRule(ends_text=lambda ids: list(ids[-2:]) == pair),
+        ]
+    )
     return Work(
         prompts=tuple(tuple(rng.randrange(WORDS) for _ in range(rng.randint(1, 9))) for _ in range(prompts)),
         stop=stop,

@@ -31,9 +31,14 @@ def values_of(packed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def write_gguf(
-    file: Path, *, splits: str | None = "smollm", kind: str = "llama", adds: bool | None = False, word: str | None = None,
+    file: Path,
+    *,
+    splits: str | None = "smollm",
+    kind: str = "llama",
+    adds: bool | None = False,
+    word: str | None = None,
     change: Callable[[Any], None] = lambda writer: None,
-) -> dict[str, np.ndarray[Any, Any]]:  # fmt: skip
+) -> dict[str, np.ndarray[Any, Any]]:
     """Write the file; returns its tensors, de-quantised, by the names of transformers. ``change`` may add to the writer.
 
     ``splits``, ``adds``: how texts are split, and whether they begin with a token; None leaves the key out.

@@ -38,8 +38,15 @@ ARMS: dict[str, dict[str, Any]] = {
 
 GREEDY_ONLY = ("freedave",)
 SMALL = {
-    "name": "small", "layers": 2, "hidden": 256, "intermediate": 512, "heads": 4, "kv_heads": 2, "head_dim": 64, "vocab": 1024
-}  # fmt: skip
+    "name": "small",
+    "layers": 2,
+    "hidden": 256,
+    "intermediate": 512,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "vocab": 1024,
+}
 """A random model whose heads flash attention takes."""
 
 
@@ -50,10 +57,17 @@ def cases(device: str, dtype: str, execution: str, names: Sequence[str] = tuple(
     tokens, temperature = more.pop("tokens", 24), more.pop("temperature", None)
     arms = [ARMS[name] | ({} if temperature is None else {"temperature": temperature}) for name in names]
     part = {
-        "name": "p", "model": {"reference": "sbd"}, "device": device, "dtype": dtype, "execution": execution, "arms": arms,
-        "timed": False, "baseline_check": 0, "batch_sizes": [4],
+        "name": "p",
+        "model": {"reference": "sbd"},
+        "device": device,
+        "dtype": dtype,
+        "execution": execution,
+        "arms": arms,
+        "timed": False,
+        "baseline_check": 0,
+        "batch_sizes": [4],
         "workload": {"tasks": ["word_problems"], "prompts": 4, "max_new_tokens": tokens, "split": "test"},
-    } | more  # fmt: skip
+    } | more
     planned = make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [part]})).cases
     return dict(zip(names, planned, strict=True))
 

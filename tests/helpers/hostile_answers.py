@@ -93,15 +93,36 @@ def endless(piece: bytes, most: int = ENDLESS, pause_s: float = 0.0) -> Iterator
 
 # ------------------------------------------------------------------------------------------------------------- token ids
 
-IDS = {"vllm": "choices.0.token_ids", "sglang": "choices.0.token_ids", "tensorrt_llm": "choices.0.token_ids",
-       "llama_cpp": "tokens", "lmdeploy": "output_ids"}  # fmt: skip
+IDS = {
+    "vllm": "choices.0.token_ids",
+    "sglang": "choices.0.token_ids",
+    "tensorrt_llm": "choices.0.token_ids",
+    "llama_cpp": "tokens",
+    "lmdeploy": "output_ids",
+}
 NO_IDS: dict[str, Any] = {
-    "outside the vocabulary": 1_000_000, "negative": -1, "2^63": 2**63, "10^30": 10**30, "a float": 1.5, "a whole float": 11.0,
-    "true": True, "null": None, "text": "11", "a list": [11], "an object": {"id": 11}, "NaN": float("nan"), "inf": float("inf"),
-}  # fmt: skip
+    "outside the vocabulary": 1_000_000,
+    "negative": -1,
+    "2^63": 2**63,
+    "10^30": 10**30,
+    "a float": 1.5,
+    "a whole float": 11.0,
+    "true": True,
+    "null": None,
+    "text": "11",
+    "a list": [11],
+    "an object": {"id": 11},
+    "NaN": float("nan"),
+    "inf": float("inf"),
+}
 NO_LISTS: dict[str, Any] = {
-    "null": None, "text": "abc", "a number": 7, "an object": {"0": 11}, "a million ids": lambda: [11] * 1_000_000, "empty": [],
-}  # fmt: skip
+    "null": None,
+    "text": "abc",
+    "a number": 7,
+    "an object": {"0": 11},
+    "a million ids": lambda: [11] * 1_000_000,
+    "empty": [],
+}
 
 
 def put(events: list[Any], path: str, value: Any) -> list[Any]:
@@ -165,34 +186,80 @@ def _token_ids() -> Iterator[Hostile]:
 
 PATHS = {
     "vllm": (
-        "choices", "choices.0", "choices.0.finish_reason", "usage", "usage.prompt_tokens", "usage.completion_tokens", "metrics",
-        "metrics.speculative_decoding", *(f"metrics.speculative_decoding.{one}" for one in (
-            "num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens", "mean_acceptance_length", "per_step_accepted",
-            "per_step_drafted",
-        )),
+        "choices",
+        "choices.0",
+        "choices.0.finish_reason",
+        "usage",
+        "usage.prompt_tokens",
+        "usage.completion_tokens",
+        "metrics",
+        "metrics.speculative_decoding",
+        *(
+            f"metrics.speculative_decoding.{one}"
+            for one in (
+                "num_spec_steps",
+                "num_accepted_draft_tokens",
+                "num_draft_tokens",
+                "mean_acceptance_length",
+                "per_step_accepted",
+                "per_step_drafted",
+            )
+        ),
     ),
     "llama_cpp": (
-        "stop", "stop_type", "timings", "timings.predicted_ms", "timings.draft_n", "timings.draft_n_accepted",
-        "timings.cache_n", "tokens_evaluated",
+        "stop",
+        "stop_type",
+        "timings",
+        "timings.predicted_ms",
+        "timings.draft_n",
+        "timings.draft_n_accepted",
+        "timings.cache_n",
+        "tokens_evaluated",
     ),
     "sglang": (
-        "choices", "choices.0.finish_reason", "usage.prompt_tokens", "sglext", "sglext.spec_tokens_details",
-        *(f"sglext.spec_tokens_details.{one}" for one in (
-            "spec_verify_ct", "spec_num_correct_drafts", "spec_accept_length", "spec_correct_drafts_histogram",
-        )),
+        "choices",
+        "choices.0.finish_reason",
+        "usage.prompt_tokens",
+        "sglext",
+        "sglext.spec_tokens_details",
+        *(
+            f"sglext.spec_tokens_details.{one}"
+            for one in ("spec_verify_ct", "spec_num_correct_drafts", "spec_accept_length", "spec_correct_drafts_histogram")
+        ),
     ),
     "lmdeploy": ("meta_info", "meta_info.finish_reason", "meta_info.finish_reason.type", "meta_info.prompt_tokens"),
     "tensorrt_llm": (
-        "choices.0", "choices.0.finish_reason", "choices.0.avg_decoded_tokens_per_iter", "usage", "usage.prompt_tokens",
-        "usage.prompt_tokens_details", "usage.prompt_tokens_details.cached_tokens",
+        "choices.0",
+        "choices.0.finish_reason",
+        "choices.0.avg_decoded_tokens_per_iter",
+        "usage",
+        "usage.prompt_tokens",
+        "usage.prompt_tokens_details",
+        "usage.prompt_tokens_details.cached_tokens",
     ),
-}  # fmt: skip
+}
 VALUES: dict[str, Any] = {
-    "NaN": float("nan"), "inf": float("inf"), "-inf": float("-inf"), "1e308": 1e308, "10^30": 10**30, "-1": -1, "0": 0, "1": 1,
-    "1e-300": 1e-300, "true": True, "null": None, "text": "7", "empty text": "", "a list": [[1], [2]],
+    "NaN": float("nan"),
+    "inf": float("inf"),
+    "-inf": float("-inf"),
+    "1e308": 1e308,
+    "10^30": 10**30,
+    "-1": -1,
+    "0": 0,
+    "1": 1,
+    "1e-300": 1e-300,
+    "true": True,
+    "null": None,
+    "text": "7",
+    "empty text": "",
+    "a list": [[1], [2]],
     "numbers": [1e308, -1, 0.5],
-    "an object": {"a": {"b": 1}}, "an empty list": [], "an empty object": {}, "a long list": lambda: [3] * 500_000, "0.5": 0.5,
-}  # fmt: skip
+    "an object": {"a": {"b": 1}},
+    "an empty list": [],
+    "an empty object": {},
+    "a long list": lambda: [3] * 500_000,
+    "0.5": 0.5,
+}
 PER_PATH = 3
 
 
@@ -236,11 +303,12 @@ def _lies() -> Iterator[Hostile]:
         "spec_correct_drafts_histogram": [0] * 7 + [1],
     }
     for name, more in (
-        ("all in one pass", {}), ("no round", {"spec_verify_ct": 0}),
+        ("all in one pass", {}),
+        ("no round", {"spec_verify_ct": 0}),
         ("a histogram of 10^6 zeros", {"spec_correct_drafts_histogram": [0] * 10**6}),
         ("a negative histogram", {"spec_correct_drafts_histogram": [-5, 8]}),
         ("a histogram of 10^12", {"spec_correct_drafts_histogram": [10**12, 10**12]}),
-    ):  # fmt: skip
+    ):
         told = {"sglext": {"spec_tokens_details": sglang | more}}
         yield _lie(name, "sglang", edited(lambda events, told=told: [*events[:-1], events[-2] | told, events[-1]]))  # type: ignore[misc]
     for name, value in (
@@ -273,20 +341,31 @@ def _lie(what: str, engine: str, play: Callable[[Asked], Pieces], fits: Fits = "
 # ------------------------------------------------------------------------------------------------- bytes that are no event
 
 BODIES: dict[str, bytes | Callable[[], bytes]] = {
-    "NaN": b'{"a": NaN, "b": [-Infinity]}', "100,000 brackets": b"[" * 100_000, "100,000 objects": b'{"a":' * 100_000,
-    "deep and closed": b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "HTML": b"<html><script>hstl7()</script></html>",
-    "UTF-16": '{"choices": []}'.encode("utf-16"), "invalid UTF-8": b'{"a": "\xff\xfe\xc0\xaf"}',
+    "NaN": b'{"a": NaN, "b": [-Infinity]}',
+    "100,000 brackets": b"[" * 100_000,
+    "100,000 objects": b'{"a":' * 100_000,
+    "deep and closed": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "HTML": b"<html><script>hstl7()</script></html>",
+    "UTF-16": '{"choices": []}'.encode("utf-16"),
+    "invalid UTF-8": b'{"a": "\xff\xfe\xc0\xaf"}',
     "half a surrogate": b'{"a": "\\ud800"}',
-    "a BOM": b"\xef\xbb\xbf{}", "a number of 100,000 digits": b'{"a": ' + b"9" * 100_000 + b"}", "nothing": b"",
+    "a BOM": b"\xef\xbb\xbf{}",
+    "a number of 100,000 digits": b'{"a": ' + b"9" * 100_000 + b"}",
+    "nothing": b"",
     "null": b"null",
-    "a list": b"[]", "a text": b'"hstl7"', "a number": b"7", "two objects": b"{} {}",
+    "a list": b"[]",
+    "a text": b'"hstl7"',
+    "a number": b"7",
+    "two objects": b"{} {}",
     "double keys": b'{"error": null, "error": 1}',
-    "NUL bytes": b"\x00" * 4096, "50 MB of text": lambda: b'{"a": "' + b"x" * (50 * MEBI) + b'"}',
+    "NUL bytes": b"\x00" * 4096,
+    "50 MB of text": lambda: b'{"a": "' + b"x" * (50 * MEBI) + b'"}',
     "a million keys": lambda: b"{" + b",".join(b'"%d":1' % one for one in range(1_000_000)) + b"}",
-    "an error of another kind": b'{"error": [[1, {"message": 2}]]}', "an empty error": b'{"error": null}',
+    "an error of another kind": b'{"error": [[1, {"message": 2}]]}',
+    "an empty error": b'{"error": null}',
     "an error of 5 MB": lambda: b'{"error": {"message": "' + b"hstl7 " * 900_000 + b'"}}',
     "an error without end": b'{"error": {"message": {"message": {"message": ' + b"[" * 400,
-}  # fmt: skip
+}
 
 
 def _events() -> Iterator[Hostile]:
@@ -393,26 +472,34 @@ def _two_choices(events: list[Any]) -> list[Any]:
 
 
 SHAPES: dict[str, tuple[Edit, Fits]] = {
-    "twice the tokens asked for, two a pass": (_beyond, "refused"), "a pass of 100 tokens more": (_more, "refused"),
-    "every chunk comes twice": (_doubled, "refused"), "tokens behind the end": (_behind_last_tokens, "refused"),
-    "tokens behind all": (_after_end, "refused"), "fewer tokens than asked for and said": (_fewer, "refused"),
-    "no end": (_no_end, "refused"), "ends within an event": (_cut, "refused"), "two finish reasons": (_two_ends, "refused"),
-}  # fmt: skip
+    "twice the tokens asked for, two a pass": (_beyond, "refused"),
+    "a pass of 100 tokens more": (_more, "refused"),
+    "every chunk comes twice": (_doubled, "refused"),
+    "tokens behind the end": (_behind_last_tokens, "refused"),
+    "tokens behind all": (_after_end, "refused"),
+    "fewer tokens than asked for and said": (_fewer, "refused"),
+    "no end": (_no_end, "refused"),
+    "ends within an event": (_cut, "refused"),
+    "two finish reasons": (_two_ends, "refused"),
+}
 """Played in every dialect."""
 UNTOLD = {("llama_cpp", name) for name in ("fewer tokens than asked for and said", "the end alone", "empty")}
 """llama.cpp counts a token within a character of UTF-8, and never sends it."""
 SOME_SHAPES: dict[str, tuple[Edit, Fits]] = {
-    "nothing": (lambda events: [], "refused"), "the end alone": (lambda events: events[-2:], "refused"),
-    "[DONE] alone": (lambda events: ["[DONE]"], "refused"), "[DONE] first": (lambda events: ["[DONE]", *events], "any"),
+    "nothing": (lambda events: [], "refused"),
+    "the end alone": (lambda events: events[-2:], "refused"),
+    "[DONE] alone": (lambda events: ["[DONE]"], "refused"),
+    "[DONE] first": (lambda events: ["[DONE]", *events], "any"),
     "the end first": (lambda events: [*events[-2:], *events], "refused"),
     "in reverse": (lambda events: events[::-1], "refused"),
-    "all tokens in one pass": (_at_once, "any"), "two choices": (_two_choices, "any"),
+    "all tokens in one pass": (_at_once, "any"),
+    "two choices": (_two_choices, "any"),
     "an index of another choice": (lambda events: put(events, "choices.0.index", 5), "any"),
     "empty events between": (lambda events: [each for one in events for each in (b"data: \n\n", one)], "any"),
     "events of another name": (lambda events: [b"event: ping\n" + written(one) for one in events], "any"),
     "retry and id lines": (lambda events: [b"retry: 99999999999999999999\nid: \x00\n" + written(one) for one in events], "any"),
     "text/event-stream in UTF-16": (lambda events: [written(one).decode().encode("utf-16") for one in events], "refused"),
-}  # fmt: skip
+}
 LARGE: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
     "endless comments": lambda events: itertools.chain(events[:2], endless(b": hstl7 comment\n")),
     "endless empty events": lambda events: itertools.chain(events[:2], endless(b"data: \n\n")),
@@ -435,7 +522,7 @@ LARGE: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
     "2 million events": lambda events: itertools.chain(
         events[:2], endless(b'data: {"choices": []}\n\n', 50 * MEBI), events[2:]
     ),
-}  # fmt: skip
+}
 
 
 def _shapes() -> Iterator[Hostile]:
@@ -460,7 +547,9 @@ STATUSES: dict[str, Callable[[Asked], Pieces]] = {
     "429": lambda asked: [whole("{}", "429 Too Many Requests", "application/json", "Retry-After: 999999999")],
     "503": lambda asked: [whole("<h1>hstl7</h1>", "503 Service Unavailable", "text/html")],
     "a redirect to itself": lambda asked: [whole("", "307 Temporary Redirect", "text/plain", f"Location: {_path(asked)}")],
-    "a redirect elsewhere": lambda asked: [whole("", "302 Found", "text/plain", "Location: http://127.0.0.2:9/latest/meta-data")],
+    "a redirect elsewhere": lambda asked: [
+        whole("", "302 Found", "text/plain", "Location: http://127.0.0.2:9/latest/meta-data")
+    ],
     "a redirect to a file": lambda asked: [whole("", "301 Moved", "text/plain", "Location: file:///etc/passwd")],
     "200 with HTML": lambda asked: [whole("<html>hstl7 login</html>", "200 OK", "text/html")],
     "an error body without end": lambda asked: itertools.chain([head("500 Error")], endless(b"hstl7 ")),
@@ -471,15 +560,17 @@ STATUSES: dict[str, Callable[[Asked], Pieces]] = {
     "an error of 10,000 lines": lambda asked: [whole("hstl7 line\n" * 10_000, "500 Error")],
     "an error 100,000 deep": lambda asked: [whole(b'{"error":' * 100_000, "500 Error")],
     "an unknown charset": lambda asked: [whole("{}", "500 Error", "text/plain; charset=hstl7")],
-    "status 999": lambda asked: [whole("{}", "999 hstl7")], "status 0": lambda asked: [whole("{}", "0 hstl7")],
-    "status -1": lambda asked: [whole("{}", "-1 hstl7")], "status of 50 digits": lambda asked: [whole("{}", "2" * 50 + " OK")],
+    "status 999": lambda asked: [whole("{}", "999 hstl7")],
+    "status 0": lambda asked: [whole("{}", "0 hstl7")],
+    "status -1": lambda asked: [whole("{}", "-1 hstl7")],
+    "status of 50 digits": lambda asked: [whole("{}", "2" * 50 + " OK")],
     "100 Continue without end": lambda asked: endless(b"HTTP/1.1 100 Continue\r\n\r\n"),
     "101 Switching Protocols": lambda asked: [head("101 Switching Protocols"), b"\x00" * 1000],
     "206 of a part": lambda asked: [whole('{"da', "206 Partial Content", "application/json", "Content-Range: bytes 0-3/1000")],
     "401 that asks for a login": lambda asked: [
         whole("{}", "401 Unauthorized", "text/plain", 'WWW-Authenticate: Basic realm="hstl7"')
     ],
-}  # fmt: skip
+}
 
 
 def _path(asked: Asked) -> str:
@@ -521,8 +612,10 @@ def _packed(name: str) -> bytes:
     """The bombs, made once where they are asked for."""
     if name not in _PACKED:
         _PACKED[name] = {
-            "gzip": lambda: _bomb("gzip"), "deflate": lambda: _bomb("deflate"), "twice": lambda: gzip.compress(_bomb("gzip")),
-        }[name]()  # fmt: skip
+            "gzip": lambda: _bomb("gzip"),
+            "deflate": lambda: _bomb("deflate"),
+            "twice": lambda: gzip.compress(_bomb("gzip")),
+        }[name]()
     return _PACKED[name]
 
 
@@ -563,14 +656,17 @@ FRAMES: dict[str, tuple[Callable[[Asked], Pieces], Fits]] = {
     "a chunk of 10^18": (_sent(CHUNKED, body=lambda asked: [b"de0b6b3a7640000\r\n", _body(asked)]), "any"),
     "a chunk cut short": (_sent(CHUNKED, body=lambda asked: [b"fff\r\n", _body(asked)[:40]]), "refused"),
     "endless extensions of a chunk": (
-        _sent(CHUNKED, body=lambda asked: itertools.chain([b"5;"], endless(b"hstl7=1;"))), "refused",
+        _sent(CHUNKED, body=lambda asked: itertools.chain([b"5;"], endless(b"hstl7=1;"))),
+        "refused",
     ),
     "endless empty lines of chunks": (_sent(CHUNKED, body=lambda asked: endless(b"1\r\n \r\n")), "refused"),
     "endless trailers": (
-        _sent(CHUNKED, body=lambda asked: itertools.chain([_chunk(_body(asked)), b"0\r\n"], endless(b"X: hstl7\r\n"))), "any",
+        _sent(CHUNKED, body=lambda asked: itertools.chain([_chunk(_body(asked)), b"0\r\n"], endless(b"X: hstl7\r\n"))),
+        "any",
     ),
     "chunked twice": (
-        _sent("Transfer-Encoding: chunked, chunked", body=lambda asked: [_chunk(_chunk(_body(asked))), b"0\r\n\r\n"]), "any",
+        _sent("Transfer-Encoding: chunked, chunked", body=lambda asked: [_chunk(_chunk(_body(asked))), b"0\r\n\r\n"]),
+        "any",
     ),
     "a gzip bomb": (_sent("Content-Encoding: gzip", body=lambda asked: [_packed("gzip")]), "refused"),
     "a deflate bomb": (_sent("Content-Encoding: deflate", body=lambda asked: [_packed("deflate")]), "refused"),
@@ -582,21 +678,25 @@ FRAMES: dict[str, tuple[Callable[[Asked], Pieces], Fits]] = {
     "endless headers": (_headers_without_end(b"X-Hstl7: 1\r\n"), "refused"),
     "a header without an end": (_headers_without_end(b"X"), "refused"),
     "a header line, a byte at a time": (
-        lambda asked: itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], endless(b"x", pause_s=0.3)), "refused",
+        lambda asked: itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], endless(b"x", pause_s=0.3)),
+        "refused",
     ),
     "a folded header": (lambda asked: [b"HTTP/1.1 200 OK\r\nX: 1\r\n hstl7\r\n\r\n", _body(asked)], "any"),
     "a header with NUL and escapes": (
-        lambda asked: [b"HTTP/1.1 200 \x1b[31mhstl7\r\nX\x00: \x1b]0;hstl7\x07\r\n\r\n", _body(asked)], "any",
+        lambda asked: [b"HTTP/1.1 200 \x1b[31mhstl7\r\nX\x00: \x1b]0;hstl7\x07\r\n\r\n", _body(asked)],
+        "any",
     ),
     "a status line without an end": (lambda asked: endless(b"HTTP/1.1 200 hstl7 "), "refused"),
     "no HTTP": (lambda asked: [b"SSH-2.0-hstl7\r\n"], "refused"),
     "TLS": (lambda asked: [b"\x15\x03\x01\x00\x02\x02\x50"], "refused"),
     "HTTP/9.9": (lambda asked: [b"HTTP/9.9 200 OK\r\n\r\n", _body(asked)], "any"),
-    "a body alone": (lambda asked: [_body(asked)], "refused"), "nothing": (lambda asked: [], "refused"),
-    "silence": (lambda asked: [3600.0], "refused"), "a reset": (lambda asked: [-1.0], "refused"),
+    "a body alone": (lambda asked: [_body(asked)], "refused"),
+    "nothing": (lambda asked: [], "refused"),
+    "silence": (lambda asked: [3600.0], "refused"),
+    "a reset": (lambda asked: [-1.0], "refused"),
     "a reset behind the headers": (_sent("Content-Length: 500", body=lambda asked: [b"data: ", -1.0]), "refused"),
     "endless random bytes": (lambda asked: endless(Random(7).randbytes(4096)), "refused"),
-}  # fmt: skip
+}
 
 
 def _frames() -> Iterator[Hostile]:
@@ -618,15 +718,22 @@ def _frames() -> Iterator[Hostile]:
         yield Hostile(kind="frames", what=f"{name} at any door", engine=engine, door="connection", play=play, fits="refused")
     for door in ("models", "about", "metrics"):
         yield Hostile(
-            kind="frames", what="an honest body, a byte at a time without end", engine="vllm", door=door,
+            kind="frames",
+            what="an honest body, a byte at a time without end",
+            engine="vllm",
+            door=door,
             play=lambda asked: itertools.chain([head(), b'{"a": "'], endless(b"x", pause_s=0.3)),
-        )  # fmt: skip
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------- counters
 
-COUNTED = {"vllm": "iteration_tokens_total_count", "llama_cpp": "n_decode_total", "lmdeploy": "iteration_tokens_total_count",
-           "sglang": "num_requests_total"}  # fmt: skip
+COUNTED = {
+    "vllm": "iteration_tokens_total_count",
+    "llama_cpp": "n_decode_total",
+    "lmdeploy": "iteration_tokens_total_count",
+    "sglang": "num_requests_total",
+}
 
 
 def _counter(engine: str, value: str, labels: str = 'model_name="model"', more: str = "") -> str:
@@ -667,31 +774,39 @@ def _label_sets(engine: str) -> Callable[[Asked], Pieces]:
 
 
 METRICS: dict[str, Callable[[str], Callable[[Asked], Pieces]]] = {
-    "falling": _values_by_turn(("1e6", "5", "0")), "jumping": _values_by_turn(("1", "1e300", "1")),
+    "falling": _values_by_turn(("1e6", "5", "0")),
+    "jumping": _values_by_turn(("1", "1e300", "1")),
     "NaN": _values_by_turn(("NaN",)),
-    "NaN in between": _values_by_turn(("3", "NaN")), "inf": _values_by_turn(("+Inf",)),
+    "NaN in between": _values_by_turn(("3", "NaN")),
+    "inf": _values_by_turn(("+Inf",)),
     "inf after a number": _values_by_turn(("3", "+Inf")),
     "-inf": _values_by_turn(("-Inf",)),
     "1e308 and again": _fixed(lambda e: _counter(e, "1e308") + _counter(e, "1e308", 'a="b"')),
-    "negative": _values_by_turn(("-5",)), "no number": _values_by_turn(("hstl7",)), "0x10": _values_by_turn(("0x10",)),
+    "negative": _values_by_turn(("-5",)),
+    "no number": _values_by_turn(("hstl7",)),
+    "0x10": _values_by_turn(("0x10",)),
     "1_000": _values_by_turn(("1_000",)),
-    "half a pass": _values_by_turn(("1", "9.5")), "10^400": _values_by_turn(("1" + "0" * 400,)),
+    "half a pass": _values_by_turn(("1", "9.5")),
+    "10^400": _values_by_turn(("1" + "0" * 400,)),
     "100 MB": _long(lambda e: _counter(e, "1"), b"hstl7_other 1\n", 100 * MEBI),
-    "a million label sets": _label_sets, "without end": _long(lambda e: _counter(e, "1"), b"hstl7_other 1\n"),
-    "a line without end": _long(lambda e: _counter(e, "1") + "a{b=\"", b"x"),
+    "a million label sets": _label_sets,
+    "without end": _long(lambda e: _counter(e, "1"), b"hstl7_other 1\n"),
+    "a line without end": _long(lambda e: _counter(e, "1") + 'a{b="', b"x"),
     "a byte at a time": _long(lambda e: _counter(e, "1"), b"#", pause_s=0.3),
     "a comment of 100 MB": _long(lambda e: "# HELP hstl7 ", b"x", 100 * MEBI),
-    "JSON": _fixed(lambda e: json.dumps({"passes": 1})), "HTML": _fixed(lambda e: "<html>hstl7</html>"),
+    "JSON": _fixed(lambda e: json.dumps({"passes": 1})),
+    "HTML": _fixed(lambda e: "<html>hstl7</html>"),
     "UTF-16": _fixed(lambda e: _counter(e, "1").encode("utf-16")),
     "invalid UTF-8": _fixed(lambda e: b"\xff\xfe" + _counter(e, "1").encode()),
     "types that contradict": _fixed(lambda e: _counter(e, "1") + _counter(e, "2").replace("counter", "histogram")),
     "a type of a thousand words": _fixed(lambda e: "# TYPE " + "hstl7 " * 1000 + "\n" + _counter(e, "1")),
-    "labels that never close": _fixed(lambda e: f"{PREFIX[e]}:{COUNTED[e]}{{a=\"b"),
+    "labels that never close": _fixed(lambda e: f'{PREFIX[e]}:{COUNTED[e]}{{a="b'),
     "10,000 labels": _fixed(lambda e: _counter(e, "1", ",".join(f'l{one}="hstl7"' for one in range(10_000)))),
     "a label of 5 MB": _fixed(lambda e: _counter(e, "1", f'a="{"x" * 5_000_000}"')),
-    "a time stamp of 30 digits": _fixed(lambda e: _counter(e, "1 " + "9" * 30)), "empty": _fixed(lambda e: ""),
+    "a time stamp of 30 digits": _fixed(lambda e: _counter(e, "1 " + "9" * 30)),
+    "empty": _fixed(lambda e: ""),
     "NUL": _fixed(lambda e: "\x00" * 1000),
-}  # fmt: skip
+}
 
 
 def _metrics() -> Iterator[Hostile]:
@@ -713,26 +828,44 @@ def _metrics() -> Iterator[Hostile]:
 # --------------------------------------------------------------------------------------------------- what it says of itself
 
 MODELS: dict[str, Any] = {
-    "nothing": b"", "no models": {"data": []}, "models are null": {"data": None}, "models are text": {"data": "model"},
+    "nothing": b"",
+    "no models": {"data": []},
+    "models are null": {"data": None},
+    "models are text": {"data": "model"},
     "models are an object": {"data": {"id": "model"}},
-    "a model is text": {"data": ["model"]}, "a model is null": {"data": [None]}, "a model without a name": {"data": [{}]},
+    "a model is text": {"data": ["model"]},
+    "a model is null": {"data": [None]},
+    "a model without a name": {"data": [{}]},
     "a name is null": {"data": [{"id": None}]},
-    "a name is a number": {"data": [{"id": 7}]}, "a name is an object": {"data": [{"id": {"a": 1}}]},
+    "a name is a number": {"data": [{"id": 7}]},
+    "a name is an object": {"data": [{"id": {"a": 1}}]},
     "a name of 10 MB": lambda: {"data": [{"id": "m" * 10_000_000}]},
     "a million models": lambda: b'{"data": [' + b",".join([b'{"id": "model"}'] * 1_000_000) + b"]}",
     "two models of a name": {"data": [{"id": "model"}, {"id": "model"}]},
-    "two models": {"data": [{"id": "a"}, {"id": "b"}]}, "a list": [{"id": "model"}], "null": b"null", "text": b'"model"',
+    "two models": {"data": [{"id": "a"}, {"id": "b"}]},
+    "a list": [{"id": "model"}],
+    "null": b"null",
+    "text": b'"model"',
     "a number": b"7",
-    "an empty name": {"data": [{"id": ""}]}, "a name of spaces": {"data": [{"id": "  "}]},
+    "an empty name": {"data": [{"id": ""}]},
+    "a name of spaces": {"data": [{"id": "  "}]},
     "half a surrogate": b'{"data": [{"id": "\\ud800"}]}',
-    "a name with a line break": {"data": [{"id": "a\nsbd: fine"}]}, "half of it": b'{"data": [{"id": "mod',
+    "a name with a line break": {"data": [{"id": "a\nsbd: fine"}]},
+    "half of it": b'{"data": [{"id": "mod',
     "a name of NUL": {"data": [{"id": "\x00"}]},
-}  # fmt: skip
+}
 VERSIONS: dict[str, Any] = {
-    "a number": 7, "an object": {"a": [1]}, "null": None, "a list": ["1", "2"], "NaN": float("nan"),
-    "5 MB": lambda: "v" * 5_000_000, "true": True, "10^5000": 10**4000,
-    "half a surrogate": "\ud800", "a line break": "1\nsbd: fine",
-}  # fmt: skip
+    "a number": 7,
+    "an object": {"a": [1]},
+    "null": None,
+    "a list": ["1", "2"],
+    "NaN": float("nan"),
+    "5 MB": lambda: "v" * 5_000_000,
+    "true": True,
+    "10^5000": 10**4000,
+    "half a surrogate": "\ud800",
+    "a line break": "1\nsbd: fine",
+}
 SETTINGS: dict[str, Any] = {
     "an algorithm that is an object": {"speculative_algorithm": {"a": 1}},
     "an algorithm that is a number": {"speculative_algorithm": 7},
@@ -746,8 +879,9 @@ SETTINGS: dict[str, Any] = {
     "a width of true": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": True},
     "a width that is a list": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": [4]},
     "UNO, and it is not": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": 4},
-    "diffusion, and it is not": {"dllm_algorithm": "x" * 100}, "diffusion that is a list": {"dllm_algorithm": [0]},
-}  # fmt: skip
+    "diffusion, and it is not": {"dllm_algorithm": "x" * 100},
+    "diffusion that is a list": {"dllm_algorithm": [0]},
+}
 
 
 def _told(value: Any, asked: Asked) -> Pieces:
@@ -761,20 +895,30 @@ def _about() -> Iterator[Hostile]:
     names = ("model", "another", "third")
     for engine in ENGINES:
         yield Hostile(
-            kind="models", what="another model at every question", engine=engine, door="models",
+            kind="models",
+            what="another model at every question",
+            engine=engine,
+            door="models",
             play=lambda asked: [whole(json.dumps({"data": [{"id": names[asked.number % 3]}]}))],
-        )  # fmt: skip
+        )
     for (name, value), engine in zip(VERSIONS.items(), itertools.cycle(("vllm", "llama_cpp", "tensorrt_llm")), strict=False):
         key = "build_info" if engine == "llama_cpp" else "version"
         yield Hostile(
-            kind="about", what=f"a version is {name}", engine=engine, door="about",
+            kind="about",
+            what=f"a version is {name}",
+            engine=engine,
+            door="about",
             play=lambda asked, key=key, value=value: [whole(json.dumps({key: made(value)}))],  # type: ignore[misc]
-        )  # fmt: skip
+        )
     for name, told in SETTINGS.items():
         yield Hostile(
-            kind="about", what=name, engine="sglang", door="about", play=partial(_told, told),
+            kind="about",
+            what=name,
+            engine="sglang",
+            door="about",
+            play=partial(_told, told),
             per_pass=1 if "UNO" in name or "width" in name else 2,
-        )  # fmt: skip
+        )
     for (name, body), engine in zip(BODIES.items(), itertools.cycle(("sglang", "vllm", "llama_cpp")), strict=False):
         yield Hostile(
             kind="about", what=f"it describes itself as {name}", engine=engine, door="about", play=partial(_told, body)
@@ -784,12 +928,23 @@ def _about() -> Iterator[Hostile]:
 # ------------------------------------------------------------------------------------------------------------------- texts
 
 TEXTS = (
-    "<hstl7 onload=hstl7()>", "</script><hstl7>", '"><hstl7 x="', "<!-- hstl7", "\x1b[31mhstl7\x1b]0;hstl7\x07",
+    "<hstl7 onload=hstl7()>",
+    "</script><hstl7>",
+    '"><hstl7 x="',
+    "<!-- hstl7",
+    "\x1b[31mhstl7\x1b]0;hstl7\x07",
     "\x9b31mhstl7\x85x",
-    "\u202ehstl7\u2066", "hstl7\rsbd: fine", "x\n::error::hstl7", "::set-output name=hstl7::x",
+    "\u202ehstl7\u2066",
+    "hstl7\rsbd: fine",
+    "x\n::error::hstl7",
+    "::set-output name=hstl7::x",
     "x\n##vso[task.setvariable]hstl7",
-    "[hstl7](javascript:hstl7())", "[red]hstl7[/red][link=http://x]y", "{{ hstl7 }}{% raw %}", "\x00hstl7\x08\x7f", "=hstl7()",
-)  # fmt: skip
+    "[hstl7](javascript:hstl7())",
+    "[red]hstl7[/red][link=http://x]y",
+    "{{ hstl7 }}{% raw %}",
+    "\x00hstl7\x08\x7f",
+    "=hstl7()",
+)
 
 
 def planted(text: str) -> dict[str, tuple[str, Callable[[Asked], Pieces]]]:
@@ -818,7 +973,7 @@ def planted(text: str) -> dict[str, tuple[str, Callable[[Asked], Pieces]]]:
         "the name of the model": ("models", lambda asked: [whole(json.dumps({"data": [{"id": text}]}))]),
         "its version": ("about", partial(_told, {"version": text, "build_info": text, "speculative_algorithm": text})),
         "the names of counters": ("metrics", lambda asked: [_text(f"# HELP a {quoted}\n{line} 1\na{{b={quoted}}} x\n")]),
-    }  # fmt: skip
+    }
 
 
 def _texts() -> Iterator[Hostile]:
@@ -850,25 +1005,31 @@ def _told_back() -> dict[str, tuple[str, Callable[[Asked], Pieces] | None]]:
         return [whole(json.dumps({"data": [{"id": one[:900]} for one in asked.headers.splitlines()]}))]
 
     return {
-        "nothing": ("stream", None), "an error's body": ("stream", _repeats_headers), "an event": ("stream", in_event),
-        "a refusal of its models": ("models", _repeats_headers), "the names of its models": ("models", as_model),
+        "nothing": ("stream", None),
+        "an error's body": ("stream", _repeats_headers),
+        "an event": ("stream", in_event),
+        "a refusal of its models": ("models", _repeats_headers),
+        "the names of its models": ("models", as_model),
         "its version": ("about", lambda asked: [whole(json.dumps({"version": SECRET, "build_info": SECRET}))]),
         "a redirect": ("stream", lambda asked: [whole("", "307 Away", "text/plain", f"Location: http://127.0.0.2:9/{SECRET}")]),
-        "its counters": ("metrics", lambda asked: [_text(f"# {SECRET}\na{{b=\"{SECRET}\"}} 1\n")]),
-    }  # fmt: skip
+        "its counters": ("metrics", lambda asked: [_text(f'# {SECRET}\na{{b="{SECRET}"}} 1\n')]),
+    }
 
 
 def _logins() -> Iterator[Hostile]:
     logins = {
-        "a user and a password": f"someone:{SECRET}@", "a password alone": f":{SECRET}@", "a token as the user": f"{SECRET}@",
+        "a user and a password": f"someone:{SECRET}@",
+        "a password alone": f":{SECRET}@",
+        "a token as the user": f"{SECRET}@",
         "an escaped password": f"some%20one:{SECRET}%40x@",
-    }  # fmt: skip
+    }
     plays: dict[str, tuple[str, Callable[[Asked], Pieces] | None]] = {
-        "honest": ("stream", None), "repeats what it was sent": ("stream", _repeats_headers),
+        "honest": ("stream", None),
+        "repeats what it was sent": ("stream", _repeats_headers),
         "refuses": ("models", lambda asked: [whole("{}", "401 Unauthorized")]),
         "is silent": ("connection", lambda asked: [3600.0]),
         "redirects": ("models", lambda asked: [whole("", "302 Found", "text/plain", "Location: http://127.0.0.2:9/")]),
-    }  # fmt: skip
+    }
     engines = _rotating()
     for login_name, login in logins.items():
         for name, (door, play) in plays.items():
@@ -882,9 +1043,13 @@ def _logins() -> Iterator[Hostile]:
             )
     for name, (door, play) in _told_back().items():
         yield Hostile(
-            kind="logins", what=f"a key in the environment; the server repeats it in {name}", engine=next(engines), door=door,
-            play=play, key=f"Bearer {SECRET}",
-        )  # fmt: skip
+            kind="logins",
+            what=f"a key in the environment; the server repeats it in {name}",
+            engine=next(engines),
+            door=door,
+            play=play,
+            key=f"Bearer {SECRET}",
+        )
     for query in (f"?key={SECRET}", f"#{SECRET}"):
         yield Hostile(kind="logins", what=f"{query[0]} in the address", engine="vllm", door="stream", query=query)
 
@@ -912,19 +1077,22 @@ def _oddities(engine: str) -> dict[str, tuple[str, Callable[[Asked], Pieces]]]:
         "CRLF line ends": ("stream", edited(lambda events: [written(one).replace(b"\n", b"\r\n") for one in events])),
         "a BOM first": ("stream", edited(lambda events: [b"\xef\xbb\xbf", *events])),
         "unknown keys": (
-            "stream", edited(lambda events: [one | {"more": [1]} if isinstance(one, dict) else one for one in events]),
+            "stream",
+            edited(lambda events: [one | {"more": [1]} if isinstance(one, dict) else one for one in events]),
         ),
         "in pieces of 37 bytes": (
-            "stream", lambda asked: itertools.chain([head("200 OK", "text/event-stream")], _in_bytes(_body(asked), 37)),
+            "stream",
+            lambda asked: itertools.chain([head("200 OK", "text/event-stream")], _in_bytes(_body(asked), 37)),
         ),
         "in honest chunks": ("stream", _sent(CHUNKED, body=lambda asked: [_chunk(_body(asked)), b"0\r\n\r\n"])),
         "in gzip where it may be": ("stream", _packed_where_asked),
         "a charset in the kind": ("stream", lambda asked: [head("200 OK", "text/event-stream; charset=utf-8"), _body(asked)]),
         "no counters": ("metrics", lambda asked: [whole("not found", "404 Not Found", "text/plain")]),
         "it does not describe itself": (
-            "about" if engine != "lmdeploy" else "health", lambda asked: [whole("{}", "404 Not Found")],
+            "about" if engine != "lmdeploy" else "health",
+            lambda asked: [whole("{}", "404 Not Found")],
         ),
-    }  # fmt: skip
+    }
 
 
 def _sound() -> Iterator[Hostile]:
@@ -950,7 +1118,7 @@ HEALTH: dict[str, Callable[[Asked], Pieces]] = {
     "no HTTP": lambda asked: [b"SSH-2.0-hstl7\r\n"],
     "a redirect to itself": lambda asked: [whole("", "307 Temporary Redirect", "text/plain", "Location: /health")],
     "an encoding that is wrong": lambda asked: [whole(b"xyz", "200 OK", "application/json", "Content-Encoding: gzip")],
-}  # fmt: skip
+}
 
 
 def _health() -> Iterator[Hostile]:
@@ -960,10 +1128,20 @@ def _health() -> Iterator[Hostile]:
 
 
 OF_KIND: dict[str, Callable[[], Iterator[Hostile]]] = {
-    "sound": _sound, "token_ids": _token_ids, "fields": _fields, "lies": _lies, "events": _events, "shapes": _shapes,
-    "statuses": _statuses, "frames": _frames, "metrics": _metrics, "about": _about, "texts": _texts, "logins": _logins,
+    "sound": _sound,
+    "token_ids": _token_ids,
+    "fields": _fields,
+    "lies": _lies,
+    "events": _events,
+    "shapes": _shapes,
+    "statuses": _statuses,
+    "frames": _frames,
+    "metrics": _metrics,
+    "about": _about,
+    "texts": _texts,
+    "logins": _logins,
     "health": _health,
-}  # fmt: skip
+}
 
 
 def catalogue() -> list[Hostile]:

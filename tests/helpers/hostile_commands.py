@@ -139,8 +139,12 @@ BROKEN: dict[str, str] = {
     "an answer of its own": "{sound} && echo '{{}}' > work/judgements.json",
 }
 OF_THE_GATE = (
-    "another's marker", "a marker of its own", "the gate's file changed", "an answer of its own", "a folder nobody may read",
-)  # fmt: skip
+    "another's marker",
+    "a marker of its own",
+    "the gate's file changed",
+    "an answer of its own",
+    "a folder nobody may read",
+)
 """Of these the record is sound, and a file of the gate is not, or root may read it all the same: it may pass."""
 
 

@@ -99,10 +99,14 @@ def _vllm(asked: Asked, passes: Sequence[Sequence[int]]) -> list[Any]:
     if asked.per_pass > 1:
         drafted = [asked.width - 1] * len(accepted)
         metrics["speculative_decoding"] = {
-            "mean_acceptance_length": 1 + sum(accepted) / len(accepted), "draft_acceptance_rate": sum(accepted) / sum(drafted),
-            "num_spec_steps": len(accepted), "num_accepted_draft_tokens": sum(accepted), "num_draft_tokens": sum(drafted),
-            "per_step_accepted": accepted, "per_step_drafted": drafted,
-        }  # fmt: skip
+            "mean_acceptance_length": 1 + sum(accepted) / len(accepted),
+            "draft_acceptance_rate": sum(accepted) / sum(drafted),
+            "num_spec_steps": len(accepted),
+            "num_accepted_draft_tokens": sum(accepted),
+            "num_draft_tokens": sum(drafted),
+            "per_step_accepted": accepted,
+            "per_step_drafted": drafted,
+        }
     return [*events[:-1], events[-1] | {"metrics": metrics}, "[DONE]"]
 
 
@@ -115,10 +119,17 @@ def _llama_cpp(asked: Asked, passes: Sequence[Sequence[int]]) -> list[Any]:
         timings = {"cache_n": 0, "prompt_n": asked.prompt_tokens, "predicted_n": number, "predicted_ms": 0.001 + 20.5 * number}
         timings |= {"draft_n": drafted, "draft_n_accepted": accepted} if asked.per_pass > 1 else {}
         for one in ids:
-            events.append({
-                "index": 0, "content": "x", "tokens": [one], "stop": False, "tokens_predicted": len(events) + 1,
-                "tokens_evaluated": asked.prompt_tokens, "timings": timings,
-            })  # fmt: skip
+            events.append(
+                {
+                    "index": 0,
+                    "content": "x",
+                    "tokens": [one],
+                    "stop": False,
+                    "tokens_predicted": len(events) + 1,
+                    "tokens_evaluated": asked.prompt_tokens,
+                    "timings": timings,
+                }
+            )
     last = {
         "tokens": [],
         "content": "",
@@ -136,10 +147,12 @@ def _sglang(asked: Asked, passes: Sequence[Sequence[int]]) -> list[Any]:
         return [*events, "[DONE]"]
     accepted = [len(one) - 1 for one in passes[1:]]
     spec = {
-        "spec_accept_length": asked.tokens / rounds, "spec_num_correct_drafts": sum(accepted), "spec_verify_ct": rounds,
+        "spec_accept_length": asked.tokens / rounds,
+        "spec_num_correct_drafts": sum(accepted),
+        "spec_verify_ct": rounds,
         "spec_num_proposed_drafts": rounds * (asked.width - 1),
         "spec_correct_drafts_histogram": [accepted.count(one) for one in range(asked.width)],
-    }  # fmt: skip
+    }
     told = {**events[-1], "usage": None, "sglext": {"spec_tokens_details": spec}}
     return [*events[:-1], told, events[-1], "[DONE]"]
 
@@ -165,8 +178,12 @@ def _tensorrt_llm(asked: Asked, passes: Sequence[Sequence[int]]) -> list[Any]:
 
 
 _EVENTS: dict[str, Callable[[Asked, Sequence[Sequence[int]]], list[Any]]] = {
-    "vllm": _vllm, "llama_cpp": _llama_cpp, "sglang": _sglang, "lmdeploy": _lmdeploy, "tensorrt_llm": _tensorrt_llm,
-}  # fmt: skip
+    "vllm": _vllm,
+    "llama_cpp": _llama_cpp,
+    "sglang": _sglang,
+    "lmdeploy": _lmdeploy,
+    "tensorrt_llm": _tensorrt_llm,
+}
 
 
 def written(event: Any) -> bytes:
@@ -202,9 +219,14 @@ class HostileServer:
     """
 
     def __init__(
-        self, engine: str, door: str = "", play: Callable[[Asked], Pieces] | None = None, per_pass: int = 1, port: int = 0,
+        self,
+        engine: str,
+        door: str = "",
+        play: Callable[[Asked], Pieces] | None = None,
+        per_pass: int = 1,
+        port: int = 0,
         most_bytes: int = 1 << 40,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.engine, self._door, self._play, self._per_pass, self._most_bytes = engine, door, play, per_pass, most_bytes
         self.sent_bytes = 0  # of the longest answer
         self._listening = socket.create_server(("127.0.0.1", port), backlog=64)
@@ -271,9 +293,13 @@ class HostileServer:
         door = "stream" if method == "POST" else _door_of(self.engine, path)
         number = self._numbers[door] = self._numbers.get(door, -1) + 1
         return Asked(
-            engine=self.engine, door=door, number=number, body=json.loads(body) if body else {}, per_pass=self._per_pass,
+            engine=self.engine,
+            door=door,
+            number=number,
+            body=json.loads(body) if body else {},
+            per_pass=self._per_pass,
             headers=headers.decode(errors="replace"),
-        )  # fmt: skip
+        )
 
     def _pieces(self, asked: Asked) -> Pieces:
         if asked.door == "stream":
@@ -294,9 +320,12 @@ class HostileServer:
         sizes = sizes_of(asked.tokens, asked.width)
         drafts = self._per_pass > 1
         for name, grown in (
-            ("passes", len(sizes)), ("rounds", (len(sizes) - 1) * drafts), ("requests", 1),
-            ("drafted", (len(sizes) - 1) * (asked.width - 1)), ("accepted", sum(sizes) - len(sizes)),
-        ):  # fmt: skip
+            ("passes", len(sizes)),
+            ("rounds", (len(sizes) - 1) * drafts),
+            ("requests", 1),
+            ("drafted", (len(sizes) - 1) * (asked.width - 1)),
+            ("accepted", sum(sizes) - len(sizes)),
+        ):
             self._counts[name] += grown
 
 
@@ -320,8 +349,10 @@ def metrics_of(engine: str, counts: Mapping[str, float]) -> str:
     prefix = PREFIX.get(engine)
     if prefix is None:
         return ""
-    drafts = {f"spec_decode_num_{name}_total": counts[own] for own, name in
-              (("rounds", "drafts"), ("drafted", "draft_tokens"), ("accepted", "accepted_tokens"))}  # fmt: skip
+    drafts = {
+        f"spec_decode_num_{name}_total": counts[own]
+        for own, name in (("rounds", "drafts"), ("drafted", "draft_tokens"), ("accepted", "accepted_tokens"))
+    }
     found: dict[str, float] = {
         "vllm": drafts | {"iteration_tokens_total_count": counts["passes"], "request_success_total": counts["requests"]},
         "lmdeploy": drafts | {"iteration_tokens_total_count": counts["passes"], "request_success_total": counts["requests"]},

@@ -12,9 +12,14 @@ from harness.roofline.shape_calibration import MeasuredPass
 
 SHAPE = KNOWN_SHAPES["llama-250m"]
 BASE = Ceilings(
-    rung="calibrated", device_name="made up", dtype="bfloat16", bandwidth_bytes_per_s=20e9,
-    matrix_rates=((1, 30e9), (16, 300e9), (64, 500e9)), overlap=0.5, fixed_s_per_pass=0.0005,
-)  # fmt: skip
+    rung="calibrated",
+    device_name="made up",
+    dtype="bfloat16",
+    bandwidth_bytes_per_s=20e9,
+    matrix_rates=((1, 30e9), (16, 300e9), (64, 500e9)),
+    overlap=0.5,
+    fixed_s_per_pass=0.0005,
+)
 TRUTH = replace(BASE, bandwidth_bytes_per_s=16e9, matrix_rates=((1, 30e9), (16, 250e9), (64, 420e9)), overlap=0.7)
 """The machine as it really is: slower memory and arithmetic, better overlapped than the calibration found."""
 

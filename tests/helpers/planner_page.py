@@ -56,20 +56,42 @@ class Chosen:
         prompt, output = REQUESTS[self.request]
         stored, kv = tuple(WEIGHTS.values())[self.weights], tuple(KV_DTYPES.values())[self.kv]
         return [
-            "capacity", "--json", "--model", panel.models[self.model].name, "--hardware", DEVICES[self.device],
-            *(() if stored is None else ("--weights", stored)), *(() if kv is None else ("--kv-dtype", kv)),
-            "--prompt-tokens", str(prompt), "--output-tokens", str(output), *panel.choices[self.arm].arguments,
-            "--batch", str(BATCHES[self.batch]),
+            "capacity",
+            "--json",
+            "--model",
+            panel.models[self.model].name,
+            "--hardware",
+            DEVICES[self.device],
+            *(() if stored is None else ("--weights", stored)),
+            *(() if kv is None else ("--kv-dtype", kv)),
+            "--prompt-tokens",
+            str(prompt),
+            "--output-tokens",
+            str(output),
+            *panel.choices[self.arm].arguments,
+            "--batch",
+            str(BATCHES[self.batch]),
             *(() if not self.degree else ("--tensor-parallel", str(DEGREES[self.degree - 1]))),
-            "--chunk", "2048", "--requests-per-s", "10",
-        ]  # fmt: skip
+            "--chunk",
+            "2048",
+            "--requests-per-s",
+            "10",
+        ]
 
 
 def choices(panel: Panel, count: int) -> list[Chosen]:
     """So many at random, always the same ones."""
     draw = random.Random(6)
-    sizes = {"model": len(panel.models), "weights": len(WEIGHTS), "kv": len(KV_DTYPES), "request": len(REQUESTS),
-             "device": len(DEVICES), "degree": 1 + len(DEGREES), "arm": len(panel.choices), "batch": len(BATCHES)}  # fmt: skip
+    sizes = {
+        "model": len(panel.models),
+        "weights": len(WEIGHTS),
+        "kv": len(KV_DTYPES),
+        "request": len(REQUESTS),
+        "device": len(DEVICES),
+        "degree": 1 + len(DEGREES),
+        "arm": len(panel.choices),
+        "batch": len(BATCHES),
+    }
     return [Chosen(**{name: draw.randrange(size) for name, size in sizes.items()}) for _ in range(count)]
 
 

@@ -15,7 +15,7 @@ PART = {
 }
 CEILINGS = Ceilings(
     rung="datasheet", device_name="toy", dtype="bfloat16", bandwidth_bytes_per_s=1e10, matrix_rates=((1, 1e12),), overlap=1.0
-)  # fmt: skip
+)
 
 
 def plan_of(**changes: object) -> Plan:

@@ -82,10 +82,12 @@ class Handler(BaseHTTPRequestHandler):
             if last:
                 COUNTS["requests"] += 1
             ids = [] if FAULT == "no_ids" else [number + 990_000 * (FAULT == "elsewhere")]
-            self._event({
-                "choices": [{"index": 0, "text": "x", "token_ids": ids, "finish_reason": "length" if last else None}],
-                "usage": {"prompt_tokens": prompt},
-            })  # fmt: skip
+            self._event(
+                {
+                    "choices": [{"index": 0, "text": "x", "token_ids": ids, "finish_reason": "length" if last else None}],
+                    "usage": {"prompt_tokens": prompt},
+                }
+            )
             time.sleep(STEP_S)
         self._event({"choices": [], "usage": {"prompt_tokens": prompt}, "metrics": {}})
         self.wfile.write(b"data: [DONE]\n\n")

@@ -25,8 +25,9 @@ from harness.serving.turns import Turns, turns_of
 PROMPT = 16
 CLIENT_S = 1e-4
 BOTH: tuple[dict[str, Any], ...] = (
-    {"concurrency": [1, 2, 4], "first_token_s": 0.05}, {"requests_per_s": 20.0, "first_token_s": 0.05},
-)  # fmt: skip
+    {"concurrency": [1, 2, 4], "first_token_s": 0.05},
+    {"requests_per_s": 20.0, "first_token_s": 0.05},
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,27 +77,45 @@ def answers_of(turns: Turns, tokens: int, per_pass: int, pass_s: Callable[[int],
 
 
 def load_run(
-    loads: Sequence[dict[str, Any]] = BOTH, processes: int = 3, prompts: int = 40, tokens: int = 13,
-    fast: Serving = FAST, claims: Sequence[dict[str, Any]] = (), calibration: dict[str, Any] | None = None,
-) -> Run:  # fmt: skip
+    loads: Sequence[dict[str, Any]] = BOTH,
+    processes: int = 3,
+    prompts: int = 40,
+    tokens: int = 13,
+    fast: Serving = FAST,
+    claims: Sequence[dict[str, Any]] = (),
+    calibration: dict[str, Any] | None = None,
+) -> Run:
     """A run of NTP and of one fast server under ``loads``; the processes are 1 % apart, each arm in its own way."""
     part = {
-        "name": "served", "model": {"pretrained": "smollm2-135m"}, "dtype": "bfloat16", "warmup": 1, "processes": processes,
-        "servers": {"plain": {"engine": "vllm"}, "fast": {"engine": "vllm"}}, "load": list(loads),
+        "name": "served",
+        "model": {"pretrained": "smollm2-135m"},
+        "dtype": "bfloat16",
+        "warmup": 1,
+        "processes": processes,
+        "servers": {"plain": {"engine": "vllm"}, "fast": {"engine": "vllm"}},
+        "load": list(loads),
         "arms": [{"method": "ntp", "server": "plain"}, {"method": "served", "server": "fast"}],
         "workload": {"synthetic": {"prompt_tokens": PROMPT}, "prompts": prompts, "max_new_tokens": tokens},
-    }  # fmt: skip
+    }
     scenario = Scenario.model_validate({"version": 1, "name": "loads", "parts": [part], "claims": list(claims)})
     plan = make_plan(scenario)
     shape = plan.cases[0].shape
     assert shape is not None
     resolved = scenario.model_dump(mode="json")
     header = RunHeader(
-        run_id="20261120-100000-loads", scenario_name="loads", question="", scenario=resolved,
-        scenario_digest=scenario_digest(resolved), command="sbd run loads.yaml", created_at="2026-11-20T10:00:00Z",
-        cases=[case.header(shape, "served") for case in plan.cases], hardware=None, hardware_reason="simulated",
-        calibration=calibration, environment={"python": "3.11.7", "cpu_model": "Example CPU", "reasons": {}},
-    )  # fmt: skip
+        run_id="20261120-100000-loads",
+        scenario_name="loads",
+        question="",
+        scenario=resolved,
+        scenario_digest=scenario_digest(resolved),
+        command="sbd run loads.yaml",
+        created_at="2026-11-20T10:00:00Z",
+        cases=[case.header(shape, "served") for case in plan.cases],
+        hardware=None,
+        hardware_reason="simulated",
+        calibration=calibration,
+        environment={"python": "3.11.7", "cpu_model": "Example CPU", "reasons": {}},
+    )
     samples = [sample_of(slot, fast) for slot in plan.slots()]
     return Run(header=header, samples=samples, outcomes=[], sessions=[])
 
@@ -119,17 +138,33 @@ def served_sample(case: Case, slot: Slot, answers: Sequence[Answer], seed: int) 
     times = batch_times(answers, passes) if case.load is None or case.load.closed else own_times(answers)
     columns: dict[str, Any] = {
         name: [list(value) if isinstance(value, tuple) else value for value in (getattr(one, name) for one in every)]
-        for name in ForwardPass._fields if getattr(every[0], name) is not None
-    }  # fmt: skip
+        for name in ForwardPass._fields
+        if getattr(every[0], name) is not None
+    }
     rows = [
         RowResult(
-            prompt_id=f"synthetic/1/{index}", prompt_tokens=PROMPT, output_tokens=len(one.ids), output_ids=list(one.ids),
-            stop_reason="length", correct=None, ungraded_reason="simulated", times=own,
+            prompt_id=f"synthetic/1/{index}",
+            prompt_tokens=PROMPT,
+            output_tokens=len(one.ids),
+            output_ids=list(one.ids),
+            stop_reason="length",
+            correct=None,
+            ungraded_reason="simulated",
+            times=own,
         )
         for index, one, own in zip(slot.prompt_range, answers, row_times(answers), strict=True)
-    ]  # fmt: skip
+    ]
     return Sample(
-        case_id=case.case_id, group=slot.group, repeat=slot.repeat, process=slot.process, warmup=slot.warmup, seed=seed,
-        rows=rows, passes=PassColumns(**columns, forward_s=times.forward_s, sampler_s=None), prefill_s=times.prefill_s,
-        decode_s=times.decode_s, started_at="2026-11-20T10:00:00Z", load_1min=0.1,
-    )  # fmt: skip
+        case_id=case.case_id,
+        group=slot.group,
+        repeat=slot.repeat,
+        process=slot.process,
+        warmup=slot.warmup,
+        seed=seed,
+        rows=rows,
+        passes=PassColumns(**columns, forward_s=times.forward_s, sampler_s=None),
+        prefill_s=times.prefill_s,
+        decode_s=times.decode_s,
+        started_at="2026-11-20T10:00:00Z",
+        load_1min=0.1,
+    )

@@ -13,9 +13,7 @@ from harness.decoding.solvers import SOLVERS
 from tests.helpers import few_rivals, few_words
 from tests.helpers.few_words import MASK_ID
 
-ARMS = (
-    "ntp", "lockstep", "ragged", "nested", "apd", *few_words.METHODS, *(f"drafts: {name}" for name in few_rivals.DRAFTERS),
-)  # fmt: skip
+ARMS = ("ntp", "lockstep", "ragged", "nested", "apd", *few_words.METHODS, *(f"drafts: {name}" for name in few_rivals.DRAFTERS))
 
 
 def some_decode(arm, target, seed, opened, request):
@@ -23,10 +21,12 @@ def some_decode(arm, target, seed, opened, request):
     block = {"block_size": 5, "mask_id": MASK_ID}
     sets = partial(decode_set_block, acceptance=SolverAcceptance(SOLVERS["entropy_bounded"], gamma=1.5), **block)
     ours = {
-        "ntp": decode_next_token, "lockstep": sets, "ragged": partial(sets, batching="ragged"),
+        "ntp": decode_next_token,
+        "lockstep": sets,
+        "ragged": partial(sets, batching="ragged"),
         "nested": partial(decode_nested_drafts, draft_steps=3, **block),
         "apd": partial(decode_adaptive_parallel, mixture=0.5, **block),
-    }  # fmt: skip
+    }
     if arm.startswith("drafts: "):
         return few_rivals.decode(arm.removeprefix("drafts: "), target, "llama", seed, opened, request)[0]
     if arm in ours:

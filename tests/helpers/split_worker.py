@@ -27,9 +27,7 @@ from harness.scenario.part import Part
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 
-TINY = {
-    "name": "tiny", "layers": 2, "hidden": 32, "intermediate": 47, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 101,
-}  # fmt: skip
+TINY = {"name": "tiny", "layers": 2, "hidden": 32, "intermediate": 47, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 101}
 """An inner width and a vocabulary that do not halve."""
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"random": TINY},
@@ -44,10 +42,19 @@ WORD_PROBLEMS = {"tasks": ["word_problems"], "prompts": 2, "max_new_tokens": 8}
 def part_of(name: str, session: str = "static", **changes: Any) -> Part:
     """A part with one of MODELS, in float64."""
     workload = WORD_PROBLEMS if name == "reference" else SYNTHETIC
-    return Part.model_validate({
-        "name": name, "model": MODELS[name], "dtype": "float64", "session": session, "timed": False, "workload": workload,
-        "arms": [{"method": "ntp", "temperature": [0, 1]}], "tensor_parallel": 2,
-    } | changes)  # fmt: skip
+    return Part.model_validate(
+        {
+            "name": name,
+            "model": MODELS[name],
+            "dtype": "float64",
+            "session": session,
+            "timed": False,
+            "workload": workload,
+            "arms": [{"method": "ntp", "temperature": [0, 1]}],
+            "tensor_parallel": 2,
+        }
+        | changes
+    )
 
 
 def logits_of(part: Part, group: RankGroup | None) -> tuple[LoadedModel, Any, list[torch.Tensor]]:

@@ -29,9 +29,17 @@ def figure(value: float | None, metric: str = "wall_speedup", arm: str = ARM, ce
     """One figure without an interval."""
     known = METRICS[metric]
     return TrackedFigure(
-        cell=cell, arm=arm, metric=metric, value=value, low=None, high=None, n=40, unit=known.unit, better=known.better,
+        cell=cell,
+        arm=arm,
+        metric=metric,
+        value=value,
+        low=None,
+        high=None,
+        n=40,
+        unit=known.unit,
+        better=known.better,
         reason=None if value is not None else "left out on purpose",
-    )  # fmt: skip
+    )
 
 
 def record(number: int, *figures: TrackedFigure, **other: Any) -> HistoryRecord:

@@ -23,9 +23,14 @@ def tiny_model(architecture: str, attention: str = "sdpa", sizes=None):
     }[architecture]
     of_all = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "head_dim": 8, **(sizes or {})}
     config = config_class(
-        vocab_size=VOCAB, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
-        attn_implementation=attention, initializer_range=0.3, **of_all,
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        attn_implementation=attention,
+        initializer_range=0.3,
+        **of_all,
+    )
     return model_class(config).to(torch.float64).eval()
 
 
@@ -50,10 +55,14 @@ PROMPTS = {"one": ((1, 5, 9, 3, 22),), "padded": ((1, 5, 9, 3, 22, 8, 30), (1, 2
 def request(prompts, stop_ids=(), temperature=0.0, max_new_tokens=21):
     """A decode request with a fixed seed."""
     return DecodeRequest(
-        prompts=prompts, max_new_tokens=max_new_tokens, stop=StopRule(token_ids=frozenset(stop_ids)),
-        suppressed_ids=(MASK_ID,), temperature=temperature, generator=torch.Generator().manual_seed(3),
+        prompts=prompts,
+        max_new_tokens=max_new_tokens,
+        stop=StopRule(token_ids=frozenset(stop_ids)),
+        suppressed_ids=(MASK_ID,),
+        temperature=temperature,
+        generator=torch.Generator().manual_seed(3),
         device=torch.device("cpu"),
-    )  # fmt: skip
+    )
 
 
 def drain(generator):

@@ -36,10 +36,13 @@ def slower(run: Run, factor: float, method: str = "", process: int | None = None
             return sample
         passes = sample.passes
         timed = {name: [factor * s for s in times] for name in ("forward_s", "sampler_s") if (times := getattr(passes, name))}
-        return sample.model_copy(update={
-            "decode_s": factor * sample.decode_s, "prefill_s": factor * (sample.prefill_s or 0.0),
-            "passes": passes.model_copy(update=timed),
-        })  # fmt: skip
+        return sample.model_copy(
+            update={
+                "decode_s": factor * sample.decode_s,
+                "prefill_s": factor * (sample.prefill_s or 0.0),
+                "passes": passes.model_copy(update=timed),
+            }
+        )
 
     return run.model_copy(update={"samples": [one(sample) for sample in run.samples]})
 
@@ -48,8 +51,9 @@ def in_processes(run: Run, *factors: float) -> Run:
     """The run taken in as many fresh processes, each of them slower by its factor."""
     samples = [
         sample.model_copy(update={"process": number})
-        for number, factor in enumerate(factors) for sample in slower(run, factor).samples
-    ]  # fmt: skip
+        for number, factor in enumerate(factors)
+        for sample in slower(run, factor).samples
+    ]
     return run.model_copy(update={"samples": samples})
 
 

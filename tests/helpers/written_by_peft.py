@@ -16,18 +16,31 @@ from safetensors.torch import load_file, save_file
 
 IDS = torch.tensor([[1, 5, 9, 3, 22, 8, 7]])
 STORED = {
-    "r": 3, "lora_alpha": 7, "use_rslora": True, "target_modules": r".*\.(q_proj|v_proj|gate_proj|down_proj)",
-    "rank_pattern": {"q_proj": 5}, "alpha_pattern": {"model.layers.1.mlp.down_proj": 20},
-}  # fmt: skip
+    "r": 3,
+    "lora_alpha": 7,
+    "use_rslora": True,
+    "target_modules": r".*\.(q_proj|v_proj|gate_proj|down_proj)",
+    "rank_pattern": {"q_proj": 5},
+    "alpha_pattern": {"model.layers.1.mlp.down_proj": 20},
+}
 
 
 def base_model(weights: Path | None = None):
     """Llama of 2 layers in float32, drawn or from a file."""
     torch.manual_seed(7)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=23, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=4, max_position_embeddings=64, initializer_range=0.3,
-    )).eval()  # fmt: skip
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=23,
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=4,
+            max_position_embeddings=64,
+            initializer_range=0.3,
+        )
+    ).eval()
     if weights is not None:
         model.load_state_dict(load_file(weights))
     return model

@@ -138,9 +138,11 @@ def test_filters_by_keyboard(browser: Any, files: dict[str, Path]) -> None:
     assert page.get_by_label("Show samples with all of these words").evaluate("(one) => one === document.activeElement")
     page.keyboard.type("bandwidth REPLAYED")
     wanted = [
-        case for sample in FULL.samples for case in FULL.header.cases
+        case
+        for sample in FULL.samples
+        for case in FULL.header.cases
         if case.case_id == sample.case_id and case.part == "bandwidth_bound" and case.replayed
-    ]  # fmt: skip
+    ]
     assert len(column(page, "Part")) == len(wanted) and set(column(page, "Part")) == {"bandwidth_bound"}
     assert page.get_by_role("status").inner_text() == f"{len(wanted)} of {every} samples shown"
     page.keyboard.press("Control+a")

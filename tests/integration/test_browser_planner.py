@@ -105,8 +105,11 @@ def test_the_panel_shows_what_capacity_answers(
             assert [float(cell["value"]) for cell in cells[4:8]] == figures
             assert [cell["text"] for cell in cells[4:8]] == [rate(value) for value in figures]
             assert [int(cells[i]["value"]) for i in (2, 3, 8, 10)] == [
-                said["tensor_parallel"], said["batch"], said["gpus"], said["memory"]["largest_batch"]
-            ]  # fmt: skip
+                said["tensor_parallel"],
+                said["batch"],
+                said["gpus"],
+                said["memory"]["largest_batch"],
+            ]
         if device["sbd"]["reason"] is None:
             assert cells[9]["text"] == ratio(device["wall_speedup"]["expected"])
     assert arms == {"NTP", "SBD", "SBD verified"} and seen == []
@@ -132,9 +135,13 @@ def test_the_chart_draws_what_no_other_setting_beats(
         beaten = {low for low in every for high in every - {low} if high[0] >= low[0] and high[1] >= low[1]}
         expected[name] = {(rate(user), rate(gpu)) for user, gpu in every - beaten}
     table = [row.split("\t") for row in page.locator("#plan-front tr").all_inner_texts()]
-    table = table if len(table[0]) > 1 else page.evaluate(
-        "[...document.querySelectorAll('#plan-front tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
-    )  # fmt: skip
+    table = (
+        table
+        if len(table[0]) > 1
+        else page.evaluate(
+            "[...document.querySelectorAll('#plan-front tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+        )
+    )
     for name, points in expected.items():
         assert {(row[4], row[5]) for row in table if row[0] == name} == points and len(points) >= 4
     assert page.locator(".pareto .ntp circle").count() == len(expected["NTP"])
@@ -164,7 +171,7 @@ def test_the_best_of_each_keeps_the_asked_speed(chromium: Any, file: Path) -> No
                 for degree in range(4)
                 for at, figures in enumerate(panel.columns[0, 0, 0, 0, device, arm, degree].figures)
                 if carried(figures.tokens_per_s_per_user) >= least
-            ]  # fmt: skip
+            ]
             cells = shown(page, DEVICES[device], "SBD" if arm else "NTP")
             if not fast:
                 assert cells[2]["text"] == f"no batch gives a user {least} tokens/s"

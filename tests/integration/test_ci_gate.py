@@ -93,11 +93,19 @@ def github_environment(repository: Repository, made: Forge, event: str = "pull_r
     (where / "event.json").write_text(json.dumps({"pull_request": {"number": 7, "head": {"sha": "0123456789abcdef"}}}))
     (where / "output").write_text("")
     return {
-        "GITHUB_ACTIONS": "true", "GITHUB_API_URL": made.address, "GITHUB_REPOSITORY": "team/model", "TOKEN": "secret",
-        "GITHUB_EVENT_PATH": str(where / "event.json"), "GITHUB_EVENT_NAME": event, "GITHUB_SERVER_URL": "https://github.test",
-        "GITHUB_RUN_ID": "42", "GITHUB_OUTPUT": str(where / "output"), "GITHUB_STEP_SUMMARY": str(where / "summary.md"),
-        "RUNNER_TEMP": str(where), "GITHUB_TOKEN": "",
-    }  # fmt: skip
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_API_URL": made.address,
+        "GITHUB_REPOSITORY": "team/model",
+        "TOKEN": "secret",
+        "GITHUB_EVENT_PATH": str(where / "event.json"),
+        "GITHUB_EVENT_NAME": event,
+        "GITHUB_SERVER_URL": "https://github.test",
+        "GITHUB_RUN_ID": "42",
+        "GITHUB_OUTPUT": str(where / "output"),
+        "GITHUB_STEP_SUMMARY": str(where / "summary.md"),
+        "RUNNER_TEMP": str(where),
+        "GITHUB_TOKEN": "",
+    }
 
 
 def gated(repository: Repository, made: Forge, event: str = "pull_request", **inputs: str) -> tuple[int, dict[str, str]]:
@@ -151,11 +159,16 @@ def test_the_gitlab_component_is_green_then_red_with_one_note(repository: Reposi
     told = included | {"prepare": prepare, "sbd": str(repository.program), "base-cmd": BASE_CMD}
     with forge(user={"id": 9, "username": "project_9_bot"}) as gitlab:
         environment = {
-            "GITLAB_CI": "true", "CI_API_V4_URL": gitlab.address, "CI_MERGE_REQUEST_IID": "3",
-            "CI_MERGE_REQUEST_PROJECT_ID": "11", "CI_JOB_URL": "https://gitlab.test/job/5",
-            "CI_COMMIT_SHA": "0123456789abcdef", "SBD_COMMENT_TOKEN": "secret",
-            "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.base, "GITHUB_ACTIONS": "",
-        }  # fmt: skip
+            "GITLAB_CI": "true",
+            "CI_API_V4_URL": gitlab.address,
+            "CI_MERGE_REQUEST_IID": "3",
+            "CI_MERGE_REQUEST_PROJECT_ID": "11",
+            "CI_JOB_URL": "https://gitlab.test/job/5",
+            "CI_COMMIT_SHA": "0123456789abcdef",
+            "SBD_COMMENT_TOKEN": "secret",
+            "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.base,
+            "GITHUB_ACTIONS": "",
+        }
         for _ in range(100):  # the note is on the second page
             gitlab.add("another", {"id": 1, "username": "eve"})
         codes = {}

@@ -72,9 +72,15 @@ def test_the_figures_are_those_of_what_was_planted(tmp_path: Path, monkeypatch: 
     slow = noisy(RUN, "slow", factor=1.1, method="sbd")
     found, _ = machinery(tmp_path / "work", slow, lambda n: extra)
     assert found == {
-        "aa_gates": 3, "aa_pairs": 10, "aa_failed": 0, "aa_inconclusive": 0, "aa_void": 0,
-        "slowdown_found": 1, "slowdown_found_by_time": 1, "extra_pass_found": 1,
-    }  # fmt: skip
+        "aa_gates": 3,
+        "aa_pairs": 10,
+        "aa_failed": 0,
+        "aa_inconclusive": 0,
+        "aa_void": 0,
+        "slowdown_found": 1,
+        "slowdown_found_by_time": 1,
+        "extra_pass_found": 1,
+    }
     again, launcher = machinery(tmp_path / "work", slow, lambda n: extra)
     assert again == found and launcher.launched == []
 

@@ -212,9 +212,14 @@ def test_n_counts_the_bytes_of_three_passes(machine: Machine) -> None:
 
 def test_time_that_is_up_is_no_failure(machine: Machine) -> None:
     """A command that never ends by itself is interrupted; the table and the archive still come."""
-    machine.python.write_text(machine.python.read_text().replace("if words[1] == \"benchmarks.run_table\":", "\n".join([
-        "if words[2:3] == ['run']:", "    import time", "    time.sleep(60)", "if words[1] == \"benchmarks.run_table\":",
-    ])))  # fmt: skip
+    machine.python.write_text(
+        machine.python.read_text().replace(
+            'if words[1] == "benchmarks.run_table":',
+            "\n".join(
+                ["if words[2:3] == ['run']:", "    import time", "    time.sleep(60)", 'if words[1] == "benchmarks.run_table":']
+            ),
+        )
+    )
     done = machine.step("B", LIMIT_S="46")
     assert done.returncode == 0 and "goes on where this one ended" in done.stderr, done.stderr
     assert "B.md" in machine.packed("B")
@@ -354,11 +359,17 @@ def test_a_complete_set_of_wheels_is_right_for_one_version_alone(tmp_path: Path)
     assert gpu_carried.faults(folder, "3.12") == gpu_carried.faults(folder, "3.11") == []
 
 
-@pytest.mark.parametrize("name", [
-    "pydantic_core-2.5-cp312-cp312-macosx_11_0_arm64.whl", "pydantic_core-2.5-cp312-cp312-manylinux_2_17_aarch64.whl",
-    f"pydantic_core-2.5-cp312-cp312t-{LINUX}.whl", "pydantic_core-2.5-cp312-cp312-musllinux_1_1_x86_64.whl",
-    f"pydantic_core-2.5-cp313-cp313-{LINUX}.whl", "pydantic_core-2.5-py2-none-any.whl",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pydantic_core-2.5-cp312-cp312-macosx_11_0_arm64.whl",
+        "pydantic_core-2.5-cp312-cp312-manylinux_2_17_aarch64.whl",
+        f"pydantic_core-2.5-cp312-cp312t-{LINUX}.whl",
+        "pydantic_core-2.5-cp312-cp312-musllinux_1_1_x86_64.whl",
+        f"pydantic_core-2.5-cp313-cp313-{LINUX}.whl",
+        "pydantic_core-2.5-py2-none-any.whl",
+    ],
+)
 def test_a_wheel_of_another_tag_is_none(tmp_path: Path, name: str) -> None:
     """Another system, processor, C library or build of Python."""
     assert gpu_carried.faults(wheels(tmp_path / "whl", name), "3.12") == [

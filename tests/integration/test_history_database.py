@@ -95,9 +95,13 @@ def test_records_are_chosen_by_scenario_branch_and_machine(where: str) -> None:
         history.add(record(1))
         history.add(record(2, revision=Revision(commit=commit(2), branch="feature"), fingerprint="ba9876543210"))
         for wanted, expected in (
-            (Wanted(branch="main"), [1]), (Wanted(fingerprint="ba"), [2]), (Wanted(scenario="synthetic"), [2, 1]),
-            (Wanted(scenario="ddd"), [2, 1]), (Wanted(scenario="d%d"), []), (Wanted(fingerprint="_a"), []),
-        ):  # fmt: skip
+            (Wanted(branch="main"), [1]),
+            (Wanted(fingerprint="ba"), [2]),
+            (Wanted(scenario="synthetic"), [2, 1]),
+            (Wanted(scenario="ddd"), [2, 1]),
+            (Wanted(scenario="d%d"), []),
+            (Wanted(fingerprint="_a"), []),
+        ):
             assert [int(one.run_id[:8], 16) for one in history.records(wanted)] == expected, wanted
         with pytest.raises(UserError, match="no run"):
             history.record("ff")
@@ -240,11 +244,14 @@ def test_a_database_of_the_first_form_is_brought_up_to_date(where: str) -> None:
     make_first_form(where)
     engine = open_engine(database_url(where))
     with engine.execution_options(sbd_writes=True).begin() as connection:
-        connection.execute(text(
-            "INSERT INTO records (run_id, path, measured_at, added_at, revision, fingerprint, machine, scenario_name, "
-            "scenario_digest, record_version, comparison_version, samples) VALUES ('old', '/old', '2026-01-01T00:00:00+00:00', "
-            f"'2026-01-02T00:00:00+00:00', '{commit(0)}', 'f', 'm', 's', 'd', 1, 1, 7)"
-        ))  # fmt: skip
+        connection.execute(
+            text(
+                "INSERT INTO records (run_id, path, measured_at, added_at, revision, fingerprint, machine, scenario_name, "
+                "scenario_digest, record_version, comparison_version, samples) VALUES ('old', '/old', "
+                "'2026-01-01T00:00:00+00:00', "
+                f"'2026-01-02T00:00:00+00:00', '{commit(0)}', 'f', 'm', 's', 'd', 1, 1, 7)"
+            )
+        )
         connection.execute(
             text("INSERT INTO figures SELECT id, 'c', 'a', 'wall_speedup', 3, 2, 4, 40, 'x', 'higher', NULL FROM records")
         )

@@ -79,8 +79,11 @@ def test_what_it_writes_is_what_ntp_writes_but_for_rounding(finished: tuple[Path
     assert (served.partings.errors, served.partings.unclassified) == (0, 0)
     judged = subprocess.run(
         [sys.executable, "-m", "harness", "verify", str(directory), "--claim", "lossless at arm='server ngram'", "--json"],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
     assert json.loads(judged.stdout)["version"]
 
 
@@ -99,10 +102,22 @@ def test_its_acceptance_is_a_source_for_replays(finished: tuple[Path, Run, Compa
 def test_a_given_acceptance_is_what_its_passes_have_and_is_labelled(tmp_path: Path) -> None:
     """Half of the drafts are accepted, and each of those whole: 1 token or 3 of a pass that had two drafts, 2 on average."""
     plain = {"engine": "llama_cpp", "arguments": ["--ctx-size", "1024", "--parallel", "1", "--threads", "2"]}
-    forced = {"engine": "llama_cpp", "arguments": [
-        *plain["arguments"], "--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "1",
-        "--spec-ngram-simple-size-m", "2", "--spec-draft-n-max", "2", "--spec-synth-rates", "0.5,0.5",
-    ]}  # fmt: skip
+    forced = {
+        "engine": "llama_cpp",
+        "arguments": [
+            *plain["arguments"],
+            "--spec-type",
+            "ngram-simple",
+            "--spec-ngram-simple-size-n",
+            "1",
+            "--spec-ngram-simple-size-m",
+            "2",
+            "--spec-draft-n-max",
+            "2",
+            "--spec-synth-rates",
+            "0.5,0.5",
+        ],
+    }
     arms = [{"method": "ntp", "server": "plain"}, {"method": "served", "server": "forced"}]
     directory = run_scenario(tmp_path, "forced", servers={"plain": plain, "forced": forced}, arms=arms)
     run = read_run(directory)
@@ -111,9 +126,10 @@ def test_a_given_acceptance_is_what_its_passes_have_and_is_labelled(tmp_path: Pa
     assert not run.events("divergences", "llama_cpp"), "nobody asks whether given drafts were right"
     forced = [sample for sample in run.samples if "forced" in sample.case_id]
     pairs = [
-        (final[0], fed[0]) for sample in forced
+        (final[0], fed[0])
+        for sample in forced
         for final, fed in zip(sample.passes.final_tokens[1:-1], sample.passes.query_tokens[1:-1], strict=True)
-    ]  # fmt: skip
+    ]
     assert all(final in (1, fed) for final, fed in pairs), "none of a draft or all of it"
     drafted = [final for final, fed in pairs if fed == 3]
     assert len(drafted) > 50 and sum(drafted) / len(drafted) == pytest.approx(2.0, abs=0.5)

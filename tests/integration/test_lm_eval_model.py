@@ -101,10 +101,14 @@ def evaluated(here: Path, log: Path, **model_args) -> dict:
     from lm_eval.tasks import TaskManager
 
     return lm_eval.simple_evaluate(
-        model="sbd", model_args={"pretrained": "reference-sbd", "dtype": "float32", "log": str(log), **model_args},
-        tasks=["sbd_word_problems"], batch_size=8, device="cpu", bootstrap_iters=0,
+        model="sbd",
+        model_args={"pretrained": "reference-sbd", "dtype": "float32", "log": str(log), **model_args},
+        tasks=["sbd_word_problems"],
+        batch_size=8,
+        device="cpu",
+        bootstrap_iters=0,
         task_manager=TaskManager(include_path=str(here), include_defaults=False),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,9 +144,13 @@ def lm_eval_of_scenario(here: Path, log: Path, model_args: dict) -> dict:
     from lm_eval.tasks import TaskManager
 
     return lm_eval.simple_evaluate(
-        model="sbd", model_args={"log": str(log), **model_args}, tasks=["sbd_word_problems"], batch_size=8,
-        bootstrap_iters=0, task_manager=TaskManager(include_path=str(here), include_defaults=False),
-    )  # fmt: skip
+        model="sbd",
+        model_args={"log": str(log), **model_args},
+        tasks=["sbd_word_problems"],
+        batch_size=8,
+        bootstrap_iters=0,
+        task_manager=TaskManager(include_path=str(here), include_defaults=False),
+    )
 
 
 class Request:

@@ -73,9 +73,12 @@ def test_the_wheel_carries_inputs_tables_and_licence(wheel: Path) -> None:
                 assert archive.read(f"harness/_data/{file.relative_to(ROOT).as_posix()}") == file.read_bytes()
         assert "harness/_data/scenarios/claims/paper.yaml" in names
         tables = (
-            "scenario/paper_table1.csv", "roofline/paper_table3.csv", "roofline/paper_table4.csv", "roofline/anchors.yaml",
+            "scenario/paper_table1.csv",
+            "roofline/paper_table3.csv",
+            "roofline/paper_table4.csv",
+            "roofline/anchors.yaml",
             "roofline/anchored.yaml",
-        )  # fmt: skip
+        )
         assert {f"harness/{table}" for table in tables} <= names
         assert {f"harness/kernels/{file.name}" for file in (ROOT / "harness" / "kernels").glob("*.[ch]*")} <= names
         assert any(name.endswith("licenses/LICENSE") for name in names)

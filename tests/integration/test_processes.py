@@ -42,10 +42,13 @@ from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 from tests.helpers.running import is_running
 
 PART = {
-    "name": "one", "model": {"random": "llama-250m"}, "dtype": "bfloat16", "baseline_check": 1,
+    "name": "one",
+    "model": {"random": "llama-250m"},
+    "dtype": "bfloat16",
+    "baseline_check": 1,
     "arms": [{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"nfe_speedup": 2.0}}}],
     "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 6, "max_new_tokens": 33},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -77,8 +80,13 @@ def test_parts_are_taken_in_turns_and_as_often_as_each_asks():
     """A slow hour falls on all parts alike."""
     plan = plan_of({"processes": 2}, {"name": "two"}, {"name": "three", "processes": 3})
     assert list(dict.fromkeys((s.share.part, s.share.process) for s in plan.slots())) == [
-        ("one", 0), ("two", 0), ("three", 0), ("one", 1), ("three", 1), ("three", 2)
-    ]  # fmt: skip
+        ("one", 0),
+        ("two", 0),
+        ("three", 0),
+        ("one", 1),
+        ("three", 1),
+        ("three", 2),
+    ]
 
 
 def test_the_plan_counts_every_process():
@@ -196,8 +204,12 @@ def test_a_failed_process_ends_the_run_and_the_next_one_takes_what_is_missing(mi
     assert [errand.share for errand in again.errands] == [Share(part="two", process=0)] + [
         Share(part="one", process=i) for i in (1, 2)
     ]
-    assert said == [f"continuing {out}: 42 samples are kept", "part two, fresh process 1 of 1",
-                    "part one, fresh process 2 of 3", "part one, fresh process 3 of 3"]  # fmt: skip
+    assert said == [
+        f"continuing {out}: 42 samples are kept",
+        "part two, fresh process 1 of 1",
+        "part one, fresh process 2 of 3",
+        "part one, fresh process 3 of 3",
+    ]
     assert (out / "samples.jsonl").read_bytes().startswith(before)
     keys = [s.key for s in read_run(out).samples if not s.warmup]
     assert len(keys) == len(set(keys)) == 4 * 24
@@ -233,7 +245,7 @@ def hung():
 @pytest.mark.parametrize(
     ("end", "reason"),
     [(lambda: -signal.SIGKILL, "its process was killed (SIGKILL; "), (hung, "nothing came for 5 s (deadline_s)")],
-)  # fmt: skip
+)
 def test_a_process_that_is_killed_or_hangs_is_tried_again_and_the_run_goes_on(mixed, shape, tmp_path, end, reason):
     """Once: everything is taken, and the failed try is in the record. Every time: its case is left out, the others are not."""
     spawn = Dying(shape, [FakeEngine(shape, fail_at=10, error=RuntimeError("dies"))], end)
@@ -268,7 +280,7 @@ class MeasuringPasses(FakeEngine):
 @pytest.mark.parametrize(
     ("end", "reason"),
     [(lambda: -signal.SIGKILL, "its process was killed (SIGKILL; "), (hung, "nothing came for 5 s (deadline_s)")],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("at", [1, 2, 7])
 def test_a_process_that_is_lost_at_no_case_is_followed_by_another_as_often_as_a_case_is_tried(
     mixed, shape, tmp_path, end, reason, at
@@ -438,9 +450,14 @@ def test_another_number_of_processes_is_another_scenario(mixed, shape, tmp_path)
 
 @pytest.mark.parametrize(
     ("status", "code", "words"),
-    [(2, 2, "exit status 2 (its message stands above)"), (5, 5, "exit status 5"), (1, 5, "exit status 1"),
-     (-9, 5, "exit status -9 (SIGKILL; Linux kills so what asks for more memory"), (-11, 5, "(SIGSEGV)")],
-)  # fmt: skip
+    [
+        (2, 2, "exit status 2 (its message stands above)"),
+        (5, 5, "exit status 5"),
+        (1, 5, "exit status 1"),
+        (-9, 5, "exit status -9 (SIGKILL; Linux kills so what asks for more memory"),
+        (-11, 5, "(SIGSEGV)"),
+    ],
+)
 def test_how_a_process_ended_is_told(status, code, words):
     """Exit status, cause as far as it is known, what is kept, what to do; a user's mistake stays one."""
     with pytest.raises(ProcessEndedError) as caught:
@@ -460,8 +477,17 @@ def test_a_child_finds_the_program_that_started_it(tmp_path):
     errand = ChildTask(scenario=Path("s.yaml"), directory=Path("o"), share=None, lent=(3, 4))
     command = list(FreshInterpreter(calibrate=True, debug=True).command(errand))
     assert command[command.index(PROGRAM) + 2 :] == [
-        "--debug", "run-process", "s.yaml", "--out", "o", "--lent", "3", "--lent", "4", "--calibrate"
-    ]  # fmt: skip
+        "--debug",
+        "run-process",
+        "s.yaml",
+        "--out",
+        "o",
+        "--lent",
+        "3",
+        "--lent",
+        "4",
+        "--calibrate",
+    ]
     words = [*command[: command.index(PROGRAM) + 2], "--version"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment)

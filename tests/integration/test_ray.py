@@ -26,9 +26,12 @@ from tests.helpers import ROOT
 from tests.helpers.child_processes import calibrated as calibrated
 
 PART = {
-    "name": "one", "model": {"random": "llama-250m"}, "dtype": "float32", "arms": [{"method": "ntp"}],
+    "name": "one",
+    "model": {"random": "llama-250m"},
+    "dtype": "float32",
+    "arms": [{"method": "ntp"}],
     "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 4, "max_new_tokens": 3},
-}  # fmt: skip
+}
 SMALL, LARGE, GPUS = {"CPU": 8.0}, {"CPU": 64.0}, {"CPU": 96.0, "GPU": 8.0, "accelerator_type:H100": 1.0}
 
 

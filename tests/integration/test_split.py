@@ -151,8 +151,12 @@ def test_torchrun_leaves_the_record_of_one_process(tmp_path: Path, alone: Any) -
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "harness", "run"]
     done = subprocess.run(
         [*command, str(write(tmp_path, parts(2, timed=True))), "--out", str(tmp_path / "run"), "--no-report"],
-        capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = read_run(tmp_path / "run")
     checks = {case.case_id for case in found.header.cases if case.is_check}
@@ -173,8 +177,12 @@ def test_sbd_run_starts_the_processes_of_each_part(tmp_path: Path) -> None:
     part = COMMON | {"name": "p", "arms": ARMS[:2], "model": MODELS["llama"], "workload": RANDOM}
     done = subprocess.run(
         [sys.executable, "-m", "harness", "run", str(write(tmp_path, [part | {"tensor_parallel": 2}])), "--no-report"],
-        capture_output=True, text=True, cwd=tmp_path, env=environment(), check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "part p, fresh process 1 of 1, 2 sharing the model" in done.stderr
     found = read_run(Path(tmp_path, done.stdout.removeprefix("record  ").strip()))
@@ -182,18 +190,25 @@ def test_sbd_run_starts_the_processes_of_each_part(tmp_path: Path) -> None:
     assert len(found.samples) == 8 and {case.tensor_parallel for case in found.header.cases} == {2}
 
 
-@pytest.mark.parametrize(("started", "words"), [
-    (4, "part reference: tensor_parallel is 2, but torchrun started 4 processes; start 2"),
-    (0, "part reference: tensor_parallel is 3, but reference-sbd has 4 attention heads and 2 KV heads"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("started", "words"),
+    [
+        (4, "part reference: tensor_parallel is 2, but torchrun started 4 processes; start 2"),
+        (0, "part reference: tensor_parallel is 3, but reference-sbd has 4 attention heads and 2 KV heads"),
+    ],
+)
 def test_a_split_that_cannot_be_is_refused_in_one_line(started: int, words: str, tmp_path: Path) -> None:
     """Exit code 2; the process that would follow is not waited for."""
     file = write(tmp_path, parts(2 if started else 3, timed=False)[:1])
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(started)} if started else {}
     done = subprocess.run(
         [sys.executable, "-m", "harness", "run", str(file), "--out", str(tmp_path / "run")],
-        capture_output=True, text=True, cwd=tmp_path, env=environment(**ranks), check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(**ranks),
+        check=False,
+    )
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
     assert not (tmp_path / "run" / "run.json").exists()
 

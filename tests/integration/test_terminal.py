@@ -24,13 +24,27 @@ COMMANDS = {
     "compare --all": (["compare", RUN, RUN, "--all"], 0),
     "verify": (["verify", RUN], 1),
     "capacity": (["capacity", "--model", "llama-3.1-8b", "--table1", "llama-3.1-8b/GSM8K/low", "--batch", "8"], 0),
-    "roofline": (["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "3", "--batch", "8",
-                  "--context", "4096"], 0),
+    "roofline": (
+        [
+            "roofline",
+            "--model",
+            "llama-3.1-8b",
+            "--hardware",
+            "h100-sxm",
+            "--nfe-speedup",
+            "3",
+            "--batch",
+            "8",
+            "--context",
+            "4096",
+        ],
+        0,
+    ),
     "roofline --paper": (["roofline", "--paper"], 0),
     "roofline --methods": (["roofline", "--methods", "--batch", "16"], 0),
     "doctor": (["doctor", "--device", "cpu"], 0),
     "hardware": (["hardware"], 0),
-}  # fmt: skip
+}
 """Arguments and exit code."""
 WIDTHS = (60, *(pytest.param(width, marks=pytest.mark.full) for width in (80, 120)))
 SCENARIO = """\

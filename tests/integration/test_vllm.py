@@ -87,8 +87,11 @@ def test_speed_passes_and_losslessness_are_judged(finished: tuple[Path, Run, Com
     assert partings.compared == 3 * PROMPTS * PROCESSES and (partings.errors, partings.unclassified) == (0, 0)
     judged = subprocess.run(
         [sys.executable, "-m", "harness", "verify", str(directory), "--claim", "lossless at arm='server ngram'", "--json"],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
     assert json.loads(judged.stdout)["version"] and judged.returncode in (0, 3), "too few answers to confirm 99 of 100"
     assert len({one["servers"]["ngram"]["version"] for one in run.events("engine", "vllm")}) == 1
     page = (directory / "report.html").read_text(encoding="utf-8")

@@ -20,12 +20,18 @@ pytest.importorskip("accelerate")
 
 DOCS = ROOT / "docs"
 SMALLER = {
-    "steps: 10000": "steps: 3", "rank: 32": "rank: 2", "bigram_rank: 256": "bigram_rank: 2", "slots: 192": "slots: 16",
-    "block_size: 6": "block_size: 4", "bfloat16": "float32", "processes: 3": "processes: 1",
+    "steps: 10000": "steps: 3",
+    "rank: 32": "rank: 2",
+    "bigram_rank: 256": "bigram_rank: 2",
+    "slots: 192": "slots: 16",
+    "block_size: 6": "block_size: 4",
+    "bfloat16": "float32",
+    "processes: 3": "processes: 1",
     "prompts: 20, max_new_tokens: 96": "prompts: 2, max_new_tokens: 12",
-    "max_new_tokens: 80": "max_new_tokens: 6, prompts: 6", "max_new_tokens: 96": "max_new_tokens: 12, prompts: 2",
+    "max_new_tokens: 80": "max_new_tokens: 6, prompts: 6",
+    "max_new_tokens: 96": "max_new_tokens: 12, prompts: 2",
     "execution: auto": "execution: eager",
-}  # fmt: skip
+}
 """What a tiny model on one core takes seconds with."""
 
 
@@ -43,10 +49,17 @@ def write_model(folder: Path) -> None:
     tokenizer.mask_token = None  # as of most models
     torch.manual_seed(1)
     config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, eos_token_id=tokenizer.eos_token_id,
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
         initializer_range=0.6,
-    )  # fmt: skip
+    )
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -20,7 +20,7 @@ def test_what_they_were_built_for_is_the_compilers_own_word() -> None:
     told = library.built_for()
     version = subprocess.run(
         [os.environ.get("CXX", "g++"), "-dumpfullversion"], capture_output=True, text=True, check=True
-    ).stdout.strip()  # fmt: skip
+    ).stdout.strip()
     compiler, _, sets = told.partition(" for ")
     processor, *flags = sets.split()
     assert version in compiler and processor == platform.machine()

@@ -365,9 +365,10 @@ def test_events_lie_on_the_gpu_that_works(device: str, index: int):
         assert cuda.current == before
 
 
-@pytest.mark.parametrize(("device", "execution", "expected_s"), [
-    ("cuda", "eager", 4.0e-3), ("cuda", "graphs", 6.7e-3), ("cuda", "compiled", 6.7e-3), ("cpu", "eager", 6.7e-3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "execution", "expected_s"),
+    [("cuda", "eager", 4.0e-3), ("cuda", "graphs", 6.7e-3), ("cuda", "compiled", 6.7e-3), ("cpu", "eager", 6.7e-3)],
+)
 def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_it(
     device: str, execution: str, expected_s: float
 ):
@@ -381,14 +382,27 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
     bench = TorchBench(device, "bfloat16", None, stepping("static", "sdpa", execution), cuda=FakeCuda())
     forward_pass = describe_pass("decide", 1, 1, 0, logits=1)
     shape = ModelShape(
-        name="s", architecture="llama", layers=27, hidden=64, intermediate=128, heads=4, kv_heads=2, head_dim=16, vocab=256,
+        name="s",
+        architecture="llama",
+        layers=27,
+        hidden=64,
+        intermediate=128,
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        vocab=256,
         tied_embeddings=False,
-    )  # fmt: skip
+    )
     ceilings = Ceilings(
-        rung="calibrated", device_name="a GPU", dtype="bfloat16", overlap=1.0, matrix_rates=((1, 1e30),),
+        rung="calibrated",
+        device_name="a GPU",
+        dtype="bfloat16",
+        overlap=1.0,
+        matrix_rates=((1, 1e30),),
         bandwidth_bytes_per_s=pass_bytes(shape, "bfloat16", forward_pass) / 4.0e-3,
-        fixed_s_per_layer=1e-4, fixed_hidden=bench.fixed_hidden,
-    )  # fmt: skip
+        fixed_s_per_layer=1e-4,
+        fixed_hidden=bench.fixed_hidden,
+    )
     assert price_pass(shape, "bfloat16", forward_pass, ceilings).forward_s == pytest.approx(expected_s)
 
 

@@ -120,33 +120,49 @@ def test_dcgmi_is_asked_for_this_gpu_alone_and_ended_afterwards(dcgmi):
     ("lines", "status", "reason", "remedy"),
     [
         (
-            ("out Error: unable to establish a connection to the specified host: localhost",
-             "out Error: Unable to connect to host engine. Host engine connection invalid/disconnected."),
-            235, "Unable to connect to host engine", "start DCGM's host engine",
+            (
+                "out Error: unable to establish a connection to the specified host: localhost",
+                "out Error: Unable to connect to host engine. Host engine connection invalid/disconnected.",
+            ),
+            235,
+            "Unable to connect to host engine",
+            "start DCGM's host engine",
         ),
         (
-            (f"out {HEAD.strip()}".replace("\n", "|"),
-             "err Error setting watches. Result: -33: This request is serviced by a module of DCGM that is not currently "
-             "loaded"),
-            223, "not currently loaded", "as root, with DCGM's proprietary package",
+            (
+                f"out {HEAD.strip()}".replace("\n", "|"),
+                "err Error setting watches. Result: -33: This request is serviced by a module of DCGM that is not currently "
+                "loaded",
+            ),
+            223,
+            "not currently loaded",
+            "as root, with DCGM's proprietary package",
         ),
         (
-            ("err Error setting watches. Result: -29: Unable to watch one or more of the requested fields because doing so "
-             "requires the host engine to be running as root.",),
-            227, "running as root", "--cap-add SYS_ADMIN",
+            (
+                "err Error setting watches. Result: -29: Unable to watch one or more of the requested fields because doing so "
+                "requires the host engine to be running as root.",
+            ),
+            227,
+            "running as root",
+            "--cap-add SYS_ADMIN",
         ),
         (
             ("err Error setting watches. Result: -37: The third-party Profiling module returned an unrecoverable error",),
-            219, "unrecoverable error", "other profilers",
+            219,
+            "unrecoverable error",
+            "other profilers",
         ),
         (
             ("err Error setting watches. Result: -36: Profiling is not supported for this group of GPUs or GPU",),
-            220, "not supported", "data-centre GPU",
+            220,
+            "not supported",
+            "data-centre GPU",
         ),
         (("err Error: invalid entity: GPU-1234",), 254, "invalid entity", "DCGM 4"),
         ((), 1, "status 1: without a word", "by hand"),
     ],
-)  # fmt: skip
+)
 def test_every_refusal_is_a_reason_with_its_remedy(dcgmi, lines, status, reason, remedy):
     """In dcgmi's own words; whichever stream they came on."""
     dcgmi.script(*lines, f"exit {status}")

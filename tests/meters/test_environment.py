@@ -227,9 +227,15 @@ def test_a_loaded_torch_tells_threads_and_gpus(monkeypatch: pytest.MonkeyPatch) 
     found = snapshot()
     assert found["gpus"] == [
         {
-            "name": "GPU X", "uuid": "1234", "memory_bytes": 80_000_000_000, "multiprocessors": 132,
-            "compute_capability": "9.0", "cache_bytes": 50 * 2**20, "memory_bus_bits": 5120, "memory_clock_khz": None,
+            "name": "GPU X",
+            "uuid": "1234",
+            "memory_bytes": 80_000_000_000,
+            "multiprocessors": 132,
+            "compute_capability": "9.0",
+            "cache_bytes": 50 * 2**20,
+            "memory_bus_bits": 5120,
+            "memory_clock_khz": None,
         }
-    ]  # fmt: skip
+    ]
     assert found["threads"]["torch"] == 3 and found["reasons"]["gpus"] == "this torch does not tell memory_clock_khz"
     assert found["precision"] is None and "no attribute" in found["reasons"]["precision"], "an old torch lacks the flags"

@@ -107,19 +107,31 @@ def test_dcgm_takes_gpms_place_only_where_there_is_no_gpm(library):
 def described(library):
     """What the driver of one H100 says."""
     library.texts = {
-        "nvmlSystemGetDriverVersion": b"580.65.06", "nvmlDeviceGetName": b"NVIDIA H100", "nvmlDeviceGetUUID": b"GPU-1234",
+        "nvmlSystemGetDriverVersion": b"580.65.06",
+        "nvmlDeviceGetName": b"NVIDIA H100",
+        "nvmlDeviceGetUUID": b"GPU-1234",
         "nvmlDeviceGetVbiosVersion": b"96.00.89.00.01",
-    }  # fmt: skip
+    }
     library.numbers = {
-        "nvmlDeviceGetCount_v2": (1,), "nvmlSystemGetCudaDriverVersion_v2": (13010,), "nvmlDeviceGetEccMode": (1, 0),
-        "nvmlDeviceGetMigMode": (0, 1), "nvmlDeviceGetPersistenceMode": (1,), "nvmlDeviceGetArchitecture": (9,),
-        "nvmlDeviceGetCudaComputeCapability": (9, 0), "nvmlDeviceGetEnforcedPowerLimit": (650_000,),
-        "nvmlDeviceGetPowerManagementDefaultLimit": (700_000,), "nvmlDeviceGetComputeMode": (0,),
-        "nvmlDeviceGetPowerManagementLimitConstraints": (200_000, 700_000), "nvmlDeviceGetMaxClockInfo": (1980,),
-        "nvmlDeviceGetCurrPcieLinkGeneration": (4,), "nvmlDeviceGetMaxPcieLinkGeneration": (5,),
-        "nvmlDeviceGetCurrPcieLinkWidth": (8,), "nvmlDeviceGetMaxPcieLinkWidth": (16,), "nvmlDeviceGetMemoryBusWidth": (5120,),
+        "nvmlDeviceGetCount_v2": (1,),
+        "nvmlSystemGetCudaDriverVersion_v2": (13010,),
+        "nvmlDeviceGetEccMode": (1, 0),
+        "nvmlDeviceGetMigMode": (0, 1),
+        "nvmlDeviceGetPersistenceMode": (1,),
+        "nvmlDeviceGetArchitecture": (9,),
+        "nvmlDeviceGetCudaComputeCapability": (9, 0),
+        "nvmlDeviceGetEnforcedPowerLimit": (650_000,),
+        "nvmlDeviceGetPowerManagementDefaultLimit": (700_000,),
+        "nvmlDeviceGetComputeMode": (0,),
+        "nvmlDeviceGetPowerManagementLimitConstraints": (200_000, 700_000),
+        "nvmlDeviceGetMaxClockInfo": (1980,),
+        "nvmlDeviceGetCurrPcieLinkGeneration": (4,),
+        "nvmlDeviceGetMaxPcieLinkGeneration": (5,),
+        "nvmlDeviceGetCurrPcieLinkWidth": (8,),
+        "nvmlDeviceGetMaxPcieLinkWidth": (16,),
+        "nvmlDeviceGetMemoryBusWidth": (5120,),
         "nvmlDeviceGetVirtualizationMode": (1,),
-    }  # fmt: skip
+    }
 
 
 def test_the_driver_describes_every_gpu(library, tmp_path: Path):
@@ -129,13 +141,29 @@ def test_the_driver_describes_every_gpu(library, tmp_path: Path):
     assert found["nvidia_driver"] == "580.65.06" and found["cuda_driver"] == "13.1"
     [gpu] = found["nvidia_gpus"]
     wanted = {
-        "name": "NVIDIA H100", "uuid": "GPU-1234", "vbios": "96.00.89.00.01", "architecture": "HOPPER",
-        "compute_capability": "9.0", "ecc": True, "ecc_pending": False, "mig": False, "mig_pending": True,
-        "persistence": True, "compute_mode": "DEFAULT", "power_limit_w": 650.0, "power_limit_default_w": 700.0,
-        "power_limit_min_w": 200.0, "power_limit_max_w": 700.0, "pcie_generation": 4, "pcie_generation_max": 5,
-        "pcie_width": 8, "pcie_width_max": 16, "memory_bus_bits": 5120, "max_sm_clock_mhz": 1980,
+        "name": "NVIDIA H100",
+        "uuid": "GPU-1234",
+        "vbios": "96.00.89.00.01",
+        "architecture": "HOPPER",
+        "compute_capability": "9.0",
+        "ecc": True,
+        "ecc_pending": False,
+        "mig": False,
+        "mig_pending": True,
+        "persistence": True,
+        "compute_mode": "DEFAULT",
+        "power_limit_w": 650.0,
+        "power_limit_default_w": 700.0,
+        "power_limit_min_w": 200.0,
+        "power_limit_max_w": 700.0,
+        "pcie_generation": 4,
+        "pcie_generation_max": 5,
+        "pcie_width": 8,
+        "pcie_width_max": 16,
+        "memory_bus_bits": 5120,
+        "max_sm_clock_mhz": 1980,
         "virtualization": "PASSTHROUGH",
-    }  # fmt: skip
+    }
     assert {name: gpu[name] for name in wanted} == wanted
     assert gpu["gsp_firmware"] is None and gpu["reasons"]["gsp_firmware"] == "NVML: Function Not Found"
     assert {name for name, value in gpu.items() if value is None} == set(gpu["reasons"])

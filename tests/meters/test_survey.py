@@ -126,11 +126,14 @@ def test_an_unknown_cache_claims_no_share() -> None:
         (MeasuredFigure, {"value": 1.0, "source": "s", "grade": "V", "date": "d"}, "Input should be 'R'"),
         (MeasuredPoint, {"at": 1, "value": None}, "a reason why it has none"),
         (MeasuredPoint, {"at": 1, "value": 2.0, "reason": "skipped"}, "a reason why it has none"),
-        (MeasuredCurve, {"points": [{"at": 2, "value": 1.0}, {"at": 1, "value": 1.0}], "source": "s", "grade": "R",
-                         "date": "d"}, "sort them by size"),
+        (
+            MeasuredCurve,
+            {"points": [{"at": 2, "value": 1.0}, {"at": 1, "value": 1.0}], "source": "s", "grade": "R", "date": "d"},
+            "sort them by size",
+        ),
         (MeasuredCurve, {"points": [{"at": 1, "value": 1.0}], "grade": "R", "date": "d"}, "source"),
     ],
-)  # fmt: skip
+)
 def test_a_measured_section_is_checked(kind: Any, fields: dict[str, Any], words: str) -> None:
     """No other grade than R, no point without value or reason, no curve out of order or without a source."""
     with pytest.raises(ValueError, match=words):

@@ -39,10 +39,15 @@ class Scripted:
 def test_windows_nest_and_every_promised_figure_is_a_value_or_a_reason():
     """Opened in order, closed in reverse; a failing meter costs its own figures only and is never closed unopened."""
     diary = []
-    windows = Windows([
-        Scripted("a", diary, 1.0), Scripted("b", diary, fails="open"), Scripted("c", diary, fails="close"),
-        Scripted("d", diary), Scripted("e", diary, 5.0),
-    ])  # fmt: skip
+    windows = Windows(
+        [
+            Scripted("a", diary, 1.0),
+            Scripted("b", diary, fails="open"),
+            Scripted("c", diary, fails="close"),
+            Scripted("d", diary),
+            Scripted("e", diary, 5.0),
+        ]
+    )
     windows.open()
     found = windows.close()
     assert diary == [f"open {n}" for n in "abcde"] + [f"close {n}" for n in "edca"]

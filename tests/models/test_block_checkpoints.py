@@ -26,13 +26,25 @@ from tests.helpers.block_configs import config_of
 
 VOCAB = 896  # as many as the tokenizer has
 SIZES = {
-    "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 128, "max_window_layers": 2,
-}  # fmt: skip
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "max_window_layers": 2,
+}
 LLADA = {
-    "embedding_size": VOCAB, "vocab_size": VOCAB, "d_model": 32, "n_heads": 4, "n_kv_heads": 4, "n_layers": 2,
-    "mlp_hidden_size": 48, "max_sequence_length": 128,
-}  # fmt: skip
+    "embedding_size": VOCAB,
+    "vocab_size": VOCAB,
+    "d_model": 32,
+    "n_heads": 4,
+    "n_kv_heads": 4,
+    "n_layers": 2,
+    "mlp_hidden_size": 48,
+    "max_sequence_length": 128,
+}
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 2, "topk_group": 1}
 HEAD = {"head_dim": 8}
 # family: the config on disk, made small
@@ -55,10 +67,16 @@ def theirs(family: str, ours: dict[str, Any]) -> dict[str, Any]:
         return {re.sub(r"^model\.", "encoder.", name).replace("lm_head", "diffusion_head"): one for name, one in ours.items()}
     if family == "llada":
         names = {
-            "self_attn.o_proj": "attn_out", "mlp.gate_proj": "ff_proj", "mlp.up_proj": "up_proj", "mlp.down_proj": "ff_out",
-            "input_layernorm": "attn_norm", "post_attention_layernorm": "ff_norm", "self_attn.q_proj": "q_proj",
-            "self_attn.k_proj": "k_proj", "self_attn.v_proj": "v_proj",
-        }  # fmt: skip
+            "self_attn.o_proj": "attn_out",
+            "mlp.gate_proj": "ff_proj",
+            "mlp.up_proj": "up_proj",
+            "mlp.down_proj": "ff_out",
+            "input_layernorm": "attn_norm",
+            "post_attention_layernorm": "ff_norm",
+            "self_attn.q_proj": "q_proj",
+            "self_attn.k_proj": "k_proj",
+            "self_attn.v_proj": "v_proj",
+        }
         top = {"model.embed_tokens": "wte", "model.norm": "ln_f", "lm_head": "ff_out"}
         found = {}
         for name, one in ours.items():
@@ -136,9 +154,13 @@ def written(folder: Path, kind: str, shards: int = 1) -> Any:
 def loaded(folder: Path, **choice: Any) -> Any:
     """As a scenario loads it."""
     part = SimpleNamespace(
-        model=HuggingFaceModel.model_validate({"huggingface": str(folder), **choice}), device="cpu", dtype="float32",
-        model_attention="sdpa", seed=1, needs_mask=False,
-    )  # fmt: skip
+        model=HuggingFaceModel.model_validate({"huggingface": str(folder), **choice}),
+        device="cpu",
+        dtype="float32",
+        model_attention="sdpa",
+        seed=1,
+        needs_mask=False,
+    )
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         return load_model(part)  # type: ignore[arg-type]
 
@@ -185,8 +207,10 @@ def test_a_tensor_under_another_name_is_not_made_up(tmp_path: Path) -> None:
     with pytest.raises(UnknownModelError, match="block_type: 'sequential'"):
         loaded(tmp_path / "m")
     written(tmp_path / "n", "sdar")
-    for other, words in (("nemotron", "beyond those that its config.json asks for, 4 tensors, model.layers.0.self_attn.k_norm"),
-                         ("fast_dllm_v2", "lacks 6 tensors, model.layers.0.self_attn.k_proj.bias")):  # fmt: skip
+    for other, words in (
+        ("nemotron", "beyond those that its config.json asks for, 4 tensors, model.layers.0.self_attn.k_norm"),
+        ("fast_dllm_v2", "lacks 6 tensors, model.layers.0.self_attn.k_proj.bias"),
+    ):
         (tmp_path / "n" / "config.json").write_text(json.dumps(SMALL[other]))
         with pytest.raises(UnknownModelError, match=words):
             loaded(tmp_path / "n")

@@ -116,9 +116,11 @@ def test_the_mask_token_is_that_of_the_tokenizer_where_the_config_has_none(tmp_p
     named = {"mask_token": "<|mask|>"}
     one = checkpoint(tmp_path / "a", config, tokenizer_config=named | {"added_tokens_decoder": added})
     other = checkpoint(
-        tmp_path / "b", config, special_tokens_map={"mask_token": {"content": "<|mask|>"}},
+        tmp_path / "b",
+        config,
+        special_tokens_map={"mask_token": {"content": "<|mask|>"}},
         tokenizer={"added_tokens": [{"id": 7, "content": "<x>"}, {"id": 151669, "content": "<|mask|>"}]},
-    )  # fmt: skip
+    )
     none = checkpoint(tmp_path / "c", config, tokenizer_config=named)
     assert read_model_facts(one).mask_id == read_model_facts(other).mask_id == 151669
     assert read_model_facts(none).mask_id is None and "no id" in str(read_model_facts(none).mask_id_from)
@@ -170,9 +172,12 @@ def test_the_facts_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     ],
 )
 def test_what_is_not_known_is_refused_with_what_to_add(
-    config: dict[str, Any], words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    config: dict[str, Any],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """A mistake of the user's, exit code 2: the file, what stands there, what is known, what to write."""
     folder = checkpoint(tmp_path / "m", config)
     assert sbd(monkeypatch, "doctor", "--model", str(folder)) == 2

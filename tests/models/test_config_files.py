@@ -15,9 +15,14 @@ from harness.models.choice import HuggingFaceModel, shape_called
 from harness.models.decodable import refuse_undecodable
 
 LLAMA = {
-    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 100, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 BOMBS = {"deep": "[" * 100_000, "deep object": '{"a":' * 50_000, "long": '{"vocab_size": ' + "9" * 10_000 + "}", "list": "[1]"}
 READERS: dict[str, Callable[[Path], object]] = {
@@ -37,13 +42,20 @@ def written(folder: Path, config: dict[str, Any] | str, name: str = "config.json
 @pytest.mark.parametrize(
     "config",
     [
-        *BOMBS.values(), "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
-        LLAMA | {"num_attention_heads": 0}, LLAMA | {"hidden_size": "x"}, LLAMA | {"vocab_size": 10**1000},
-        LLAMA | {"model_type": {}}, LLAMA | {"architectures": [{}]}, LLAMA | {"text_config": 1},
-        MIXTRAL | {"num_hidden_layers": 10**12}, MIXTRAL | {"mlp_only_layers": [[]]}, MIXTRAL | {"decoder_sparse_step": 0},
+        *BOMBS.values(),
+        "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+        LLAMA | {"num_attention_heads": 0},
+        LLAMA | {"hidden_size": "x"},
+        LLAMA | {"vocab_size": 10**1000},
+        LLAMA | {"model_type": {}},
+        LLAMA | {"architectures": [{}]},
+        LLAMA | {"text_config": 1},
+        MIXTRAL | {"num_hidden_layers": 10**12},
+        MIXTRAL | {"mlp_only_layers": [[]]},
+        MIXTRAL | {"decoder_sparse_step": 0},
     ],
     ids=lambda config: (config if isinstance(config, str) else str(config))[:30],
-)  # fmt: skip
+)
 def test_the_folder_is_refused(config: dict[str, Any] | str, reader: str, tmp_path: Path) -> None:
     """Deep or long JSON, counts of any type and size; none takes long, as a loop over 10^12 layers would."""
     with pytest.raises(UnknownModelError) as refusal:

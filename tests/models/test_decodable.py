@@ -22,16 +22,33 @@ from harness.scenario.plan import make_plan
 
 WINDOW, POSITIONS = 5, 8
 SIZES = {
-    "vocab_size": 40, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "pad_token_id": 0, "initializer_range": 0.5,
-}  # fmt: skip
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "initializer_range": 0.5,
+}
 EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 QWEN = {"use_sliding_window": True, "max_window_layers": 1}
 FULL, TYPED = ["full_attention"] * 2, ["full_attention", "sliding_attention"]
 LATENT = {
-    "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "num_key_value_heads": 4,
-    "q_lora_rank": None, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8, **EXPERTS,
-}  # fmt: skip
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "num_key_value_heads": 4,
+    "q_lora_rank": None,
+    "kv_lora_rank": 8,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 4,
+    "v_head_dim": 8,
+    **EXPERTS,
+}
 WITH_WINDOWS = {
     "mistral": ("mistral", {}),
     "mistral, layers said to be full": ("mistral", {"layer_types": FULL}),
@@ -145,9 +162,12 @@ def refused(folder: Path, arms: list[dict[str, Any]], model: dict[str, Any], dty
     """What `sbd plan` and `sbd run` say of a scenario, of which nothing is taken; no machine, so nothing is loaded."""
     file = folder / "s.yaml"
     part = {
-        "name": "p", "model": model, "dtype": dtype, "arms": arms,
+        "name": "p",
+        "model": model,
+        "dtype": dtype,
+        "arms": arms,
         "workload": {"tasks": ["word_problems"], "prompts": 2, "max_new_tokens": 4},
-    }  # fmt: skip
+    }
     file.write_text(json.dumps({"version": 1, "name": "s", "parts": [part]}))
 
     def never(*_: Any) -> Any:

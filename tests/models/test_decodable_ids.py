@@ -85,16 +85,24 @@ def test_training_refuses_before_it_answers_anything(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     work = {"instructions": {"split": "train", "domains": ["lists"]}, "prompts": 2, "max_new_tokens": 4}
     recipe = {
-        "version": 1, "name": "ids", "model": str(changed(tmp_path / "m", {})), "distill": {"workload": work},
-        "adapter": {"mask_token_id": ROWS}, "sequence_tokens": 64, "steps": 1, "batch_size": 1, "learning_rate": 0.01,
-    }  # fmt: skip
+        "version": 1,
+        "name": "ids",
+        "model": str(changed(tmp_path / "m", {})),
+        "distill": {"workload": work},
+        "adapter": {"mask_token_id": ROWS},
+        "sequence_tokens": 64,
+        "steps": 1,
+        "batch_size": 1,
+        "learning_rate": 0.01,
+    }
     file, pairs = tmp_path / "r.yaml", tmp_path / "pairs.jsonl"
     file.write_text(json.dumps(recipe))
     pairs.write_text('{"prompt": "a", "solution": "b"}\n')
     whole = changed(tmp_path / "w", {"mask_token": "<eos>"})
     for options, words in (
-        (("--recipe", str(file)), f"mask token is {ROWS}"), (("--model", str(whole), "--data", str(pairs)), "mask token is 1,")
-    ):  # fmt: skip
+        (("--recipe", str(file)), f"mask token is {ROWS}"),
+        (("--model", str(whole), "--data", str(pairs)), "mask token is 1,"),
+    ):
         done = sbd_process("train", *options, "--out", str(tmp_path / "out"), "--cpu")
         assert done.returncode == EXIT_USER_ERROR and words in " ".join(done.stderr.split()), done.stderr
         assert not (tmp_path / "out").exists()

@@ -134,16 +134,20 @@ def test_what_transformers_would_leave_out_is_refused(
 @pytest.mark.parametrize(
     ("splits", "keys", "words"),
     [
-        (None, {}, "'pre': None"), ("default", {}, "'pre': 'default'"), ("tekken", {}, "'pre': 'tekken'"),
-        ("smollm", {"model": "t5"}, "'model': 't5'"), ("smollm", {"model": None}, "'model': None"),
+        (None, {}, "'pre': None"),
+        ("default", {}, "'pre': 'default'"),
+        ("tekken", {}, "'pre': 'tekken'"),
+        ("smollm", {"model": "t5"}, "'model': 't5'"),
+        ("smollm", {"model": None}, "'model': None"),
         ("smollm", {"eos_token_id": None}, "'eos_token_id': None"),
         ("llama-bpe", {"bos_token_id": None, "add_bos_token": None}, "'bos_token_id': None"),
-        ("smollm", {"bos_token_id": None}, None), ("smollm", {"model": "llama"}, None),
+        ("smollm", {"bos_token_id": None}, None),
+        ("smollm", {"model": "llama"}, None),
         ("smollm", {"model": "llama", "add_space_prefix": False}, "'add_space_prefix': False"),
         ("smollm", {"model": "llama", "remove_extra_whitespaces": True}, "'remove_extra_whitespaces': True"),
         ("smollm", {"model": "llama", "bos_token_id": None, "add_bos_token": None}, "'bos_token_id': None"),
     ],
-)  # fmt: skip
+)
 def test_a_tokenizer_that_would_make_other_ids_is_refused(
     tmp_path: Path, splits: str | None, keys: dict[str, Any], words: str | None
 ) -> None:

@@ -14,49 +14,91 @@ from harness.models import KNOWN_MODELS, KNOWN_SHAPES, LatentAttention, MixtureO
 # small models are counted without the copy of the tied head that their files hold. DeepSeek-V3: the main model, whose report
 # says 671B; 14,848 of them are the routing biases of 58 layers.
 PUBLISHED = {
-    "llama-3.1-8b": 8_030_261_248, "llama-3.1-70b": 70_553_706_496, "llama-3.1-405b": 405_853_388_800,
-    "llama-3.2-1b": 1_235_814_400, "llama-3.2-3b": 3_212_749_824, "smollm2-135m": 134_515_008,
-    "qwen3-0.6b": 596_049_920, "qwen3-1.7b": 1_720_574_976, "qwen3-4b": 4_022_468_096, "qwen3-8b": 8_190_735_360,
-    "qwen3-14b": 14_768_307_200, "qwen3-32b": 32_762_123_264,
-    "qwen3-30b-a3b": 30_532_122_624, "qwen3-235b-a22b": 235_093_634_560,
-    "mistral-7b": 7_241_732_096, "ministral-8b": 8_019_808_256, "mistral-small-24b": 23_572_403_200,
-    "gemma-2-9b": 9_241_705_984, "deepseek-v3": 671_026_419_200,
-}  # fmt: skip
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "smollm2-135m": 134_515_008,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "mistral-7b": 7_241_732_096,
+    "ministral-8b": 8_019_808_256,
+    "mistral-small-24b": 23_572_403_200,
+    "gemma-2-9b": 9_241_705_984,
+    "deepseek-v3": 671_026_419_200,
+}
 # Gemma 3 is published with its vision tower and projector: (total, hidden width).
 GEMMA3 = {"gemma-3-4b": 4_300_079_472, "gemma-3-12b": 12_187_325_040, "gemma-3-27b": 27_432_406_640}
 # The same tensors under a name that transformers does not have.
 STANDS_FOR = {"nemotron_labs_diffusion": "ministral3"}
 
 TINY = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 16, "vocab_size": 50, "max_position_embeddings": 64,
-}  # fmt: skip
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 50,
+    "max_position_embeddings": 64,
+}
 LATENT = {
-    "q_lora_rank": 6, "kv_lora_rank": 10, "qk_nope_head_dim": 12, "qk_rope_head_dim": 4, "v_head_dim": 14,
-    "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "n_shared_experts": 2, "num_experts_per_tok": 2,
-    "moe_intermediate_size": 20, "first_k_dense_replace": 1,
-}  # fmt: skip
+    "q_lora_rank": 6,
+    "kv_lora_rank": 10,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 14,
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 20,
+    "first_k_dense_replace": 1,
+}
 ROUTED = {
-    "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "n_shared_experts": 2, "num_experts_per_tok": 2,
-    "moe_intermediate_size": 20, "first_k_dense_replace": 1,
-}  # fmt: skip
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 20,
+    "first_k_dense_replace": 1,
+}
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
-    ("mistral", {"sliding_window": 8}), ("mistral", {"sliding_window": None}), ("mistral", {}),
+    ("mistral", {"sliding_window": 8}),
+    ("mistral", {"sliding_window": None}),
+    ("mistral", {}),
     ("ministral", {"sliding_window": 8, "layer_types": ["full_attention"] + ["sliding_attention"] * 3}),
-    ("ministral3", {}), ("phi3", {"head_dim": None, "sliding_window": 8, "pad_token_id": 0}),
-    ("qwen2", {"head_dim": None}), ("qwen2", {"head_dim": None, "use_sliding_window": True, "max_window_layers": 1}),
-    ("qwen3", {"attention_bias": True}), ("qwen3", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3}),
-    ("qwen3_moe", EXPERTS), ("qwen3_moe", EXPERTS | {"decoder_sparse_step": 2, "mlp_only_layers": [1]}),
+    ("ministral3", {}),
+    ("phi3", {"head_dim": None, "sliding_window": 8, "pad_token_id": 0}),
+    ("qwen2", {"head_dim": None}),
+    ("qwen2", {"head_dim": None, "use_sliding_window": True, "max_window_layers": 1}),
+    ("qwen3", {"attention_bias": True}),
+    ("qwen3", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3}),
+    ("qwen3_moe", EXPERTS),
+    ("qwen3_moe", EXPERTS | {"decoder_sparse_step": 2, "mlp_only_layers": [1]}),
     ("qwen3_moe", EXPERTS | {"mlp_only_layers": [0, 1, 2, 3]}),
-    ("glm4_moe", ROUTED | {"use_qk_norm": True}), ("glm4_moe", ROUTED | {"attention_bias": True, "n_shared_experts": 1}),
+    ("glm4_moe", ROUTED | {"use_qk_norm": True}),
+    ("glm4_moe", ROUTED | {"attention_bias": True, "n_shared_experts": 1}),
     ("mixtral", {"num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 8}),
-    ("gemma", {}), ("gemma2", {"sliding_window": 8}), ("gemma3_text", {"sliding_window": 8, "num_hidden_layers": 7}),
+    ("gemma", {}),
+    ("gemma2", {"sliding_window": 8}),
+    ("gemma3_text", {"sliding_window": 8, "num_hidden_layers": 7}),
     ("gemma3_text", {"attention_bias": True, "tie_word_embeddings": False}),
-    ("deepseek_v3", LATENT), ("deepseek_v3", LATENT | {"q_lora_rank": None, "attention_bias": True}),
+    ("deepseek_v3", LATENT),
+    ("deepseek_v3", LATENT | {"q_lora_rank": None, "attention_bias": True}),
     ("deepseek_v3", LATENT | {"attention_bias": True}),
-]  # fmt: skip
+]
 
 
 def built(config: dict[str, Any]) -> Any:
@@ -96,9 +138,14 @@ def test_published_counts_of_gemma_3_less_its_eyes(name: str) -> None:
     transformers = pytest.importorskip("transformers")
     # google/gemma-3-4b-it, vision_config: 27 layers of 1152, 16 heads, 4304 wide inside, 896 x 896 pixels in patches of 14.
     vision = transformers.SiglipVisionConfig(
-        hidden_size=1152, intermediate_size=4304, num_hidden_layers=27, num_attention_heads=16, image_size=896, patch_size=14,
+        hidden_size=1152,
+        intermediate_size=4304,
+        num_hidden_layers=27,
+        num_attention_heads=16,
+        image_size=896,
+        patch_size=14,
         vision_use_head=False,
-    )  # fmt: skip
+    )
     with torch.device("meta"):
         tower = transformers.SiglipVisionModel(vision)
     shape = KNOWN_SHAPES[name]
@@ -145,9 +192,13 @@ def test_configs_are_read_as_transformers_reads_them(family: str, changes: dict[
 def test_a_multimodal_config_is_read_for_its_text_model() -> None:
     """google/gemma-3-4b-it's config.json names five fields of its text model; the rest are defaults."""
     text = {
-        "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
-        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
-    }  # fmt: skip
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    }
     whole = {"model_type": "gemma3", "text_config": text, "vision_config": {"hidden_size": 1152}}
     assert shape_from_config("gemma-3-4b", whole) == KNOWN_SHAPES["gemma-3-4b"]
     untied = {"model_type": "gemma3", "text_config": text, "tie_word_embeddings": False}
@@ -164,9 +215,9 @@ def test_an_unknown_architecture_is_refused(architecture: str | None) -> None:
 def test_a_missing_field_is_named() -> None:
     """A config without what its family needs is refused with the name of the field."""
     with pytest.raises(UnknownModelError, match=r"deepseek_v3 model lacks 'kv_lora_rank'"):
-        shape_from_config("cut", TINY | {key: value for key, value in LATENT.items() if key != "kv_lora_rank"} | {
-            "model_type": "deepseek_v3"
-        })  # fmt: skip
+        shape_from_config(
+            "cut", TINY | {key: value for key, value in LATENT.items() if key != "kv_lora_rank"} | {"model_type": "deepseek_v3"}
+        )
 
 
 def test_cached_elements_of_a_token() -> None:
@@ -178,11 +229,13 @@ def test_cached_elements_of_a_token() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"sliding_window": 8}, {"sliding_layers": 1}, {"sliding_window": 8, "sliding_layers": 3},
+        {"sliding_window": 8},
+        {"sliding_layers": 1},
+        {"sliding_window": 8, "sliding_layers": 3},
         {"moe": MixtureOfExperts(experts=4, experts_per_token=5, intermediate=8, layers=1)},
         {"moe": MixtureOfExperts(experts=4, experts_per_token=2, intermediate=8, layers=3)},
     ],
-)  # fmt: skip
+)
 def test_contradictory_shapes_are_refused(wrong: dict[str, Any]) -> None:
     """A window without layers, more sliding or routing layers than there are, more experts per token than experts."""
     with pytest.raises(ValidationError, match="of"):
@@ -204,7 +257,9 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
 @pytest.mark.parametrize(
     ("keys", "positions"),
     [
-        ({}, 64), ({"rope_scaling": YARN}, 256), ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, 256),
+        ({}, 64),
+        ({"rope_scaling": YARN}, 256),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, 256),
         ({"rope_scaling": YARN | {"original_max_position_embeddings": 64}}, 256),
         ({"rope_parameters": YARN | {"original_max_position_embeddings": 16, "factor": 4.0}}, 64),  # said already
         ({"rope_parameters": YARN | {"original_max_position_embeddings": 48}}, 192),
@@ -213,11 +268,16 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
         ({"rope_scaling": {"rope_type": "llama3", "factor": 32.0, "original_max_position_embeddings": 32}}, 64),
         ({"rope_scaling": {"rope_type": "longrope", "factor": 32.0, "original_max_position_embeddings": 32}}, 64),
     ],
-)  # fmt: skip
+)
 def test_scaled_positions_count(keys: dict[str, Any], positions: int) -> None:
     """YaRN's length is its factor times the original one, whatever max_position_embeddings says; others say it there."""
     config = {
-        "model_type": "qwen2", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8,
-        "vocab_size": 10, "max_position_embeddings": 64,
-    }  # fmt: skip
+        "model_type": "qwen2",
+        "num_hidden_layers": 1,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "vocab_size": 10,
+        "max_position_embeddings": 64,
+    }
     assert shape_from_config("m", config | keys).max_positions == positions

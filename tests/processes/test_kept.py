@@ -158,10 +158,8 @@ def test_a_daemon_that_heeds_no_signal_is_killed(tmp_path: Path) -> None:
 def test_output_without_end_is_kept_at_both_ends(tmp_path: Path) -> None:
     """One line of 40 MB that is no text: neither blocked nor broken off, its first and last MiB are there."""
     program = (
-        "import os\nos.write(2, b'first')\n"
-        "for _ in range(40): os.write(2, b'\\xff\\0\\x1b' * 350_000)\n"
-        "os.write(2, b'last')"
-    )  # fmt: skip
+        "import os\nos.write(2, b'first')\nfor _ in range(40): os.write(2, b'\\xff\\0\\x1b' * 350_000)\nos.write(2, b'last')"
+    )
     (tmp_path / "speak.py").write_text(program)
     assert launch(f"{sys.executable} {tmp_path}/speak.py", tmp_path / "o", tmp_path / "e") == 0
     said = (tmp_path / "e").read_bytes()

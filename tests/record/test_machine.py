@@ -32,9 +32,15 @@ def on_node(run: Run, node: str, environment: dict[str, Any], calibration: Any =
     """The same run taken on a node."""
     told = [
         {"event": "start", "node": node, **environment},
-        {"event": "ceilings", "part": run.header.cases[0].part, "node": node, "hardware": None, "hardware_reason": reason,
-         "calibration": calibration},
-    ]  # fmt: skip
+        {
+            "event": "ceilings",
+            "part": run.header.cases[0].part,
+            "node": node,
+            "hardware": None,
+            "hardware_reason": reason,
+            "calibration": calibration,
+        },
+    ]
     samples = [sample.model_copy(update={"node": node}) for sample in run.samples]
     return run.model_copy(update={"samples": samples, "sessions": [*run.sessions, *told]})
 

@@ -39,12 +39,14 @@ def facts(folder: Path, cpuinfo: str, gib: float = 15.6, cache: str = "32M", boa
     """What is read of a machine with these files."""
     proc, sysfs = folder / "proc", folder / "sys"
     files = {
-        proc / "cpuinfo": cpuinfo, proc / "meminfo": f"MemTotal:  {round(gib * 2**20)} kB\nMemAvailable: 1 kB\n",
-        proc / "device-tree/model": f"{board}\0", **{
+        proc / "cpuinfo": cpuinfo,
+        proc / "meminfo": f"MemTotal:  {round(gib * 2**20)} kB\nMemAvailable: 1 kB\n",
+        proc / "device-tree/model": f"{board}\0",
+        **{
             sysfs / f"devices/system/cpu/cpu0/cache/index3/{name}": text
             for name, text in (("level", "3\n"), ("size", f"{cache}\n"), ("type", "Unified\n"), ("shared_cpu_list", "0\n"))
         },
-    }  # fmt: skip
+    }
     for file, text in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)

@@ -36,7 +36,7 @@ from tests.helpers.records import changed_record, small_record
         (HEADER, ("cases", 0, "model", "layers"), 10**6, "less than or equal to 65536"),
         (SAMPLES, ("decode_s",), "@infinite@", "decode_s"),
     ],
-)  # fmt: skip
+)
 def test_what_no_run_writes_is_refused(name: str, keys: tuple[Any, ...], value: Any, words: str, tmp_path: Path) -> None:
     """Most of these ended a command with a TypeError, an OverflowError or a MemoryError."""
     with pytest.raises(RecordError) as refusal:

@@ -278,9 +278,14 @@ def test_a_lender_that_writes_again_takes_back_no_line_of_the_borrower(tmp_path:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("", "not the header"), ("[]", "not the header"), ('{"record_version": 1}', "run_id"), ('{"record_version": 99}', "newer"),
-     ('{"record_version": "1"}', "newer")],
-)  # fmt: skip
+    [
+        ("", "not the header"),
+        ("[]", "not the header"),
+        ('{"record_version": 1}', "run_id"),
+        ('{"record_version": 99}', "newer"),
+        ('{"record_version": "1"}', "newer"),
+    ],
+)
 def test_a_bad_header_is_refused(tmp_path: Path, text: str, words: str) -> None:
     """Damage and records of a newer version are said as such; a directory without a run too."""
     (tmp_path / "run.json").write_text(text)

@@ -69,7 +69,7 @@ def test_a_run_is_like_itself_and_like_another_commit_of_sbd() -> None:
         (lambda run: with_scenario(run, seed=2), "scenario.parts.reference.seed: not there in BASE, 2 in NEW"),
         (lambda run: with_header(run, record_version=3), f"record_version: {RECORD_VERSION} in BASE, 3 in NEW"),
     ],
-)  # fmt: skip
+)
 def test_each_key_is_named_with_both_values(change: Any, words: str) -> None:
     """A difference in any fact is found, named, and refused with the group to allow."""
     run = build()

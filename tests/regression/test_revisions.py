@@ -50,9 +50,12 @@ def revisions(work: Path, launcher: PretendedLauncher, commands: Commands = SAME
 
 
 def gate(
-    work: Path, base: Callable[[int], Run | int], new: Callable[[int], Run | int], wish: GateOptions | None = None,
+    work: Path,
+    base: Callable[[int], Run | int],
+    new: Callable[[int], Run | int],
+    wish: GateOptions | None = None,
     floors: dict[str, NoiseFloor] | None = None,
-) -> tuple[Judgements, PretendedLauncher]:  # fmt: skip
+) -> tuple[Judgements, PretendedLauncher]:
     """The answers, and what was launched for them."""
     launcher = PretendedLauncher(base=base, new=new)
     found = gate_revisions(revisions(work, launcher), wish or GateOptions(), lambda run: floors or {}, Progress())

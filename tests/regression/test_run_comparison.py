@@ -19,9 +19,19 @@ from tests.helpers.two_runs import in_processes, slower, two_arms
 
 ARM = "sbd-k16-g0.1-t0-entropy_bounded"
 CHANGE = Change(
-    key="k", metric="decode_s_per_token", subject="s", cell={}, kind="timed", unit="s/token", better="lower", base=1.0,
-    new=1.1, ratio=Quantity(value=1.1, low=1.05, high=1.15), p=0.001, processes=(3, 3),
-)  # fmt: skip
+    key="k",
+    metric="decode_s_per_token",
+    subject="s",
+    cell={},
+    kind="timed",
+    unit="s/token",
+    better="lower",
+    base=1.0,
+    new=1.1,
+    ratio=Quantity(value=1.1, low=1.05, high=1.15),
+    p=0.001,
+    processes=(3, 3),
+)
 FALLEN = Quantity(value=0.9, low=0.85, high=0.95)
 COUNT = replace(CHANGE, kind="deterministic", metric="passes", better="equal", base=4, new=4, ratio=exact(1.0), p=None)
 MEMORY = replace(COUNT, metric="peak_memory_bytes", better="lower", base=100)

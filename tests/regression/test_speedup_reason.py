@@ -17,7 +17,7 @@ from harness.regression.speedup_reason import Moved, speedup_reasons, why_moved
         (0.9, 1.1, "the speedup fell through both"),
         (1.2, 1.5, "the speedup fell because the arm itself became slower"),
     ],
-)  # fmt: skip
+)
 def test_which_of_the_two_moved(ntp: float, own: float, words: str) -> None:
     """The one with two thirds of the movement; where both went the same way, the one that went the speedup's way."""
     assert why_moved(ntp, own).startswith(words)
@@ -25,12 +25,20 @@ def test_which_of_the_two_moved(ntp: float, own: float, words: str) -> None:
 
 def test_times_of_the_same_cell_are_taken() -> None:
     """Other batch sizes, other arms and figures without a ratio say nothing."""
+
     def moved(metric: str, arm: str, ratio: float | None, batch: str = "1") -> Moved:
         return Moved(metric=metric, cell={"part": "p", "batch_size": batch, "arm": arm}, ratio=ratio)
 
     time = "decode_s_per_token"
-    found = speedup_reasons([
-        moved("wall_speedup", "SBD", 0.8), moved(time, "SBD", 1.0), moved(time, "NTP", 0.8), moved(time, "NTP", 1.9, "8"),
-        moved("wall_speedup", "SBD", 0.5, "8"), moved("wall_speedup", "other", 0.5), moved("wall_speedup", "SBD", None),
-    ])  # fmt: skip
+    found = speedup_reasons(
+        [
+            moved("wall_speedup", "SBD", 0.8),
+            moved(time, "SBD", 1.0),
+            moved(time, "NTP", 0.8),
+            moved(time, "NTP", 1.9, "8"),
+            moved("wall_speedup", "SBD", 0.5, "8"),
+            moved("wall_speedup", "other", 0.5),
+            moved("wall_speedup", "SBD", None),
+        ]
+    )
     assert list(found) == [0] and "because NTP became faster" in found[0]

@@ -36,9 +36,7 @@ def build(change: Callable[[Sample], Sample], most: int = 200, chat: bool = Fals
     run = synthetic.build(synthetic.Part(arms=synthetic.ARMS[:2], graded=False))
     work = {"tasks": ["word_problems"], "chat_template": chat, "max_new_tokens": most}
     told = {"NTP": {}}
-    cases = [
-        one.model_copy(update={"arm": one.arm | told.get(one.label, {"lossless": GREEDY})}) for one in run.header.cases
-    ]
+    cases = [one.model_copy(update={"arm": one.arm | told.get(one.label, {"lossless": GREEDY})}) for one in run.header.cases]
     scenario: dict[str, Any] = run.header.scenario | {"parts": [run.header.scenario["parts"][0] | {"workload": work}]}
     header = run.header.model_copy(update={"cases": cases, "scenario": scenario})
     return run.model_copy(update={"header": header, "samples": [change(written(one, range(TOKENS))) for one in run.samples]})
@@ -54,17 +52,33 @@ def second_line(run: Run) -> str:
     [
         (lambda one: one, 200, False, "; prompts are in no chat template"),
         (lambda one: one, 200, True, "; prompts are in the chat template"),
-        (lambda one: one_token(one) if one.group < 3 else one, 200, False,
-         "; 3 of 8 answers are one token long or empty: write chat_template: auto, or other prompts"),
-        (lambda one: one_token(one) if one.group < 3 else one, 200, True,
-         "3 of 8 answers are one token long or empty: write other"),
-        (lambda one: written(one, [5] * TOKENS) if one.group < 2 else one, 200, True,
-         "; 2 of 8 answers are repetitive: write other"),
-        (lambda one: written(one, [5, 6, 7, 8, 9] * 13) if one.group < 2 else one, 200, True,
-         "; 2 of 8 answers are repetitive"),
+        (
+            lambda one: one_token(one) if one.group < 3 else one,
+            200,
+            False,
+            "; 3 of 8 answers are one token long or empty: write chat_template: auto, or other prompts",
+        ),
+        (
+            lambda one: one_token(one) if one.group < 3 else one,
+            200,
+            True,
+            "3 of 8 answers are one token long or empty: write other",
+        ),
+        (
+            lambda one: written(one, [5] * TOKENS) if one.group < 2 else one,
+            200,
+            True,
+            "; 2 of 8 answers are repetitive: write other",
+        ),
+        (
+            lambda one: written(one, [5, 6, 7, 8, 9] * 13) if one.group < 2 else one,
+            200,
+            True,
+            "; 2 of 8 answers are repetitive",
+        ),
         (lambda one: one, TOKENS, True, "; every answer is cut at the limit: raise max_new_tokens"),
     ],
-)  # fmt: skip
+)
 def test_the_second_line_says_it(change: Callable[[Sample], Sample], most: int, chat: bool, said: str) -> None:
     """And the page; nothing else is said."""
     run = build(change, most, chat)

@@ -65,11 +65,15 @@ def test_a_claim_about_an_arm_says_what_is_faster() -> None:
 
 @pytest.mark.parametrize(
     "claims",
-    [[], [
-        {"metric": "accuracy_loss_points", "max": 1.0}, {"metric": "wall_speedup", "min": 2.0},
-        {"metric": "nfe_speedup", "min": 2.0},
-    ]],
-)  # fmt: skip
+    [
+        [],
+        [
+            {"metric": "accuracy_loss_points", "max": 1.0},
+            {"metric": "wall_speedup", "min": 2.0},
+            {"metric": "nfe_speedup", "min": 2.0},
+        ],
+    ],
+)
 def test_the_claims_are_one_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], claims: list[dict[str, Any]]
 ) -> None:

@@ -14,9 +14,12 @@ from harness.reporting.exports.review import marker
 from tests.helpers.command import sbd
 
 GITHUB = {
-    "GITHUB_ACTIONS": "true", "GITHUB_TOKEN": "secret", "GITHUB_API_URL": "file:///etc/passwd", "GITHUB_REPOSITORY": "a/b",
+    "GITHUB_ACTIONS": "true",
+    "GITHUB_TOKEN": "secret",
+    "GITHUB_API_URL": "file:///etc/passwd",
+    "GITHUB_REPOSITORY": "a/b",
     "GITHUB_EVENT_PATH": "event.json",
-}  # fmt: skip
+}
 GITLAB = {"GITLAB_CI": "true", "SBD_COMMENT_TOKEN": "secret", "CI_MERGE_REQUEST_IID": "1", "CI_API_V4_URL": ""}
 PULL = {"pull_request": {"number": 1, "head": {"sha": "0123456789abcdef"}}}
 

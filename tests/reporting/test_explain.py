@@ -60,11 +60,19 @@ def test_what_is_drawn_of_a_full_part() -> None:
     """Every drawing once, in the order of the questions; every one says its finding aloud and bears its marks."""
     found = drawings(FULL)
     assert list(found) == [
-        "Speed against accuracy, batch 1", "Speed against accuracy, batch 4",
-        "From passes to the clock", "Speedup by load", "Rows that wait for the slowest",
-        "Time of a pass, batch 1", "Time of a pass, batch 4", "Passes under the roofline", "Bandwidth",
-        "Predicted against measured", "What each pass of a block decides", "Tokens per pass",
-    ]  # fmt: skip
+        "Speed against accuracy, batch 1",
+        "Speed against accuracy, batch 4",
+        "From passes to the clock",
+        "Speedup by load",
+        "Rows that wait for the slowest",
+        "Time of a pass, batch 1",
+        "Time of a pass, batch 4",
+        "Passes under the roofline",
+        "Bandwidth",
+        "Predicted against measured",
+        "What each pass of a block decides",
+        "Tokens per pass",
+    ]
     for heading, drawing in found.items():
         assert re.search(r"\d", aloud(drawing)) and drawing.marks, heading
     assert found["Passes under the roofline"].marks == ("measured", "modelled", "predicted")
@@ -176,8 +184,15 @@ def test_timeline_shows_the_pass_of_every_token() -> None:
     cells = cells_of(drawing.image)
     assert [number for _, _, number in cells] == ["1", "2", "2", "1", "2", "1", "(1)", "–"]
     assert [kind for kind, _, _ in cells] == [
-        "pass-1", "pass-2", "pass-2", "pass-1", "pass-2", "pass-1 stop", "behind", "behind"
-    ]  # fmt: skip
+        "pass-1",
+        "pass-2",
+        "pass-2",
+        "pass-1",
+        "pass-2",
+        "pass-1 stop",
+        "behind",
+        "behind",
+    ]
     assert cells[3][1] == "decided in pass 1, final in pass 2" and cells[6][1] == "decided in pass 1, behind the end"
     assert "6 tokens took 4 passes (3 in pass 1, 3 in pass 2 of their block); all blocks of this answer." in drawing.image
 
@@ -268,8 +283,12 @@ def test_of_very_many_kinds_of_pass_the_telling_ones_bear_names() -> None:
     cell = many_kinds()
     found = [(width.method == "ntp", width.role, width.query_tokens) for width in telling(cell)]
     assert found == [
-        (True, "decide", 1), (False, "verify", 2), (False, "verify", 4), (False, "decide", 3), (False, "verify+draft", 272)
-    ]  # fmt: skip
+        (True, "decide", 1),
+        (False, "verify", 2),
+        (False, "verify", 4),
+        (False, "decide", 3),
+        (False, "verify+draft", 272),
+    ]
     drawing = pass_time(cell, "x")
     assert drawing is not None and "12 other kinds of pass are in the table" in drawing.caption
     assert "272 query tokens (verify+draft) take" in drawing.caption and "draft by small" not in aloud(drawing)

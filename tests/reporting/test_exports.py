@@ -26,12 +26,19 @@ from tests.helpers.synthetic_judgements import answer, ink, of
 
 FOUR = of(
     answer("met", metric="nfe_speedup", value=Quantity(value=3.25, low=3.125, high=3.5, n=8)),
-    answer("inconclusive", metric="latency_p50_s", unit="s", better="lower", remedy="22 more prompts",
-           value=Quantity(value=0.03125, low=0.0290, high=0.034, n=8)),
-    answer("missed", kind="deterministic", metric="passes", unit="passes", better="equal", base=340.0,
-           value=Quantity(value=341.0)),
+    answer(
+        "inconclusive",
+        metric="latency_p50_s",
+        unit="s",
+        better="lower",
+        remedy="22 more prompts",
+        value=Quantity(value=0.03125, low=0.0290, high=0.034, n=8),
+    ),
+    answer(
+        "missed", kind="deterministic", metric="passes", unit="passes", better="equal", base=340.0, value=Quantity(value=341.0)
+    ),
     answer("void", metric="tokens_per_s", unit="tokens/s", value=Quantity(value=912.0), reason="the machine was throttled"),
-)  # fmt: skip
+)
 
 
 def number_of(one: Any) -> tuple[float, float | None, float | None] | None:
@@ -58,18 +65,24 @@ def test_a_counted_figure_is_exported_as_new_has_it_with_base_beside() -> None:
     both = of(FOUR.judgements[2], answer("met", value=Quantity(value=64.0), base=64.0, **given))
     read = json.loads(export(both, "bencher"))["SBD k=16 γ=0.35, part bandwidth, batch 1"]
     assert read == {
-        "passes": {"value": 341.0}, "passes-base": {"value": 340.0},
-        "peak-memory-bytes": {"value": 64.0}, "peak-memory-bytes-base": {"value": 64.0},
-    }  # fmt: skip
+        "passes": {"value": 341.0},
+        "passes-base": {"value": 340.0},
+        "peak-memory-bytes": {"value": 64.0},
+        "peak-memory-bytes-base": {"value": 64.0},
+    }
     samples = [one for family in text_string_to_metric_families(export(both, "prometheus")) for one in family.samples]
     assert {one.name: one.value for one in samples if not one.name.endswith("_state")} == {
-        "sbd_passes": 341.0, "sbd_base_passes": 340.0, "sbd_peak_memory_bytes": 64.0, "sbd_peak_memory_base_bytes": 64.0,
-    }  # fmt: skip
+        "sbd_passes": 341.0,
+        "sbd_base_passes": 340.0,
+        "sbd_peak_memory_bytes": 64.0,
+        "sbd_peak_memory_base_bytes": 64.0,
+    }
     (entry,) = json.loads(export(both, "smaller-is-better"))
     assert entry["value"] == 64.0 and "64\u00a0bytes, BASE 64; asked" in entry["extra"]
     assert [(one["value"]["value"], one["base"]) for one in json.loads(export(both, "json"))["judgements"]] == [
-        (341.0, 340.0), (64.0, 64.0),
-    ]  # fmt: skip
+        (341.0, 340.0),
+        (64.0, 64.0),
+    ]
     for name in ("junit", "markdown", "github"):
         assert "341 passes, BASE 340" in export(both, name).replace("\u00a0", " "), name
 
@@ -221,8 +234,9 @@ def test_annotations_read_back(found: Judgements) -> None:
     read = [command(line) for line in export(found, "github").removesuffix("\n").split("\n")]
     ordered = [one for state in GRAVEST_FIRST[:3] for one in found.judgements if one.state == state]
     assert [level for level, _, _ in read] == [
-        *("warning" if one.state == "inconclusive" else "error" for one in ordered), "notice",
-    ]  # fmt: skip
+        *("warning" if one.state == "inconclusive" else "error" for one in ordered),
+        "notice",
+    ]
     assert all(set(properties) == {"title"} for _, properties, _ in read)
     for (_, properties, message), one in zip(read, ordered, strict=False):
         assert ink(properties["title"]) == ink(f"{one.word}:{one.metric}")
@@ -250,11 +264,13 @@ def test_benchmark_action_by_hand() -> None:
     """One entry as it stands in the file."""
     (entry,) = json.loads(export(FOUR, "smaller-is-better"))
     assert entry == {
-        "name": "latency_p50_s: SBD k=16 γ=0.35, part bandwidth, batch 1", "unit": "s", "value": 0.03125,
+        "name": "latency_p50_s: SBD k=16 γ=0.35, part bandwidth, batch 1",
+        "unit": "s",
+        "value": 0.03125,
         "range": "0.029..0.034",
         "extra": "inconclusive\n0.03125\u00a0s [0.02900, 0.03400]; asked: at least 3\nmeasured; prompts: 8, processes: 1\n"
         "reason: the whole interval is below 3\nto decide: 22 more prompts",
-    }  # fmt: skip
+    }
 
 
 # ---- Bencher

@@ -43,9 +43,10 @@ def patchy() -> Run:
         without=gone,
         outcomes=tuple(
             CaseOutcome(case_id=one, outcome="failed" if one.endswith("ntp") else "does_not_fit", reason="needs 90 GB of 16 GB")
-            for one in sorted(gone) if one.startswith("too_large/")
+            for one in sorted(gone)
+            if one.startswith("too_large/")
         ),
-    )  # fmt: skip
+    )
     return run.model_copy(update={"samples": [disturbed(sample) for sample in run.samples]})
 
 

@@ -70,8 +70,16 @@ def test_the_data_fits_and_names_every_choice() -> None:
     assert len(view["data"]) <= 450_000
     assert json.loads(gzip.decompress(base64.b64decode(view["data"]))) == data and data["version"] == 3
     axes = {axis.name: len(axis.options) for axis in view["axes"]}
-    assert axes == {"model": 2, "weights": 3, "kv": 2, "request": 3, "device": 1 + len(DEVICES), "degree": 5,
-                    "batch": 1 + len(SPEEDS) + len(BATCHES), "arm": len(panel.choices)}  # fmt: skip
+    assert axes == {
+        "model": 2,
+        "weights": 3,
+        "kv": 2,
+        "request": 3,
+        "device": 1 + len(DEVICES),
+        "degree": 5,
+        "batch": 1 + len(SPEEDS) + len(BATCHES),
+        "arm": len(panel.choices),
+    }
     assert len(data["columns"]) == 2 * 3 * 2 * 3 * len(DEVICES) * 4 * (1 + len(panel.choices))
     assert "llama-3.1-70b" in view["axes"][0].options[1]
 

@@ -31,8 +31,9 @@ def test_a_planted_slowdown_is_worse_and_what_was_left_alone_is_not() -> None:
     arm = "sbd-k16-g0.1-t0-entropy_bounded"
     assert found[f"decode_s_per_token:reference/b1/{arm}"] == "worse" and found[f"prefill_s:reference/b1/{arm}"] == "worse"
     assert found["decode_s_per_token:reference/b1/ntp"] == "unclear"
-    assert {word for key, word in found.items() if key.partition(":")[0] not in ("decode_s_per_token", "prefill_s",
-                                                                               "wall_speedup")} == {"same"}  # fmt: skip
+    assert {
+        word for key, word in found.items() if key.partition(":")[0] not in ("decode_s_per_token", "prefill_s", "wall_speedup")
+    } == {"same"}
 
 
 def test_more_passes_are_a_change_of_counts_and_likeness_is_told() -> None:
@@ -192,9 +193,12 @@ def test_the_markdown_has_the_words_on_top_of_the_page(
     ],
 )
 def test_mistakes_are_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: tuple[str, str], arguments: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    runs: tuple[str, str],
+    arguments: tuple[str, ...],
     words: str,
-) -> None:  # fmt: skip
+) -> None:
     """With what to do instead, before anything is written."""
     given = [one.format(a=runs[0], b=runs[1]) for one in arguments]
     assert sbd(monkeypatch, "report", *given) == 2

@@ -21,7 +21,7 @@ from harness.roofline.anchored import (
     reached_in_words,
     rung_called,
     what_if_ceilings,
-)  # fmt: skip
+)
 from harness.roofline.anchors import anchored_ceilings, seconds
 from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import PassCounts
@@ -102,7 +102,7 @@ def test_attention_and_lm_head_keep_the_rate_of_their_dtype() -> None:
         {one.name: one.compute_s for one in price_counts(MIXTURE, deployed, counts, found).operations}
         for how in (None, WEIGHT_FORMATS["int4-g128"])
         for deployed in [Deployment(dtype="bfloat16", weights=how)]
-    )  # fmt: skip
+    )
     slower = found.matrix_flops_per_s(1) / (0.45 * 989.4e12)
     for name in ("attention", "lm_head", "router"):
         assert four[name] == plain[name] > 0

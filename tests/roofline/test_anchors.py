@@ -166,11 +166,15 @@ def by_hand(anchor: Anchor) -> float:
 @pytest.mark.parametrize(
     "name",
     [
-        "gpt-fast-llama-2-7b", "gpt-fast-llama-3.1-70b-tp8-int8", "gpt-fast-mixtral-8x7b-tp2",
-        "lmdeploy-llama-2-7b-128-128-b16", "trt-llm-llama-7b-2048-128-b32", "trt-llm-llama-7b-prefill-128",
+        "gpt-fast-llama-2-7b",
+        "gpt-fast-llama-3.1-70b-tp8-int8",
+        "gpt-fast-mixtral-8x7b-tp2",
+        "lmdeploy-llama-2-7b-128-128-b16",
+        "trt-llm-llama-7b-2048-128-b32",
+        "trt-llm-llama-7b-prefill-128",
         "torchao-llama-3-8b-int4",
     ],
-)  # fmt: skip
+)
 def test_a_prediction_is_the_price_of_its_passes(name: str) -> None:
     """One prefill and new tokens - 1 passes over a growing context; tokens per second count the prefill's time and token."""
     anchor = BY_NAME[name].anchor
@@ -260,10 +264,21 @@ def test_a_verdict_can_fail() -> None:
 
 
 GOOD: dict[str, Any] = {
-    "name": "a", "system": "s", "device": "a100-80-sxm", "engine": "e", "dtype": "bfloat16", "rate_dtype": "bfloat16",
-    "conditions": "c", "shape": "llama-3.1-8b", "source": {"text": "t", "address": "https://a", "grade": "V"},
-    "split_vocab": True, "quantised_head": False, "prompt_tokens": 5, "new_tokens": 9, "tokens_per_s": 1.0,
-}  # fmt: skip
+    "name": "a",
+    "system": "s",
+    "device": "a100-80-sxm",
+    "engine": "e",
+    "dtype": "bfloat16",
+    "rate_dtype": "bfloat16",
+    "conditions": "c",
+    "shape": "llama-3.1-8b",
+    "source": {"text": "t", "address": "https://a", "grade": "V"},
+    "split_vocab": True,
+    "quantised_head": False,
+    "prompt_tokens": 5,
+    "new_tokens": 9,
+    "tokens_per_s": 1.0,
+}
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,15 @@ python_dispatch = pytest.importorskip("torch.utils._python_dispatch")
 pytree = pytest.importorskip("torch.utils._pytree")
 
 TINY = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 16, "vocab_size": 50, "max_position_embeddings": 256,
-}  # fmt: skip
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 50,
+    "max_position_embeddings": 256,
+}
 EXPERTS = {"num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True},
@@ -35,11 +41,21 @@ MODELS: dict[str, dict[str, Any]] = {
     "gemma3_text": {"sliding_window": 12, "sliding_window_pattern": 3},
 }
 LATENT = {
-    "head_dim": None, "num_key_value_heads": 4, "q_lora_rank": 6, "kv_lora_rank": 10,
-    "qk_nope_head_dim": 12, "qk_rope_head_dim": 4, "v_head_dim": 14,
-    "n_routed_experts": 8, "n_group": 2, "topk_group": 1, "n_shared_experts": 2, "num_experts_per_tok": 2,
-    "moe_intermediate_size": 20, "first_k_dense_replace": 1,
-}  # fmt: skip
+    "head_dim": None,
+    "num_key_value_heads": 4,
+    "q_lora_rank": 6,
+    "kv_lora_rank": 10,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 14,
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 20,
+    "first_k_dense_replace": 1,
+}
 
 
 class Witness(python_dispatch.TorchDispatchMode):

@@ -55,12 +55,16 @@ def rows(trace: MethodTrace) -> list[Row]:
     """(model, layers, query tokens, context tokens, logits, calls per token) of every call."""
     return [
         (
-            call.model, call.shape.layers, call.forward_pass.padded_query, call.forward_pass.padded_context,
-            call.forward_pass.logit_tokens[0], pytest.approx(call.count_per_token),
+            call.model,
+            call.shape.layers,
+            call.forward_pass.padded_query,
+            call.forward_pass.padded_context,
+            call.forward_pass.logit_tokens[0],
+            pytest.approx(call.count_per_token),
         )
         for call in trace.calls
         if call.count_per_token
-    ]  # fmt: skip
+    ]
 
 
 def seconds(trace: MethodTrace, at: Setting = AT) -> float:
@@ -86,9 +90,7 @@ def test_set_block_is_equation_16() -> None:
     assert rows(trace) == [("target", 32, 32, 984, 16, 1 / 16), ("target", 32, 16, 1000, 16, 3 / 16)]
     assert trace.tokens_per_target_pass == pytest.approx(4)
     assert trace.query_tokens_per_target_pass == pytest.approx((32 + 3 * 16) / 4)
-    reference = predict_speedup(
-        TARGET, "bfloat16", roof(), block_size=16, passes_per_block=4, batch=1, context_tokens=1000
-    )  # fmt: skip
+    reference = predict_speedup(TARGET, "bfloat16", roof(), block_size=16, passes_per_block=4, batch=1, context_tokens=1000)
     found = price_method(next_token(AT), "bfloat16", roof()).speedup_of(price_method(trace, "bfloat16", roof()))
     sides = (reference.wall_speedup, reference.wall_speedup_overlapped, reference.wall_speedup_serial)
     assert found == pytest.approx((min(sides), reference.wall_speedup, max(sides)))
@@ -191,9 +193,7 @@ def test_early_exit_with_copied_state_by_hand() -> None:
     hidden = copied_state(AT, exits, head_at_every_exit=False)
     assert rows(hidden) == [("8 layers of the target", 8, 1, 1000, 1, 0.5), ("target", 32, 1, 1000, 1, 0.5)]
     head = copied_state(AT, exits, head_at_every_exit=True)
-    assert rows(head) == [
-        ("8 layers of the target", 8, 1, 1000, 1, 1.0), ("24 layers of the target", 24, 1, 1000, 1, 0.5),
-    ]  # fmt: skip
+    assert rows(head) == [("8 layers of the target", 8, 1, 1000, 1, 1.0), ("24 layers of the target", 24, 1, 1000, 1, 0.5)]
     assert hidden.target_passes_per_token == pytest.approx(head.target_passes_per_token) == pytest.approx(0.625)
     assert seconds(head) > seconds(hidden)  # the head of 1 GB, once more for every other token
 
@@ -216,8 +216,9 @@ def test_caught_up_exits_by_hand() -> None:
     lossy = [("8 layers of the target", 8, 1, 1000, 1, 1.0), ("24 layers of the target", 24, 4, 1000, 1, 0.25)]
     assert rows(caught_up(AT, exits, verified=False)) == lossy
     assert rows(caught_up(AT, exits, verified=True, rejected=1 / 3)) == [
-        ("8 layers of the target", 8, 1, 1000, 1, 2.0), ("24 layers of the target", 24, 4, 1000, 4, 0.5),
-    ]  # fmt: skip
+        ("8 layers of the target", 8, 1, 1000, 1, 2.0),
+        ("24 layers of the target", 24, 4, 1000, 4, 0.5),
+    ]
 
 
 @pytest.mark.parametrize("rejected", [0.0, 0.06, 0.5, 1.0])
@@ -269,21 +270,25 @@ def test_diffusion_by_hand() -> None:
     assert rows(whole_sequence(AT, new_tokens=8, passes=2)) == [("target", 32, 1008, 0, 8, 1 / 4)]
     # A block of 4 in 3 passes: one over everything, two over the block and the slots behind it (8, then 4).
     assert rows(approximate_cache(AT, new_tokens=8, block_size=4, passes_per_block=3, cached="prefix")) == [
-        ("target", 32, 1008, 0, 4, 1 / 8), ("target", 32, 8, 1000, 4, 2 / 8),
-        ("target", 32, 1008, 0, 4, 1 / 8), ("target", 32, 4, 1004, 4, 2 / 8),
-    ]  # fmt: skip
+        ("target", 32, 1008, 0, 4, 1 / 8),
+        ("target", 32, 8, 1000, 4, 2 / 8),
+        ("target", 32, 1008, 0, 4, 1 / 8),
+        ("target", 32, 4, 1004, 4, 2 / 8),
+    ]
     both = approximate_cache(AT, new_tokens=8, block_size=4, passes_per_block=3, cached="both")
     assert rows(both)[1] == rows(both)[3] == ("target", 32, 4, 1004, 4, 2 / 8)
     # 4 copies of a block of 4, two deciding passes, one that stores without logits.
     assert rows(block_diffusion(AT, block_size=4, decide_passes=2, drafts=4)) == [
-        ("target", 32, 16, 1000, 16, 2 / 4), ("target", 32, 4, 1000, 0, 1 / 4),
-    ]  # fmt: skip
+        ("target", 32, 16, 1000, 16, 2 / 4),
+        ("target", 32, 4, 1000, 0, 1 / 4),
+    ]
     # 2 tokens stay of 4: they are fed clean, the last again with 3 masks; of 1001 known tokens 999 are in the cache.
     assert rows(longest_prefix(AT, block_size=4, tokens_per_pass=2)) == [("target", 32, 6, 999, 4, 1 / 2)]
     # 5 stay of a lookahead of 100; 16 known tokens are fed again.
     assert rows(with_auxiliary(AT, auxiliary=DRAFT, window=16, lookahead=100, tokens_per_pass=5)) == [
-        ("target", 32, 116, 984, 100, 1 / 5), ("auxiliary", 16, 100, 1000, 100, 1 / 5),
-    ]  # fmt: skip
+        ("target", 32, 116, 984, 100, 1 / 5),
+        ("auxiliary", 16, 100, 1000, 100, 1 / 5),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -27,20 +27,46 @@ TABLE = DATA / "methods_figures.csv"
 SYSTEMS = {system.name: system for system in known_systems()}
 AT = Setting(target=KNOWN_SHAPES["llama-3.1-8b"], context_tokens=1000)
 NAMED = (
-    "SpecFormer", "Jakiro", "Hidden Transfer", "HSD", "AdaDecode", "CALM (early exit)", "CALM (continuous)", "FREE", "OverFill",
-    "APD", "FreeDave", "SDLM",
-)  # fmt: skip
+    "SpecFormer",
+    "Jakiro",
+    "Hidden Transfer",
+    "HSD",
+    "AdaDecode",
+    "CALM (early exit)",
+    "CALM (continuous)",
+    "FREE",
+    "OverFill",
+    "APD",
+    "FreeDave",
+    "SDLM",
+)
 # Where the sources hold too little; these have no trace of their own, but one over a range that is stated.
 UNPRICED = {
-    "HSD", "CALM (early exit)", "FREE", "AdaDecode", "Hidden Transfer", "Next block, video", "Next block, long documents",
-    "Split computing, NTP", "Split computing, SBD",
-}  # fmt: skip
+    "HSD",
+    "CALM (early exit)",
+    "FREE",
+    "AdaDecode",
+    "Hidden Transfer",
+    "Next block, video",
+    "Next block, long documents",
+    "Split computing, NTP",
+    "Split computing, SBD",
+}
 # A value that makes sense for each figure, to build what no publication lets us build.
 PLAUSIBLE = {
-    "acceptance": 0.7, "tokens": 4, "share_of_layers": 0.25, "mean_exit_share_of_layers": 0.4, "early_share": 0.6,
-    "early_share_1": 0.3, "early_share_2": 0.2, "early_share_3": 0.1, "tree_tokens": 20, "tokens_per_pass": 2.5,
-    "block_size": 64, "megabits_per_s": 100,
-}  # fmt: skip
+    "acceptance": 0.7,
+    "tokens": 4,
+    "share_of_layers": 0.25,
+    "mean_exit_share_of_layers": 0.4,
+    "early_share": 0.6,
+    "early_share_1": 0.3,
+    "early_share_2": 0.2,
+    "early_share_3": 0.1,
+    "tree_tokens": 20,
+    "tokens_per_pass": 2.5,
+    "block_size": 64,
+    "megabits_per_s": 100,
+}
 
 
 OURS = "Self-speculation"

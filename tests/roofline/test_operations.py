@@ -26,9 +26,16 @@ SLIDING = ModelShape(name="sliding", sliding_window=4, sliding_layers=1, **SIZES
 ROUTING = MixtureOfExperts(experts=6, experts_per_token=2, intermediate=5, layers=1, shared_intermediate=3)
 EXPERTS = ModelShape(name="experts", moe=ROUTING, **SIZES)
 LATENT = ModelShape(
-    name="latent", layers=2, hidden=8, intermediate=12, heads=4, kv_heads=4, head_dim=5, vocab=10,
+    name="latent",
+    layers=2,
+    hidden=8,
+    intermediate=12,
+    heads=4,
+    kv_heads=4,
+    head_dim=5,
+    vocab=10,
     mla=LatentAttention(q_lora_rank=7, kv_lora_rank=6, qk_nope_head_dim=3, qk_rope_head_dim=2, v_head_dim=4),
-)  # fmt: skip
+)
 
 
 def operations(shape: ModelShape, deployment: Deployment | str, *sizes: int, **more: Any) -> dict[str, Operation]:
@@ -81,9 +88,17 @@ def test_padding_is_computed() -> None:
     """Two rows of 1 and 3 query tokens on 5 and 2 cached ones cost what two rows of 3 on 5 cost."""
     per_pair = 2 * 2 * 4 * 2
     padded = ForwardPass(
-        role="decide", query_tokens=(1, 3), context_tokens=(5, 2), logit_tokens=(1, 3), kept_tokens=(1, 0),
-        decided_tokens=(0, 0), final_tokens=(0, 0), active=(True, True), padded_query=3, padded_context=5,
-    )  # fmt: skip
+        role="decide",
+        query_tokens=(1, 3),
+        context_tokens=(5, 2),
+        logit_tokens=(1, 3),
+        kept_tokens=(1, 0),
+        decided_tokens=(0, 0),
+        final_tokens=(0, 0),
+        active=(True, True),
+        padded_query=3,
+        padded_context=5,
+    )
     computed = {operation.name: operation.flops for operation in forward_operations(TINY, "bfloat16", padded)}
     assert computed["attention"] == 2 * per_pair * (2 * 3 * 8)
 

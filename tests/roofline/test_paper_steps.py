@@ -58,16 +58,25 @@ def test_uncorrected_it_is_the_papers_model_in_all_512_cells(mode: paper.PaperMo
 
 @given(
     st.sampled_from([("h100-sxm", "bfloat16"), ("h100-sxm", "float8"), ("h100-sxm", "float32"), ("l40s", "float8")]),
-    st.integers(1, 300), st.integers(0, 5_000_000), st.integers(1, 96), st.floats(0, 1),
-)  # fmt: skip
+    st.integers(1, 300),
+    st.integers(0, 5_000_000),
+    st.integers(1, 96),
+    st.floats(0, 1),
+)
 def test_fully_corrected_it_is_our_pricing(device: tuple[str, str], batch: int, context: int, k: int, share: float) -> None:
     """Both figures equal predict_speedup's to the last bit, whatever the cell, dtype and device; the slowest row counts."""
     ceilings, cell = roof(*device), PaperCell(batch_size=batch, kv_length=context, block_size=k)
     passes = 1 + share * (k - 1)
     priced = predict_speedup(
-        KNOWN_SHAPES["llama-3.1-8b"], device[1], ceilings,
-        block_size=k, passes_per_block=passes, batch=batch, context_tokens=context, batching="lockstep",
-    )  # fmt: skip
+        KNOWN_SHAPES["llama-3.1-8b"],
+        device[1],
+        ceilings,
+        block_size=k,
+        passes_per_block=passes,
+        batch=batch,
+        context_tokens=context,
+        batching="lockstep",
+    )
     model = corrected(ceilings)
     assert wall_speedup(model, cell, 99.0, passes) == priced.wall_speedup
     assert slowdown(model, cell) == priced.later.expected_s / priced.ntp.expected_s
@@ -81,8 +90,11 @@ BY_HAND: list[tuple[dict[str, Any], int, int]] = [
     ({"ffn_width": 14336}, -L * 2 * (16384 - 14336) * (H + LINES), -L * 2 * LINES * 2 * H * (16384 - 14336)),
     ({"kv_width": 256}, -L * 2 * 768 * (H + LINES), -L * 2 * LINES * 2 * H * 768),
     ({"inputs_read_once": True}, -L * 2 * LINES * H, 0),  # Q, K, V read it once instead of three times
-    ({"inputs_read_once": True, "gated_ffn": True}, L * (H * 16384 + LINES * (H + 16384)) - L * 3 * LINES * H,
-     L * 2 * LINES * H * 16384),
+    (
+        {"inputs_read_once": True, "gated_ffn": True},
+        L * (H * 16384 + LINES * (H + 16384)) - L * 3 * LINES * H,
+        L * 2 * LINES * H * 16384,
+    ),
     ({"lm_head": True}, 128256 * H + LINES * (H + 128256), 2 * LINES * H * 128256),
     # K and V of 6 tokens written, and of the 2 kept ones into the cache; 3 more keys for each of 6 queries.
     ({"own_tokens": True}, L * 2 * 1024 * (6 + 2), 4 * L * 6 * 3 * H),
@@ -90,9 +102,12 @@ BY_HAND: list[tuple[dict[str, Any], int, int]] = [
     ({"elementwise": True}, LINES * (L * (10 * H + 2 * 40 * 128 + 2 * 16384) + 4 * H) + L * 2 * H + H, 0),
     ({"sampler": True}, 5 * 4 * LINES * 128256, 0),
     # 6 lines of 4096 and more bytes in each of 32 layers stay within 100 kB: only the FFN's are more, 2 * 6 * (4096 + 16384).
-    ({"cache_bytes": 1e5, "inputs_read_once": True}, -L * (
-        LINES * (2 * H + 2 * 1024) + 2 * LINES * H + 2 * LINES * H) - L * 2 * LINES * H - L * 100_000, 0),
-]  # fmt: skip
+    (
+        {"cache_bytes": 1e5, "inputs_read_once": True},
+        -L * (LINES * (2 * H + 2 * 1024) + 2 * LINES * H + 2 * LINES * H) - L * 2 * LINES * H - L * 100_000,
+        0,
+    ),
+]
 
 
 @pytest.mark.parametrize(("changes", "bytes_", "flops"), BY_HAND, ids=["+".join(case[0]) for case in BY_HAND])
@@ -130,8 +145,11 @@ def test_attention_has_a_peak_of_its_own() -> None:
 def test_the_papers_constants_are_the_models() -> None:
     """Hidden width, heads and head width of fig. 11 are those of the model whose pricing the chain ends at; its FFN is not."""
     assert (MODEL.hidden, MODEL.heads, MODEL.head_dim, MODEL.kv_heads) == (
-        paper.HIDDEN, paper.HEADS, paper.HEAD_DIM, paper.KV_HEADS,
-    )  # fmt: skip
+        paper.HIDDEN,
+        paper.HEADS,
+        paper.HEAD_DIM,
+        paper.KV_HEADS,
+    )
     assert MODEL.intermediate != paper.FFN
 
 
@@ -155,8 +173,9 @@ def test_a_slowdown_goes_from_the_published_to_ours(key: tuple[int, int, int], d
     """Table 3: every cell leads from the file's figure over paper.py's to the prices of a pass of k and of one token."""
     batch, context, k = key
     ceilings, shape = roof(dtype=dtype), KNOWN_SHAPES["llama-3.1-8b"]
-    priced = predict_speedup(shape, dtype, ceilings, block_size=k, passes_per_block=k, batch=batch, context_tokens=context,
-                             batching="lockstep")  # fmt: skip
+    priced = predict_speedup(
+        shape, dtype, ceilings, block_size=k, passes_per_block=k, batch=batch, context_tokens=context, batching="lockstep"
+    )
     check(
         explain_slowdown(PaperCell(batch_size=batch, kv_length=context, block_size=k), ceilings),
         published_slowdowns()[key],
@@ -171,9 +190,15 @@ def test_a_speedup_goes_from_the_published_to_ours(key: tuple[int, int, int, int
     batch, context, k, nfe = key
     ceilings, passes = roof(dtype=dtype), slowest_row_passes(k, k / nfe, batch)
     priced = predict_speedup(
-        KNOWN_SHAPES["llama-3.1-8b"], dtype, ceilings,
-        block_size=k, passes_per_block=passes, batch=batch, context_tokens=context, batching="lockstep",
-    )  # fmt: skip
+        KNOWN_SHAPES["llama-3.1-8b"],
+        dtype,
+        ceilings,
+        block_size=k,
+        passes_per_block=passes,
+        batch=batch,
+        context_tokens=context,
+        batching="lockstep",
+    )
     found = explain_speedup(PaperCell(batch_size=batch, kv_length=context, block_size=k), nfe, ceilings)
     check(found, published_speedups()[key], paper.wall_speedup(batch, context, k, nfe, "as_printed"), priced.wall_speedup)
     assert (found.nfe_speedup, found.passes_per_block) == (nfe, passes)

@@ -27,4 +27,4 @@ def test_the_second_roofline_by_hand() -> None:
         (2 * 3 * 64, 2 * 64),
         (2 * 3 * 288, 2 * 288),
         (2 * 80, 2 * 80),
-    ]  # fmt: skip
+    ]

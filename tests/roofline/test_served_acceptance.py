@@ -60,11 +60,20 @@ def test_a_rows_passes_of_a_record() -> None:
     """Passes that only draft and the prompt's are none; the last one is cut."""
     roles = ["prefill", "draft", "verify", "decide", "verify"]
     ones = [[1, 1]] * 5
-    passes = PassColumns.model_validate({
-        "role": roles, "query_tokens": ones, "context_tokens": ones, "logit_tokens": ones, "kept_tokens": ones,
-        "decided_tokens": ones, "final_tokens": [[1, 1], [0, 0], [4, 2], [1, 1], [2, 0]],
-        "active": [[True, True]] * 4 + [[True, False]], "padded_query": [1] * 5, "padded_context": [1] * 5,
-    })  # fmt: skip
+    passes = PassColumns.model_validate(
+        {
+            "role": roles,
+            "query_tokens": ones,
+            "context_tokens": ones,
+            "logit_tokens": ones,
+            "kept_tokens": ones,
+            "decided_tokens": ones,
+            "final_tokens": [[1, 1], [0, 0], [4, 2], [1, 1], [2, 0]],
+            "active": [[True, True]] * 4 + [[True, False]],
+            "padded_query": [1] * 5,
+            "padded_context": [1] * 5,
+        }
+    )
     assert list(accepted_of_row(passes, 0)) == [(3, False), (0, False), (1, True)]
     assert list(accepted_of_row(passes, 1)) == [(1, False), (0, True)]
 

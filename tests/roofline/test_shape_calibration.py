@@ -101,16 +101,22 @@ def test_only_the_part_without_attention_is_corrected():
 
 
 @given(
-    rows=st.sampled_from([1, 2, 4, 8]), k=st.sampled_from([1, 8, 16, 32]), context=st.integers(0, 2048),
-    overlap=st.floats(0, 1), slower=st.floats(0.5, 1.0),
-)  # fmt: skip
+    rows=st.sampled_from([1, 2, 4, 8]),
+    k=st.sampled_from([1, 8, 16, 32]),
+    context=st.integers(0, 2048),
+    overlap=st.floats(0, 1),
+    slower=st.floats(0.5, 1.0),
+)
 @settings(max_examples=80, deadline=None)
 def test_cells_nobody_measured_lie_in_the_band_whatever_the_true_overlap(rows, k, context, overlap, slower):
     """Where the calibration has the rates right up to a common factor, and only the overlap wrong, the band holds the truth."""
     truth = replace(
-        BASE, bandwidth_bytes_per_s=slower * 20e9, overlap=overlap, fixed_s_per_pass=0.0005 / slower,
+        BASE,
+        bandwidth_bytes_per_s=slower * 20e9,
+        overlap=overlap,
+        fixed_s_per_pass=0.0005 / slower,
         matrix_rates=tuple((m, slower * rate) for m, rate in BASE.matrix_rates),
-    )  # fmt: skip
+    )
     top = shape_calibrated(BASE, SHAPE, "bfloat16", seen(truth, *MEASURED))
     one = counts(rows, k, context, k)
     price, real = price_counts(SHAPE, "bfloat16", one, top), seen(truth, one)[0].forward_s
@@ -136,13 +142,17 @@ def test_what_follows_a_forward_is_as_measured_and_grows_line_by_line():
     passes = (counts(1, 1, 9), counts(1, 8, 9, 8), MEASURED[1])
     price = {one: price_counts(SHAPE, "bfloat16", one, base).forward_s for one in passes}
     behind = dict(zip(price, (0.001, 0.002, 0.004), strict=True))
-    top = shape_calibrated(base, SHAPE, "bfloat16", [
-        MeasuredPass(counts=one, forward_s=forward_s, after_s=behind[one]) for one, forward_s in price.items()
-    ])  # fmt: skip
+    top = shape_calibrated(
+        base,
+        SHAPE,
+        "bfloat16",
+        [MeasuredPass(counts=one, forward_s=forward_s, after_s=behind[one]) for one, forward_s in price.items()],
+    )
     line_s = 32_000 * 0.5e-9
-    found = [price_counts(SHAPE, "bfloat16", one, top).sampler_s for one in (
-        counts(1, 1, 700), counts(4, 1, 9), counts(1, 16, 9, 16), counts(2, 16, 9, 16), counts(1, 4, 9, 4)
-    )]  # fmt: skip
+    found = [
+        price_counts(SHAPE, "bfloat16", one, top).sampler_s
+        for one in (counts(1, 1, 700), counts(4, 1, 9), counts(1, 16, 9, 16), counts(2, 16, 9, 16), counts(1, 4, 9, 4))
+    ]
     assert found == pytest.approx([0.001, 0.001 + 3 * line_s, 0.004, 0.008, 0.002])
 
 
@@ -205,11 +215,14 @@ def test_checks_of_drafts_are_for_arms_without_masks():
     assert seconds(decodes, masked=True) == pytest.approx(5.5) and seconds(decodes, masked=False) == pytest.approx(9.5)
 
 
-@pytest.mark.parametrize(("sessions", "words"), [
-    ([], "older than version 3"),
-    ([{"event": "measured_passes", "part": "reference", "decodes": [], "reason": "out of memory on cpu"}], "out of memory"),
-    ([{"event": "measured_passes", "part": "reference", "decodes": [{"passes": 3}]}], "cannot be read"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sessions", "words"),
+    [
+        ([], "older than version 3"),
+        ([{"event": "measured_passes", "part": "reference", "decodes": [], "reason": "out of memory on cpu"}], "out of memory"),
+        ([{"event": "measured_passes", "part": "reference", "decodes": [{"passes": 3}]}], "cannot be read"),
+    ],
+)
 def test_without_measured_passes_the_rung_is_absent_with_its_reason(sessions, words):
     """Never a silent fall to the rung below."""
     run = synthetic.build(calibration=synthetic.calibration(True)).model_copy(update={"sessions": sessions})

@@ -20,10 +20,18 @@ from harness.roofline.speedup import predict_speedup
 
 DATASHEET = ceilings_from_profile(load_profile("h200-sxm"), "bfloat16")
 CALIBRATED = Ceilings(
-    rung="calibrated", device_name="toy", dtype="bfloat16", bandwidth_bytes_per_s=13e9, overlap=0.0, stall=1.2,
-    matrix_rates=((1, 1e10), (4, 3e10), (16, 9e10), (64, 9.5e10)), fixed_s_per_pass=1e-3, fixed_s_per_layer=2e-5,
-    sampler_s_per_logit=2e-9, link_bytes_per_s=1e10,
-)  # fmt: skip
+    rung="calibrated",
+    device_name="toy",
+    dtype="bfloat16",
+    bandwidth_bytes_per_s=13e9,
+    overlap=0.0,
+    stall=1.2,
+    matrix_rates=((1, 1e10), (4, 3e10), (16, 9e10), (64, 9.5e10)),
+    fixed_s_per_pass=1e-3,
+    fixed_s_per_layer=2e-5,
+    sampler_s_per_logit=2e-9,
+    link_bytes_per_s=1e10,
+)
 HIDDEN = Ceilings(**{name: getattr(CALIBRATED, name) for name in CALIBRATED.__dataclass_fields__} | {"fixed_hidden": True})
 SPLIT = Deployment(dtype="bfloat16", weights=WEIGHT_FORMATS["nvfp4"], kv_dtype="float8", tensor_parallel=4)
 FIGURES = ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial", "ntp_tokens_per_s", "sbd_tokens_per_s")
@@ -36,18 +44,19 @@ cells = st.integers(1, 64).flatmap(
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(MODELS), st.sampled_from(["bfloat16", SPLIT]), st.sampled_from([DATASHEET, CALIBRATED, HIDDEN]),
+    st.sampled_from(MODELS),
+    st.sampled_from(["bfloat16", SPLIT]),
+    st.sampled_from([DATASHEET, CALIBRATED, HIDDEN]),
     st.lists(cells, min_size=1, max_size=6),
-)  # fmt: skip
+)
 def test_a_grid_is_its_cells(name: str, deployment: Deployment | str, ceilings: Ceilings, drawn: list[Any]) -> None:
     """Every figure of every cell, to rounding."""
     axes = dict(zip(("block_size", "passes_per_block", "batch", "context_tokens"), zip(*drawn, strict=True), strict=True))
     grid = predict_grid(KNOWN_SHAPES[name], deployment, ceilings, **axes)
     for place, (k, passes, batch, context) in enumerate(drawn):
         one = predict_speedup(
-            KNOWN_SHAPES[name], deployment, ceilings,
-            block_size=k, passes_per_block=passes, batch=batch, context_tokens=context,
-        )  # fmt: skip
+            KNOWN_SHAPES[name], deployment, ceilings, block_size=k, passes_per_block=passes, batch=batch, context_tokens=context
+        )
         for figure in FIGURES:
             assert getattr(grid, figure)[place] == pytest.approx(getattr(one, figure), rel=1e-9)
         for kind in ("ntp", "first", "later"):
@@ -58,16 +67,26 @@ def test_axes_broadcast_and_long_grids_keep_their_order() -> None:
     """A grid of axes is laid out as numpy lays it out, across the seams of what is priced together."""
     contexts = np.arange(CELLS_AT_ONCE)
     grid = predict_grid(
-        KNOWN_SHAPES["llama-3.1-8b"], "bfloat16", DATASHEET,
-        block_size=16, passes_per_block=4.0, batch=np.array([[1], [8]]), context_tokens=contexts,
-    )  # fmt: skip
+        KNOWN_SHAPES["llama-3.1-8b"],
+        "bfloat16",
+        DATASHEET,
+        block_size=16,
+        passes_per_block=4.0,
+        batch=np.array([[1], [8]]),
+        context_tokens=contexts,
+    )
     assert grid.wall_speedup.shape == (2, CELLS_AT_ONCE)
     for row, batch in enumerate((1, 8)):
         for context in (0, 1, CELLS_AT_ONCE - 1):
             one = predict_speedup(
-                KNOWN_SHAPES["llama-3.1-8b"], "bfloat16", DATASHEET,
-                block_size=16, passes_per_block=4.0, batch=batch, context_tokens=context,
-            )  # fmt: skip
+                KNOWN_SHAPES["llama-3.1-8b"],
+                "bfloat16",
+                DATASHEET,
+                block_size=16,
+                passes_per_block=4.0,
+                batch=batch,
+                context_tokens=context,
+            )
             assert grid.ntp_tokens_per_s[row, context] == pytest.approx(one.ntp_tokens_per_s, rel=1e-12)
 
 

@@ -92,9 +92,7 @@ def test_what_is_sent_by_hand() -> None:
     assert dp is not None and dp.link_bytes == pytest.approx(7 / 8 * (2 * (48 + 1) * line + gathered))
     # With whole experts a line goes only where its 8 experts are: to 1 - (7/8)^8 of the devices.
     ep = collectives(MIXTURE, split(tensor_parallel=8, attention_data_parallel=True, expert_parallel=True), 64, 64)
-    assert ep is not None and ep.link_bytes == pytest.approx(
-        7 / 8 * (2 * (48 * (1 - (7 / 8) ** 8) + 1) * line + gathered)
-    )
+    assert ep is not None and ep.link_bytes == pytest.approx(7 / 8 * (2 * (48 * (1 - (7 / 8) ** 8) + 1) * line + gathered))
     assert collectives(MIXTURE, split(), 64, 64) is None
 
 

@@ -149,9 +149,10 @@ def test_a_chunk_beside_rows_reads_the_weights_once() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(
-    st.sampled_from(["llama-3.1-8b", "gemma-3-4b", "deepseek-v3"]), st.sampled_from([1, 8]),
+    st.sampled_from(["llama-3.1-8b", "gemma-3-4b", "deepseek-v3"]),
+    st.sampled_from([1, 8]),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 50_000), st.integers(0, 4096), st.integers(0, 50_000)), min_size=2),
-)  # fmt: skip
+)
 def test_arrays_are_their_entries(model: str, devices: int, drawn: list[tuple[int, int, int, int]]) -> None:
     """A grid of steps has the price of each step alone, with and without rows, chunks and a split."""
     cells = [cell for cell in drawn if cell[0] + cell[2] > 0]
@@ -177,11 +178,7 @@ def test_a_step_of_nothing_is_refused() -> None:
 def test_activations_stay_on_the_chip_as_far_as_they_fit() -> None:
     """A cache of nothing moves what an unknown one does; a large one leaves weights and KV; the rest lies between."""
     counts = PassCounts(rows=4, query=16, context=100, logits=16, kept=0)
-    by_hand = [
-        (None, lambda o: o.bytes_),
-        (0, lambda o: o.bytes_),
-        (1e12, lambda o: o.weight_bytes + o.kv_bytes),
-    ]  # fmt: skip
+    by_hand = [(None, lambda o: o.bytes_), (0, lambda o: o.bytes_), (1e12, lambda o: o.weight_bytes + o.kv_bytes)]
     operations = count_operations(KNOWN_SHAPES["llama-250m"], "bfloat16", counts)
     for cache, expected in by_hand:
         assert [o.memory_bytes(cache) for o in operations] == [expected(o) for o in operations]

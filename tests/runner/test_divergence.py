@@ -27,9 +27,7 @@ def exact(asked: Asked) -> list[tuple[float, float]]:
     """Of a pair that has a token below 4 the other is as far behind as the gap. Tokens from 20 on are 0.03 nats behind a third
     one; other pairs 4 nats.
     """
-    return [
-        (gap(*each), abs(gap(*each)) if min(each[1:]) < 4 else 0.03 if min(each[1:]) >= 20 else 4.0) for each in asked
-    ]  # fmt: skip
+    return [(gap(*each), abs(gap(*each)) if min(each[1:]) < 4 else 0.03 if min(each[1:]) >= 20 else 4.0) for each in asked]
 
 
 def rounded(asked: Asked) -> list[tuple[float, float]]:
@@ -73,9 +71,14 @@ def test_without_a_measured_rounding_nothing_is_classed() -> None:
 def sample_of(case: Case, group: int, ids: list[int]) -> Sample:
     """A decode of one row that wrote these."""
     row = RowResult(
-        prompt_id="p", prompt_tokens=2, output_tokens=len(ids), output_ids=ids, stop_reason="length", correct=None,
+        prompt_id="p",
+        prompt_tokens=2,
+        output_tokens=len(ids),
+        output_ids=ids,
+        stop_reason="length",
+        correct=None,
         ungraded_reason="none",
-    )  # fmt: skip
+    )
     return block_run.sample().model_copy(update={"case_id": case.case_id, "group": group, "rows": [row]})
 
 
@@ -85,16 +88,17 @@ def test_the_first_difference_of_every_greedy_answer() -> None:
     other = case_of("sbd")
     cases = {base.case_id: base, other.case_id: other}
     samples = [
-        sample_of(base, 0, [4, 5, 6]), sample_of(other, 0, [4, 9, 6]),
-        sample_of(base, 1, [4, 5]), sample_of(other, 1, [4, 5]),
-        sample_of(base, 2, [4, 5, 6]), sample_of(other, 2, [4, 5]),
-    ]  # fmt: skip
+        sample_of(base, 0, [4, 5, 6]),
+        sample_of(other, 0, [4, 9, 6]),
+        sample_of(base, 1, [4, 5]),
+        sample_of(other, 1, [4, 5]),
+        sample_of(base, 2, [4, 5, 6]),
+        sample_of(other, 2, [4, 5]),
+    ]
     prompts = {(base.task, "p"): (1, 2)}
     found, compared = partings(samples, cases, prompts)
     assert compared == 3
-    assert [(one.at, one.context, one.ntp, one.other) for one in found] == [
-        (1, (1, 2, 4), 5, 9), (2, (1, 2, 4, 5), 6, None),
-    ]  # fmt: skip
+    assert [(one.at, one.context, one.ntp, one.other) for one in found] == [(1, (1, 2, 4), 5, 9), (2, (1, 2, 4, 5), 6, None)]
 
 
 def test_gaps_are_differences_of_log_probabilities() -> None:

@@ -24,9 +24,16 @@ from tests.helpers.sealed_lines import reseal
 
 SHAPE = KNOWN_SHAPES["llama-250m"]
 CONFIG = {
-    "model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 256,
-}  # fmt: skip
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+}
 
 
 def checkpoint(folder: Path) -> Path:

@@ -14,9 +14,17 @@ from tests.helpers import synthetic_run as synthetic
 
 @pytest.mark.parametrize(
     ("passes_s", "warm"),
-    [([], False), ([1.0], False), ([1.0, 1.04], True), ([1.0, 1.06], False), ([1.0, 0.96], True), ([2.0, 1.0, 1.01], True),
-     ([1.0, 1.0, 2.0], False), ([None, None], False)],
-)  # fmt: skip
+    [
+        ([], False),
+        ([1.0], False),
+        ([1.0, 1.04], True),
+        ([1.0, 1.06], False),
+        ([1.0, 0.96], True),
+        ([2.0, 1.0, 1.01], True),
+        ([1.0, 1.0, 2.0], False),
+        ([None, None], False),
+    ],
+)
 def test_two_in_a_row_within_five_percent(passes_s, warm):
     """Only the last two count: a first pair that agreed by chance does not."""
     assert settled(passes_s) is warm
@@ -60,11 +68,14 @@ def test_seconds_per_token_leave_out_what_the_prefill_gave():
 def plan_until(standard_error):
     """Two prompts, NTP and SBD, at most 4 repeats."""
     part = {
-        "name": "p", "model": {"random": "llama-250m"}, "dtype": "float32", "baseline_check": 1,
+        "name": "p",
+        "model": {"random": "llama-250m"},
+        "dtype": "float32",
+        "baseline_check": 1,
         "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 16, "acceptance": {"replay": {"nfe_speedup": 4.0}}}],
         "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 65},
         "repeats": {"standard_error": standard_error, "at_most": 4},
-    }  # fmt: skip
+    }
     return make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [part]}))
 
 

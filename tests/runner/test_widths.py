@@ -131,8 +131,9 @@ def test_the_choice_is_what_trying_every_width_gives() -> None:
         accepted = [0.9, 0.75, 0.4, 0.3]  # share of passes whose draft is right up to this position
         tokens = {k: 1 + sum(accepted[: k - 1]) for k in pass_s}
         brute = {k: 1000 / sum(itertools.chain([1.0], accepted[: k - 1])) * pass_s[k] for k in pass_s}
-        choice = WidthChoice(ntp=tried(1, 0.004, 1.0), tried=[tried(k, pass_s[k], tokens[k]) for k in pass_s],
-            prompt_digests=[])
+        choice = WidthChoice(
+            ntp=tried(1, 0.004, 1.0), tried=[tried(k, pass_s[k], tokens[k]) for k in pass_s], prompt_digests=[]
+        )
         assert brute[choice.best.width] <= min(brute.values()) * (1 + 1e-12)
         assert choice.gain == pytest.approx(4 / min(brute.values()))
 

@@ -13,10 +13,13 @@ KNOWN = ("NTP", "SBD k=16 γ=0.003", "SBD k=16 γ=0.1", "prompt lookup n=4", "Fr
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ("SBD k=16 g=0.003", "SBD k=16 γ=0.003"), ("sbd  k=16 gamma=0.1", "SBD k=16 γ=0.1"), ("ntp", "NTP"),
-        ("SBD k=16 threshold tau=0.95", "SBD k=16 threshold τ=0.95"), ("freedave k=16 d=2", "FreeDave k=16 d=2"),
+        ("SBD k=16 g=0.003", "SBD k=16 γ=0.003"),
+        ("sbd  k=16 gamma=0.1", "SBD k=16 γ=0.1"),
+        ("ntp", "NTP"),
+        ("SBD k=16 threshold tau=0.95", "SBD k=16 threshold τ=0.95"),
+        ("freedave k=16 d=2", "FreeDave k=16 d=2"),
     ],
-)  # fmt: skip
+)
 def test_other_spellings_mean_the_same_arm(given: str, meant: str) -> None:
     """Each means one arm of all, and is not refused."""
     assert [label for label in KNOWN if same_arm(given, label)] == [meant]

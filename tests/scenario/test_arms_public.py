@@ -36,8 +36,9 @@ def test_ids_and_labels_name_the_family_and_where_it_departs() -> None:
         {"method": "ntp"},
         SDAR | {"block_size": [4, 8], "tau": [0.9, 0.95]},
         SDAR | {"commit": "merged"},
-        arm_of("fast_dllm_v2", 32), arm_of("fast_dllm_v2", 32, sub_block=4, temperature=0.5),
-    ]  # fmt: skip
+        arm_of("fast_dllm_v2", 32),
+        arm_of("fast_dllm_v2", 32, sub_block=4, temperature=0.5),
+    ]
     cases = plan_of(arms=arms, baseline_check=0).cases
     assert [(case.case_id.rpartition("/")[2], case.label) for case in cases[1:]] == [
         ("sdar-k4-tau0.9-t0-threshold", "sdar k=4 threshold τ=0.9"),

@@ -15,9 +15,15 @@ from harness.scenario.loading import load_scenario, scenario_digest
 from tests.helpers.gguf_files import write_gguf
 
 CONFIG = {
-    "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96,
-    "vocab_size": 300, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
-}  # fmt: skip
+    "model_type": "llama",
+    "num_hidden_layers": 1,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "vocab_size": 300,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+}
 
 
 def written(folder: Path, model: dict[str, Any], **workload: Any) -> Path:

@@ -42,17 +42,14 @@ SPEEDUP = Bound(metric="wall_speedup", min=3.0)
         ("same accuracy within 0.5 points", Claim(metric="accuracy_loss_points", max=1, within_points=0.5)),
         (
             "wall_speedup >= 3 at batch=1, part=bandwidth, arm='SBD k=16 γ=0.1' within 1 point",
-            Claim(
-                metric="wall_speedup", min=3, within_points=1,
-                where=Where(batch=1, part="bandwidth", arm="SBD k=16 γ=0.1"),
-            ),
+            Claim(metric="wall_speedup", min=3, within_points=1, where=Where(batch=1, part="bandwidth", arm="SBD k=16 γ=0.1")),
         ),
         (
             "wall_speedup >= 3 and wall_over_nfe >= 0.9 at block_size=16, gamma=0",
             Claim(all=(SPEEDUP, Bound(metric="wall_over_nfe", min=0.9)), where=Where(block_size=16, gamma=0)),
         ),
     ],
-)  # fmt: skip
+)
 def test_a_line_of_text_is_a_claim(text: str, claim: Claim) -> None:
     """Each form of the grammar, beside the claim written out by hand; 3-5x is at least 3, with no upper bound."""
     assert read_claim(text) == claim
@@ -66,8 +63,12 @@ bounds = st.builds(
         max=None if not METRICS[metric].either_way and ends == "min" else max(low, high),
         estimator=estimator if METRICS[metric].averaged else "geometric_mean",
     ),
-    st.sampled_from(METRIC_NAMES), numbers, numbers, st.sampled_from(["min", "max", "both"]), st.sampled_from(ESTIMATORS),
-)  # fmt: skip
+    st.sampled_from(METRIC_NAMES),
+    numbers,
+    numbers,
+    st.sampled_from(["min", "max", "both"]),
+    st.sampled_from(ESTIMATORS),
+)
 letters = st.characters(codec="utf-8", exclude_characters="'\"–—≥≤×", exclude_categories=["C", "Z"])
 names = st.text(letters, min_size=1, max_size=12)
 arms = st.one_of(
@@ -75,9 +76,15 @@ arms = st.one_of(
     st.fixed_dictionaries({}, optional={"block_size": st.integers(1, 64), "gamma": st.floats(0, 3)}),
 )
 cells = st.fixed_dictionaries(
-    {}, optional={"part": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,9}", fullmatch=True), "batch": st.integers(1, 512),
-                  "task": names, "model": names, "prompt_tokens": st.integers(1, 10**6)}
-)  # fmt: skip
+    {},
+    optional={
+        "part": st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,9}", fullmatch=True),
+        "batch": st.integers(1, 512),
+        "task": names,
+        "model": names,
+        "prompt_tokens": st.integers(1, 10**6),
+    },
+)
 wheres = st.builds(lambda cell, arm: Where(**cell, **arm), cells, arms)
 
 
@@ -87,8 +94,7 @@ scopes = st.sampled_from([None, THIS_PROCESS])
 @given(st.lists(bounds, min_size=1, max_size=3), wheres, st.none() | st.floats(1e-3, 100), scopes)
 def test_every_claim_reads_back_from_its_own_text(said: list[Bound], where: Where, margin: float | None, scope: Any) -> None:
     """One bound or several, every metric, estimator and key: what is written is what is read."""
-    claim = Claim(**(said[0].model_dump() if len(said) == 1 else {"all": said}), where=where, within_points=margin,
-        scope=scope)  # fmt: skip
+    claim = Claim(**(said[0].model_dump() if len(said) == 1 else {"all": said}), where=where, within_points=margin, scope=scope)
     again = read_claim(write_claim(claim))
     assert (again.bounds, again.where, again.scope) == (claim.bounds, claim.where, scope)
 

@@ -16,10 +16,14 @@ from harness.scenario.plan import Plan, make_plan
 from harness.scenario.scenario import Scenario
 
 PART: dict[str, Any] = {
-    "name": "p", "model": {"pretrained": "smollm2-135m"}, "dtype": "bfloat16", "warmup": 1,
-    "servers": {"plain": {"engine": "vllm"}}, "arms": [{"method": "ntp", "server": "plain"}],
+    "name": "p",
+    "model": {"pretrained": "smollm2-135m"},
+    "dtype": "bfloat16",
+    "warmup": 1,
+    "servers": {"plain": {"engine": "vllm"}},
+    "arms": [{"method": "ntp", "server": "plain"}],
     "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 24, "max_new_tokens": 16},
-}  # fmt: skip
+}
 TRACE = [{"timestamp": 1000 * i, "input_length": 5 + i, "output_length": 4} for i in range(6)]
 
 
@@ -32,23 +36,30 @@ def test_a_load_of_several_concurrencies_is_a_cell_for_each() -> None:
     """And arrivals are one more; a sample has all requests, a warm-up as many as are in flight, or four."""
     plan = plan_of([{"concurrency": [1, 2, 4]}, {"requests_per_s": 2.0}])
     assert [(case.batch_size, case.requests, case.groups) for case in plan.cases] == [
-        (1, 24, 1), (2, 24, 1), (4, 24, 1), (24, 24, 1)
-    ]  # fmt: skip
+        (1, 24, 1),
+        (2, 24, 1),
+        (4, 24, 1),
+        (24, 24, 1),
+    ]
     assert [len(slot.prompt_range) for slot in plan.slots()] == [1, 24, 2, 24, 4, 24, 4, 24]
     written = plan.scenario.model_dump(mode="json")["parts"][0]
     assert written["batch_sizes"] == [1, 2, 4, 24]
     assert Scenario.model_validate(plan.scenario.model_dump(mode="json")) == plan.scenario, "it is read again as it was"
     assert [(found.words(size) if (found := recorded_load(written, size)) else None) for size in (2, 24, 3)] == [
-        "2 in flight", "2 requests/s", None
-    ]  # fmt: skip
+        "2 in flight",
+        "2 requests/s",
+        None,
+    ]
 
 
 def test_requests_of_a_sample_are_a_part_of_the_prompts() -> None:
     """24 prompts are three samples of 8; each has its own prompts."""
     [case] = plan_of({"concurrency": 2, "requests": 8}).cases
     assert [list(case.prompt_range(group)) for group in range(case.groups)] == [
-        list(range(8)), list(range(8, 16)), list(range(16, 24))
-    ]  # fmt: skip
+        list(range(8)),
+        list(range(8, 16)),
+        list(range(16, 24)),
+    ]
 
 
 def test_without_a_load_a_batch_goes_at_once() -> None:

@@ -36,9 +36,11 @@ def test_a_part_on_two_devices_is_two_parts_and_baselines_follow(tmp_path):
     found = loaded(tmp_path, text)
     names = [(one.name, one.devices, one.baseline) for one in found.parts]
     assert names == [
-        ("ntp-H100", ("H100",), None), ("ntp-A100-80G", ("A100-80G",), None),
-        ("sbd-H100", ("H100",), "ntp-H100"), ("sbd-A100-80G", ("A100-80G",), "ntp-A100-80G"),
-    ]  # fmt: skip
+        ("ntp-H100", ("H100",), None),
+        ("ntp-A100-80G", ("A100-80G",), None),
+        ("sbd-H100", ("H100",), "ntp-H100"),
+        ("sbd-A100-80G", ("A100-80G",), "ntp-A100-80G"),
+    ]
     assert {case.case_id.partition("/")[0] for case in make_plan(found).cases} == {name for name, *_ in names}
 
 
@@ -65,13 +67,14 @@ def test_patience_is_no_part_of_the_digest(tmp_path):
         (part("one", "devices: [A, B]") + part("one-A"), "", "makes a part one-A, a name that is taken"),
         (part("o" * 60, "devices: [H100, A100]"), "", "longer than 64 letters; rename it"),
         (
-            part("ntp", "devices: [A, B]") + part("two", "baseline: ntp", "{method: sbd, block_size: 8, gamma: 0.5}"), "",
+            part("ntp", "devices: [A, B]") + part("two", "baseline: ntp", "{method: sbd, block_size: 8, gamma: 0.5}"),
+            "",
             "part two: devices: its baseline ntp is measured on A, B; give both the same devices",
         ),
         (part("one"), "attempts: 0\n", "attempts"),
         (part("one"), "deadline_s: 0\n", "deadline_s"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused(tmp_path, text, head, words):
     """With the file and what to do."""
     with pytest.raises(ScenarioError, match=words):

@@ -88,11 +88,12 @@ def test_time_is_at_most_that_of_drafts_that_are_always_wrong(arm: dict[str, obj
     shape = KNOWN_SHAPES["llama-250m"]
     prefill = describe_pass("prefill", 1, 64, 0, logits=1, kept=64)
     decode_s = sum(
-        33 * price_pass(
+        33
+        * price_pass(
             shape, "bfloat16", describe_pass(role, 1, query, 80, logits=query, kept=int(role != "draft")), CEILINGS
         ).expected_s
         for role, query in passes
-    )  # fmt: skip
+    )
     assert estimate is not None and estimate.bound == "at_most"
     assert estimate.total_s == pytest.approx(4 * (price_pass(shape, "bfloat16", prefill, CEILINGS).expected_s + decode_s))
 

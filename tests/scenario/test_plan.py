@@ -330,19 +330,33 @@ def test_a_prompt_that_is_too_long_is_refused() -> None:
         ({"batch_sizes": list(range(1, 20_001)), "timed": False}, "20,000 cases in one part"),
         ({"arms": [{"method": "ntp", "temperature": [n / 1e5 for n in range(30_000)]}]}, "30,000 settings"),
         ({"arms": [{"method": "sbd", "block_size": list(range(1, 2001)), "gamma": [n / 9 for n in range(2000)]}]}, "4,000,000"),
-        ({"arms": [{"method": "sbd", "solver": "low_confidence_dynamic", "tau": [n / 1e4 for n in range(9000)],
-                    "steps": list(range(1, 9001))}]}, "81,000,000 settings"),
+        (
+            {
+                "arms": [
+                    {
+                        "method": "sbd",
+                        "solver": "low_confidence_dynamic",
+                        "tau": [n / 1e4 for n in range(9000)],
+                        "steps": list(range(1, 9001)),
+                    }
+                ]
+            },
+            "81,000,000 settings",
+        ),
         ({"workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 10**30, "max_new_tokens": 8}}, "samples"),
         ({"repeats": 10**9}, "samples"),
         ({"processes": 10**9}, "samples"),
     ],
-)  # fmt: skip
+)
 def test_a_plan_that_no_run_would_finish_is_refused_by_its_number(changes: dict[str, Any], words: str) -> None:
     """Before any list of it is made, with what to do."""
     part = {
-        "name": "p", "model": {"random": "llama-250m"}, "dtype": "float32", "arms": [{"method": "ntp"}],
+        "name": "p",
+        "model": {"random": "llama-250m"},
+        "dtype": "float32",
+        "arms": [{"method": "ntp"}],
         "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 4, "max_new_tokens": 8},
-    }  # fmt: skip
+    }
     with pytest.raises(ValidationError, match=words) as refusal:
         Scenario.model_validate({"version": 1, "name": "many", "parts": [part | changes]})
     assert "split the file" in str(refusal.value)

@@ -32,10 +32,14 @@ from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 from tests.helpers.synthetic_run import priced
 
 PART = {
-    "name": "p", "model": {"random": "llama-250m"}, "dtype": "bfloat16", "tensor_parallel": 2, "baseline_check": 2,
+    "name": "p",
+    "model": {"random": "llama-250m"},
+    "dtype": "bfloat16",
+    "tensor_parallel": 2,
+    "baseline_check": 2,
     "arms": [{"method": "ntp"}, {"method": "sbd", "acceptance": {"replay": {"nfe_speedup": 2.0}}}],
     "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 2, "max_new_tokens": 32},
-}  # fmt: skip
+}
 
 
 def scenario(*parts: dict[str, object]) -> Scenario:
@@ -172,10 +176,13 @@ def test_recorded_passes_are_priced_for_one_of_the_devices() -> None:
     assert 0.5 < cost.bytes_ / priced(Pricer(whole, rungs), one).bytes_ < 0.7
 
 
-@pytest.mark.parametrize(("device", "words"), [
-    ("cpu", "2 processes shared this CPU, whose rates one process alone does not show"),
-    ("cuda", "what unheard-of can send to another device is not known, and the model was split over several"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ("cpu", "2 processes shared this CPU, whose rates one process alone does not show"),
+        ("cuda", "what unheard-of can send to another device is not known, and the model was split over several"),
+    ],
+)
 def test_what_cannot_be_priced_says_why(device: str, words: str) -> None:
     """No calibration holds for processes that share a CPU, and nothing for devices whose link is unknown."""
     hardware = UNHEARD_OF.model_dump(mode="json") if device == "cuda" else None

@@ -83,7 +83,7 @@ def test_shipped_scenarios_load_and_survive_the_record(name: str) -> None:
         ("- {method: ntp}", "- {method: ntp}\n      - {method: ntp}", 4, "parts.0", ["two arms make the same case"]),
         ("- {method: ntp}\n", "", 4, "parts.0", ["add {method: ntp}"]),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_named_with_line_key_and_remedy(
     tmp_path: Path, old: str, new: str, line: int, key: str, words: list[str]
 ) -> None:

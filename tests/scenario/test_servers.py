@@ -20,9 +20,13 @@ FORCED = '{"method": "ngram", "rejection_sample_method": "synthetic", "synthetic
 def planned(folder: Path, servers: dict[str, Any], arms: list[dict[str, Any]]) -> Plan:
     """A part with these servers."""
     part = {
-        "name": "p", "model": {"reference": "sbd"}, "dtype": "float32", "servers": servers, "arms": arms,
+        "name": "p",
+        "model": {"reference": "sbd"},
+        "dtype": "float32",
+        "servers": servers,
+        "arms": arms,
         "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 8},
-    }  # fmt: skip
+    }
     file = folder / "s.yaml"
     file.write_text(yaml.safe_dump({"version": 1, "name": "s", "parts": [part]}), encoding="utf-8")
     return make_plan(load_scenario(file))
@@ -91,11 +95,21 @@ def test_no_engine_is_told_to_load_code_or_given_a_key(keys: dict[str, Any], wor
 @pytest.mark.parametrize(
     "url",
     [
-        "http://user:hidden@127.0.0.1:8000", "https://hidden@host", "http://host:8000?api_key=hidden", "http://host#hidden",
-        "http://host:8000/v1/hidden", "http://user:hid den@host", "http://host:hidden", "hidden", "http://host:65536/hidden",
-        "ftp://user:hidden@host", "http://host:8000\nhidden", "//user:hidden@host", "http://h\u00f6st:hidden",
+        "http://user:hidden@127.0.0.1:8000",
+        "https://hidden@host",
+        "http://host:8000?api_key=hidden",
+        "http://host#hidden",
+        "http://host:8000/v1/hidden",
+        "http://user:hid den@host",
+        "http://host:hidden",
+        "hidden",
+        "http://host:65536/hidden",
+        "ftp://user:hidden@host",
+        "http://host:8000\nhidden",
+        "//user:hidden@host",
+        "http://h\u00f6st:hidden",
     ],
-)  # fmt: skip
+)
 def test_a_key_in_an_address_is_refused_and_not_repeated(url: str, tmp_path: Path) -> None:
     """By file and line, with what to do."""
     with pytest.raises(ScenarioError, match=r"s\.yaml:\d+: parts\.0\.servers\.far\.url: .* SBD_SERVER_AUTH_NAME") as refused:

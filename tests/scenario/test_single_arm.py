@@ -39,9 +39,14 @@ def test_the_case_is_that_of_a_scenario() -> None:
     case = single_case({"method": "sbd", "gamma": 0.35}, PART)
     other = case_of_scenario("gate", None, 0)
     assert case.arm == {
-        "method": "sbd", "acceptance": "real", "block_size": 16, "gamma": 0.35, "temperature": 0.0, "solver": "entropy_bounded",
+        "method": "sbd",
+        "acceptance": "real",
+        "block_size": 16,
+        "gamma": 0.35,
+        "temperature": 0.0,
+        "solver": "entropy_bounded",
         "batching": "lockstep",
-    }  # fmt: skip
+    }
     assert case.part.model.model_dump() == {"reference": "sbd"} and not case.part.replayed
     assert other.part.arms[0].method == other.arm["method"]
     longer = with_lengths(case, 33, ("\n",))

@@ -78,10 +78,12 @@ def test_an_arm_takes_every_solver_at_its_usual_settings(name: str) -> None:
     """Distinct ids and labels that name the solver and its values; the resolved arm is read back the same."""
     sweep = SOLVERS[name].sweep
     part = {
-        "name": "p", "model": {"random": "llama-250m"}, "dtype": "bfloat16",
+        "name": "p",
+        "model": {"random": "llama-250m"},
+        "dtype": "bfloat16",
         "arms": [{"method": "ntp"}, {"method": "sbd", "solver": name} | {knob: list(v) for knob, v in sweep.items()}],
         "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 4, "max_new_tokens": 16},
-    }  # fmt: skip
+    }
     scenario = Scenario.model_validate({"version": 1, "name": "s", "parts": [part]})
     cases = [case for case in make_plan(scenario).cases if case.arm["method"] == "sbd"]
     assert len(cases) == len(next(iter(sweep.values()))) == 3 and KNOBS.keys() >= sweep.keys()
@@ -105,16 +107,18 @@ def test_ids_and_labels() -> None:
     arms = {
         "sbd-k16-g0.1-t0-entropy_bounded": ("SBD k=16 γ=0.1", {"gamma": 0.1}),
         "sbd-k16-g0.1-t0-entropy_bounded_margin": (
-            "SBD k=16 margin order γ=0.1", {"solver": "entropy_bounded_margin", "gamma": 0.1},
+            "SBD k=16 margin order γ=0.1",
+            {"solver": "entropy_bounded_margin", "gamma": 0.1},
         ),
         "sbd-k16-f1-t0-factor": ("SBD k=16 factor f=1", {"solver": "factor", "factor": 1}),
         "sbd-k16-tau0.95-t0-threshold": ("SBD k=16 threshold τ=0.95", {"solver": "threshold", "tau": 0.95}),
         "sbd-k16-d0.25-t0-frechet": ("SBD k=16 Fréchet δ=0.25", {"solver": "frechet", "delta": 0.25}),
         "sbd-k16-n4-t0-top_k": ("SBD k=16 top-k tokens=4", {"solver": "top_k", "tokens": 4}),
         "sbd-k16-tau0.9-s8-t0-low_confidence_dynamic": (
-            "SBD k=16 dynamic τ=0.9 steps=8", {"solver": "low_confidence_dynamic", "tau": 0.9, "steps": 8},
+            "SBD k=16 dynamic τ=0.9 steps=8",
+            {"solver": "low_confidence_dynamic", "tau": 0.9, "steps": 8},
         ),
-    }  # fmt: skip
+    }
     part = yaml.safe_load(GOOD.replace(", ARM", ", gamma: 1"))["parts"][0]
     part["arms"][1:] = [{"method": "sbd"} | keys for _, keys in arms.values()]
     plan = make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [part]}))
@@ -146,7 +150,7 @@ def test_solvers_of_one_knob_share_an_arm(tmp_path: Path) -> None:
         ("tau: 0.9, acceptance: {replay: {nfe_speedup: 2}}", ARM, ["tau decides nothing", "remove tau"]),
         ("solver: factor, acceptance: {replay: {nfe_speedup: 2}}", ARM, ["solver decides nothing", "remove solver"]),
     ],
-)  # fmt: skip
+)
 def test_a_knob_that_is_missing_or_belongs_to_another_solver(tmp_path: Path, arm: str, key: str, words: list[str]) -> None:
     """The message says where, what was given, what the solver takes, and what to do."""
     with pytest.raises(ScenarioError) as caught:

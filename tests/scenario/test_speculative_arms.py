@@ -50,10 +50,14 @@ def arms_with(*arms: dict) -> list[dict]:
 def test_ids_and_labels_name_who_drafts() -> None:
     """One case per point of the axes; all are lossless against greedy NTP, or, warm, in distribution."""
     arms = arms_with(
-        {"method": "prompt_lookup", "draft_tokens": [4, 10]}, {"method": "prompt_lookup", "max_ngram": 3, "temperature": 0.7},
-        MODEL | {"draft_tokens": [5]}, EXIT | {"exit_layers": [2, 4]}, STACK, MODEL | {"least_confidence": [0, 0.4]},
+        {"method": "prompt_lookup", "draft_tokens": [4, 10]},
+        {"method": "prompt_lookup", "max_ngram": 3, "temperature": 0.7},
+        MODEL | {"draft_tokens": [5]},
+        EXIT | {"exit_layers": [2, 4]},
+        STACK,
+        MODEL | {"least_confidence": [0, 0.4]},
         STACK | {"stack": [stage | {"least_confidence": 0.5} for stage in STACK["stack"][:2]]},
-    )  # fmt: skip
+    )
     cases = plan_of(arms=arms, baseline_check=0).cases[1:]
     assert [(case.case_id.rpartition("/")[2], case.label) for case in cases] == [
         ("prompt-lookup-g2-n4-t0", "prompt lookup n=4"),
@@ -147,7 +151,7 @@ def test_what_makes_no_sense_is_refused(arm: str, words: str, tmp_path: Path) ->
         ({"method": "draft_model", "draft": {"huggingface": "nobody/nothing"}}, "download it first"),
         (STACK | {"stack": [{"draft": DRAFT, "draft_tokens": 4}] * 2}, "two drafts of one stack are called small"),
     ],
-)  # fmt: skip
+)
 def test_drafts_that_do_not_fit_the_model_are_refused_by_the_plan(arm: dict, words: str) -> None:
     """Before anything runs."""
     with pytest.raises(UserError, match=re.escape(words)):
@@ -156,8 +160,10 @@ def test_drafts_that_do_not_fit_the_model_are_refused_by_the_plan(arm: dict, wor
 
 def test_memory_is_that_of_all_models() -> None:
     """Weights of what is loaded besides, a KV cache for every model; the first layers are there already."""
-    ntp, drafted, early, stack = (estimate_memory(case_of(method, arms=arms_with(LOOKUP, MODEL, EXIT, STACK)))[0]
-                                  for method in ("ntp", "draft_model", "early_exit", "hierarchical"))  # fmt: skip
+    ntp, drafted, early, stack = (
+        estimate_memory(case_of(method, arms=arms_with(LOOKUP, MODEL, EXIT, STACK)))[0]
+        for method in ("ntp", "draft_model", "early_exit", "hierarchical")
+    )
     kv = {shape.layers: shape.kv_width * shape.layers * 2 for shape in (TARGET, SMALL, with_layers(TARGET, 4))}
     assert drafted.weight_bytes - ntp.weight_bytes == SMALL.params * 2 == stack.weight_bytes - ntp.weight_bytes
     assert early.weight_bytes == ntp.weight_bytes
@@ -206,10 +212,18 @@ def test_a_draft_pass_is_priced_at_the_size_of_the_model_that_made_it() -> None:
         assert price.decode_s["datasheet"][1] == price_pass(shape, "bfloat16", own, CEILINGS).expected_s
     assert priced(pricer, own).bytes_ > 20 * priced(pricer, theirs).bytes_
     columns = PassColumns(
-        role=["prefill", "draft", "verify"], query_tokens=[[5], [1], [1]], context_tokens=[[0], [70], [70]],
-        logit_tokens=[[1], [1], [1]], kept_tokens=[[5], [1], [1]], decided_tokens=[[1], [1], [1]], final_tokens=[[1], [0], [1]],
-        active=[[True]] * 3, padded_query=[5, 1, 1], padded_context=[0, 70, 70], model=[None, "small", None],
-    )  # fmt: skip
+        role=["prefill", "draft", "verify"],
+        query_tokens=[[5], [1], [1]],
+        context_tokens=[[0], [70], [70]],
+        logit_tokens=[[1], [1], [1]],
+        kept_tokens=[[5], [1], [1]],
+        decided_tokens=[[1], [1], [1]],
+        final_tokens=[[1], [0], [1]],
+        active=[[True]] * 3,
+        padded_query=[5, 1, 1],
+        padded_context=[0, 70, 70],
+        model=[None, "small", None],
+    )
     trace = TraceArrays(pack(dict(columns)))
     assert trace.decode.tolist() == [False, True, True] and trace.own.tolist() == [False, False, True]
     costs = pricer.bytes_(pricer.places(trace, trace.decode)).tolist()
@@ -314,8 +328,10 @@ def test_counting_draft_passes_as_the_targets_would_show(reference_run: Path) ->
     """The NFE speedup of a draft model that drafts four at a time would fall below 1 were its passes counted."""
     run = read_run(reference_run)
     blind = [sample.model_copy(update={"passes": sample.passes.model_copy(update={"model": None})}) for sample in run.samples]
-    arm, wrong = (next(one for one in compare(some).cells[0].arms if one.method == "draft_model")
-                  for some in (run, run.model_copy(update={"samples": blind})))  # fmt: skip
+    arm, wrong = (
+        next(one for one in compare(some).cells[0].arms if one.method == "draft_model")
+        for some in (run, run.model_copy(update={"samples": blind}))
+    )
     assert wrong.nfe_speedup.value < 1 < arm.nfe_speedup.value
 
 

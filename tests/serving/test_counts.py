@@ -88,9 +88,12 @@ def test_what_only_one_way_sees_makes_them_disagree() -> None:
     assert not count_passes(answer, grown | {"passes": 12.0}, alone=True).agree
     first, second, *rest = answer.chunks[1:]
     glued = Answer(
-        sent_at_s=0.0, stop_reason="length", prompt_tokens=5, said=answer.said,
+        sent_at_s=0.0,
+        stop_reason="length",
+        prompt_tokens=5,
+        said=answer.said,
         chunks=(answer.chunks[0], Chunk(at_s=second.at_s, ids=first.ids + second.ids), *rest),
-    )  # fmt: skip
+    )
     assert count_passes(glued, grown, alone=True).counts == (9, 9, 8)
     silent = Answer(sent_at_s=0.0, stop_reason="length", prompt_tokens=5, chunks=answer.chunks)
     assert count_passes(silent, {}, alone=True).counts == (9,) and not count_passes(silent, {}, alone=True).agree
@@ -104,9 +107,10 @@ def test_the_trace_of_a_batch_conserves_every_rows_tokens(rows: list[tuple[list[
     passes = merged([arrivals(row, one, 5, one_by_one=False) for row, one in enumerate(answers)])
     found = Generation(
         passes=(prompt_pass(answers, prompts), *(described(one, len(answers)) for one in passes)),
-        prompt_tokens=(5,) * len(answers), output_ids=tuple(one.ids for one in answers),
+        prompt_tokens=(5,) * len(answers),
+        output_ids=tuple(one.ids for one in answers),
         stop_reasons=("length",) * len(answers),
-    )  # fmt: skip
+    )
     found.check_conservation()
     for row, answer in enumerate(answers):
         assert found.nfe(row) == len(answer.chunks) - 1
@@ -129,7 +133,9 @@ def test_a_chunk_of_two_tokens_is_two_passes_of_next_token_prediction() -> None:
     """An engine that decodes a token a pass may send two together; the time between is shared."""
     answer, _, _ = served([(0, 0)] * 3, 4)
     glued = Answer(
-        sent_at_s=0.0, stop_reason="length", prompt_tokens=5,
+        sent_at_s=0.0,
+        stop_reason="length",
+        prompt_tokens=5,
         chunks=(answer.chunks[0], Chunk(at_s=3.0, ids=(7, 7)), answer.chunks[3]),
-    )  # fmt: skip
+    )
     assert [(one.at_s, one.written) for one in arrivals(0, glued, 5, one_by_one=True)] == [(2.0, 1), (3.0, 1), (4.0, 1)]

@@ -39,9 +39,12 @@ def engine_of(
     command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault]  # noqa: E731
     monkeypatch.setitem(registry.DIALECTS, "vllm", replace(VLLM, command=command))
     part = {
-        "model": {"reference": "sbd"}, "servers": {"one": {"engine": "vllm", **keys}},
-        "arms": [{"method": "ntp", "server": "one"}], "timed": False, "load": load or [],
-    }  # fmt: skip
+        "model": {"reference": "sbd"},
+        "servers": {"one": {"engine": "vllm", **keys}},
+        "arms": [{"method": "ntp", "server": "one"}],
+        "timed": False,
+        "load": load or [],
+    }
     case = case_of("ntp", **part)
     return ServedEngine(case.part, KNOWN_SHAPES["smollm2-135m"], None, "weights", logs), case
 

@@ -22,18 +22,55 @@ from tests.helpers.plans import case_of
 
 TOKENS, PROMPT = 9, (5, 6, 7, 8)
 SAMPLED = (
-    "an honest server", "CRLF line ends", "a BOM first", "in gzip where it may be", "an id is outside the vocabulary",
+    "an honest server",
+    "CRLF line ends",
+    "a BOM first",
+    "in gzip where it may be",
+    "an id is outside the vocabulary",
     "an id is true",
-    "an id is a float", "the ids of a pass are text", "choices.0.finish_reason is *", "timings.predicted_ms is *", "usage is *",
-    "all in one pass", "another prompt's length", "a histogram of 10^12", "an event is 100,000 brackets",
-    "an event is invalid UTF-8", "the only event is half a surrogate", "twice the tokens asked for, two a pass",
-    "every chunk comes twice", "tokens behind all", "no end", "ends within an event", "two finish reasons", "[DONE] alone",
-    "endless comments", "a line without an end", "endless tokens", "204", "a redirect to itself", "an error body without end",
-    "an error in UTF-16", "status of 50 digits", "a length too small", "a chunk of a negative size", "a gzip bomb",
-    "endless headers", "no HTTP", "a reset", "counters: NaN", "counters: without end", "counters: UTF-16",
-    "models: models are null", "models: a name is an object", "models: a million models", "a version is NaN",
-    "a width of text", r"the kind of the content: '\u202e*", "it describes itself as 100,000 brackets",
-)  # fmt: skip
+    "an id is a float",
+    "the ids of a pass are text",
+    "choices.0.finish_reason is *",
+    "timings.predicted_ms is *",
+    "usage is *",
+    "all in one pass",
+    "another prompt's length",
+    "a histogram of 10^12",
+    "an event is 100,000 brackets",
+    "an event is invalid UTF-8",
+    "the only event is half a surrogate",
+    "twice the tokens asked for, two a pass",
+    "every chunk comes twice",
+    "tokens behind all",
+    "no end",
+    "ends within an event",
+    "two finish reasons",
+    "[DONE] alone",
+    "endless comments",
+    "a line without an end",
+    "endless tokens",
+    "204",
+    "a redirect to itself",
+    "an error body without end",
+    "an error in UTF-16",
+    "status of 50 digits",
+    "a length too small",
+    "a chunk of a negative size",
+    "a gzip bomb",
+    "endless headers",
+    "no HTTP",
+    "a reset",
+    "counters: NaN",
+    "counters: without end",
+    "counters: UTF-16",
+    "models: models are null",
+    "models: a name is an object",
+    "models: a million models",
+    "a version is NaN",
+    "a width of text",
+    r"the kind of the content: '\u202e*",
+    "it describes itself as 100,000 brackets",
+)
 """Each is played once; a star stands for the first of a name."""
 GUARD_S = 60
 MOST_BYTES = 96 << 20
@@ -52,10 +89,12 @@ CATALOGUE = catalogue()
 def answered(server: HostileServer, engine: str, logs: Path) -> tuple[int, ...]:
     """The ids of one request."""
     part = {
-        "model": {"reference": "sbd"}, "servers": {"one": {"engine": engine, "url": server.url, "silent_s": 1.0}},
-        "arms": [{"method": "ntp", "server": "one"}], "timed": False,
+        "model": {"reference": "sbd"},
+        "servers": {"one": {"engine": engine, "url": server.url, "silent_s": 1.0}},
+        "arms": [{"method": "ntp", "server": "one"}],
+        "timed": False,
         "workload": {"synthetic": {"prompt_tokens": len(PROMPT)}, "prompts": 1, "max_new_tokens": TOKENS},
-    }  # fmt: skip
+    }
     case = case_of("ntp", **part)
     served = ServedEngine(case.part, KNOWN_SHAPES["smollm2-135m"], None, "weights", logs)
     try:

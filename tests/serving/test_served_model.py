@@ -119,14 +119,30 @@ def redirect(handler: BaseHTTPRequestHandler) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        b"[]", b"null", b"17", b'{"data": null}', b'{"data": "model"}', b'{"data": [1]}', b'{"data": [{"id": 5}]}',
-        b'{"data": [{"id": null}]}', b'{"data": [{"name": "model"}]}', b'{"data": [{"id": "\\u001b[2Jmodel"}]}',
-        b'{"data": [{"id": "model\\u202e"}]}', b'{"data": {"id": "model"}}', b"", b"<html>models</html>", b"\xff\xfe{\x00",
-        b'{"data": [{"id": "caf\xe9"}]}', b"[" * 100_000, b'{"data":' * 100_000, b"NaN", b"1e308",
+        b"[]",
+        b"null",
+        b"17",
+        b'{"data": null}',
+        b'{"data": "model"}',
+        b'{"data": [1]}',
+        b'{"data": [{"id": 5}]}',
+        b'{"data": [{"id": null}]}',
+        b'{"data": [{"name": "model"}]}',
+        b'{"data": [{"id": "\\u001b[2Jmodel"}]}',
+        b'{"data": [{"id": "model\\u202e"}]}',
+        b'{"data": {"id": "model"}}',
+        b"",
+        b"<html>models</html>",
+        b"\xff\xfe{\x00",
+        b'{"data": [{"id": "caf\xe9"}]}',
+        b"[" * 100_000,
+        b'{"data":' * 100_000,
+        b"NaN",
+        b"1e308",
         json.dumps({"data": [{"id": "m" * 1_000_000}]}).encode(),
     ],
     ids=lambda answer: answer[:24].decode("latin-1"),
-)  # fmt: skip
+)
 def test_a_list_of_models_that_is_none_is_refused_by_name(answer: bytes) -> None:
     """With the server, its address, what it said and what it must say; in a few lines, whatever it said."""
     with (
@@ -175,10 +191,18 @@ def test_the_seconds_of_an_answer_are_counted_together(answer: Answer, monkeypat
 @pytest.mark.parametrize(
     "answer",
     [
-        b'{"version": {"a": 1}}', b'{"version": "1.0\\u0007"}', b'{"version": 5}', b"[1]", b"", b"\xff", b"[" * 100_000,
-        json.dumps({"version": "9" * 1_000_000}).encode(), endless, redirect,
+        b'{"version": {"a": 1}}',
+        b'{"version": "1.0\\u0007"}',
+        b'{"version": 5}',
+        b"[1]",
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        json.dumps({"version": "9" * 1_000_000}).encode(),
+        endless,
+        redirect,
     ],
-)  # fmt: skip
+)
 def test_a_version_that_is_none_is_unknown(answer: Answer) -> None:
     """The server is used all the same."""
     with answering({"/v1/models": MODELS, "/version": answer}) as url:
@@ -194,11 +218,14 @@ def test_a_version_that_is_none_is_unknown(answer: Answer) -> None:
 @pytest.mark.parametrize(
     "told",
     [
-        {"speculative_num_draft_tokens": "many"}, {"speculative_num_draft_tokens": -4},
+        {"speculative_num_draft_tokens": "many"},
+        {"speculative_num_draft_tokens": -4},
         {"speculative_num_draft_tokens": 10**30},
-        {"speculative_num_draft_tokens": True}, {"speculative_algorithm": ["EAGLE"]}, {"dllm_algorithm": {"a": 1}},
+        {"speculative_num_draft_tokens": True},
+        {"speculative_algorithm": ["EAGLE"]},
+        {"dllm_algorithm": {"a": 1}},
     ],
-)  # fmt: skip
+)
 def test_what_an_engine_says_of_its_rounds_is_of_its_kind(told: dict[str, object]) -> None:
     """Else nothing is known of them: no width goes into a pass that is no count."""
     sound = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 5, "version": "0.5.23"}
@@ -212,11 +239,21 @@ def test_what_an_engine_says_of_its_rounds_is_of_its_kind(told: dict[str, object
 @pytest.mark.parametrize(
     "series",
     [
-        " NaN", " -1", " +Inf", " 1e308", " 1" + "0" * 400, " many", "", '{finished_reason="length"} 4', '{a="b} 1',
-        '{a="1", ="2"} 1', " 1 1" + "0" * 400, '{a="' + '\\"' * 500_000 + '"} 1',
+        " NaN",
+        " -1",
+        " +Inf",
+        " 1e308",
+        " 1" + "0" * 400,
+        " many",
+        "",
+        '{finished_reason="length"} 4',
+        '{a="b} 1',
+        '{a="1", ="2"} 1',
+        " 1 1" + "0" * 400,
+        '{a="' + '\\"' * 500_000 + '"} 1',
     ],
     ids=lambda series: series[:20],
-)  # fmt: skip
+)
 def test_counters_that_count_nothing_are_absent(series: str) -> None:
     """Not one of them is told, before or after."""
     page = {"/v1/models": MODELS, "/metrics": PAGE.encode()}
@@ -246,8 +283,9 @@ def test_many_series_of_a_counter_are_not_read() -> None:
 def test_a_counter_grows_or_is_absent() -> None:
     """One that fell was begun anew, and where nothing was read before nobody knows from where it grew."""
     assert growth({"requests": 5.0, "passes": 9.0}, {"requests": 6.0, "passes": 2.0, "cached": 3.0}) == {
-        "requests": 1.0, "cached": 3.0,
-    }  # fmt: skip
+        "requests": 1.0,
+        "cached": 3.0,
+    }
     assert growth({}, {"requests": 6.0}) == {}
 
 

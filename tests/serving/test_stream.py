@@ -154,23 +154,32 @@ def spoilt(engine: str, at: tuple[str | int, ...], value: object) -> list[str]:
 
 PLACES: Mapping[str, list[tuple[str | int, ...]]] = {
     "vllm": [
-        ("choices", 0, "token_ids", 0), ("usage", "completion_tokens"),
+        ("choices", 0, "token_ids", 0),
+        ("usage", "completion_tokens"),
         *(("metrics", "speculative_decoding", f"num_{key}") for key in ("spec_steps", "draft_tokens", "accepted_draft_tokens")),
-        ("metrics", "speculative_decoding", "per_step_accepted", 1), ("metrics", "speculative_decoding", "per_step_drafted", 0),
+        ("metrics", "speculative_decoding", "per_step_accepted", 1),
+        ("metrics", "speculative_decoding", "per_step_drafted", 0),
     ],
     "llama_cpp": [
-        ("tokens", 0), ("tokens_predicted",), ("timings", "cache_n"), ("timings", "draft_n"), ("timings", "draft_n_accepted"),
+        ("tokens", 0),
+        ("tokens_predicted",),
+        ("timings", "cache_n"),
+        ("timings", "draft_n"),
+        ("timings", "draft_n_accepted"),
     ],
     "sglang": [
-        ("choices", 0, "token_ids", 0), ("usage", "completion_tokens"),
+        ("choices", 0, "token_ids", 0),
+        ("usage", "completion_tokens"),
         *(("sglext", "spec_tokens_details", key) for key in ("spec_verify_ct", "spec_num_correct_drafts")),
         ("sglext", "spec_tokens_details", "spec_correct_drafts_histogram", 0),
     ],
     "lmdeploy": [("output_ids", 0), ("meta_info", "completion_tokens")],
     "tensorrt_llm": [
-        ("choices", 0, "token_ids", 0), ("usage", "completion_tokens"), ("usage", "prompt_tokens_details", "cached_tokens"),
+        ("choices", 0, "token_ids", 0),
+        ("usage", "completion_tokens"),
+        ("usage", "prompt_tokens_details", "cached_tokens"),
     ],
-}  # fmt: skip
+}
 ABSENT_ALLOWED = {"completion_tokens", "cached_tokens"}
 
 
@@ -192,19 +201,39 @@ def test_every_count_of_every_engine_is_checked_where_it_enters(engine: str, at:
 @pytest.mark.parametrize(
     "bad",
     [
-        b"[]", b"3", b'"x"', b"null", b"", b"{}", b"[" * 100_000, b"9" * 5000, b'{"choices": NaN}', b'{"choices": null}',
-        *(json.dumps({"choices": choices}).encode() for choices in (
-            {}, "x", [1], [None], [[]], GOOD[0]["choices"] * 2, [GOOD[0]["choices"][0] | {"index": 1}],
-            *([GOOD[0]["choices"][0] | {"finish_reason": reason}] for reason in (1, [], {}, True, "abort")),
-            *([GOOD[0]["choices"][0] | {"token_ids": ids}] for ids in ("7", 7, {}, [[7]], [-1] * 200_000)),
-        )),
+        b"[]",
+        b"3",
+        b'"x"',
+        b"null",
+        b"",
+        b"{}",
+        b"[" * 100_000,
+        b"9" * 5000,
+        b'{"choices": NaN}',
+        b'{"choices": null}',
+        *(
+            json.dumps({"choices": choices}).encode()
+            for choices in (
+                {},
+                "x",
+                [1],
+                [None],
+                [[]],
+                GOOD[0]["choices"] * 2,
+                [GOOD[0]["choices"][0] | {"index": 1}],
+                *([GOOD[0]["choices"][0] | {"finish_reason": reason}] for reason in (1, [], {}, True, "abort")),
+                *([GOOD[0]["choices"][0] | {"token_ids": ids}] for ids in ("7", 7, {}, [[7]], [-1] * 200_000)),
+            )
+        ),
         *(json.dumps(GOOD[0] | {"usage": usage}).encode() for usage in ([], 1, "x", {"prompt_tokens": -1})),
-        *(json.dumps(GOOD[3] | {"metrics": one}).encode() for one in (
-            [], 1, {"speculative_decoding": []}, {"speculative_decoding": {"num_spec_steps": 1}},
-        )),
-        json.dumps({"error": {"message": "out of memory " * 9999}}).encode(), json.dumps({"error": [1]}).encode(),
+        *(
+            json.dumps(GOOD[3] | {"metrics": one}).encode()
+            for one in ([], 1, {"speculative_decoding": []}, {"speculative_decoding": {"num_spec_steps": 1}})
+        ),
+        json.dumps({"error": {"message": "out of memory " * 9999}}).encode(),
+        json.dumps({"error": [1]}).encode(),
     ],
-)  # fmt: skip
+)
 def test_an_event_of_another_kind_is_refused_in_words(bad: bytes) -> None:
     """Whatever JSON it is; the message shows its beginning."""
     with pytest.raises(RequestError) as found:
@@ -255,9 +284,9 @@ def test_counts_as_large_as_they_may_be_cost_nothing() -> None:
     """A histogram of as many rounds, an average of next to nothing: each way is a number, and they disagree."""
     lines = spoilt("sglang", ("sglext", "spec_tokens_details", "spec_correct_drafts_histogram"), [MOST] * 3)
     assert not count_passes(answer_in("sglang", lines), {}, alone=True).agree
-    tiny = answer_in("tensorrt_llm", [
-        line.replace('_iter": 2.5', '_iter": 1e-300') for line in spoilt("tensorrt_llm", ("id",), "x")
-    ])  # fmt: skip
+    tiny = answer_in(
+        "tensorrt_llm", [line.replace('_iter": 2.5', '_iter": 1e-300') for line in spoilt("tensorrt_llm", ("id",), "x")]
+    )
     assert not count_passes(tiny, {}, alone=True).agree
     most = spoilt("vllm", ("metrics", "speculative_decoding", "per_step_accepted"), [MOST] * 6)
     assert len(arrivals(0, answer_in("vllm", most), 5, one_by_one=False)) == 6

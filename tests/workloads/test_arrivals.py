@@ -52,8 +52,9 @@ def test_the_published_lines_of_both_forms(tmp_path: Path) -> None:
         "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04.0319600+00:00,3180,8\n"
     )
     assert [(one.after_s, one.prompt_tokens, one.output_tokens) for one in read_trace(mooncake)] == [
-        (0.0, 6755, 500), (3.052, 2287, 316)
-    ]  # fmt: skip
+        (0.0, 6755, 500),
+        (3.052, 2287, 316),
+    ]
     first, second = read_trace(azure)
     assert (first.prompt_tokens, first.output_tokens, second.prompt_tokens) == (4808, 10, 3180)
     assert second.after_s == pytest.approx(0.052, abs=1e-6)
@@ -91,9 +92,7 @@ def test_what_is_no_trace_is_refused_by_file_and_line(tmp_path: Path, name: str,
 def test_prompts_have_exactly_the_lengths_of_the_trace(prompts: list[list[int]], lengths: list[int]) -> None:
     """Each ends as prompt i does, taken in turn, and what is in front of it are the prompts before."""
     items = [PromptItem(prompt_id=f"p{number}", ids=tuple(ids)) for number, ids in enumerate(prompts)]
-    lines = "".join(
-        json.dumps({"timestamp": 0, "input_length": length, "output_length": 1}) + "\n" for length in lengths
-    )  # fmt: skip
+    lines = "".join(json.dumps({"timestamp": 0, "input_length": length, "output_length": 1}) + "\n" for length in lengths)
     found = of_lengths(items, _read(lines))
     assert [len(one.ids) for one in found] == lengths
     endless = [token for _ in range(80) for ids in prompts for token in ids]

@@ -15,16 +15,22 @@ from harness.workloads.spec import Workload
 SHAREGPT = {
     "id": "x1",
     "conversations": [
-        {"from": "system", "value": "Be short."}, {"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi."},
-        {"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"},
+        {"from": "system", "value": "Be short."},
+        {"from": "human", "value": "Hello"},
+        {"from": "gpt", "value": "Hi."},
+        {"from": "human", "value": "2+2?"},
+        {"from": "gpt", "value": "4"},
     ],
-}  # fmt: skip
+}
 PARTS = {"messages": [{"role": "user", "content": [{"type": "text", "text": "two "}, {"type": "text", "text": "parts"}]}]}
 TURNS = [("system", "Be short."), ("user", "Hello"), ("assistant", "Hi."), ("user", "2+2?")]
 OPENAI = {
     "messages": [{"role": "developer", "content": "Be short."}, *({"role": who, "content": said} for who, said in TURNS[1:])],
-    "answer": "4", "check": "number", "tools": [], "doc": 7,
-}  # fmt: skip
+    "answer": "4",
+    "check": "number",
+    "tools": [],
+    "doc": 7,
+}
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -62,7 +68,7 @@ def test_related_conversations_are_named_by_a_field(tmp_path: Path) -> None:
         ({"conversations": ["hello"]}, "got hello"),
         ({"prompt": "p", "messages": [{"role": "user", "content": "x"}]}, "unknown key messages"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_conversation_is_refused_by_file_and_line(tmp_path: Path, row: object, named: str) -> None:
     """On the third line of JSON lines, and where its object begins in an array."""
     lines, array = tmp_path / "p.jsonl", tmp_path / "p.json"
@@ -100,9 +106,11 @@ class Marked:
 
 @pytest.mark.parametrize(
     ("chat", "expected"),
-    [(True, ["<system>Be short.<user>Hello<assistant>Hi.<user>2+2?", "<user>plain"]),
-     (False, ["Be short.\n\nHello\n\nHi.\n\n2+2?", "plain"])],
-)  # fmt: skip
+    [
+        (True, ["<system>Be short.<user>Hello<assistant>Hi.<user>2+2?", "<user>plain"]),
+        (False, ["Be short.\n\nHello\n\nHi.\n\n2+2?", "plain"]),
+    ],
+)
 def test_turns_go_into_the_chat_template(tmp_path: Path, chat: bool, expected: list[str]) -> None:
     """Turn by turn; a model without one reads them with blank lines between."""
     (tmp_path / "p.jsonl").write_text(json.dumps(SHAREGPT) + '\n{"prompt": "plain"}')

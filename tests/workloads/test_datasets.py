@@ -189,9 +189,13 @@ def test_rows_become_prompts(folder: Path, library, form: str, monkeypatch: pyte
             (place / file.name).write_bytes(file.read_bytes())
         path, options = Path("some/rows"), {"revision": commit}
     choice = DatasetChoice(
-        path=str(path), prompt="Q: {question} ({year})\nA:", answer="{answer}", answer_pattern="#### (.+)", check="number",
+        path=str(path),
+        prompt="Q: {question} ({year})\nA:",
+        answer="{answer}",
+        answer_pattern="#### (.+)",
+        check="number",
         **options,
-    )  # fmt: skip
+    )
     first, second = dataset_prompts(choice, 2)
     assert (first.prompt, first.answer) == ("Q: 2+3 (1999)\nA:", "5")
     assert (second.prompt, second.answer) == ("Q: 7*{1} (2001)\nA:", "1,007")
@@ -210,9 +214,7 @@ def answers(path: Path, count: int = len(WRITTEN)) -> list[str | None]:
 
 @pytest.mark.parametrize("form", ["file.csv", "folder.csv", "file.jsonl", "file.json"])
 @pytest.mark.parametrize("text", WRITTEN)
-def test_text_stays_text(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], library, form: str, text: str
-) -> None:
+def test_text_stays_text(tmp_path: Path, capfd: pytest.CaptureFixture[str], library, form: str, text: str) -> None:
     """A column of one kind of text, and a blank further down: what a row has is what the file says, byte by byte."""
     kind, _, suffix = form.partition(".")
     (tmp_path / "data").mkdir()

@@ -86,11 +86,14 @@ def test_prompts_do_not_depend_on_the_process() -> None:
     """Neither on the order of hashes, nor on what was drawn before."""
     found = {
         subprocess.run(
-            [sys.executable, "-c", DIGEST], env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-c", DIGEST],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
         for seed in ("0", "77")
-    }  # fmt: skip
+    }
     assert found == {instruction_digest(text for domain in DOMAINS for text in instructions(domain, "test", 20, 3))}
 
 
@@ -170,7 +173,7 @@ def test_the_grammar(tmp_path: Path) -> None:
         f"{pets}: {facts}"
         for pets in ("An owl, owl, Cat and a cat", "A cat, cat, Owl and an owl")
         for facts in ("s1; s2 a1/a2", "s2; s1 a2/a1")
-    }  # fmt: skip
+    }
     assert "mu" in write(rules, "held_out", Random(1))
     with pytest.raises(InvariantError, match="'pet' has too few choices: 2"):
         write(rules | {"start": ("{pet} {pet2} {pet3}",)}, "train", Random(1))
@@ -223,7 +226,7 @@ def test_a_workload_decodes_them_domain_by_domain(tmp_path: Path) -> None:
         ("instructions: {}", 5_001, 12, "got 5001, but a domain has 5000 prompts of a split; ask for at most 5000"),
         ("instructions: {}\n      tasks: [short_trace]", 4, 10, "is needed, got tasks, instructions"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_named_with_file_and_line(tmp_path: Path, source: str, prompts: int, line: int, words: str) -> None:
     with pytest.raises(ScenarioError) as refusal:
         load_scenario(scenario(tmp_path, source, prompts))

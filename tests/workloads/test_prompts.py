@@ -70,7 +70,7 @@ def test_an_id_that_the_model_has_no_embedding_for_is_refused() -> None:
         ("2", "between 1 and 2...", True),
         ("1", "not a number", False),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_compared_exactly_and_whole(answer: str, output: str, is_correct: bool) -> None:
     """Half of these were graded otherwise while the last digits were compared as floats."""
     assert Prompt(prompt="?", answer=answer, check="number").is_correct(output) is is_correct

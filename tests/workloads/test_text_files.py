@@ -19,10 +19,13 @@ from harness.workloads.arrivals import read_trace
 from harness.workloads.prompts import read_prompts
 
 READERS: dict[str, tuple[Callable[[Path], object], type[SbdError]]] = {
-    "prompts": (read_prompts, ScenarioError), "trace": (read_trace, ScenarioError), "yaml": (read_yaml, ScenarioError),
-    "pairs": (read_pairs, UserError), "answers": (lambda file: list(accepted_in_file(file)), RecordError),
+    "prompts": (read_prompts, ScenarioError),
+    "trace": (read_trace, ScenarioError),
+    "yaml": (read_yaml, ScenarioError),
+    "pairs": (read_pairs, UserError),
+    "answers": (lambda file: list(accepted_in_file(file)), RecordError),
     "result": (read_file, BenchmarkFileError),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -30,9 +33,12 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_for_ever(kind: str, tmp_
     """A pipe that nobody writes to, a device without an end, a folder, a link to itself, and nothing."""
     read, refusal = READERS[kind]
     for name, make in {
-        "pipe": os.mkfifo, "folder": os.mkdir, "none": lambda at: None, "loop": lambda at: os.symlink(at, at),
+        "pipe": os.mkfifo,
+        "folder": os.mkdir,
+        "none": lambda at: None,
+        "loop": lambda at: os.symlink(at, at),
         "zero": lambda at: os.symlink("/dev/zero", at),
-    }.items():  # fmt: skip
+    }.items():
         file = tmp_path / f"{name}.jsonl"
         make(file)
         with pytest.raises(refusal, match=rf"{name}\.jsonl:1: cannot read the .*; give the path of a readable file"):

@@ -22,10 +22,12 @@ class RepetitionArm(StrictModel):
 
 
 REPETITION = Method(
-    name="repetition", arm=RepetitionArm, decoder="my_method.decoding:decode",
+    name="repetition",
+    arm=RepetitionArm,
+    decoder="my_method.decoding:decode",
     arm_id=lambda arm, replay: f"repetition-n{arm['draft_tokens']}",
     label=lambda arm, replay: f"repetition n={arm['draft_tokens']}",
     widest=lambda arm, prompt, new: (arm["draft_tokens"] + 1,) * 2,
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", arm["draft_tokens"] + 1, 1, 1)),
-)  # fmt: skip
+)
 LEFTMOST = SolverSpec(sweep={"tokens": (1, 2)}, reads=(), words="leftmost", source="a toy", rule="my_method.decoding:leftmost")

@@ -75,8 +75,13 @@ def _files_once(run: Run) -> Iterator[Found]:
 
 
 IMPORTED_CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (
-    _first_within_request, _gaps, _counted, _duration, _printed, _files_once,
-)  # fmt: skip
+    _first_within_request,
+    _gaps,
+    _counted,
+    _duration,
+    _printed,
+    _files_once,
+)
 
 
 def _placed(run: Run) -> Iterator[tuple[Sample, str]]:
@@ -100,9 +105,13 @@ def _request(one: Sample) -> Request:
     first_s, row = one.prefill_s or 0.0, one.rows[0]
     last_s = first_s + (one.decode_s or 0.0)
     return Request(
-        place=one.group, prompt_tokens=row.prompt_tokens, output_tokens=row.output_tokens, first_token_s=first_s,
-        last_token_s=last_s, request_s=one.meters.get(REQUEST_S, last_s),
-    )  # fmt: skip
+        place=one.group,
+        prompt_tokens=row.prompt_tokens,
+        output_tokens=row.output_tokens,
+        first_token_s=first_s,
+        last_token_s=last_s,
+        request_s=one.meters.get(REQUEST_S, last_s),
+    )
 
 
 def _alike(one: float, other: float) -> bool:

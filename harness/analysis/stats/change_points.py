@@ -54,9 +54,9 @@ def split_p(points: NDArray[np.float64], split: int, min_segment: int, permutati
     places = np.arange(min_segment, size - min_segment + 1)
     weights = size / (places * (size - places)) / total
     seen = min(1.0, float(centred[:split].sum()) ** 2 * size / (split * (size - split)) / total) * (1 - 1e-9)
-    best = np.concatenate([
-        (centred[orders].cumsum(axis=1)[:, places - 1] ** 2 * weights).max(axis=1) for orders in _orders(size, permutations)
-    ])  # fmt: skip
+    best = np.concatenate(
+        [(centred[orders].cumsum(axis=1)[:, places - 1] ** 2 * weights).max(axis=1) for orders in _orders(size, permutations)]
+    )
     as_good, enough = int((best >= seen).sum()), int(TAIL * (1 + permutations))
     if as_good >= enough:
         return (1 + as_good) / (1 + permutations)
@@ -260,7 +260,13 @@ def _with_levels(one: Examined, left: Sequence[tuple[float, int, Drift | None]])
             levels[i : i + 2] = [math.exp(judged) if ratio else judged for judged in (drift.before, drift.after)]
     return tuple(
         Change(
-            index=index, before=a, after=b, size=b / a - 1 if ratio else b - a, p=p, kind="drift" if drift else "step",
+            index=index,
+            before=a,
+            after=b,
+            size=b / a - 1 if ratio else b - a,
+            p=p,
+            kind="drift" if drift else "step",
             end=drift.end if drift else None,
-        ) for (p, index, drift), (a, b) in zip(left, pairwise(levels), strict=True)
-    )  # fmt: skip
+        )
+        for (p, index, drift), (a, b) in zip(left, pairwise(levels), strict=True)
+    )

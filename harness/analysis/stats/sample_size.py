@@ -220,8 +220,10 @@ def percentile_over_processes(
         own = np.log(np.quantile(table, percent / 100, axis=0, method="inverted_cdf"))
         between = float(special.stdtrit(told - 1, 0.5 + confidence / 2) * own.std(ddof=1)) / math.sqrt(told)
         beside = f"and t over {told} processes"
-    ends = (found.value * math.exp(side * math.hypot(math.log(end / found.value), between))
-            for side, end in ((-1, found.low), (1, found.high)))  # fmt: skip
+    ends = (
+        found.value * math.exp(side * math.hypot(math.log(end / found.value), between))
+        for side, end in ((-1, found.low), (1, found.high))
+    )
     low, high = ends
     return Quantity(value=found.value, low=low, high=high, n=found.n, method=f"order statistics {beside}", processes=told)
 

@@ -96,10 +96,14 @@ def _decoded(case: Case, loaded: LoadedModel, prompts: tuple[tuple[int, ...], ..
     # Seeded by torch's own stream, so that torch.manual_seed repeats a sampled answer as it does in generate().
     seed = int(torch.randint(2**62, (1,))) if temperature else 0
     request = DecodeRequest(
-        prompts=prompts, max_new_tokens=max_new_tokens, stop=StopRule(token_ids=loaded.stop_ids),
-        suppressed_ids=() if loaded.mask_id is None else (loaded.mask_id,), temperature=temperature,
-        generator=torch.Generator(model.device).manual_seed(seed), device=model.device,
-    )  # fmt: skip
+        prompts=prompts,
+        max_new_tokens=max_new_tokens,
+        stop=StopRule(token_ids=loaded.stop_ids),
+        suppressed_ids=() if loaded.mask_id is None else (loaded.mask_id,),
+        temperature=temperature,
+        generator=torch.Generator(model.device).manual_seed(seed),
+        device=model.device,
+    )
     attention = model.config._attn_implementation
     try:
         return drain(decoder_of(Decoding(case, loaded, StaticSession(model), request, seed, _no_drafter)))

@@ -145,9 +145,12 @@ class TrainedAdapter(nn.Module):
         embeddings = torch.where((fed == self._mask_id)[..., None], self.mask_embedding.to(embeddings), embeddings)
         with adapter_on(model, ((0, fed.shape[1]),)):
             out = model.get_decoder()(
-                inputs_embeds=embeddings, position_ids=positions, past_key_values=DynamicCache(past), use_cache=True,
+                inputs_embeds=embeddings,
+                position_ids=positions,
+                past_key_values=DynamicCache(past),
+                use_cache=True,
                 attention_mask=attention_input(visible, FLOAT32_ATTENTION, model.dtype),
-            )  # fmt: skip
+            )
         last: Tensor = out.last_hidden_state
         return last
 

@@ -35,9 +35,15 @@ class Curve(TrainerCallback):
     """
 
     def __init__(
-        self, recipe: TrainRecipe, trained: TrainedAdapter, answers: Sequence[Answer], ids: SpecialIds, file: Path,
-        progress: Progress, walk_steps: int,
-    ) -> None:  # fmt: skip
+        self,
+        recipe: TrainRecipe,
+        trained: TrainedAdapter,
+        answers: Sequence[Answer],
+        ids: SpecialIds,
+        file: Path,
+        progress: Progress,
+        walk_steps: int,
+    ) -> None:
         """``answers``: the held-out ones, none for no curve; ``walk_steps``: steps of a walk over those that are learnt."""
         self._asked = recipe.held_out if answers else None
         self._bf16, self._trained, self._answers, self._ids = recipe.bf16, trained, answers, ids

@@ -108,10 +108,14 @@ def _answered(
 ) -> Iterator[Answer]:
     """One batch by next-token prediction."""
     request = DecodeRequest(
-        prompts=tuple(item.ids for item in batch.items), max_new_tokens=distill.workload.max_new_tokens, stop=stop,
-        suppressed_ids=(mask,), temperature=batch.temperature, device=device,
+        prompts=tuple(item.ids for item in batch.items),
+        max_new_tokens=distill.workload.max_new_tokens,
+        stop=stop,
+        suppressed_ids=(mask,),
+        temperature=batch.temperature,
+        device=device,
         generator=torch.Generator(device).manual_seed(hash((distill.seed, batch.number)) & (2**63 - 1)),
-    )  # fmt: skip
+    )
     decoder = decode_next_token(session, request)
     while True:
         try:
@@ -121,9 +125,12 @@ def _answered(
             break
     for item, ids, reason in zip(batch.items, generation.output_ids, generation.stop_reasons, strict=True):
         yield Answer(
-            prompt=item.prompt_id, temperature=batch.temperature, prompt_ids=list(item.ids), answer_ids=list(ids),
+            prompt=item.prompt_id,
+            temperature=batch.temperature,
+            prompt_ids=list(item.ids),
+            answer_ids=list(ids),
             stopped=reason == "stop",
-        )  # fmt: skip
+        )
 
 
 def _held(file: Path, header: dict[str, Any]) -> list[Answer]:

@@ -57,9 +57,11 @@ def held_out_figures(
             accepted[count - 1] += 1
     by_task = {task: tokens[task] / passes[task] for task in tokens}
     return HeldOutFigures(
-        tokens_per_pass=geometric_mean(by_task.values()), by_task=by_task, accepted=accepted,
+        tokens_per_pass=geometric_mean(by_task.values()),
+        by_task=by_task,
+        accepted=accepted,
         right=(hits / blocks.clamp(min=1)).tolist(),
-    )  # fmt: skip
+    )
 
 
 def passes_of(agreed: Sequence[int], tokens: int) -> Iterable[int]:

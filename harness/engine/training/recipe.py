@@ -40,8 +40,14 @@ class AdapterSettings(StrictModel):
     rank: Count = 32
     """Rank of the low-rank terms."""
     layers: Annotated[tuple[Text, ...], Field(min_length=1)] = (
-        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
-    )  # fmt: skip
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    )
     """Names of the adapted linear layers in every transformer layer."""
     block_sizes: tuple[Annotated[int, Field(strict=True, ge=2)], Annotated[int, Field(strict=True, le=64)]] = (2, 16)
     """The least and the most slots of a block; each batch draws one of them."""

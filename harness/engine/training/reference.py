@@ -84,11 +84,22 @@ def stage_config(name: str, output_dir: Path) -> TrainingConfig:
     """The Trainer's settings of one stage."""
     stage, practice = STAGES[name], STAGES[name].practice
     return TrainingConfig(
-        output_dir=output_dir, objective=stage.objective, steps=practice.steps, learning_rate=practice.learning_rate,
-        seed=practice.seed, schedule=stage.schedule, compile=stage.compile,
+        output_dir=output_dir,
+        objective=stage.objective,
+        steps=practice.steps,
+        learning_rate=practice.learning_rate,
+        seed=practice.seed,
+        schedule=stage.schedule,
+        compile=stage.compile,
         warmup_steps=100 if stage.starts_from is None else 30,
-        batch_size=32, adam_beta2=0.98, weight_decay=0.01, bf16=True, cpu=True, sampling="sequential", save_steps=250,
-    )  # fmt: skip
+        batch_size=32,
+        adam_beta2=0.98,
+        weight_decay=0.01,
+        bf16=True,
+        cpu=True,
+        sampling="sequential",
+        save_steps=250,
+    )
 
 
 def train_reference(stage: str, root: Path) -> Path:

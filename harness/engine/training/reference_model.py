@@ -35,14 +35,26 @@ Mixture = tuple[str, ...]
 # it gets half once the stories sit.
 STORIES: Mixture = ("word_problems", "record_to_json", "word_problems", "variable_trace")
 VARIABLES: Mixture = (
-    "variable_trace", "word_problems", "variable_trace", "record_to_json",
-    "variable_trace", "word_problems", "variable_trace", "word_problems",
-)  # fmt: skip
+    "variable_trace",
+    "word_problems",
+    "variable_trace",
+    "record_to_json",
+    "variable_trace",
+    "word_problems",
+    "variable_trace",
+    "word_problems",
+)
 # A masked head gets rare sums wrong long after the next-token head has them right, and only practice mends it.
 MOSTLY_STORIES: Mixture = (
-    "word_problems", "variable_trace", "word_problems", "word_problems",
-    "record_to_json", "word_problems", "variable_trace", "word_problems",
-)  # fmt: skip
+    "word_problems",
+    "variable_trace",
+    "word_problems",
+    "word_problems",
+    "record_to_json",
+    "word_problems",
+    "variable_trace",
+    "word_problems",
+)
 WINDOW_BATCHES = 16
 
 
@@ -73,13 +85,21 @@ def build_model(tokenizer: PreTrainedTokenizerFast, size: Size) -> LlamaForCausa
     """A fresh model with random weights."""
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=-(-len(tokenizer) // 64) * 64, hidden_size=size.hidden, intermediate_size=size.intermediate,
-            num_hidden_layers=size.layers, num_attention_heads=size.heads, num_key_value_heads=size.heads // 2,
-            head_dim=size.hidden // size.heads, max_position_embeddings=1024, tie_word_embeddings=True,
-            initializer_range=0.06, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+            vocab_size=-(-len(tokenizer) // 64) * 64,
+            hidden_size=size.hidden,
+            intermediate_size=size.intermediate,
+            num_hidden_layers=size.layers,
+            num_attention_heads=size.heads,
+            num_key_value_heads=size.heads // 2,
+            head_dim=size.hidden // size.heads,
+            max_position_embeddings=1024,
+            tie_word_embeddings=True,
+            initializer_range=0.06,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
         )
-    )  # fmt: skip
+    )
 
 
 @dataclass

@@ -152,9 +152,13 @@ class SbdTrainer(Trainer):
 
 
 def run_trainer(
-    config: TrainingConfig, model: nn.Module, dataset: torch.utils.data.Dataset[Any], collator: CountingCollator,
-    trainer_type: type[Trainer], callbacks: Sequence[TrainerCallback] = (),
-) -> Trainer:  # fmt: skip
+    config: TrainingConfig,
+    model: nn.Module,
+    dataset: torch.utils.data.Dataset[Any],
+    collator: CountingCollator,
+    trainer_type: type[Trainer],
+    callbacks: Sequence[TrainerCallback] = (),
+) -> Trainer:
     """Train ``model`` in place, with checkpoints under ``config.output_dir``; goes on from the last one there.
 
     Raises:
@@ -162,20 +166,32 @@ def run_trainer(
     """
     refuse_cut_checkpoint(config.output_dir)
     arguments = TrainingArguments(
-        output_dir=str(config.output_dir), max_steps=config.steps, per_device_train_batch_size=config.batch_size,
-        gradient_accumulation_steps=config.accumulate, lr_scheduler_type=config.schedule,
-        lr_scheduler_kwargs=config.schedule_options, data_seed=config.seed, train_sampling_strategy=config.sampling,
+        output_dir=str(config.output_dir),
+        max_steps=config.steps,
+        per_device_train_batch_size=config.batch_size,
+        gradient_accumulation_steps=config.accumulate,
+        lr_scheduler_type=config.schedule,
+        lr_scheduler_kwargs=config.schedule_options,
+        data_seed=config.seed,
+        train_sampling_strategy=config.sampling,
         use_cpu=config.cpu or not torch.cuda.is_available(),
-        save_total_limit=2, logging_steps=config.log_steps, report_to="none",
-        remove_unused_columns=False, dataloader_pin_memory=False, disable_tqdm=True,
+        save_total_limit=2,
+        logging_steps=config.log_steps,
+        report_to="none",
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        disable_tqdm=True,
         **config.model_dump(
             include={"learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "seed", "bf16", "save_steps"}
         ),
-    )  # fmt: skip
+    )
     trainer = trainer_type(
-        model=model, args=arguments, train_dataset=dataset, data_collator=collator,
+        model=model,
+        args=arguments,
+        train_dataset=dataset,
+        data_collator=collator,
         callbacks=[CountsBatches(collator), *callbacks],
-    )  # fmt: skip
+    )
     # The Trainer would count targets by its own rule and leave it to the loss to divide by them; ours divides by its batch's.
     trainer.model_accepts_loss_kwargs = False
     trainer.train(resume_from_checkpoint=any(config.output_dir.glob("checkpoint-*")))
@@ -210,9 +226,13 @@ def attend(
     key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     with torch.autocast(query.device.type, enabled=False):
         out = nn.functional.scaled_dot_product_attention(
-            query.float(), key.float(), value.float(), attn_mask=attention_mask, scale=options.get("scaling"),
+            query.float(),
+            key.float(),
+            value.float(),
+            attn_mask=attention_mask,
+            scale=options.get("scaling"),
             is_causal=attention_mask is None,
-        )  # fmt: skip
+        )
     return out.to(query.dtype).transpose(1, 2).contiguous(), None
 
 

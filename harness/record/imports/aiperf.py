@@ -90,10 +90,19 @@ def read(document: Document) -> Measured:
         raise document.first.refusal("metadata.benchmark_phase: the file holds no request of the phase profiling")
     requests = tuple(replace(one, place=place) for place, (*_, one) in enumerate(sorted(timed, key=itemgetter(0, 1))) if one)
     return Measured(
-        format=NAME, tool=TOOL, tool_version=None, model=None, requests=requests,
-        sent=len(timed), duration_s=None, concurrency=None, requests_per_s=None,
-        printed={"median_time_per_token_s": median(own_s)} if own_s else {}, counted={}, lacks=LACKS,
-    )  # fmt: skip
+        format=NAME,
+        tool=TOOL,
+        tool_version=None,
+        model=None,
+        requests=requests,
+        sent=len(timed),
+        duration_s=None,
+        concurrency=None,
+        requests_per_s=None,
+        printed={"median_time_per_token_s": median(own_s)} if own_s else {},
+        counted={},
+        lacks=LACKS,
+    )
 
 
 def _request(line: Line, record: Record) -> Request:

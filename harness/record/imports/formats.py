@@ -26,10 +26,12 @@ class Format:
 FORMATS = {
     module.NAME: Format(is_it=module.is_it, read=module.read, made_by=made_by)
     for module, made_by in (
-        (vllm_bench, "vllm bench serve --save-result --save-detailed"), (aiperf, "aiperf profile: profile_export.jsonl"),
-        (guidellm, "guidellm benchmark: benchmarks.json"), (sglang_bench, "sglang.bench_serving --output-details"),
+        (vllm_bench, "vllm bench serve --save-result --save-detailed"),
+        (aiperf, "aiperf profile: profile_export.jsonl"),
+        (guidellm, "guidellm benchmark: benchmarks.json"),
+        (sglang_bench, "sglang.bench_serving --output-details"),
     )
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

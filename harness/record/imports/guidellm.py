@@ -19,9 +19,10 @@ from harness.record.imports.vllm_bench import one_run
 
 NAME, TOOL = "guidellm", "GuideLLM"
 FIGURES = {
-    "time_to_first_token_ms": ("first_token_s", 1000.0), "inter_token_latency_ms": ("time_per_token_s", 1000.0),
+    "time_to_first_token_ms": ("first_token_s", 1000.0),
+    "inter_token_latency_ms": ("time_per_token_s", 1000.0),
     "request_latency": ("request_s", 1.0),
-}  # fmt: skip
+}
 STATISTICS = ("median", "mean")
 LONGEST_TEXT = 500
 LACKS = {
@@ -108,23 +109,37 @@ def read(document: Document) -> Measured:
     failed = len(benchmark.requests.errored)
     kind = _at(benchmark.config, "strategy", "type_")
     return Measured(
-        format=NAME, tool=TOOL, tool_version=_text(report.metadata.get("guidellm_version")),
+        format=NAME,
+        tool=TOOL,
+        tool_version=_text(report.metadata.get("guidellm_version")),
         model=_text(_at(benchmark.config, "backend", "model")),
-        requests=tuple(_request(one, place) for place, one in enumerate(answered)), sent=len(answered) + failed,
-        duration_s=benchmark.duration, concurrency=1 if kind == "synchronous" else _streams(benchmark), requests_per_s=None,
-        printed=_printed(line, benchmark), counted={}, lacks=LACKS, rule="per_token",
-    )  # fmt: skip
+        requests=tuple(_request(one, place) for place, one in enumerate(answered)),
+        sent=len(answered) + failed,
+        duration_s=benchmark.duration,
+        concurrency=1 if kind == "synchronous" else _streams(benchmark),
+        requests_per_s=None,
+        printed=_printed(line, benchmark),
+        counted={},
+        lacks=LACKS,
+        rule="per_token",
+    )
 
 
 def _request(one: Answered, place: int) -> Request:
     times, begun_s = one.info.timings, one.info.timings.request_start
     first_s, last_s = times.first_token_iteration or begun_s, times.last_token_iteration or begun_s
     return Request(
-        place=place, prompt_tokens=one.prompt_tokens, output_tokens=one.output_tokens or 0, first_token_s=first_s - begun_s,
-        last_token_s=last_s - begun_s, request_s=times.request_end - begun_s, pieces=times.token_iterations,
-        before_s=first_s - (times.first_request_iteration or first_s), prompt=_prompt(one.request_args),
+        place=place,
+        prompt_tokens=one.prompt_tokens,
+        output_tokens=one.output_tokens or 0,
+        first_token_s=first_s - begun_s,
+        last_token_s=last_s - begun_s,
+        request_s=times.request_end - begun_s,
+        pieces=times.token_iterations,
+        before_s=first_s - (times.first_request_iteration or first_s),
+        prompt=_prompt(one.request_args),
         begun_at=datetime.fromtimestamp(begun_s, UTC).isoformat(timespec="milliseconds"),
-    )  # fmt: skip
+    )
 
 
 def _prompt(sent: str | None) -> str | None:

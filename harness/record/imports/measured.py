@@ -97,7 +97,7 @@ def figures(requests: Sequence[Request], rule: Rule = "per_request") -> dict[str
         "time_per_token_s": [time for one in requests if (time := one.time_per_token_s) is not None],
         "gap_s": [gap for one in requests for gap in one.gaps_s or ()],
         "request_s": [one.request_s for one in requests],
-    }  # fmt: skip
+    }
     behind = [one.output_tokens - 1.0 for one in requests if one.output_tokens > 1]
     found = dict[str, float]()
     for figure, known in ((figure, known) for figure, known in values.items() if known):
@@ -148,7 +148,5 @@ def totals(requests: Sequence[Request], duration_s: float | None) -> dict[str, f
         "requests": float(len(requests)),
     }
     if duration_s:
-        found |= {
-            "output_tokens_per_s": found["output_tokens"] / duration_s, "requests_per_s": found["requests"] / duration_s,
-        }  # fmt: skip
+        found |= {"output_tokens_per_s": found["output_tokens"] / duration_s, "requests_per_s": found["requests"] / duration_s}
     return found

@@ -59,19 +59,30 @@ def imported_of(files: Sequence[Placed], lacks: dict[str, str]) -> Imported:
     pairing, words = pairing_of(files)
     known = [one.measured.concurrency for one in files]
     return Imported(
-        tool=first.tool, format=first.format, pairing=pairing, pairing_words=words,
+        tool=first.tool,
+        format=first.format,
+        pairing=pairing,
+        pairing_words=words,
         concurrency=known[0] if len(set(known)) == 1 else None,
         lacks={**first.lacks, "grades": NOT_GRADED, **lacks},
         files=[
             ImportedFile(
-                name=one.file.name, sha256=one.file.sha256, case_id=one.case_id, process=one.process,
-                tool_version=one.measured.tool_version, requests=one.measured.sent, failed=one.measured.failed,
-                duration_s=one.measured.duration_s, printed=dict(one.measured.printed), figures=one.measured.figures,
-                counted=dict(one.measured.counted), rule=one.measured.rule,
+                name=one.file.name,
+                sha256=one.file.sha256,
+                case_id=one.case_id,
+                process=one.process,
+                tool_version=one.measured.tool_version,
+                requests=one.measured.sent,
+                failed=one.measured.failed,
+                duration_s=one.measured.duration_s,
+                printed=dict(one.measured.printed),
+                figures=one.measured.figures,
+                counted=dict(one.measured.counted),
+                rule=one.measured.rule,
             )
             for one in files
         ],
-    )  # fmt: skip
+    )
 
 
 def samples_of(files: Sequence[Placed], pairing: Pairing | None) -> Iterator[Sample]:
@@ -100,15 +111,31 @@ def _sample(of: Placed, request: Request, group: int, repeat: int, prompt_id: st
     if request.output_tokens > 1:
         meters |= _clock(request, decode_s, of.case_id.endswith("/ntp"))
     row = RowResult(
-        prompt_id=prompt_id, prompt_tokens=request.prompt_tokens, output_tokens=request.output_tokens, output_ids=None,
-        stop_reason=None, correct=None, ungraded_reason=NOT_GRADED,
-    )  # fmt: skip
-    return Sample.model_validate({
-        "case_id": of.case_id, "group": group, "repeat": repeat, "process": of.process, "warmup": False, "seed": None,
-        "rows": [row], "passes": None, "prefill_s": _no_dust(request.first_token_s),
-        "decode_s": decode_s if decode_s >= 0 else None,
-        "started_at": request.begun_at, "load_1min": None, "meters": meters,
-    })  # fmt: skip
+        prompt_id=prompt_id,
+        prompt_tokens=request.prompt_tokens,
+        output_tokens=request.output_tokens,
+        output_ids=None,
+        stop_reason=None,
+        correct=None,
+        ungraded_reason=NOT_GRADED,
+    )
+    return Sample.model_validate(
+        {
+            "case_id": of.case_id,
+            "group": group,
+            "repeat": repeat,
+            "process": of.process,
+            "warmup": False,
+            "seed": None,
+            "rows": [row],
+            "passes": None,
+            "prefill_s": _no_dust(request.first_token_s),
+            "decode_s": decode_s if decode_s >= 0 else None,
+            "started_at": request.begun_at,
+            "load_1min": None,
+            "meters": meters,
+        }
+    )
 
 
 def _clock(request: Request, decode_s: float, ntp: bool) -> dict[str, float]:

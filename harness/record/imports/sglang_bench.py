@@ -14,8 +14,11 @@ from harness.record.imports.vllm_bench import RATES, Lists, Totals, one_run, pri
 
 NAME, TOOL = "sglang", "SGLang bench_serving"
 FIGURES = {
-    "ttft": "first_token_s", "itl": "gap_s", "tpot": "time_per_token_to_the_end_s", "e2e_latency": "request_to_the_end_s",
-}  # fmt: skip
+    "ttft": "first_token_s",
+    "itl": "gap_s",
+    "tpot": "time_per_token_to_the_end_s",
+    "e2e_latency": "request_to_the_end_s",
+}
 LACKS = {
     "output_ids": "SGLang bench_serving keeps texts, not token ids",
     "passes": "SGLang bench_serving keeps one mean accept length of all requests, and no passes",
@@ -48,8 +51,16 @@ def read(document: Document) -> Measured:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --output-details")
     result = line.read(Result)
     return Measured(
-        format=NAME, tool=TOOL, tool_version=None, model=None, requests=requests_of(line, result), sent=len(result.errors),
-        duration_s=result.duration, concurrency=result.max_concurrency, requests_per_s=asked_rate(result.request_rate),
+        format=NAME,
+        tool=TOOL,
+        tool_version=None,
+        model=None,
+        requests=requests_of(line, result),
+        sent=len(result.errors),
+        duration_s=result.duration,
+        concurrency=result.max_concurrency,
+        requests_per_s=asked_rate(result.request_rate),
         printed={ours: float(getattr(result, key)) for key, ours in RATES.items()} | printed(line, FIGURES),
-        counted={} if result.accept_length is None else {"acceptance_length": result.accept_length}, lacks=LACKS,
-    )  # fmt: skip
+        counted={} if result.accept_length is None else {"acceptance_length": result.accept_length},
+        lacks=LACKS,
+    )

@@ -22,13 +22,18 @@ NAME, TOOL = "vllm", "vllm bench serve"
 FIGURES = {"ttft": "first_token_s", "tpot": "time_per_token_s", "itl": "gap_s", "e2el": "request_s"}
 STATISTICS = ("median", "mean", "p99")
 RATES = {
-    "output_throughput": "output_tokens_per_s", "request_throughput": "requests_per_s", "total_input_tokens": "prompt_tokens",
-    "total_output_tokens": "output_tokens", "completed": "requests",
-}  # fmt: skip
+    "output_throughput": "output_tokens_per_s",
+    "request_throughput": "requests_per_s",
+    "total_input_tokens": "prompt_tokens",
+    "total_output_tokens": "output_tokens",
+    "completed": "requests",
+}
 COUNTS = {
-    "spec_decode_num_drafts": "drafts", "spec_decode_draft_tokens": "draft_tokens",
-    "spec_decode_accepted_tokens": "accepted_tokens", "spec_decode_acceptance_length": "acceptance_length",
-}  # fmt: skip
+    "spec_decode_num_drafts": "drafts",
+    "spec_decode_draft_tokens": "draft_tokens",
+    "spec_decode_accepted_tokens": "accepted_tokens",
+    "spec_decode_acceptance_length": "acceptance_length",
+}
 LACKS = {
     "output_ids": "vllm bench serve keeps texts, not token ids",
     "passes": "vllm bench serve counts drafts over all requests together, and passes not at all",
@@ -86,13 +91,20 @@ def read(document: Document) -> Measured:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --save-result --save-detailed")
     result, sums = line.read(Result), line.read(Totals)
     return Measured(
-        format=NAME, tool=TOOL, tool_version=None, model=result.model_id, requests=requests_of(line, result),
-        sent=len(result.errors), duration_s=result.duration, concurrency=result.max_concurrency,
+        format=NAME,
+        tool=TOOL,
+        tool_version=None,
+        model=result.model_id,
+        requests=requests_of(line, result),
+        sent=len(result.errors),
+        duration_s=result.duration,
+        concurrency=result.max_concurrency,
         requests_per_s=asked_rate(result.request_rate),
         printed={ours: float(getattr(sums, key)) for key, ours in RATES.items()} | printed(line, FIGURES),
         counted={ours: found for key, ours in COUNTS.items() if (found := line.number_at(key)) is not None},
-        lacks=LACKS, measured_at=result.date,
-    )  # fmt: skip
+        lacks=LACKS,
+        measured_at=result.date,
+    )
 
 
 def one_run(document: Document) -> Line:
@@ -124,9 +136,14 @@ def _request(result: Lists, place: int) -> Request:
     gaps, first_s = array("d", result.itls[place]), result.ttfts[place] or 0.0
     whole = math.fsum((first_s, *gaps)) if result.latencies is None else result.latencies[place]
     return Request(
-        place=place, prompt_tokens=result.input_lens[place], output_tokens=result.output_lens[place],
-        first_token_s=first_s, last_token_s=whole, request_s=whole, gaps_s=gaps,
-    )  # fmt: skip
+        place=place,
+        prompt_tokens=result.input_lens[place],
+        output_tokens=result.output_lens[place],
+        first_token_s=first_s,
+        last_token_s=whole,
+        request_s=whole,
+        gaps_s=gaps,
+    )
 
 
 def printed(line: Line, figures: dict[str, str]) -> dict[str, float]:

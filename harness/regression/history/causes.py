@@ -18,9 +18,10 @@ def cause(found: Trend, one: Judged, change: ChangePoint) -> str | None:
         return None
     before, after = _sides(one, change)
     beside = [
-        other.series for other in found.judged
+        other.series
+        for other in found.judged
         if other.series.metric == TIME and (other.series.line, other.series.cell) == (one.series.line, one.series.cell)
-    ]  # fmt: skip
+    ]
     own = next((other for other in beside if other.arm == one.series.arm), None)
     ntp = next((other for other in beside if other.arm.startswith("NTP")), None)
     ratios = [_ratio(other, before, after) for other in (ntp, own)]

@@ -186,9 +186,13 @@ have the head of every page read instead, which sees no difference within a page
 TIME = Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\+00:00)?)?$")]
 NUMBER = Annotated[int, Field(ge=0, le=10**7)]
 MAY_BE = {
-    "measured_at": TIME, "added_at": TIME, "committed_at": TIME, "id": NUMBER, "record_id": NUMBER,
+    "measured_at": TIME,
+    "added_at": TIME,
+    "committed_at": TIME,
+    "id": NUMBER,
+    "record_id": NUMBER,
     "software": Json[dict[str, str]],
-}  # fmt: skip
+}
 """What these columns may hold, where that is less than their type."""
 
 

@@ -29,9 +29,17 @@ def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[TrackedFigure]:
             continue
         metric = METRICS[name]
         yield TrackedFigure(
-            cell=f"{cell.part}/{cell.task or 'all'}/b{cell.batch_size}", arm=arm.label, metric=name, value=quantity.value,
-            low=quantity.low, high=quantity.high, n=quantity.n, unit=metric.unit, better=metric.better, reason=quantity.reason,
-        )  # fmt: skip
+            cell=f"{cell.part}/{cell.task or 'all'}/b{cell.batch_size}",
+            arm=arm.label,
+            metric=name,
+            value=quantity.value,
+            low=quantity.low,
+            high=quantity.high,
+            n=quantity.n,
+            unit=metric.unit,
+            better=metric.better,
+            reason=quantity.reason,
+        )
 
 
 def _quantities(arm: ArmResult) -> dict[str, Quantity]:

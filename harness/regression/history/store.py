@@ -26,9 +26,7 @@ from harness.regression.history.database import (
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure
 
 Added = Literal["added", "replaced", "unchanged"]
-REVISION = {
-    "revision": "commit", "revision_has_changes": "has_changes", "branch": "branch", "committed_at": "committed_at",
-}  # fmt: skip
+REVISION = {"revision": "commit", "revision_has_changes": "has_changes", "branch": "branch", "committed_at": "committed_at"}
 """By column of the table, the field of Revision."""
 CONVERTED = ("revision", "software", "figures", "added_at")
 PLAIN = tuple(field.name for field in fields(HistoryRecord) if field.name not in CONVERTED)

@@ -100,9 +100,14 @@ class Trend:
 
 
 def trend(
-    history: History, wanted: Wanted, metrics: Sequence[str], cell: str = "*", min_change: float = MIN_CHANGE,
-    last: int | None = LAST, outdated: bool = False,
-) -> Trend:  # fmt: skip
+    history: History,
+    wanted: Wanted,
+    metrics: Sequence[str],
+    cell: str = "*",
+    min_change: float = MIN_CHANGE,
+    last: int | None = LAST,
+    outdated: bool = False,
+) -> Trend:
     """Read the series and look for changes; arguments as of read_lines and changes_at.
 
     Raises:
@@ -113,10 +118,15 @@ def trend(
         examined = [examine(series.values, METRICS[series.metric].scale) for series in lines.series]
         level = common_level([one for one in examined if len(one.points) >= 2 * MIN_SEGMENT])
         changes = [changes_at(one, level, min_change) for one in examined]
-        software = _software(connection, (
-            series.points[i] for series, found in zip(lines.series, changes, strict=True) for change in found
-            for i in _ends(change)
-        ))  # fmt: skip
+        software = _software(
+            connection,
+            (
+                series.points[i]
+                for series, found in zip(lines.series, changes, strict=True)
+                for change in found
+                for i in _ends(change)
+            ),
+        )
     together = zip(lines.series, examined, changes, strict=True)
     return Trend(
         place=history.place,
@@ -149,12 +159,17 @@ def _plain(one: Judged) -> dict[str, Any]:
         "reason": one.reason,
         "points": [_point(point) | {"value": value} for point, value in zip(series.points, series.values, strict=True)],
         "changes": [
-            asdict(found.change) | {
-                "direction": found.direction, "last_old": _point(found.last_old), "first_new": _point(found.first_new),
-                "reached": _point(found.reached) if found.reached else None, "also_changed": found.also_changed,
-            } for found in one.changes
+            asdict(found.change)
+            | {
+                "direction": found.direction,
+                "last_old": _point(found.last_old),
+                "first_new": _point(found.first_new),
+                "reached": _point(found.reached) if found.reached else None,
+                "also_changed": found.also_changed,
+            }
+            for found in one.changes
         ],
-    }  # fmt: skip
+    }
 
 
 def _point(point: Point) -> dict[str, Any]:

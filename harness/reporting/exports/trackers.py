@@ -35,13 +35,22 @@ from harness.reporting.exports.wording import LONGEST_NAME, details, named
 from harness.scenario.metrics import Better
 
 UNITS = {
-    "x": "ratio", "ratio": "ratio", "share": "ratio", "s": "seconds", "j": "joules", "w": "watts", "b": "bytes",
-    "bytes": "bytes", "pct": "percent", "%": "percent", "points": "points", "tokens": "tokens", "passes": "passes",
-}  # fmt: skip
+    "x": "ratio",
+    "ratio": "ratio",
+    "share": "ratio",
+    "s": "seconds",
+    "j": "joules",
+    "w": "watts",
+    "b": "bytes",
+    "bytes": "bytes",
+    "pct": "percent",
+    "%": "percent",
+    "points": "points",
+    "tokens": "tokens",
+    "passes": "passes",
+}
 """Units in Prometheus spelling. Nothing is converted; a unit in prose stands in HELP, not in the name."""
-WHAT = {
-    "": "Value", "_low": "Lower end of the interval", "_high": "Upper end of the interval", "_base": "What BASE had",
-}  # fmt: skip
+WHAT = {"": "Value", "_low": "Lower end of the interval", "_high": "Upper end of the interval", "_base": "What BASE had"}
 _UNIT = re.compile("%|[a-z]+(/[a-z]+)?")
 _PER = {"s": "second", "j": "joule"}
 Family = tuple[str, list[tuple[dict[str, str], float]]]

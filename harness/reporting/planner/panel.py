@@ -144,9 +144,11 @@ def _acceptance(cell: Cell, arm: ArmResult) -> AssumedAcceptance | None:
     basis = _basis(arm)
     try:
         return AssumedAcceptance(
-            block_size=size, passes_per_block=(per_check or size) / tokens, tokens_per_check=per_check,
+            block_size=size,
+            passes_per_block=(per_check or size) / tokens,
+            tokens_per_check=per_check,
             source=f"NFE speedup {tokens:g} of {arm.label} in this run (part {cell.part}, batch {cell.batch_size}), {basis}",
-        )  # fmt: skip
+        )
     except UserError:
         return None
 
@@ -190,9 +192,12 @@ def _published() -> tuple[Choice, ...]:
         model, task, level = cell.split("/")
         found.append(
             Choice(
-                label=f"Table 1, {task}, γ {level}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes", basis="published",
-                model=model, acceptance=acceptance, remark=f"published for {model} on {task}, not measured in this run",
+                label=f"Table 1, {task}, γ {level}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes",
+                basis="published",
+                model=model,
+                acceptance=acceptance,
+                remark=f"published for {model} on {task}, not measured in this run",
                 arguments=("--table1", cell),
             )
-        )  # fmt: skip
+        )
     return tuple(found)

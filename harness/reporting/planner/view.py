@@ -125,8 +125,17 @@ def _carried(found: Figures) -> Any:
     return [*(None if value is None else carried(value) for value in figures), gpus, ratio_carried(speedup)]
 
 
-HEADS = ("TP", "Batch", "Tokens/s per user", "Tokens/s per GPU", "USD per million tokens", "kWh per million tokens",
-         f"GPUs for {REQUESTS_PER_S:g} requests/s", "Decode speed against NTP", "Rows that fit")  # fmt: skip
+HEADS = (
+    "TP",
+    "Batch",
+    "Tokens/s per user",
+    "Tokens/s per GPU",
+    "USD per million tokens",
+    "kWh per million tokens",
+    f"GPUs for {REQUESTS_PER_S:g} requests/s",
+    "Decode speed against NTP",
+    "Rows that fit",
+)
 
 
 class Axis(NamedTuple):

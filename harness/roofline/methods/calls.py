@@ -103,9 +103,16 @@ def target_call(
 
 
 def other_call(
-    at: Setting, model: str, shape: ModelShape, role: Role, count_per_token: float, *, query: int, logits: int,
+    at: Setting,
+    model: str,
+    shape: ModelShape,
+    role: Role,
+    count_per_token: float,
+    *,
+    query: int,
+    logits: int,
     share_of_layers: float = 0.0,
-) -> ModelCall:  # fmt: skip
+) -> ModelCall:
     """A pass through another model, or a part of the target, at the same context; it keeps the KV of all it is fed."""
     call = target_call(at, role, count_per_token, query=query, logits=logits, kept=query)
     return replace(call, model=model, shape=shape, share_of_layers=share_of_layers)

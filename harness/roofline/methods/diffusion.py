@@ -79,11 +79,16 @@ def longest_prefix(at: Setting, *, block_size: int, tokens_per_pass: float) -> M
     drafted = block_size if block_size > 1 else 0
     calls = tuple(
         target_call(
-            at, "commit+decide", part / tokens_per_pass, query=kept + drafted, logits=block_size, kept=kept,
+            at,
+            "commit+decide",
+            part / tokens_per_pass,
+            query=kept + drafted,
+            logits=block_size,
+            kept=kept,
             context=max(0, at.context_tokens + 1 - kept),
         )
         for kept, part in whole_widths(tokens_per_pass)
-    )  # fmt: skip
+    )
     return MethodTrace(family="block diffusion, longest prefix", calls=calls)
 
 
@@ -102,8 +107,13 @@ def with_auxiliary(at: Setting, *, auxiliary: ModelShape, window: int, lookahead
         raise UserError(f"tokens per pass: given were {tokens_per_pass:g}, allowed are 1 to the lookahead, {lookahead}")
     again = min(window, at.context_tokens)
     draft = target_call(
-        at, "draft", 1 / tokens_per_pass, query=again + lookahead, logits=lookahead, kept=again,
+        at,
+        "draft",
+        1 / tokens_per_pass,
+        query=again + lookahead,
+        logits=lookahead,
+        kept=again,
         context=at.context_tokens - again,
-    )  # fmt: skip
+    )
     check = other_call(at, "auxiliary", auxiliary, "verify", 1 / tokens_per_pass, query=lookahead, logits=lookahead)
     return MethodTrace(family="diffusion with an auxiliary model", calls=(draft, check))

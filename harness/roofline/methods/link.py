@@ -26,9 +26,11 @@ def over_a_link(
     """
     if not (0 < round_trip_ms < math.inf and 0 < megabits_per_s < math.inf):
         raise UserError(f"got a round trip of {round_trip_ms:g} ms at {megabits_per_s:g} Mbit/s; allowed are figures above 0")
-    inner = next_token(at) if block_size is None else set_block(
-        at, block_size=block_size, passes_per_block=block_size / nfe_speedup
-    )  # fmt: skip
+    inner = (
+        next_token(at)
+        if block_size is None
+        else set_block(at, block_size=block_size, passes_per_block=block_size / nfe_speedup)
+    )
 
     def seconds(call: ModelCall) -> float:
         states = call.forward_pass.rows * call.forward_pass.padded_query

@@ -57,15 +57,18 @@ class PricedRange:
 
 
 def priced_range(
-    trace: Callable[[float], MethodTrace], price: Callable[[MethodTrace], SummedPrice],
+    trace: Callable[[float], MethodTrace],
+    price: Callable[[MethodTrace], SummedPrice],
     other: Callable[[float], SummedPrice] | None,
-) -> PricedRange:  # fmt: skip
+) -> PricedRange:
     """Price ``trace`` at shares from 0 to 1; ``other``: the price to beat at a share."""
     shares = [step / STEPS for step in range(STEPS + 1)]
     return PricedRange(
-        worst=trace(0.0), best=trace(1.0), prices=tuple(price(trace(share)) for share in shares),
+        worst=trace(0.0),
+        best=trace(1.0),
+        prices=tuple(price(trace(share)) for share in shares),
         faster=None if other is None else spans(lambda share: price(trace(share)).expected_s < other(share).expected_s, shares),
-    )  # fmt: skip
+    )
 
 
 def spans(holds: Callable[[float], bool], shares: list[float]) -> tuple[tuple[float, float], ...]:

@@ -31,9 +31,14 @@ def set_block(at: Setting, *, block_size: int, passes_per_block: float) -> Metho
         raise UserError(f"passes per block: given was {passes_per_block:g}, allowed are 1 to the block size, {block_size}")
     before = min(block_size, at.context_tokens)
     first = target_call(
-        at, "commit+decide", 1 / block_size, query=before + block_size, logits=block_size, kept=before,
+        at,
+        "commit+decide",
+        1 / block_size,
+        query=before + block_size,
+        logits=block_size,
+        kept=before,
         context=at.context_tokens - before,
-    )  # fmt: skip
+    )
     later = target_call(at, "decide", (passes_per_block - 1) / block_size, query=block_size, logits=block_size)
     return MethodTrace(family="set block", calls=(first, later))
 

@@ -84,8 +84,9 @@ def hierarchy(at: Setting, drafters: tuple[Drafter, ...]) -> MethodTrace:
         raise UserError("a hierarchy needs at least one draft model; for none use next_token")
     drafted = drafters[0].drafted_tokens
     per_round = expected_tokens(drafters[0].acceptance, drafted)
-    verify = target_call(at, "verify" if drafted else "decide", 1 / per_round, query=drafted + 1, logits=drafted + 1,
-                         kept=drafted + 1)  # fmt: skip
+    verify = target_call(
+        at, "verify" if drafted else "decide", 1 / per_round, query=drafted + 1, logits=drafted + 1, kept=drafted + 1
+    )
     made = _passes_to_make(drafters, 0, drafted)
     calls = [verify]
     for (index, width), count in sorted(made.items()):
@@ -176,9 +177,15 @@ def caught_up(at: Setting, exits: Exits, *, verified: bool, rejected: float = 0.
 def _segment_call(at: Setting, layers: int, width: int, logits: int, count: float) -> ModelCall:
     model = "target" if layers == at.target.layers else f"{layers} layers of the target"
     return other_call(
-        at, model, with_layers(at.target, layers), "verify" if logits > 1 else "decide", count, query=width, logits=logits,
+        at,
+        model,
+        with_layers(at.target, layers),
+        "verify" if logits > 1 else "decide",
+        count,
+        query=width,
+        logits=logits,
         share_of_layers=layers / at.target.layers,
-    )  # fmt: skip
+    )
 
 
 def _segments(exits: Exits) -> list[tuple[int, int]]:

@@ -77,16 +77,26 @@ def _set_block(at: Setting, *, block_size: int, nfe_speedup: float) -> MethodTra
 
 
 def _tree(
-    at: Setting, *, tree_tokens: int, tokens_per_pass: float, drafter_layers: int | None = None,
-    drafter_intermediate_of_hidden: float | None = None, drafter_passes: int = 1, drafter_query_tokens: int = 1,
-) -> MethodTrace:  # fmt: skip
+    at: Setting,
+    *,
+    tree_tokens: int,
+    tokens_per_pass: float,
+    drafter_layers: int | None = None,
+    drafter_intermediate_of_hidden: float | None = None,
+    drafter_passes: int = 1,
+    drafter_query_tokens: int = 1,
+) -> MethodTrace:
     drafter = None
     if drafter_layers is not None:
         drafter = small_drafter(at.target, layers=drafter_layers, intermediate_of_hidden=drafter_intermediate_of_hidden)
     return tree_drafting(
-        at, tree_tokens=tree_tokens, tokens_per_pass=tokens_per_pass, drafter=drafter,
-        drafter_passes=drafter_passes if drafter else 0, drafter_query=drafter_query_tokens,
-    )  # fmt: skip
+        at,
+        tree_tokens=tree_tokens,
+        tokens_per_pass=tokens_per_pass,
+        drafter=drafter,
+        drafter_passes=drafter_passes if drafter else 0,
+        drafter_query=drafter_query_tokens,
+    )
 
 
 def _draft_model(at: Setting, *, auxiliary: ModelShape, drafted_tokens: int, acceptance: float) -> MethodTrace:
@@ -94,9 +104,15 @@ def _draft_model(at: Setting, *, auxiliary: ModelShape, drafted_tokens: int, acc
 
 
 def _hierarchy(
-    at: Setting, *, large_draft_share_of_layers: float, large_draft_tokens: int, large_draft_acceptance: float,
-    small_draft_share_of_layers: float, small_draft_tokens: int, small_draft_acceptance: float,
-) -> MethodTrace:  # fmt: skip
+    at: Setting,
+    *,
+    large_draft_share_of_layers: float,
+    large_draft_tokens: int,
+    large_draft_acceptance: float,
+    small_draft_share_of_layers: float,
+    small_draft_tokens: int,
+    small_draft_acceptance: float,
+) -> MethodTrace:
     drafters = []
     for name, share, tokens, acceptance in (
         ("large_draft", large_draft_share_of_layers, large_draft_tokens, large_draft_acceptance),

@@ -60,9 +60,14 @@ def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress, allo
         ProcessEndedError: no node is left, or no node has what is needed.
     """
     order = Order(
-        scenario=job.resolved, path=str(job.path), digest=job.digest, code=source_digest(), share=None, held=None,
+        scenario=job.resolved,
+        path=str(job.path),
+        digest=job.digest,
+        code=source_digest(),
+        share=None,
+        held=None,
         remote_code=RemoteCode.granted,
-    )  # fmt: skip
+    )
     _refuse_what_nodes_cannot(job)
     if not store.exists:
         store.create(_header(job, order, cluster, progress))
@@ -181,10 +186,14 @@ class _Spread:
             doing = f"{begun.what}: " if begun else ""
             self._keeper.keep(
                 Failure(
-                    case_id=case_id, outcome="failed", reason=f"{doing}{reason}", part=flight.share.part,
-                    process=flight.share.process, node=flight.node,
+                    case_id=case_id,
+                    outcome="failed",
+                    reason=f"{doing}{reason}",
+                    part=flight.share.part,
+                    process=flight.share.process,
+                    node=flight.node,
                 )
-            )  # fmt: skip
+            )
         self._take_up_again(flight.share)
 
     def _take_up_again(self, share: Share) -> None:
@@ -225,9 +234,10 @@ class _Spread:
         """The node of the unit's last sample, so that its pairs stay on one machine while that exists."""
         size = {case.case_id: case.batch_size for case in self._held.header.cases if case.part == share.part}
         nodes = (
-            sample.node for sample in reversed(self._held.samples)
+            sample.node
+            for sample in reversed(self._held.samples)
             if size.get(sample.case_id) == share.batch_size and sample.process == share.process
-        )  # fmt: skip
+        )
         return next(nodes, None)
 
 

@@ -179,10 +179,16 @@ def spec_counters(prefix: str) -> dict[str, str]:
 def open_ai(request: Request, model: str) -> dict[str, Any]:
     """What every server takes that follows OpenAI's completions."""
     return {
-        "model": model, "prompt": list(request.ids), "max_tokens": request.max_tokens, "temperature": request.temperature,
-        "seed": request.seed % (1 << 31), "stream": True, "n": 1, "ignore_eos": request.ignore_stop,
+        "model": model,
+        "prompt": list(request.ids),
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed % (1 << 31),
+        "stream": True,
+        "n": 1,
+        "ignore_eos": request.ignore_stop,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-    }  # fmt: skip
+    }
 
 
 def tokens_event(reason: str | None, ids: Sequence[int] | None, said: Mapping[str, Any], **more: Any) -> Event:

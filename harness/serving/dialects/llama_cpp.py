@@ -32,10 +32,16 @@ GGUF_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 def _body(request: Request, model: str) -> dict[str, Any]:
     return {
-        "prompt": list(request.ids), "n_predict": request.max_tokens, "temperature": request.temperature, "stream": True,
+        "prompt": list(request.ids),
+        "n_predict": request.max_tokens,
+        "temperature": request.temperature,
+        "stream": True,
         "ignore_eos": request.ignore_stop,
-        "seed": request.seed % (1 << 31), "return_tokens": True, "cache_prompt": False, "timings_per_token": True,
-    }  # fmt: skip
+        "seed": request.seed % (1 << 31),
+        "return_tokens": True,
+        "cache_prompt": False,
+        "timings_per_token": True,
+    }
 
 
 class _Timings(Sent):
@@ -92,9 +98,17 @@ def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
 
 
 LLAMA_CPP = Dialect(
-    name="llama_cpp", path="/completion", body=_body, read=_read, command=_command, about="/props", version="build_info",
-    headline="1 + accepted drafts per pass that had a draft", whole=False,
-    counters=spec_counters("llamacpp") | {
-        "passes": "llamacpp:n_decode_total",  # calls of llama_decode, the prompt's included
+    name="llama_cpp",
+    path="/completion",
+    body=_body,
+    read=_read,
+    command=_command,
+    about="/props",
+    version="build_info",
+    headline="1 + accepted drafts per pass that had a draft",
+    whole=False,
+    counters=spec_counters("llamacpp")
+    | {
+        "passes": "llamacpp:n_decode_total"  # calls of llama_decode, the prompt's included
     },
-)  # fmt: skip
+)

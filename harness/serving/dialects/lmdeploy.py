@@ -29,10 +29,14 @@ from harness.serving.dialects.dialect import (
 
 def _body(request: Request, model: str) -> dict[str, Any]:
     return {
-        "input_ids": list(request.ids), "max_tokens": request.max_tokens, "temperature": request.temperature, "stream": True,
+        "input_ids": list(request.ids),
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "stream": True,
         "ignore_eos": request.ignore_stop,
-        "include_stop_str_in_output": True, "skip_special_tokens": False,
-    }  # fmt: skip
+        "include_stop_str_in_output": True,
+        "skip_special_tokens": False,
+    }
 
 
 class _End(Sent):
@@ -68,17 +72,37 @@ def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
     if binary is None:
         raise MissingExtraError("lmdeploy is not on the PATH; set SBD_LMDEPLOY to it, or give url: of a running server")
     return [
-        binary, "serve", "api_server", model, "--server-name", "127.0.0.1", "--server-port", str(port), "--model-name", "model",
-        "--dtype", dtype, "--backend", "pytorch", *server.arguments,
-    ]  # fmt: skip
+        binary,
+        "serve",
+        "api_server",
+        model,
+        "--server-name",
+        "127.0.0.1",
+        "--server-port",
+        str(port),
+        "--model-name",
+        "model",
+        "--dtype",
+        dtype,
+        "--backend",
+        "pytorch",
+        *server.arguments,
+    ]
 
 
 LMDEPLOY = Dialect(
-    name="lmdeploy", path="/generate", body=_body, read=_read, command=_command, about="/v1/models", rounds=_rounds,
+    name="lmdeploy",
+    path="/generate",
+    body=_body,
+    read=_read,
+    command=_command,
+    about="/v1/models",
+    rounds=_rounds,
     headline="1 + accepted drafts per pass that had a draft",
-    counters=spec_counters("lmdeploy") | {
+    counters=spec_counters("lmdeploy")
+    | {
         "passes": "lmdeploy:iteration_tokens_total_count",  # outputs, the prompt's included
         "requests": "lmdeploy:request_success_total",  # finished requests
         "cached": "lmdeploy:cached_tokens_total",  # prompt tokens found in a cache
     },
-)  # fmt: skip
+)

@@ -22,9 +22,7 @@ from harness.serving.dialects.dialect import Completion, Count, Counts, Dialect,
 
 
 def _body(request: Request, model: str) -> dict[str, Any]:
-    return open_ai(request, model) | {
-        "cache_salt": request.salt, "return_token_ids": True, "return_spec_tokens_details": True,
-    }  # fmt: skip
+    return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True, "return_spec_tokens_details": True}
 
 
 class _Speculation(Sent):
@@ -47,9 +45,12 @@ def _read(sent: object) -> Event:
     said: dict[str, Any] = {}
     if event.sglext and (spec := event.sglext.spec_tokens_details):
         said = {
-            "rounds": spec.spec_verify_ct, "steps": spec.spec_verify_ct, "accepted": spec.spec_num_correct_drafts,
-            "headline": spec.spec_accept_length, "accepted_histogram": spec.spec_correct_drafts_histogram,
-        }  # fmt: skip
+            "rounds": spec.spec_verify_ct,
+            "steps": spec.spec_verify_ct,
+            "accepted": spec.spec_num_correct_drafts,
+            "headline": spec.spec_accept_length,
+            "accepted_histogram": spec.spec_correct_drafts_histogram,
+        }
     return event.told(said)
 
 
@@ -74,13 +75,33 @@ def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
             "url: of a running server (docs/servers.md)"
         )
     return [
-        python, "-m", "sglang.launch_server", "--host", "127.0.0.1", "--port", str(port), "--model-path", model,
-        "--served-model-name", "model", "--dtype", dtype, "--disable-radix-cache", "--enable-metrics", *server.arguments,
-    ]  # fmt: skip
+        python,
+        "-m",
+        "sglang.launch_server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--model-path",
+        model,
+        "--served-model-name",
+        "model",
+        "--dtype",
+        dtype,
+        "--disable-radix-cache",
+        "--enable-metrics",
+        *server.arguments,
+    ]
 
 
 SGLANG = Dialect(
-    name="sglang", path="/v1/completions", body=_body, read=_read, command=_command, about="/server_info", rounds=_rounds,
+    name="sglang",
+    path="/v1/completions",
+    body=_body,
+    read=_read,
+    command=_command,
+    about="/server_info",
+    rounds=_rounds,
     headline="all output tokens, the prompt's among them, per round; a round of UNO is two passes",
     counters={
         "requests": "sglang:num_requests_total",  # finished requests
@@ -88,4 +109,4 @@ SGLANG = Dialect(
         "preempted": "sglang:num_retracted_requests_total",  # requests put off for lack of KV
         "read_bytes": "sglang:estimated_read_bytes_per_gpu_total",  # bytes read, its estimate
     },
-)  # fmt: skip
+)

@@ -32,6 +32,10 @@ def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
 
 
 TENSORRT_LLM = Dialect(
-    name="tensorrt_llm", path="/v1/completions", body=_body, read=_read, command=_command,
+    name="tensorrt_llm",
+    path="/v1/completions",
+    body=_body,
+    read=_read,
+    command=_command,
     headline="output tokens per iteration, the prompt's token and iteration among them",
-)  # fmt: skip
+)

@@ -51,10 +51,13 @@ def _read(sent: object) -> Event:
         if any(one and len(one) != spec.num_spec_steps for one in (spec.per_step_accepted, spec.per_step_drafted)):
             raise RequestError(f"it lists other rounds than its num_spec_steps, {spec.num_spec_steps}")
         said = {
-            "rounds": spec.num_spec_steps, "accepted": spec.num_accepted_draft_tokens,
-            "drafted": spec.num_draft_tokens, "headline": spec.mean_acceptance_length,
-            "accepted_by_round": spec.per_step_accepted, "drafted_by_round": spec.per_step_drafted,
-        }  # fmt: skip
+            "rounds": spec.num_spec_steps,
+            "accepted": spec.num_accepted_draft_tokens,
+            "drafted": spec.num_draft_tokens,
+            "headline": spec.mean_acceptance_length,
+            "accepted_by_round": spec.per_step_accepted,
+            "drafted_by_round": spec.per_step_drafted,
+        }
     elif event.metrics:
         said["accepted"] = 0
     return event.told(said)
@@ -70,20 +73,40 @@ def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
     speculates = any(one.partition("=")[0] in ("--speculative-config", "-sc") for one in server.arguments)
     per_request = ["--per-request-spec-decode-metrics", "detailed"] if speculates else []
     return [
-        python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(port), "--model", model,
-        "--served-model-name", "model", "--dtype", dtype, "--no-enable-prefix-caching", "--enable-per-request-metrics",
-        *per_request, "--enable-mfu-metrics", *server.arguments,
-    ]  # fmt: skip
+        python,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--model",
+        model,
+        "--served-model-name",
+        "model",
+        "--dtype",
+        dtype,
+        "--no-enable-prefix-caching",
+        "--enable-per-request-metrics",
+        *per_request,
+        "--enable-mfu-metrics",
+        *server.arguments,
+    ]
 
 
 VLLM = Dialect(
-    name="vllm", path="/v1/completions", body=_body, read=_read, command=_command,
+    name="vllm",
+    path="/v1/completions",
+    body=_body,
+    read=_read,
+    command=_command,
     headline="1 + accepted drafts per pass that had a draft, those behind an answer's end included",
-    counters=spec_counters("vllm") | {
+    counters=spec_counters("vllm")
+    | {
         "passes": "vllm:iteration_tokens_total_count",  # engine steps, the prompt's included
         "requests": "vllm:request_success_total",  # finished requests
         "cached": "vllm:prefix_cache_hits_total",  # prompt tokens found in a cache
         "preempted": "vllm:num_preemptions_total",  # requests put off for lack of KV memory
         "read_bytes": "vllm:estimated_read_bytes_per_gpu_total",  # bytes read, its estimate
     },
-)  # fmt: skip
+)

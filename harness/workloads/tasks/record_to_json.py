@@ -11,13 +11,45 @@ import random
 from harness.workloads.tasks.problem import Problem, Task
 
 _FIRST = (
-    "Ana", "Mia", "Eva", "Zoe", "Lily", "Nora", "Ruth", "Jane", "Kate", "Rosa",
-    "Tom", "Ben", "Max", "Sam", "Leo", "Paul", "Jack", "Hugo", "Omar", "Finn",
-)  # fmt: skip
+    "Ana",
+    "Mia",
+    "Eva",
+    "Zoe",
+    "Lily",
+    "Nora",
+    "Ruth",
+    "Jane",
+    "Kate",
+    "Rosa",
+    "Tom",
+    "Ben",
+    "Max",
+    "Sam",
+    "Leo",
+    "Paul",
+    "Jack",
+    "Hugo",
+    "Omar",
+    "Finn",
+)
 _LAST = (
-    "Reed", "Stone", "Hill", "Wood", "King", "Lake", "Ford", "Bell",
-    "Cole", "Dean", "Gray", "Hunt", "Lane", "Moss", "Price", "West",
-)  # fmt: skip
+    "Reed",
+    "Stone",
+    "Hill",
+    "Wood",
+    "King",
+    "Lake",
+    "Ford",
+    "Bell",
+    "Cole",
+    "Dean",
+    "Gray",
+    "Hunt",
+    "Lane",
+    "Moss",
+    "Price",
+    "West",
+)
 _WORDS = {
     "city": ("Oslo", "Rome", "Paris", "Cairo", "Lima", "Delhi", "Tokyo", "Bern", "Riga", "Quito"),
     "role": ("engineer", "nurse", "teacher", "baker", "pilot", "farmer", "writer", "painter"),

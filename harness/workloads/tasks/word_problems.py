@@ -16,9 +16,21 @@ from harness.workloads.tasks.problem import ANSWER_MARK, ARITHMETIC, Problem, Ta
 _SHE = ("Mia", "Ana", "Eva", "Zoe", "Lily", "Nora", "Ruth", "Jane", "Kate", "Rosa")
 _HE = ("Tom", "Ben", "Max", "Sam", "Leo", "Paul", "Jack", "Hugo", "Omar", "Finn")
 _ITEMS = (
-    "apples", "pens", "books", "cards", "coins", "eggs", "plums",
-    "shells", "stamps", "stones", "roses", "cups", "balls", "keys",
-)  # fmt: skip
+    "apples",
+    "pens",
+    "books",
+    "cards",
+    "coins",
+    "eggs",
+    "plums",
+    "shells",
+    "stamps",
+    "stones",
+    "roses",
+    "cups",
+    "balls",
+    "keys",
+)
 _PACKS = ("bags", "boxes", "jars", "baskets")
 _LEADS = ("", "", "Then ", "Next ", "Later ")
 _LIMIT = 99
@@ -66,9 +78,13 @@ def _open_packs(story: _Story) -> None:
     count, size = story.pack(_LIMIT)
     pack = story.rng.choice(_PACKS)
     start = story.rng.choice(
-        ("{0} has {1} {4} with {2} {3} each.", "{0} has {1} {4}. There are {2} {3} in each.",
-         "{0} gets {2} {3} a day for {1} days.", "{0} puts {2} {3} in each of {1} {4}.")
-    )  # fmt: skip
+        (
+            "{0} has {1} {4} with {2} {3} each.",
+            "{0} has {1} {4}. There are {2} {3} in each.",
+            "{0} gets {2} {3} a day for {1} days.",
+            "{0} puts {2} {3} in each of {1} {4}.",
+        )
+    )
     story.sentences.append(start.format(story.name, count, size, story.item, pack))
     story.value = story.compute(count, "*", size)
 
@@ -76,9 +92,12 @@ def _open_packs(story: _Story) -> None:
 def _open_two_kinds(story: _Story) -> None:
     first, second = story.rng.randint(2, 20), story.rng.randint(2, _LARGEST_STEP)
     start = story.rng.choice(
-        ("{0} has {1} red and {2} blue {3}.", "{0} has {1} old {3} and {2} new {3}.",
-         "{0} gets {1} {3} from {4} and {2} at school.")
-    )  # fmt: skip
+        (
+            "{0} has {1} red and {2} blue {3}.",
+            "{0} has {1} old {3} and {2} new {3}.",
+            "{0} gets {1} {3} from {4} and {2} at school.",
+        )
+    )
     story.sentences.append(start.format(story.name, first, second, story.item, story.friend))
     story.value = story.compute(first, "+", second)
 
@@ -140,8 +159,10 @@ def _compare(story: _Story) -> bool:
 _GAIN, _LOSE = partial(_change, "+", _GAINS), partial(_change, "-", _LOSSES)
 _ONE_STEP: tuple[Callable[[_Story], bool], ...] = (_GAIN, _LOSE, _multiply, _GAIN, _LOSE)
 _TWO_STEP: tuple[Callable[[_Story], bool], ...] = (
-    partial(_change_by_packs, "+", _GAINED_PACKS), partial(_change_by_packs, "-", _LOST_PACKS), _compare
-)  # fmt: skip
+    partial(_change_by_packs, "+", _GAINED_PACKS),
+    partial(_change_by_packs, "-", _LOST_PACKS),
+    _compare,
+)
 _OPENINGS: tuple[Callable[[_Story], None], ...] = (_open_plain, _open_plain, _open_packs, _open_two_kinds)
 
 
@@ -163,10 +184,12 @@ class WordProblems(Task):
         while (left := level - len(story.equations)) and not story.question:
             rng.choice(_TWO_STEP if left >= 2 and rng.random() < 0.45 else _ONE_STEP)(story)
         question = story.question or rng.choice(
-            (f"How many {story.item} does {story.name} have now?",
-             f"How many {story.item} does {story.pronoun} have in the end?",
-             f"How many {story.item} are there now?")
-        )  # fmt: skip
+            (
+                f"How many {story.item} does {story.name} have now?",
+                f"How many {story.item} does {story.pronoun} have in the end?",
+                f"How many {story.item} are there now?",
+            )
+        )
         return Problem(
             task=self.name,
             prompt=f"{' '.join(story.sentences)} {question}\n",

@@ -121,7 +121,7 @@ def _examined(*p_values: float) -> list[Examined]:
     return [
         Examined(points, points, "difference", ((Plateau(((5, p),), 0.0),) if p < 1 else ()) + (Plateau((), 0.0),))
         for p in p_values
-    ]  # fmt: skip
+    ]
 
 
 def test_the_level_of_several_series_by_hand() -> None:
@@ -203,9 +203,11 @@ def test_the_proposals_are_those_of_all_segmentations() -> None:
         return sum(float(((part - part.mean()) ** 2).sum()) for part in parts) + 2.0 * math.log(12) * len(cuts)
 
     every = [
-        cuts for many in range(4) for cuts in itertools.combinations(range(1, 12), many)
+        cuts
+        for many in range(4)
+        for cuts in itertools.combinations(range(1, 12), many)
         if all(b - a >= 3 for a, b in itertools.pairwise([0, *cuts, 12]))
-    ]  # fmt: skip
+    ]
     assert tuple(propose(points, 3)) == min(every, key=cost)
 
 

@@ -115,9 +115,11 @@ def test_holm_by_hand() -> None:
     would reject 0.040 <= 0.05/1.
     """
     assert holm([0.010, 0.040, 0.012, 0.030], 0.05) == (
-        HolmTest(True, 0.05 / 4, 4 * 0.010), HolmTest(False, 0.05 / 2, 2 * 0.030),
-        HolmTest(True, 0.05 / 3, 4 * 0.010), HolmTest(False, 0.05 / 2, 2 * 0.030),
-    )  # fmt: skip
+        HolmTest(True, 0.05 / 4, 4 * 0.010),
+        HolmTest(False, 0.05 / 2, 2 * 0.030),
+        HolmTest(True, 0.05 / 3, 4 * 0.010),
+        HolmTest(False, 0.05 / 2, 2 * 0.030),
+    )
     assert [one.rejected for one in holm([0.013, 0.013], 0.05, family=4)] == [False, False]
 
 

@@ -107,8 +107,10 @@ def test_one_code_is_seldom_flagged() -> None:
         for state in (False, True):
             flagged = 0
             for _ in range(400):
-                luck = [0.1 * (drawn.random(n) < 0.5) + 0.005 * drawn.normal(0, 1, n) if state else drawn.normal(0, 0.05, n)
-                        for n in sides]  # fmt: skip
+                luck = [
+                    0.1 * (drawn.random(n) < 0.5) + 0.005 * drawn.normal(0, 1, n) if state else drawn.normal(0, 0.05, n)
+                    for n in sides
+                ]
                 noise = [drawn.normal(0, 0.01, (16, n)) for n in sides]
                 found = compared(whole(luck[0], 16) + noise[0], whole(luck[1], 16) + noise[1])
                 flagged += found.p is not None and found.p <= 0.05

@@ -69,9 +69,11 @@ def read_or_refuse(file: Path) -> None:
 @given(data=st.data())
 def test_any_value_may_be_missing_or_another(real: Path, data: st.DataObject, tmp_path: Path) -> None:
     """In a real file of every tool: any key removed, or any value replaced by an odd one."""
-    lines = [json.loads(line) for line in real.read_text(encoding="utf-8").splitlines()] if real.suffix == ".jsonl" else [
-        json.loads(real.read_text(encoding="utf-8"))
-    ]  # fmt: skip
+    lines = (
+        [json.loads(line) for line in real.read_text(encoding="utf-8").splitlines()]
+        if real.suffix == ".jsonl"
+        else [json.loads(real.read_text(encoding="utf-8"))]
+    )
     number = data.draw(st.integers(0, len(lines) - 1))
     at = data.draw(st.sampled_from(places(lines[number])))
     lines[number] = changed(lines[number], at, data.draw(st.sampled_from([..., *ODD])))
@@ -96,12 +98,15 @@ def test_any_bytes_may_be_cut_off_or_changed(real: Path, data: st.DataObject, tm
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"ttfts": None}, ":1: ttfts"), ({"itls": [[0.1]]}, "itls: has 1 entries, errors has 10"),
-        ({"ttfts": [-1.0] * 10}, "ttfts.0"), ({"duration": "long"}, "duration: got 'long'"),
+        ({"ttfts": None}, ":1: ttfts"),
+        ({"itls": [[0.1]]}, "itls: has 1 entries, errors has 10"),
+        ({"ttfts": [-1.0] * 10}, "ttfts.0"),
+        ({"duration": "long"}, "duration: got 'long'"),
         ({key: [] for key in ("errors", "itls", "ttfts", "input_lens", "output_lens", "latencies")}, "holds no request"),
-        ({"input_lens": [1.5] * 10}, "input_lens.0"), ({"errors": ["no"] * 10}, "none of its 10 requests was answered"),
+        ({"input_lens": [1.5] * 10}, "input_lens.0"),
+        ({"errors": ["no"] * 10}, "none of its 10 requests was answered"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_named_with_line_and_key(change: dict[str, Any], said: str, tmp_path: Path) -> None:
     """What was given, and what is needed."""
     with pytest.raises(BenchmarkFileError, match=str(tmp_path)) as refused:
@@ -151,10 +156,17 @@ def test_a_name_that_is_no_utf_8_is_kept_as_escapes(name: bytes, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "is empty"), (b"\n \n", "is empty"), (b"{", ":1: is no JSON"), (b"[1]\n{", ":1: is no result file"),
-     (b"[" * 100_000, "is no JSON"), (b"[]", "no result file that is known"), (b"\xff\xfe", "is no JSON"),
-     (b'{"benchmarks": 1}', "no result file that is known")],
-)  # fmt: skip
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"{", ":1: is no JSON"),
+        (b"[1]\n{", ":1: is no result file"),
+        (b"[" * 100_000, "is no JSON"),
+        (b"[]", "no result file that is known"),
+        (b"\xff\xfe", "is no JSON"),
+        (b'{"benchmarks": 1}', "no result file that is known"),
+    ],
+)
 def test_what_is_no_result_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
     """The message lists the known formats."""
     file = tmp_path / "a.json"
@@ -200,9 +212,26 @@ def test_a_second_report_in_a_file_is_not_left_out(tmp_path: Path) -> None:
 
 
 SIGNS = st.sampled_from(
-    ("[]", "{}", "1", "300", "-1.5e300", '""', '"x"', '"\u00e9"', '"\U0001f600%d"', '{"%d":300}', "[[[[]]]]",
-     '{"\u00e9%d":"\u00fc"}', '{"a":{"a":{"a":{}}}}', '{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}', "[1,2,3]", "1%040d", "null")
-)  # fmt: skip
+    (
+        "[]",
+        "{}",
+        "1",
+        "300",
+        "-1.5e300",
+        '""',
+        '"x"',
+        '"\u00e9"',
+        '"\U0001f600%d"',
+        '{"%d":300}',
+        "[[[[]]]]",
+        '{"\u00e9%d":"\u00fc"}',
+        '{"a":{"a":{"a":{}}}}',
+        '{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}',
+        "[1,2,3]",
+        "1%040d",
+        "null",
+    )
+)
 
 
 @settings(max_examples=30, deadline=None)

@@ -17,9 +17,10 @@ MADE = DATA / "imports"
 LATENCIES = {"first_token_s": "TTFT", "time_per_token_s": "TPOT", "gap_s": "ITL", "request_s": "E2EL"}
 IN_LINES = {name: rf"Median {short} \(ms\): +([\d.]+)" for name, short in LATENCIES.items()}
 IN_TABLE = {
-    "first_token_s": "Time to First Token (ms)", "time_per_token_s": "Inter Token Latency (ms)",
+    "first_token_s": "Time to First Token (ms)",
+    "time_per_token_s": "Inter Token Latency (ms)",
     "request_s": "Request Latency (ms)",
-}  # fmt: skip
+}
 P50 = 6
 """Its column in AIPerf's table: name, avg, min, max, p99, p90, p50, std."""
 
@@ -46,9 +47,11 @@ def columns_of(text: str) -> dict[str, str]:
 
 PRINTED = {"vllm": lines_of, "sglang": lines_of, "aiperf": table_of, "guidellm": columns_of}
 TOLD = {
-    "vllm": set(LATENCIES), "sglang": {"first_token_s", "gap_s"}, "aiperf": set(IN_TABLE),
+    "vllm": set(LATENCIES),
+    "sglang": {"first_token_s", "gap_s"},
+    "aiperf": set(IN_TABLE),
     "guidellm": {"request_s", "first_token_s", "time_per_token_s"},
-}  # fmt: skip
+}
 FILES = sorted(path for path in MADE.iterdir() if path.suffix in (".json", ".jsonl"))
 
 

@@ -16,16 +16,26 @@ from tests.helpers.bench_files import LENGTHS, vllm_result, written
 def request(place: int, prompt: str | None = None, tokens: int = 40) -> Request:
     """One that took 0.5 s, with ten tokens."""
     return Request(
-        place=place, prompt_tokens=tokens, output_tokens=11, first_token_s=0.1, last_token_s=0.4, request_s=0.5, prompt=prompt,
-    )  # fmt: skip
+        place=place, prompt_tokens=tokens, output_tokens=11, first_token_s=0.1, last_token_s=0.4, request_s=0.5, prompt=prompt
+    )
 
 
 def file(process: int, *requests: Request, sent: int | None = None) -> Placed:
     """A file as one process."""
     measured = Measured(
-        format="guidellm", tool="GuideLLM", tool_version=None, model=None, requests=requests, sent=sent or len(requests),
-        duration_s=None, concurrency=1, requests_per_s=None, printed={}, lacks={}, counted={},
-    )  # fmt: skip
+        format="guidellm",
+        tool="GuideLLM",
+        tool_version=None,
+        model=None,
+        requests=requests,
+        sent=sent or len(requests),
+        duration_s=None,
+        concurrency=1,
+        requests_per_s=None,
+        printed={},
+        lacks={},
+        counted={},
+    )
     return Placed(case_id="c", process=process, file=ResultFile(name="f", sha256="0" * 64, measured=measured))
 
 

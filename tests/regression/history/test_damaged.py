@@ -57,11 +57,16 @@ def zeros(place: Path) -> None:
 
 
 SHORT_INDEX = (
-    "PRAGMA writable_schema = on", "CREATE TABLE aside AS SELECT * FROM sqlite_master WHERE name = 'figures_of_a_metric'",
-    "DELETE FROM sqlite_master WHERE name = 'figures_of_a_metric'", "PRAGMA writable_schema = reset",
-    "DELETE FROM figures WHERE record_id = 7", "PRAGMA writable_schema = on",
-    "INSERT INTO sqlite_master SELECT * FROM aside", "DROP TABLE aside", "PRAGMA writable_schema = reset",
-)  # fmt: skip
+    "PRAGMA writable_schema = on",
+    "CREATE TABLE aside AS SELECT * FROM sqlite_master WHERE name = 'figures_of_a_metric'",
+    "DELETE FROM sqlite_master WHERE name = 'figures_of_a_metric'",
+    "PRAGMA writable_schema = reset",
+    "DELETE FROM figures WHERE record_id = 7",
+    "PRAGMA writable_schema = on",
+    "INSERT INTO sqlite_master SELECT * FROM aside",
+    "DROP TABLE aside",
+    "PRAGMA writable_schema = reset",
+)
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "version text": (sql("UPDATE schema_version SET version = 'two'"), "schema_version.version holds 'two'"),
     "version blob": (sql("UPDATE schema_version SET version = x'0001'"), "schema_version.version holds"),
@@ -159,11 +164,12 @@ def test_what_is_no_history_is_the_users_mistake(other: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda place: os.truncate(place, HUGE), lambda place: Path(f"{place}-wal").write_bytes(os.urandom(100_000)),
+        lambda place: os.truncate(place, HUGE),
+        lambda place: Path(f"{place}-wal").write_bytes(os.urandom(100_000)),
         lambda place: None,
     ],
     ids=["room behind it", "a log that is no log", "a link to it"],
-)  # fmt: skip
+)
 def test_what_is_whole_is_read(change: Callable[[Path], object], tmp_path: Path) -> None:
     """Room on the disk that is not used, a log that SQLite knows to be none, a name that leads to the file."""
     change(made(tmp_path / "h.sqlite"))

@@ -28,10 +28,13 @@ from tests.helpers.synthetic_history import figure, record
 def imported(folder: Path, **changes: object) -> HistoryRecord:
     """The record of an import of two files of vLLM."""
     arms = [
-        ImportedArm(name=name, is_ntp=name == "ntp",
-                    files=(read_file(written(folder, f"{name}.json", vllm_result(0.02, seed=seed) | changes)),))
+        ImportedArm(
+            name=name,
+            is_ntp=name == "ntp",
+            files=(read_file(written(folder, f"{name}.json", vllm_result(0.02, seed=seed) | changes)),),
+        )
         for seed, name in enumerate(("ntp", "fast"))
-    ]  # fmt: skip
+    ]
     header, samples = imported_run(arms, About(model=None, machine="box", claims=(read_claim("3-5x"),), command="sbd import"))
     run = synthetic.build(synthetic.Part()).model_copy(
         update={"header": header, "samples": samples, "outcomes": [], "sessions": []}

@@ -94,8 +94,11 @@ def test_the_figures_are_those_of_the_comparison() -> None:
                 continue
             wall = figures[name, arm.label, "wall_speedup"]
             assert (wall.value, wall.low, wall.high, wall.n) == (
-                arm.wall_speedup.value, arm.wall_speedup.low, arm.wall_speedup.high, arm.wall_speedup.n,
-            )  # fmt: skip
+                arm.wall_speedup.value,
+                arm.wall_speedup.low,
+                arm.wall_speedup.high,
+                arm.wall_speedup.n,
+            )
     assert all((one.value is None) <= bool(one.reason) for one in figures.values())
     assert {one.metric for one in figures.values()} <= set(METRICS)
 

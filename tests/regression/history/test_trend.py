@@ -69,9 +69,12 @@ def test_runs_of_one_commit_are_one_point_their_median(tmp_path: Path) -> None:
 def test_unlike_runs_never_stand_in_one_line(tmp_path: Path) -> None:
     """Two machines, two scenarios, two branches, a branch that is not known: five lines, no step between them."""
     lines: list[dict[str, Any]] = [
-        {}, {"fingerprint": "f" * 12}, {"scenario_digest": "e" * 64},
-        {"revision": Revision(commit=commit(1), branch="feature")}, {"revision": Revision(commit=commit(1))},
-    ]  # fmt: skip
+        {},
+        {"fingerprint": "f" * 12},
+        {"scenario_digest": "e" * 64},
+        {"revision": Revision(commit=commit(1), branch="feature")},
+        {"revision": Revision(commit=commit(1))},
+    ]
     made = []
     for line, other in enumerate(lines):
         for i in range(8):
@@ -107,9 +110,14 @@ def test_figures_of_older_formulas_are_left_out_and_counted(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("before", "after", "better", "expected"),
-    [(3, 4, "higher", True), (3, 4, "lower", False), (4, 3, "lower", True), (-0.2, 0.1, "nearer_zero", True),
-     (0.1, -0.2, "nearer_zero", False)],
-)  # fmt: skip
+    [
+        (3, 4, "higher", True),
+        (3, 4, "lower", False),
+        (4, 3, "lower", True),
+        (-0.2, 0.1, "nearer_zero", True),
+        (0.1, -0.2, "nearer_zero", False),
+    ],
+)
 def test_which_way_is_better(before: float, after: float, better: Any, expected: bool) -> None:
     """By the metric; a prediction error is better the nearer it is to 0, from either side."""
     assert improves(Change(index=1, before=before, after=after, size=after - before, p=0.01), better) is expected
@@ -181,10 +189,15 @@ def test_the_page_names_the_commits_and_escapes_everything(tmp_path: Path) -> No
     """Self-contained; the drawing's title and the table say what was found; a hostile name stays text."""
     made = [
         record(
-            i, figure(3.0 if i < 12 else 2.7, arm=HOSTILE), figure(3.0, arm="steady"), figure(3.0, arm=f"short {i > 5}"),
-            machine=HOSTILE, scenario_name=HOSTILE,
-        ) for i in range(24)
-    ]  # fmt: skip
+            i,
+            figure(3.0 if i < 12 else 2.7, arm=HOSTILE),
+            figure(3.0, arm="steady"),
+            figure(3.0, arm=f"short {i > 5}"),
+            machine=HOSTILE,
+            scenario_name=HOSTILE,
+        )
+        for i in range(24)
+    ]
     found = trend_of(tmp_path, made)
     page = render(found)
     said = f"worse: 3.00x to 2.70x (-10.0\u00a0%), after {commit(11)[:10]} and by {commit(12)[:10]}"
