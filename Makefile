@@ -73,6 +73,7 @@ served: serving-ready
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy --strict harness benchmarks
 
 # The full counts, with their tables under benchmarks/.
