@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.session import upload
+from harness.kernels.walk import drafts_in_turn
 
 CANDIDATES = 32
 """Of a slot. A draft that is right is nearly always among so few, and a sum over the vocabulary would read the whole head."""
@@ -57,12 +58,19 @@ class InTurn:
     def __bool__(self) -> bool:
         return self.copies or self.bigram is not None
 
-    def drafts(self, logits: Tensor, text: Tensor, newest: Tensor, draw: Draw) -> Tensor:
+    def drafts(self, logits: Tensor, text: Tensor, newest: Tensor, draw: Draw | None) -> Tensor:
         """(B, k): the newest token of each row, then one draft for each other slot of ``logits`` (B, k, V).
 
         ``text`` (B, T): each row's tokens up to its newest, which stands at ``newest`` (B,), and room for k - 1 more; what
-        stands there is written over.
+        stands there is written over. ``draw``: None for the likeliest by the kernels, some hundred small operations less.
         """
+        if draw is None:
+            drafts_in_turn(logits, CANDIDATES, text, newest, COPIED_NATS if self.copies else (), self.bigram)
+        else:
+            self._by_torch(logits, text, newest, draw)
+        return text.gather(1, newest[:, None] + torch.arange(logits.shape[1], device=text.device))
+
+    def _by_torch(self, logits: Tensor, text: Tensor, newest: Tensor, draw: Draw) -> None:
         scores, candidates = logits[:, 1:].topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
         for slot in range(1, logits.shape[1]):
             end, among = newest + slot - 1, candidates[:, slot - 1]
@@ -74,7 +82,6 @@ class InTurn:
                 score = score + copied(text, end, among).to(score)
             whole = torch.full_like(logits[:, slot], -torch.inf).scatter_(1, among, score)
             text.scatter_(1, end[:, None] + 1, draw(whole[:, None], slot))
-        return text.gather(1, newest[:, None] + torch.arange(logits.shape[1], device=text.device))
 
 
 def copied(text: Tensor, end: Tensor, candidates: Tensor) -> Tensor:

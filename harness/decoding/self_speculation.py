@@ -18,7 +18,7 @@ from harness.decoding.acceptance import EverySlot
 from harness.decoding.in_turn import InTurn, row_texts
 from harness.decoding.passes import make_pass
 from harness.decoding.request import NOT_CHECKED, DecodeRequest, finished
-from harness.decoding.sampling import PositionNoise, usable
+from harness.decoding.sampling import NativeFigures, PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
@@ -54,7 +54,9 @@ def decode_quadratic(
     rows = [VerifiedRow(request.stop, request.max_new_tokens, block_size, mask_id) for _ in request.prompts]
     passes = [start_rows(session, request, rows, mask_id, room, noise)]
     yield passes[-1]
-    drafter = _Drafts(request.never_written(mask_id), noise, in_turn, row_texts(request.prompts, room, request.device))
+    texts = row_texts(request.prompts, room, request.device)
+    by_kernel = request.temperature == 0 and request.figures is NativeFigures
+    drafter = _Drafts(request.never_written(mask_id), noise, in_turn, texts, by_kernel)
     while not all(row.ended for row in rows):
         passes.append(_pass(session, request, rows, mask_id, drafter, check))
         yield passes[-1]
@@ -115,12 +117,15 @@ def who_sees_whom(count: int, size: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Drafts:
-    """What a pass says is drawn with. ``texts`` (B, T): the tokens of every row, and room for more."""
+    """What a pass says is drawn with. ``texts`` (B, T): the tokens of every row, and room for more. ``by_kernel``: drafts in
+    turn are those of the native kernels.
+    """
 
     suppressed: Tensor
     noise: PositionNoise
     in_turn: InTurn
     texts: Tensor
+    by_kernel: bool
 
     def said(self, logits: Tensor, drafts: Tensor, starts: Tensor) -> Tensor:
         """(B, 2k): the next-token head's draw behind every draft, then the drafts of the group behind the agreed prefix.
@@ -138,7 +143,6 @@ class _Drafts:
         # The newest token of the pass before, and what is written now; the next pass writes over what is not.
         places = starts[:, None] + torch.arange(size + 1, device=starts.device)
         self.texts.scatter_(1, places, torch.cat([drafts[:, :1], verdicts], dim=1))
-        made = self.in_turn.drafts(
-            group, self.texts, starts + 1 + agreed, lambda scores, slot: self.noise.draw(scores, agreed + slot)
-        )
+        draw = None if self.by_kernel else lambda scores, slot: self.noise.draw(scores, agreed + slot)
+        made = self.in_turn.drafts(group, self.texts, starts + 1 + agreed, draw)
         return torch.cat([verdicts, made], dim=1)

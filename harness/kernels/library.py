@@ -20,7 +20,7 @@ import torch
 
 from harness.paths import cache_dir
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("forward.cpp", "walk.cpp", "built.cpp", "vectors.h"))
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("forward.cpp", "walk.cpp", "in_turn.cpp", "built.cpp", "vectors.h"))
 FLAGS = ("-O3", "-std=c++20", "-shared", "-fPIC", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno")
 NAMES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 """The types that every kernel takes, as its name ends."""

@@ -59,6 +59,13 @@ inline float largest(Floats value) {
   for (int i = 1; i < LANES; i++) found = std::max(found, value[i]);
   return found;
 }
+inline bool any(Whole lanes) {
+  uint64_t bits[LANES / 2];
+  memcpy(bits, &lanes, sizeof bits);
+  uint64_t found = 0;
+  for (uint64_t pair : bits) found |= pair;
+  return found;
+}
 
 // e^x, off by less than 2 units in the last place: 2^n times a polynomial (Taylor's, of degree 7) on half an octave.
 inline Floats exponential(Floats x) {

@@ -1,8 +1,13 @@
-"""What logits on a CPU say at every position, by the kernel of walk.cpp. Axes: B rows, n positions, V vocabulary."""
+"""What logits on a CPU say at every position, by the kernels of walk.cpp and in_turn.cpp.
+
+Axes: B rows, n positions, V vocabulary, T tokens of a row.
+"""
 
 from __future__ import annotations
 
-from ctypes import c_float, c_int64, c_void_p
+from collections.abc import Sequence
+from ctypes import Structure, byref, c_float, c_int64, c_void_p
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +31,31 @@ def walk(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor, Te
     found = torch.empty(shape, dtype=torch.long), torch.empty(shape), confidence, margin
     _walk(logits, temperature, *found)
     return found
+
+
+class _Bigram(Structure):
+    _fields_ = [*((name, c_void_p) for name in ("before", "head", "down", "up")), ("hidden", c_int64), ("rank", c_int64)]
+
+
+def drafts_in_turn(logits: Tensor, candidates: int, text: Tensor, newest: Tensor, nats: Sequence[float], bigram: Any) -> None:
+    """InTurn.drafts of (B, n, V) logits with the likeliest token of every slot, into ``text`` (B, T) behind ``newest`` (B,).
+
+    ``nats``: of copies, by the tokens that are alike, or none; ``bigram``: or None.
+    """
+    rows, slots, vocab = logits.shape
+    matrices = [getattr(bigram, name).to(logits.dtype).contiguous() for name in ("before", "head", "down", "up") if bigram]
+    term = _Bigram(*(one.data_ptr() for one in matrices), *matrices[3].shape) if bigram else None
+    call = getattr(library(), f"sbd_in_turn_{NAMES[logits.dtype]}")
+    logits, newest = logits.contiguous(), newest.contiguous()
+    call(
+        c_void_p(logits.data_ptr()),
+        *map(c_int64, (rows, slots, vocab, candidates)),
+        c_void_p(text.data_ptr()),
+        c_int64(text.shape[1]),
+        c_void_p(newest.data_ptr()),
+        (c_float * len(nats))(*nats) if nats else None,
+        term and byref(term),
+    )
 
 
 def _walk(logits: Tensor, temperature: float, *found: Tensor | None) -> None:
