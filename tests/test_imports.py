@@ -25,12 +25,12 @@ LAYERS = {
     **dict.fromkeys(("roofline", "decoding", "meters"), 4),
     **dict.fromkeys(("capacity", "analysis"), 5),
     **dict.fromkeys(("regression", "engine", "serving"), 6),
-    **dict.fromkeys(("reporting", "runner"), 7),
+    **dict.fromkeys(("reporting", "runner", "training", "integrations"), 7),
     "check": 8,
     **dict.fromkeys(("cli", "__main__"), 9),
 }
 REASONING = {"capacity", "analysis", "regression", "reporting"}
-MEASURING = {"kernels", "decoding", "meters", "engine", "serving", "runner"}
+MEASURING = {"kernels", "decoding", "meters", "engine", "training", "integrations", "serving", "runner"}
 """The two wings: neither imports the other."""
 # Packages from outside, pydantic apart; the longest name wins.
 OUTSIDE = {
@@ -51,8 +51,10 @@ OUTSIDE = {
     "meters": {"pynvml", "torch", "triton"},
     # The fixed cost of a pass is that of a transformers forward, so the bench times one; no model to be measured is loaded.
     "meters.torch_bench": {"torch", "transformers"},
-    "engine": {"accelerate", "huggingface_hub", "lm_eval", "regex", "safetensors", "tokenizers", "torch", "transformers"},
+    "engine": {"accelerate", "huggingface_hub", "regex", "safetensors", "tokenizers", "torch", "transformers"},
     "engine.fused_merge": {"torch", "triton"},
+    "training": {"tokenizers", "torch", "transformers"},
+    "integrations": {"lm_eval", "torch", "transformers"},
     "serving": {"httpx2", "numpy", "prometheus_client"},
     "runner.local_machine": {"torch"},
     "runner.cluster.ray_cluster": {"ray"},
@@ -191,7 +193,7 @@ def test_importing_the_package_and_its_command_line_is_light() -> None:
 
 def test_predicting_and_reporting_never_load_torch() -> None:
     """Everything below the runner that has no torch of its own, and reporting, leave torch, transformers and pynvml out."""
-    own_torch = {"check", "decoding", "engine", "kernels", "meters", "__main__"}
+    own_torch = {"check", "decoding", "engine", "integrations", "kernels", "meters", "training", "__main__"}
     names = [name for name, _ in modules() if room_of(name) not in own_torch and name != "harness.runner.local_machine"]
     program = "import importlib\n" + f"for name in {names!r}: importlib.import_module(name)"
     assert loaded_by(program) & {"torch", "transformers", "pynvml"} == set()

@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 from objects import joined, table, tables
 
 from harness import errors
-from harness.engine.training.recipe import TrainRecipe
+from harness.training.recipe import TrainRecipe
 from harness.scenario.claim_text import ClaimFile
 from harness.scenario.metrics import METRICS
 from harness.scenario.scenario import Scenario

@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
-from harness.engine.integrations.custom_generate import DIRECTORY, sbd
+from harness.integrations.custom_generate import DIRECTORY, sbd
 from harness.engine.loading import LoadedModel
 from harness.engine.plain_session import TransformersSession
 from harness.errors import ScenarioError, UserError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.engine.integrations.decode_log import Asked, answers, summary
+from harness.integrations.decode_log import Asked, answers, summary
 from harness.errors import ScenarioError
 from harness.record.trace import ForwardPass, Generation
 

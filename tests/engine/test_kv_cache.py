@@ -18,7 +18,7 @@ from harness.engine.captured_attention import OPTIONS
 from harness.engine.cuda_graphs import WARM_UPS, GraphedSession
 from harness.engine.flash_attention import FlashRuns, merge
 from harness.engine.kv_cache import Fed, UsedKv
-from harness.engine.training import trainer
+from harness.training import trainer
 from harness.errors import UnknownModelError
 from harness.meters.host import CAPTURES, GraphMeter
 from harness.roofline import storage

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli.train import render_plan, shape_of_recipe
-from harness.engine.training.cost import activation_bytes, training_cost
-from harness.engine.training.recipe import TrainRecipe, load_recipe
+from harness.training.cost import activation_bytes, training_cost
+from harness.training.recipe import TrainRecipe, load_recipe
 from harness.errors import ScenarioError, UserError
 from harness.models import shape_from_config
 from tests.helpers import ROOT
@@ -187,7 +187,7 @@ def test_accumulated_batches_weigh_as_one(tmp_path: Path, monkeypatch: pytest.Mo
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    from harness.engine.training.trainer import Collator, TrainingConfig, train
+    from harness.training.trainer import Collator, TrainingConfig, train
     from tests.helpers.training_examples import EXAMPLES, IDS
 
     monkeypatch.setattr(Collator, "batches", property(lambda self: 0, lambda self, number: None), raising=False)
@@ -228,7 +228,7 @@ def test_a_recipe_runs_from_end_to_end(tmp_path: Path) -> None:
     """
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    from harness.engine.training.reference_model import train_tokenizer
+    from harness.training.reference_model import train_tokenizer
     from harness.record.store import read_run
 
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)

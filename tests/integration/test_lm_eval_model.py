@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 lm_eval = pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'sbd-bench[eval]'")
 
-from harness.engine.integrations.lm_eval import SbdModel
+from harness.integrations.lm_eval import SbdModel
 from harness.errors import ScenarioError
 from harness.record.store import read_run
 from harness.runner.runner import run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.config_file import Count, StrictModel
-from harness.engine.training.recipe import TrainRecipe
+from harness.training.recipe import TrainRecipe
 from harness.scenario.claim_text import ClaimFile
 from harness.scenario.scenario import Scenario
 from harness.workloads.prompts import Prompt

@@ -1,6 +1,6 @@
 """From a model's answers to the masked blocks that its gated adapter is trained on.
 
-SBD training doubles a sequence (harness.engine.training.noising). A gated adapter leaves the clean half as it is, so that half
+SBD training doubles a sequence (harness.training.noising). A gated adapter leaves the clean half as it is, so that half
 is computed once and without gradient. Blocks see it and themselves alone; so one answer can carry many blocks, in any place and
 overlapping, and only their slots are back-propagated. Axes: B answers, L clean tokens, G blocks of k slots, Q = G k.
 """
@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from harness.engine.training.distillation import Answer
-from harness.engine.training.noising import IGNORE, SpecialIds
-from harness.engine.training.recipe import AdapterSettings
+from harness.training.distillation import Answer
+from harness.training.noising import IGNORE, SpecialIds
+from harness.training.recipe import AdapterSettings
 
 WINDOW_BATCHES = 16
 

@@ -19,8 +19,8 @@ from transformers import PreTrainedTokenizerFast, set_seed
 from harness.engine.checkpoint_files import opened
 from harness.engine.checkpoints import open_checkpoint
 from harness.engine.loading import said_by_transformers
-from harness.engine.training.noising import SpecialIds
-from harness.engine.training.reference_model import (
+from harness.training.noising import SpecialIds
+from harness.training.reference_model import (
     DRAFT,
     MOSTLY_STORIES,
     REFERENCE,
@@ -32,7 +32,7 @@ from harness.engine.training.reference_model import (
     build_model,
     build_tokenizer,
 )
-from harness.engine.training.trainer import FLOAT32_ATTENTION, Objective, TrainingConfig, train
+from harness.training.trainer import FLOAT32_ATTENTION, Objective, TrainingConfig, train
 from harness.errors import UserError
 from harness.record.regular_file import write_whole
 

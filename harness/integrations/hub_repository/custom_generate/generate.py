@@ -1,7 +1,7 @@
 """What ``generate(custom_generate=FOLDER, trust_remote_code=True)`` runs: SBD decoding of the installed package sbd-bench.
 
 transformers copies this file alone and executes it, hence trust_remote_code. All that it does is in
-harness.engine.integrations.custom_generate.
+harness.integrations.custom_generate.
 Keyword arguments are those of generate(), and ``arm`` and ``mask_token_id``.
 """
 
@@ -13,7 +13,7 @@ from transformers import GenerationMixin
 
 # In a try block: else transformers advises to install a package of the module's name, which is another project's.
 try:
-    from harness.engine.integrations.custom_generate import refuse_unseen, sbd
+    from harness.integrations.custom_generate import refuse_unseen, sbd
 except ImportError as error:
     raise ImportError("this decoding method needs the package sbd-bench: pip install 'sbd-bench[run]'") from error
 

@@ -1,6 +1,6 @@
 """SBD decoding inside any transformers code: a decoding loop for ``generate(custom_generate=...)``.
 
-    from harness.engine.integrations.custom_generate import sbd
+    from harness.integrations.custom_generate import sbd
     model.generate(**inputs, custom_generate=sbd, arm={"method": "sbd_verified", "gamma": 0.35}, max_new_tokens=200)
 
 generate() reads its settings, checks the inputs and then calls ``sbd``, which decodes with the model's weights and our own KV.

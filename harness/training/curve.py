@@ -17,11 +17,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from harness.engine.training.adapter_module import TrainedAdapter
-from harness.engine.training.distillation import Answer
-from harness.engine.training.held_out import held_out_figures
-from harness.engine.training.noising import SpecialIds
-from harness.engine.training.recipe import HeldOut, TrainRecipe
+from harness.training.adapter_module import TrainedAdapter
+from harness.training.distillation import Answer
+from harness.training.held_out import held_out_figures
+from harness.training.noising import SpecialIds
+from harness.training.recipe import HeldOut, TrainRecipe
 from harness.progress import Progress
 
 CURVE = "curve.jsonl"

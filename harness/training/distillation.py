@@ -20,7 +20,7 @@ from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.loading import OpenedModel, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.engine.text_tokenizer import TextTokenizer
-from harness.engine.training.recipe import Distillation
+from harness.training.recipe import Distillation
 from harness.errors import UserError
 from harness.progress import Progress
 from harness.record.trace import Generation

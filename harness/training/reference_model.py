@@ -1,7 +1,7 @@
 """The reference model that ships with the package: its shape, its tokenizer and its training data.
 
 A model of the Llama architecture that trains on two cores, so that every run shows real acceptance and accuracy without a
-download. The draft model is a tenth of its size and writes the same language. harness.engine.training.reference trains both.
+download. The draft model is a tenth of its size and writes the same language. harness.training.reference trains both.
 
 The tokenizer is byte-level BPE over the built-in tasks' text, digits in groups of two. A number of one or two digits is one
 token (in Llama 3's tokenizer up to three). So a step of arithmetic has one shape for all numbers. Everything else is learnt, so
@@ -19,7 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from torch.utils.data import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from harness.engine.training.noising import Example, example_of
+from harness.training.noising import Example, example_of
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problem_at
 

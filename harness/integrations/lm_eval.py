@@ -18,7 +18,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from harness.engine.engine import open_engine
-from harness.engine.integrations.decode_log import Asked, DecodeLog, answers
+from harness.integrations.decode_log import Asked, DecodeLog, answers
 from harness.engine.loading import device_here
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import ScenarioError

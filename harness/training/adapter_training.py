@@ -17,13 +17,13 @@ from transformers import Trainer, set_seed
 from harness.engine.adapter_files import write_adapter
 from harness.engine.allocator import keep_what_is_freed
 from harness.engine.loading import OpenedModel, device_here, open_stored
-from harness.engine.training.adapter_module import TrainedAdapter
-from harness.engine.training.curve import CURVE, Curve, trained_tokens
-from harness.engine.training.distillation import Answer, distil
-from harness.engine.training.fine_tuning import special_ids
-from harness.engine.training.masked_blocks import AnswerStream, BlockCollator
-from harness.engine.training.recipe import Distillation, TrainRecipe
-from harness.engine.training.trainer import TrainingConfig, run_trainer
+from harness.training.adapter_module import TrainedAdapter
+from harness.training.curve import CURVE, Curve, trained_tokens
+from harness.training.distillation import Answer, distil
+from harness.training.fine_tuning import special_ids
+from harness.training.masked_blocks import AnswerStream, BlockCollator
+from harness.training.recipe import Distillation, TrainRecipe
+from harness.training.trainer import TrainingConfig, run_trainer
 from harness.errors import UserError
 from harness.models.choice import HuggingFaceModel, PretrainedModel, StoredModel
 from harness.models.digests import model_digests

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from harness.decoding.in_turn import InTurn
-from harness.engine.training.adapter_module import TrainedAdapter
-from harness.engine.training.distillation import Answer
-from harness.engine.training.masked_blocks import MaskedBlocks, masked_blocks
-from harness.engine.training.noising import SpecialIds
+from harness.training.adapter_module import TrainedAdapter
+from harness.training.distillation import Answer
+from harness.training.masked_blocks import MaskedBlocks, masked_blocks
+from harness.training.noising import SpecialIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

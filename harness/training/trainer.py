@@ -32,7 +32,7 @@ from transformers.masking_utils import sdpa_mask
 from harness.engine.attention_masks import attention_input
 from harness.engine.checkpoint_files import refuse_cut_checkpoint
 from harness.engine.kv_cache import refuse_options
-from harness.engine.training.noising import IGNORE, Example, SpecialIds, clean_batch, doubled_batch
+from harness.training.noising import IGNORE, Example, SpecialIds, clean_batch, doubled_batch
 
 Objective = Literal["sbd", "ntp"]
 
@@ -77,7 +77,7 @@ class Collator:
     batches: int = 0
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Build one batch; see harness.engine.training.noising for shapes."""
+        """Build one batch; see harness.training.noising for shapes."""
         if self.config.objective == "ntp":
             return clean_batch(examples, self.ids)
         # By number, so that an example meets other masks in every epoch, and a resumed run draws what an unbroken one does; by

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.engine.training.recipe import TrainRecipe
+from harness.training.recipe import TrainRecipe
 from harness.models import ModelShape
 from harness.roofline.operations import forward_operations
 from harness.roofline.speedup import describe_pass

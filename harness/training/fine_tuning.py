@@ -15,8 +15,8 @@ from harness.config_file import read_text
 from harness.engine.checkpoint_files import opened
 from harness.engine.checkpoints import open_checkpoint
 from harness.engine.loading import said_by_transformers, stop_ids_of
-from harness.engine.training.noising import Example, SpecialIds, example_of
-from harness.engine.training.trainer import TrainingConfig, train
+from harness.training.noising import Example, SpecialIds, example_of
+from harness.training.trainer import TrainingConfig, train
 from harness.errors import UnknownModelError, UserError
 from harness.models.decodable import refuse_ids
 
