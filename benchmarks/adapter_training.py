@@ -23,9 +23,8 @@ from typing import Any
 import torch
 
 from benchmarks.results_file import write_results
-from harness.engine.allocator import keep_what_is_freed
 from harness.engine.attention_masks import attention_input
-from harness.engine.loading import open_stored
+from harness.engine.loading import keep_what_is_freed, open_stored
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.adapter_training import ANSWERS, choice_of
 from harness.training.distillation import Answer

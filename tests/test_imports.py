@@ -162,6 +162,75 @@ def test_the_check_allows_what_the_design_allows(module: str, source: str) -> No
     assert faults(source, module) == []
 
 
+ANNEXES = {
+    "imports": ("record.imports", "scenario.imported", "cli.import_results"),
+    "training": ("training", "cli.train"),
+    "integrations": ("integrations",),
+    "cluster": ("runner.cluster",),
+    "history": ("regression.history", "reporting.trend", "cli.history"),
+    "survey": (
+        *("roofline.anchors", "roofline.anchor_values", "roofline.methods", "roofline.paper_steps"),
+        *("cli.anchors", "cli.methods", "cli.paper"),
+    ),
+}
+"""Capabilities that the core never imports, each with its packages and modules below harness, its commands among them.
+
+A command of the core may import one inside a function, when it is called.
+"""
+BREAKS = {
+    "analysis.integrity.imported_checks": "totals of an imported run are counted by the module that reads such files",
+    "cli.roofline": "its modes are commands of the survey",
+    "cli.run": "Ray's class, whose library is imported only where it is used",
+    "reporting.side_by_side": "a page of two runs may show the history of the first",
+    "runner.runner": "a run hands its cases to a cluster, if it is given one",
+}
+"""Modules of the core that import an annex all the same, and why; to be removed one by one."""
+
+
+def annex_of(module: str) -> str | None:
+    """The annex that a module is part of; None for the core."""
+    name = module.removeprefix("harness.")
+    parts = {part: annex for annex, parts in ANNEXES.items() for part in parts}
+    return next((annex for part, annex in parts.items() if name == part or name.startswith(f"{part}.")), None)
+
+
+def annexes_imported(source: str, module: str) -> set[str]:
+    """The annexes that a module of the core imports; by a command, when its module is loaded."""
+    if annex_of(module) is not None:
+        return set()
+    loaded = {node.lineno for node in ast.parse(source).body}
+    names = (name for line, name in imports_of(source, module) if room_of(module) != "cli" or line in loaded)
+    return {annex for name in names if (annex := annex_of(name)) is not None}
+
+
+def test_the_core_imports_no_annex() -> None:
+    """Exactly the modules of BREAKS do."""
+    breaking = {module for module, file in modules() if annexes_imported(file.read_text(encoding="utf-8"), module)}
+    assert breaking == {f"harness.{name}" for name in BREAKS}
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "annexes"),
+    [
+        ("harness.engine.loading", "from harness.training import recipe", {"training"}),
+        ("harness.engine.loading", "def f():\n    import harness.integrations.lm_eval", {"integrations"}),
+        ("harness.cli.plan", "from harness.roofline.methods.calls import price_method", {"survey"}),
+        ("harness.cli.plan", "def f():\n    from harness.training.recipe import load_recipe", set()),
+        ("harness.training.trainer", "from harness.training.recipe import load_recipe", set()),
+        ("harness.roofline.pricing", "from harness.roofline.anchored import constants", set()),
+    ],
+)
+def test_an_import_of_an_annex_is_seen(module: str, source: str, annexes: set[str]) -> None:
+    """A module of the core that imports one is found; a command may, once it is called."""
+    assert annexes_imported(source, module) == annexes
+
+
+@pytest.mark.parametrize("part", [part for parts in ANNEXES.values() for part in parts])
+def test_an_annex_is_there(part: str) -> None:
+    """The list names modules that exist."""
+    assert importlib.util.find_spec(f"harness.{part}") is not None
+
+
 HEAVY = (
     "torch",
     "transformers",

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from harness.errors import StorageError, UserError
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
-from harness.meters.other_load import OtherLoad
+from harness.meters.environment_host import OtherLoad
 from harness.meters.torch_bench import Kernel, Stepping, TorchBench
 from harness.paths import cache_dir
 from harness.record.regular_file import write_whole

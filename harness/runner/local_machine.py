@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.engine.chat_templates import Renderer
+from harness.engine.text_tokenizer import Renderer
 from harness.engine.compiling import execution_of
 from harness.engine.engine import Engine, open_engine
 from harness.engine.loading import checkpoint_shape, open_tokenizer

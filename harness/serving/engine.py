@@ -25,14 +25,12 @@ from harness.record.schema import RowTimes
 from harness.record.trace import ForwardPass, Generation
 from harness.scenario.part import Part
 from harness.scenario.plan import Case
-from harness.serving.counters import growth
 from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
 from harness.serving.dialects.dialect import Request, Rounds
 from harness.serving.readings import FIGURES, readings_of
-from harness.serving.served_model import ServedModel
+from harness.serving.served_model import ServedModel, growth
 from harness.serving.stream import Answer, ask
-from harness.serving.times import batch_times, own_times, row_times
-from harness.serving.turns import Turns, in_turns, turns_of
+from harness.serving.times import Turns, batch_times, in_turns, own_times, row_times, turns_of
 from harness.workloads.loader import Tokenizer
 
 SETTLE_S, SETTLE_TRIES = 0.05, 20

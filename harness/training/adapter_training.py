@@ -15,8 +15,7 @@ import torch
 from transformers import Trainer, set_seed
 
 from harness.engine.adapter_files import write_adapter
-from harness.engine.allocator import keep_what_is_freed
-from harness.engine.loading import OpenedModel, device_here, open_stored
+from harness.engine.loading import OpenedModel, device_here, keep_what_is_freed, open_stored
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.curve import CURVE, Curve, trained_tokens
 from harness.training.distillation import Answer, distil

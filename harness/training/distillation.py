@@ -17,13 +17,13 @@ import torch
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest, StopRule
+from harness.engine.engine import drain
 from harness.engine.loading import OpenedModel, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.training.recipe import Distillation
 from harness.errors import UserError
 from harness.progress import Progress
-from harness.record.trace import Generation
 from harness.workloads.loader import PromptItem, prompt_items
 
 VERSION = 1
@@ -116,13 +116,7 @@ def _answered(
         device=device,
         generator=torch.Generator(device).manual_seed(hash((distill.seed, batch.number)) & (2**63 - 1)),
     )
-    decoder = decode_next_token(session, request)
-    while True:
-        try:
-            next(decoder)
-        except StopIteration as ended:
-            generation: Generation = ended.value
-            break
+    generation = drain(decode_next_token(session, request))
     for item, ids, reason in zip(batch.items, generation.output_ids, generation.stop_reasons, strict=True):
         yield Answer(
             prompt=item.prompt_id,

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.data import Dataset
 from transformers import set_seed
 
 from harness.config_file import read_text
-from harness.engine.checkpoint_files import opened
-from harness.engine.checkpoints import open_checkpoint
-from harness.engine.loading import said_by_transformers, stop_ids_of
+from harness.engine.checkpoints import open_for_training
+from harness.engine.loading import stop_ids_of
 from harness.training.noising import Example, SpecialIds, example_of
 from harness.training.trainer import TrainingConfig, train
 from harness.errors import UnknownModelError, UserError
@@ -80,9 +78,7 @@ def fine_tune(
         UnknownModelError: the model cannot be loaded. UserError: every pair is too long.
     """
     set_seed(config.seed)
-    with said_by_transformers(name), opened(name, revision) as folder:
-        how: dict[str, Any] = {"dtype": torch.float32}
-        model, tokenizer = open_checkpoint(str(folder), name, {}, None, how, {"trust_remote_code": False}, None)
+    model, tokenizer = open_for_training(name, revision)
     if tokenizer.mask_token_id is None:
         tokenizer.add_special_tokens({"mask_token": MASK_TOKEN})
         if len(tokenizer) > model.get_input_embeddings().num_embeddings:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from harness.training.distillation import Answer
-from harness.training.noising import IGNORE, SpecialIds
+from harness.training.noising import IGNORE, OrderedStream, SpecialIds
 from harness.training.recipe import AdapterSettings
 
-WINDOW_BATCHES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,42 +88,23 @@ def who_sees(made: MaskedBlocks) -> tuple[Tensor, Tensor]:
 
 
 @dataclass
-class AnswerStream(Dataset[Answer]):
-    """A seeded walk over the answers, to be read in order: each once, then all again in another order. Answers of like length
-    stand together, batch by batch. Answer i depends on (seed, i) alone, so a training that goes on reads what an unbroken one
-    would.
-    """
+class AnswerStream(OrderedStream[Answer]):
+    """A walk over the answers: each once, then all again in another order."""
 
     answers: Sequence[Answer]
     batch_size: int
     batches: int
     seed: int
-    _window: tuple[int, list[Answer]] = field(default=(-1, []), init=False)
 
-    def __len__(self) -> int:
-        return self.batch_size * self.batches
-
-    def __getitem__(self, index: int) -> Answer:
-        number, place = divmod(index, self.batch_size * WINDOW_BATCHES)
-        if number != self._window[0]:
-            self._window = (number, self._sorted_window(number))
-        return self._window[1][place]
-
-    def _sorted_window(self, number: int) -> list[Answer]:
-        size = self.batch_size * WINDOW_BATCHES
-        answers = sorted((self._at(number * size + i) for i in range(size)), key=lambda one: (*lengths(one), one.prompt))
-        batches = [answers[i : i + self.batch_size] for i in range(0, size, self.batch_size)]
-        random.Random(f"{self.seed}/{number}").shuffle(batches)
-        return [answer for batch in batches for answer in batch]
-
-    def _at(self, place: int) -> Answer:
+    def example_at(self, place: int) -> Answer:
+        """See OrderedStream."""
         walk, index = divmod(place, len(self.answers))
         return self.answers[_order(len(self.answers), f"{self.seed}/walk/{walk}")[index]]
 
-
-def lengths(answer: Answer) -> tuple[int, int]:
-    """Tokens of the whole, and of the prompt."""
-    return len(answer.prompt_ids) + len(answer.answer_ids), len(answer.prompt_ids)
+    def order_of(self, example: Answer) -> tuple[int, int, str]:
+        """By the tokens of the whole, then of the prompt."""
+        prompt_tokens = len(example.prompt_ids)
+        return prompt_tokens + len(example.answer_ids), prompt_tokens, example.prompt
 
 
 @lru_cache(maxsize=2)

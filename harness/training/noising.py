@@ -2,23 +2,25 @@
 
 The paper's listing draws block sizes of 0, labels the unmasked positions and halves a length not yet doubled. Here the block
 size is uniform in 2..16, labels stand where the mask stands, and the noisy copy x̂ is built explicitly. x̂ starts at the first
-answer token: decoding opens its first block there, and prompt tokens carry no loss. ``noisy_from_start`` restores the paper's
-full copy. Knows no model.
+answer token: decoding opens its first block there, and prompt tokens carry no loss. Knows no model.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Generic, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from harness.engine.attention_masks import doubled_sequence
 
 IGNORE = -100
 MIN_BLOCK, MAX_BLOCK = 2, 16
+WINDOW_BATCHES = 16
+T = TypeVar("T")
 
 
 class Example(TypedDict):
@@ -63,7 +65,7 @@ def clean_batch(examples: Sequence[Example], ids: SpecialIds) -> dict[str, Tenso
 
 
 def doubled_batch(
-    examples: Sequence[Example], ids: SpecialIds, generator: torch.Generator, *, noisy_from_start: bool = False
+    examples: Sequence[Example], ids: SpecialIds, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """[x ; x̂] with one block size for the batch and one masking rate a row (eq. 13, 14; Fig. 8).
 
@@ -76,7 +78,7 @@ def doubled_batch(
     """
     clean = clean_batch(examples, ids)
     block_size = int(torch.randint(MIN_BLOCK, MAX_BLOCK + 1, (1,), generator=generator))
-    starts = [0 if noisy_from_start else e["prompt_tokens"] for e in examples]
+    starts = [e["prompt_tokens"] for e in examples]
     blocks = [-(-(len(e["input_ids"]) - s) // block_size) for e, s in zip(examples, starts, strict=True)]
     rows, width = len(examples), max(blocks) * block_size
     targets = torch.full((rows, width), ids.eos)
@@ -96,3 +98,65 @@ def doubled_batch(
         "noisy_labels": targets.masked_fill(~masked, IGNORE),
         "visible": doubled_sequence(clean_valid, block_of, noisy_start, block_size),
     }
+
+
+def doubled_sequence(clean_valid: Tensor, noisy_block: Tensor, noisy_start: Tensor, block_size: int) -> Tensor:
+    """The mask of the paper's Fig. 8/9 over [x ; x̂] (arXiv 2509.04185, section 3.2).
+
+    x→x causal; x̂→x̂ inside the same block, both directions; x̂→x only to tokens before the first of its own block;
+    x→x̂ never.
+
+    Args:
+        clean_valid: (B, L) bool, False on right padding of x.
+        noisy_block: (B, N) int, index of the block each token of x̂ belongs to; -1 on padding (a block of its own kind).
+        noisy_start: (B,) int, position in x of the first token of x̂ (0 doubles the whole sequence).
+        block_size: tokens per block.
+
+    Returns:
+        (B, L+N, L+N) bool, True where the query (first axis) may attend to the key.
+    """
+    rows, clean = clean_valid.shape
+    noisy = noisy_block.shape[1]
+    index = torch.arange(clean, device=clean_valid.device)
+    visible = torch.zeros(rows, clean + noisy, clean + noisy, dtype=torch.bool, device=clean_valid.device)
+    visible[:, :clean, :clean] = index[None, :] <= index[:, None]
+    block_start = noisy_start[:, None] + noisy_block.clamp(min=0) * block_size  # (B, N)
+    visible[:, clean:, :clean] = (index[None, None, :] < block_start[:, :, None]) & clean_valid[:, None, :]
+    visible[:, clean:, clean:] = noisy_block[:, :, None] == noisy_block[:, None, :]
+    return visible
+
+
+class OrderedStream(Dataset[T], Generic[T]):
+    """A seeded stream of examples, to be read in order. Those of like length stand together, batch by batch, because padding
+    costs as much as text; the batches of a window are shuffled. Example i depends on (seed, i) alone, so a training that is
+    resumed reads what an unbroken one would.
+    """
+
+    batch_size: int
+    batches: int
+    seed: int
+    _window: tuple[int, list[T]] = (-1, [])
+
+    def example_at(self, place: int) -> T:
+        """The example of a place of the stream, before any sorting."""
+        raise NotImplementedError
+
+    def order_of(self, example: T) -> Any:
+        """What examples are sorted by: their length first."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self.batch_size * self.batches
+
+    def __getitem__(self, index: int) -> T:
+        number, place = divmod(index, self.batch_size * WINDOW_BATCHES)
+        if number != self._window[0]:
+            self._window = (number, self._sorted_window(number))
+        return self._window[1][place]
+
+    def _sorted_window(self, number: int) -> list[T]:
+        size = self.batch_size * WINDOW_BATCHES
+        examples = sorted((self.example_at(number * size + i) for i in range(size)), key=self.order_of)
+        batches = [examples[i : i + self.batch_size] for i in range(0, size, self.batch_size)]
+        random.Random(f"{self.seed}/{number}").shuffle(batches)
+        return [example for batch in batches for example in batch]

@@ -55,12 +55,10 @@ class TrainingConfig(BaseModel):
     weight_decay: float = 0.1
     adam_beta2: float = 0.999
     schedule: str = "cosine"
-    schedule_options: dict[str, Any] = {}
     seed: int = 1
     bf16: bool = False
     cpu: bool = False
     compile: bool = False
-    noisy_from_start: bool = False
     sampling: Literal["random", "sequential"] = "random"
     save_steps: PositiveInt = 500
     log_steps: PositiveInt = 50
@@ -85,7 +83,7 @@ class Collator:
         content = hash((self.config.seed, self.batches, *examples[0]["input_ids"]))
         self.batches += 1
         generator = torch.Generator().manual_seed(content & (2**63 - 1))
-        return doubled_batch(examples, self.ids, generator, noisy_from_start=self.config.noisy_from_start)
+        return doubled_batch(examples, self.ids, generator)
 
 
 class CountingCollator(Protocol):
@@ -171,7 +169,6 @@ def run_trainer(
         per_device_train_batch_size=config.batch_size,
         gradient_accumulation_steps=config.accumulate,
         lr_scheduler_type=config.schedule,
-        lr_scheduler_kwargs=config.schedule_options,
         data_seed=config.seed,
         train_sampling_strategy=config.sampling,
         use_cpu=config.cpu or not torch.cuda.is_available(),

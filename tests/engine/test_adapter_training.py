@@ -28,7 +28,7 @@ from harness.engine.static_session import StaticSession
 from harness.training import curve as curve_module
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.curve import Curve, curve_points, doubling_gain
-from harness.training.held_out import HeldOutFigures, held_out_figures, passes_of
+from harness.training.curve import HeldOutFigures, held_out_figures, passes_of
 from harness.training.masked_blocks import AnswerStream, BlockCollator, drawn_blocks, masked_blocks, who_sees
 from harness.training.noising import IGNORE, SpecialIds
 from harness.errors import UnknownModelError
@@ -329,7 +329,7 @@ def test_every_answer_comes_once_a_walk_and_batches_hold_like_lengths() -> None:
 def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
     """`sbd train` on a tiny model: answers, curve and adapter are written; a second call goes on and repeats nothing."""
     pytest.importorskip("accelerate")
-    from harness.training.reference_model import train_tokenizer
+    from harness.training.reference import train_tokenizer
 
     tokenizer = train_tokenizer(["Write a short list of things to take along", "Answer the question"] * 20, 300)
     shape = SHAPE | {"vocab_size": len(tokenizer), "eos_token_id": 1, "max_position_embeddings": 512}

@@ -228,7 +228,7 @@ def test_a_recipe_runs_from_end_to_end(tmp_path: Path) -> None:
     """
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    from harness.training.reference_model import train_tokenizer
+    from harness.training.reference import train_tokenizer
     from harness.record.store import read_run
 
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)

@@ -11,8 +11,8 @@ from tests.helpers.training_examples import EXAMPLES, IDS
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.engine.attention_masks import attention_input, doubled_sequence
-from harness.training.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, clean_batch, doubled_batch
+from harness.engine.attention_masks import attention_input
+from harness.training.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, clean_batch, doubled_batch, doubled_sequence
 from harness.training.trainer import objective_loss
 
 
@@ -23,21 +23,21 @@ def gradients():
         yield
 
 
-def batch(seed: int, **options):
+def batch(seed: int):
     """One doubled batch."""
-    return doubled_batch(EXAMPLES, IDS, torch.Generator().manual_seed(seed), **options)
+    return doubled_batch(EXAMPLES, IDS, torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("whole", [False, True])
+
 @pytest.mark.parametrize("seed", range(6))
-def test_the_mask_is_the_papers(seed, whole):
+def test_the_mask_is_the_papers(seed):
     """x→x causal; x̂→x̂ in the block; x̂→x strictly before the block; x→x̂ never: rebuilt pair by pair from positions."""
-    made = batch(seed, noisy_from_start=whole)
+    made = batch(seed)
     clean = made["labels"].shape[1]
     noisy = made["noisy_labels"].shape[1]
     size = block_size_of(seed)
     for row, example in enumerate(EXAMPLES):
-        length, start = len(example["input_ids"]), 0 if whole else example["prompt_tokens"]
+        length, start = len(example["input_ids"]), example["prompt_tokens"]
         blocks = math.ceil((length - start) / size)
         for q in range(length):
             for key in range(clean + noisy):
@@ -220,7 +220,7 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
 @pytest.fixture(scope="module")
 def reference_tokenizer():
     """The reference model's tokenizer, from few texts: its rules are the same."""
-    from harness.training.reference_model import train_tokenizer
+    from harness.training.reference import train_tokenizer
     from harness.workloads.tasks import TASKS, problems
 
     return train_tokenizer((p.prompt + p.solution for t in TASKS.values() for p in problems(t, "train", 200, 1)), 600)
@@ -228,7 +228,7 @@ def reference_tokenizer():
 
 def test_a_number_of_two_digits_is_one_token():
     """Every step of arithmetic then has one shape; longer numbers are split in twos, from the left."""
-    from harness.training.reference_model import train_tokenizer
+    from harness.training.reference import train_tokenizer
 
     pieces = train_tokenizer([f"{n} and {n}." for n in range(100)] * 5, 600).tokenize("7+12=19. 1234567")
     assert [p for p in pieces if p.isdigit()] == ["7", "12", "19", "12", "34", "56", "7"]
@@ -236,7 +236,7 @@ def test_a_number_of_two_digits_is_one_token():
 
 def test_reference_examples_are_one_stream_whatever_the_order_of_reading(reference_tokenizer):
     """A resumed run reads on where it stopped: item i is the same read first or last; other seeds give other items."""
-    from harness.training.reference_model import TaskExamples
+    from harness.training.reference import TaskExamples
 
     stream = TaskExamples(reference_tokenizer, seed=3, batch_size=8, batches=48)
     forwards = [stream[i] for i in range(len(stream))]
@@ -249,7 +249,7 @@ def test_reference_examples_are_one_stream_whatever_the_order_of_reading(referen
 
 def test_a_later_mixture_goes_on_counting_where_the_one_before_stopped(reference_tokenizer):
     """Every problem of a task is served once and in order, whatever the mixture; the second phase has its own shares."""
-    from harness.training.reference_model import STORIES, VARIABLES, TaskExamples
+    from harness.training.reference import STORIES, VARIABLES, TaskExamples
 
     phases = ((0, STORIES), (5, VARIABLES), (40, STORIES))
     stream = TaskExamples(reference_tokenizer, 3, batch_size=8, batches=64, phases=phases)
@@ -262,7 +262,7 @@ def test_a_later_mixture_goes_on_counting_where_the_one_before_stopped(reference
 
 def test_reference_batches_hold_sequences_of_like_length(reference_tokenizer):
     """Padding is under 5 % where unsorted batches pad over 15 %; half of the problems are word problems."""
-    from harness.training.reference_model import STORIES, TaskExamples
+    from harness.training.reference import STORIES, TaskExamples
 
     stream = TaskExamples(reference_tokenizer, seed=3, batch_size=32, batches=32)
     lengths = [len(stream[i]["input_ids"]) for i in range(len(stream))]

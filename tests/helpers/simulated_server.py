@@ -19,8 +19,7 @@ from harness.scenario.plan import Case, Slot, make_plan
 from harness.scenario.scenario import Scenario
 from harness.serving.counts import arrivals, described, merged, prompt_pass
 from harness.serving.stream import Answer, Chunk
-from harness.serving.times import batch_times, own_times, row_times
-from harness.serving.turns import Turns, turns_of
+from harness.serving.times import Turns, batch_times, own_times, row_times, turns_of
 
 PROMPT = 16
 CLIENT_S = 1e-4

@@ -15,11 +15,11 @@ import pytest
 
 from harness.errors import MissingExtraError, NotPossibleError, RequestError
 from harness.scenario.servers import Server
-from harness.serving.counters import growth, read_counters
+from harness.serving.served_model import growth, read_counters
 from harness.serving.counts import arrivals, count_passes, passes_of_round
 from harness.serving.dialects.dialect import Dialect, Request, Rounds
 from harness.serving.dialects.llama_cpp import gguf_of
-from harness.serving.dialects.registry import DIALECTS, dialect_of
+from harness.serving.dialects import DIALECTS
 from harness.serving.stream import Answer, answer_of
 from tests.helpers import ROOT
 
@@ -135,7 +135,7 @@ def test_tensorrt_llm_takes_the_prompts_iteration_off() -> None:
 @pytest.mark.parametrize("engine", list(DIALECTS))
 def test_a_request_and_a_broken_answer(engine: str) -> None:
     """Every engine is asked for ids by ids, greedily, with nothing shared; an error in a stream is one."""
-    dialect: Dialect = dialect_of(Server.model_validate({"engine": engine}))
+    dialect: Dialect = DIALECTS[Server.model_validate({"engine": engine}).engine]
     body = dialect.body(ASKED, "m")
     assert [5, 6, 7] in (body.get("prompt"), body.get("input_ids")) and body["temperature"] == 0 and body["stream"] is True
     assert 9 in (body.get("max_tokens"), body.get("n_predict")) and body["ignore_eos"] is False

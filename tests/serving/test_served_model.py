@@ -20,7 +20,7 @@ import pytest
 from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving import launch
-from harness.serving.counters import growth
+from harness.serving.served_model import growth
 from harness.serving.launch import StartedServer
 from harness.serving.served_model import ServedModel
 

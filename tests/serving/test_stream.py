@@ -17,7 +17,7 @@ import pytest
 from harness.errors import RequestError
 from harness.serving.counts import arrivals, count_passes
 from harness.serving.dialects.dialect import MOST, Request
-from harness.serving.dialects.registry import DIALECTS
+from harness.serving.dialects import DIALECTS
 from harness.serving.stream import Answer, answer_of, ask
 from tests.helpers import ROOT
 

@@ -16,8 +16,7 @@ from harness.errors import RequestError
 from harness.scenario.load import Load
 from harness.serving.counts import arrivals, merged
 from harness.serving.stream import Answer, Chunk
-from harness.serving.times import batch_times, own_times, row_times
-from harness.serving.turns import Turns, in_turns, turns_of
+from harness.serving.times import Turns, batch_times, in_turns, own_times, row_times, turns_of
 
 
 def answer(sent_at_s: float, *at_s: float) -> Answer:
