@@ -15,8 +15,7 @@ import typer
 
 from harness.cli.output import lines_of, show
 from harness.cli.progress import TerminalProgress
-from harness.training.cost import UTILISATION, TrainingCost, training_cost
-from harness.training.recipe import TrainRecipe, load_recipe
+from harness.training.recipe import UTILISATION, TrainingCost, TrainRecipe, load_recipe, training_cost
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.profile import HardwareProfile, load_profile

@@ -33,8 +33,8 @@ from transformers.utils import logging
 
 from harness.engine.checkpoint_files import TOKENIZER, opened
 from harness.errors import MissingExtraError, SbdError, UnknownModelError
-from harness.models.block_checkpoints import Config, native_config
-from harness.models.block_families import BlockModelFamily
+from harness.models.block_families import BlockModelFamily, native_config
+from harness.models.config import Config
 from harness.models.decodable import refuse_unreadable_tokenizer
 from harness.models.gguf_header import LLAMA_3, read_gguf
 from harness.progress import tell_share

@@ -20,9 +20,8 @@ from harness.engine.rank_group import RankGroup, loading_options, refuse_older_t
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import DoesNotFitError, UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
-from harness.models.block_checkpoints import Config, native_config, recognised
-from harness.models.block_checkpoints import mask_id as mask_id_of
-from harness.models.block_families import BlockModelFamily
+from harness.models.block_families import BlockModelFamily, native_config, recognised
+from harness.models.block_families import mask_id as mask_id_of
 from harness.models.choice import (
     HuggingFaceModel,
     RandomModel,
@@ -34,7 +33,7 @@ from harness.models.choice import (
     refuse_missing,
     refuse_remote_code,
 )
-from harness.models.config import read_object
+from harness.models.config import Config, read_object
 from harness.models.decodable import refuse_ids, why_undecodable
 from harness.scenario.part import Part
 from harness.scenario.ranks import refuse_uneven_heads

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.train import render_plan, shape_of_recipe
-from harness.training.cost import activation_bytes, training_cost
-from harness.training.recipe import TrainRecipe, load_recipe
+from harness.training.recipe import TrainRecipe, activation_bytes, load_recipe, training_cost
 from harness.errors import ScenarioError, UserError
 from harness.models import shape_from_config
 from tests.helpers import ROOT
