@@ -27,7 +27,7 @@ from harness.engine.attention_masks import attention_input
 from harness.engine.loading import keep_what_is_freed, open_stored
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.adapter_training import ANSWERS, choice_of
-from harness.training.distillation import Answer
+from harness.training.distillation import OwnAnswer
 from harness.training.fine_tuning import special_ids
 from harness.training.masked_blocks import AnswerStream, BlockCollator
 from harness.training.noising import IGNORE, Example, doubled_batch
@@ -67,7 +67,7 @@ def main() -> None:
     whole.set_attn_implementation(FLOAT32_ATTENTION)
     trained = TrainedAdapter(held.module, recipe.adapter, ids.mask)
     _, *lines = (run / ANSWERS).read_text(encoding="utf-8").splitlines()
-    answers = [Answer(**json.loads(line)) for line in lines]
+    answers = [OwnAnswer(**json.loads(line)) for line in lines]
     stream = AnswerStream(answers, recipe.batch_size, steps + 1, recipe.seed)
     blocks, generator = BlockCollator(recipe.adapter, ids, recipe.seed), torch.Generator().manual_seed(recipe.seed)
     rates: list[tuple[float, float]] = []

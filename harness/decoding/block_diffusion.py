@@ -8,7 +8,7 @@ Canvas (LLaDA, arXiv 2502.09992; Dream, arXiv 2508.15487) has no KV cache. All s
 every token sees every other. Only the slots of the current block may be decided: the block size is how far ahead a pass may
 decide. The first pass is the prefill: every other pass reads the prompt again.
 
-In a Window (SDLM, arXiv 2509.24007) the leading sure slots stay, the rest is drafted again behind them. A pass feeds the newest
+In a window (SDLM, arXiv 2509.24007) the leading sure slots stay, the rest is drafted again behind them. A pass feeds the newest
 token twice. The clean copy, whose KV is kept, sees what is before it. The window's first token is the second copy, which sees
 the whole window. The window does not see the clean copy. Every position predicts the token behind it, so the window's k
 positions predict k tokens. The prompt is read as NTP reads it. Published code opens the first window in that pass; here that is
@@ -73,7 +73,7 @@ class Canvas(Layout):
         return said
 
 
-class Window(Layout):
+class OpenWindow(Layout):
     """What stays of a window is fed as clean tokens in the next pass."""
 
     def __init__(self, work: BlockWork) -> None:
@@ -142,7 +142,7 @@ class Window(Layout):
         )
 
 
-LAYOUTS = {"blocks": Blocks, "window": Window, "canvas": Canvas}
+LAYOUTS = {"blocks": Blocks, "window": OpenWindow, "canvas": Canvas}
 
 
 def decode_block_diffusion(

@@ -60,7 +60,7 @@ class Decoded:
     row_times: list[RowTimes] | None = None
 
 
-class Engine:
+class LocalEngine:
     """A part's model on its device, with the meters that watch it (None: the part is not timed) and its draft models.
     ``measuring``: the session that passes are measured with, where the samples' session would have to make its graphs anew.
     ``tokenizer`` is None for random models.
@@ -268,7 +268,7 @@ def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:
             return generation
 
 
-def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
+def open_engine(part: Part, group: RankGroup | None = None) -> LocalEngine:
     """Load a part's model and start its clock; with a ``group``, this rank's share of it, on this rank's device.
 
     Raises:
@@ -308,4 +308,4 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     metered = part.timed and (group is None or group.ranks.leads)
     meters = find_meters(part.device, part.tensor_parallel) if metered else None
     figures = NativeFigures if execution == "native" else None
-    return Engine(model, session, part.device, clock, meters, drafts, measuring, figures)
+    return LocalEngine(model, session, part.device, clock, meters, drafts, measuring, figures)

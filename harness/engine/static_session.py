@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from harness.decoding.session import Segment, upload
 from harness.engine.attention_masks import folded_mask, inside, validity, wanted_logits
 from harness.engine.gated_adapter import adapted_columns, adapter_on
-from harness.engine.kv_cache import NAME, Layout
+from harness.engine.kv_cache import NAME, SlotLayout
 from harness.engine.native_forward import NativeForward
 from harness.scenario.part import Execution
 
@@ -191,7 +191,7 @@ class StaticSession:
         """The sampler's tokens, on the host."""
         return tokens.tolist()
 
-    def _layout(self, segments: Sequence[Segment], rows: Tensor | None, device: torch.device) -> Layout:
+    def _layout(self, segments: Sequence[Segment], rows: Tensor | None, device: torch.device) -> SlotLayout:
         lengths, fed, query = self._lengths, self._fed, self._query
         if rows is not None:
             lengths, fed = [lengths[row] for row in rows.tolist()], None if fed is None else fed[rows.cpu()]
@@ -208,7 +208,7 @@ class StaticSession:
         if causal < query and not open_ and (fed is not None or not causal):
             visible = visible_slots(lengths, fed, segments, width, causal, device)
             mask = folded_mask(visible, self._shared, self._model.dtype)
-        return Layout(
+        return SlotLayout(
             keys=self._keys,
             values=self._values,
             rows=rows,

@@ -78,7 +78,7 @@ class HostMemoryMeter:
 
 
 @dataclass(slots=True)
-class Tally:
+class GraphCount:
     """How many graphs were captured, and kernels compiled by Triton, or loaded from its cache; nobody else counts them."""
 
     made: int = 0
@@ -88,7 +88,7 @@ class Tally:
         self.made += 1
 
 
-CAPTURES = Tally()
+CAPTURES = GraphCount()
 
 
 class GraphMeter(CounterMeter):

@@ -41,7 +41,7 @@ class Models(BaseModel):
     data: Annotated[list[Listed], Field(fail_fast=True)]
 
 
-class About(BaseModel):
+class ServerFacts(BaseModel):
     """What an engine says of itself, as far as it is read: its version, and what SGLang was started with."""
 
     version: Word | None = None
@@ -120,7 +120,7 @@ class ServedModel:
                 self.started.wait_ready(self.address + self.dialect.health, self._choice.ready_s)
             self.model = self._served_model()
             with suppress(RequestError, ValidationError):
-                self._about = About.model_validate_json(self.get(self.dialect.about)).model_dump(exclude_unset=True)
+                self._about = ServerFacts.model_validate_json(self.get(self.dialect.about)).model_dump(exclude_unset=True)
             self.rounds = BY_WORD if self._choice.diffusion else self.dialect.rounds(self._about, self._choice)
 
     def _served_model(self) -> str:

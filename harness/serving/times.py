@@ -14,7 +14,7 @@ from statistics import fmean
 from harness.record.schema import RowTimes
 from harness.scenario.load import Load
 from harness.serving.counts import Arrival
-from harness.serving.stream import Answer
+from harness.serving.stream import ServedAnswer
 
 DIGITS = 6
 """Decimals of a recorded second: a client's clock over a network knows no more."""
@@ -50,7 +50,7 @@ def turns_of(load: Load | None, in_flight: int, requests: int, seed: int) -> Tur
     return Turns(after_s=list(accumulate(gaps)), at_once=requests)
 
 
-async def in_turns(turns: Turns, ask: Callable[[int], Awaitable[Answer]]) -> list[Answer]:
+async def in_turns(turns: Turns, ask: Callable[[int], Awaitable[ServedAnswer]]) -> list[ServedAnswer]:
     """The answers, in the order of the requests; the first that fails ends all of them.
 
     Args:
@@ -58,7 +58,7 @@ async def in_turns(turns: Turns, ask: Callable[[int], Awaitable[Answer]]) -> lis
     """
     free = asyncio.Semaphore(turns.at_once)
 
-    async def in_turn(number: int, after_s: float) -> Answer:
+    async def in_turn(number: int, after_s: float) -> ServedAnswer:
         await asyncio.sleep(after_s)
         async with free:
             return await ask(number)
@@ -82,7 +82,7 @@ class Times:
     forward_s: list[float] | None
 
 
-def batch_times(answers: Sequence[Answer], passes: Sequence[Sequence[Arrival]]) -> Times:
+def batch_times(answers: Sequence[ServedAnswer], passes: Sequence[Sequence[Arrival]]) -> Times:
     """Of requests that were sent together: to the first chunk of any, and from there to the last of all."""
     sent_s, first_s = min(one.sent_at_s for one in answers), min(one.chunks[0].at_s for one in answers)
     ends = [first_s, *(max(one.at_s for one in of_pass) for of_pass in passes)]
@@ -91,14 +91,14 @@ def batch_times(answers: Sequence[Answer], passes: Sequence[Sequence[Arrival]]) 
     return Times(prefill_s=first_s - sent_s, decode_s=last_s - first_s, forward_s=[first_s - sent_s, *gaps])
 
 
-def own_times(answers: Sequence[Answer]) -> Times:
+def own_times(answers: Sequence[ServedAnswer]) -> Times:
     """Of requests that came at times of their own: the means of what each one waited for."""
     first_s = fmean(one.chunks[0].at_s - one.sent_at_s for one in answers)
     decode_s = fmean(one.chunks[-1].at_s - one.chunks[0].at_s for one in answers)
     return Times(prefill_s=first_s, decode_s=decode_s, forward_s=None)
 
 
-def row_times(answers: Sequence[Answer]) -> list[RowTimes]:
+def row_times(answers: Sequence[ServedAnswer]) -> list[RowTimes]:
     """When each request was sent and answered, as the record keeps it."""
     begun_s = min(one.sent_at_s for one in answers)
     return [

@@ -18,7 +18,7 @@ from harness.engine.adapter_files import write_adapter
 from harness.engine.loading import OpenedModel, device_here, keep_what_is_freed, open_stored
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.curve import CURVE, Curve, trained_tokens
-from harness.training.distillation import Answer, distil
+from harness.training.distillation import OwnAnswer, distil
 from harness.training.fine_tuning import special_ids
 from harness.training.masked_blocks import AnswerStream, BlockCollator
 from harness.training.recipe import Distillation, TrainRecipe
@@ -81,7 +81,7 @@ def choice_of(recipe: TrainRecipe) -> StoredModel:
 
 def _held_out_answers(
     recipe: TrainRecipe, held: OpenedModel, about: dict[str, Any], out: Path, progress: Progress
-) -> Sequence[Answer]:
+) -> Sequence[OwnAnswer]:
     if recipe.held_out is None:
         return ()
     greedy = Distillation(workload=recipe.held_out.workload, temperatures=(0.0,), seed=recipe.held_out.seed)

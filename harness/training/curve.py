@@ -29,7 +29,7 @@ from transformers import TrainerCallback
 from harness.decoding.in_turn import InTurn
 from harness.progress import Progress
 from harness.training.adapter_module import TrainedAdapter
-from harness.training.distillation import Answer
+from harness.training.distillation import OwnAnswer
 from harness.training.masked_blocks import MaskedBlocks, masked_blocks
 from harness.training.noising import SpecialIds
 from harness.training.recipe import HeldOut, TrainRecipe
@@ -48,7 +48,7 @@ class Curve(TrainerCallback):
         self,
         recipe: TrainRecipe,
         trained: TrainedAdapter,
-        answers: Sequence[Answer],
+        answers: Sequence[OwnAnswer],
         ids: SpecialIds,
         file: Path,
         progress: Progress,
@@ -152,7 +152,7 @@ class HeldOutFigures:
 
 @torch.no_grad()
 def held_out_figures(
-    trained: TrainedAdapter, answers: Sequence[Answer], block_size: int, ids: SpecialIds, bf16: bool, copies: bool = False
+    trained: TrainedAdapter, answers: Sequence[OwnAnswer], block_size: int, ids: SpecialIds, bf16: bool, copies: bool = False
 ) -> HeldOutFigures:
     """The figures of greedy ``answers`` of the model itself."""
     tokens: defaultdict[str, int] = defaultdict(int)
@@ -193,7 +193,7 @@ def passes_of(agreed: Sequence[int], tokens: int) -> Iterable[int]:
 
 
 def _right(
-    trained: TrainedAdapter, answer: Answer, block_size: int, ids: SpecialIds, bf16: bool, copies: bool
+    trained: TrainedAdapter, answer: OwnAnswer, block_size: int, ids: SpecialIds, bf16: bool, copies: bool
 ) -> tuple[Tensor, Tensor]:
     """Whether each slot of a block of masks at every token is right, and whether there is such a token: (G, k) each."""
     starts = [[len(answer.prompt_ids) + place for place in range(len(answer.answer_ids))]]

@@ -30,7 +30,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class OwnAnswer:
     """One line of the file. ``prompt``: the prompt's id. ``stopped``: it ends in a stop token of the model, otherwise it was
     cut at the most tokens that an answer may have.
     """
@@ -71,7 +71,7 @@ def batches_of(distill: Distillation, tokenizer: TextTokenizer | None, vocab: in
     ]
 
 
-def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], file: Path, progress: Progress) -> list[Answer]:
+def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], file: Path, progress: Progress) -> list[OwnAnswer]:
     """Answer what ``file`` does not hold yet, and return all of it. ``about``: what the answers depend on besides the recipe,
     as JSON values; a file of others is refused. Its ``mask`` is the token that no answer has.
 
@@ -105,7 +105,7 @@ def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], fil
 
 def _answered(
     session: StaticSession, distill: Distillation, batch: Batch, stop: StopRule, mask: int, device: torch.device
-) -> Iterator[Answer]:
+) -> Iterator[OwnAnswer]:
     """One batch by next-token prediction."""
     request = DecodeRequest(
         prompts=tuple(item.ids for item in batch.items),
@@ -118,7 +118,7 @@ def _answered(
     )
     generation = drain(decode_next_token(session, request))
     for item, ids, reason in zip(batch.items, generation.output_ids, generation.stop_reasons, strict=True):
-        yield Answer(
+        yield OwnAnswer(
             prompt=item.prompt_id,
             temperature=batch.temperature,
             prompt_ids=list(item.ids),
@@ -127,7 +127,7 @@ def _answered(
         )
 
 
-def _held(file: Path, header: dict[str, Any]) -> list[Answer]:
+def _held(file: Path, header: dict[str, Any]) -> list[OwnAnswer]:
     """The whole lines of ``file`` behind its ``header``; a last line that was cut by an interruption is left out."""
     if not file.exists():
         return []
@@ -135,7 +135,7 @@ def _held(file: Path, header: dict[str, Any]) -> list[Answer]:
     if not lines:
         return []
     try:
-        found, answers = json.loads(lines[0]), [Answer(**json.loads(line)) for line in lines[1:]]
+        found, answers = json.loads(lines[0]), [OwnAnswer(**json.loads(line)) for line in lines[1:]]
     except (ValueError, TypeError) as error:
         raise UserError(f"{file}: is no file of answers ({error}); give another --out, or remove it") from error
     if found != header:
@@ -144,7 +144,7 @@ def _held(file: Path, header: dict[str, Any]) -> list[Answer]:
     return answers
 
 
-def _rewritten(file: Path, header: dict[str, Any], answers: Sequence[Answer]) -> None:
+def _rewritten(file: Path, header: dict[str, Any], answers: Sequence[OwnAnswer]) -> None:
     """The file with exactly these whole lines."""
     file.parent.mkdir(parents=True, exist_ok=True)
     whole = "".join(json.dumps(one) + "\n" for one in (header, *map(asdict, answers)))

@@ -15,7 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from harness.training.distillation import Answer
+from harness.training.distillation import OwnAnswer
 from harness.training.noising import IGNORE, OrderedStream, SpecialIds
 from harness.training.recipe import AdapterSettings
 
@@ -40,7 +40,7 @@ class MaskedBlocks:
 
 
 def masked_blocks(
-    answers: Sequence[Answer], starts: Sequence[Sequence[int]], block_size: int, ids: SpecialIds, masked: Tensor
+    answers: Sequence[OwnAnswer], starts: Sequence[Sequence[int]], block_size: int, ids: SpecialIds, masked: Tensor
 ) -> MaskedBlocks:
     """Blocks of every answer at ``starts``, as many for each; ``masked`` (B, G, k) bool, the others show their token.
 
@@ -66,7 +66,7 @@ def masked_blocks(
     )
 
 
-def drawn_blocks(answers: Sequence[Answer], settings: AdapterSettings, ids: SpecialIds, rng: random.Random) -> MaskedBlocks:
+def drawn_blocks(answers: Sequence[OwnAnswer], settings: AdapterSettings, ids: SpecialIds, rng: random.Random) -> MaskedBlocks:
     """One block size for the batch; blocks start anywhere in the answers; most are masked whole."""
     size = rng.randint(*settings.block_sizes)
     count = max(1, settings.slots // size)
@@ -88,20 +88,20 @@ def who_sees(made: MaskedBlocks) -> tuple[Tensor, Tensor]:
 
 
 @dataclass
-class AnswerStream(OrderedStream[Answer]):
+class AnswerStream(OrderedStream[OwnAnswer]):
     """A walk over the answers: each once, then all again in another order."""
 
-    answers: Sequence[Answer]
+    answers: Sequence[OwnAnswer]
     batch_size: int
     batches: int
     seed: int
 
-    def example_at(self, place: int) -> Answer:
+    def example_at(self, place: int) -> OwnAnswer:
         """See OrderedStream."""
         walk, index = divmod(place, len(self.answers))
         return self.answers[_order(len(self.answers), f"{self.seed}/walk/{walk}")[index]]
 
-    def order_of(self, example: Answer) -> tuple[int, int, str]:
+    def order_of(self, example: OwnAnswer) -> tuple[int, int, str]:
         """By the tokens of the whole, then of the prompt."""
         prompt_tokens = len(example.prompt_ids)
         return prompt_tokens + len(example.answer_ids), prompt_tokens, example.prompt
@@ -125,7 +125,7 @@ class BlockCollator:
     seed: int
     batches: int = 0
 
-    def __call__(self, examples: Sequence[Answer]) -> dict[str, Tensor]:
+    def __call__(self, examples: Sequence[OwnAnswer]) -> dict[str, Tensor]:
         """The fields of MaskedBlocks."""
         rng = random.Random(f"{self.seed}/blocks/{self.batches}")
         self.batches += 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.training.distillation import Answer, Batch, _answered
+from harness.training.distillation import OwnAnswer, Batch, _answered
 from harness.training.recipe import AdapterSettings, Distillation, TrainRecipe
 
 torch = pytest.importorskip("torch")
@@ -56,10 +56,10 @@ def gradients():
         yield
 
 
-def answer(prompt: int, length: int, *, stopped: bool = True, name: str = "lists/train/1/0") -> Answer:
+def answer(prompt: int, length: int, *, stopped: bool = True, name: str = "lists/train/1/0") -> OwnAnswer:
     """An answer of distinct tokens."""
     ids = [6 + (at * 7) % 30 for at in range(prompt + length)]
-    return Answer(
+    return OwnAnswer(
         prompt=name,
         temperature=0.0,
         prompt_ids=ids[:prompt],
@@ -176,7 +176,7 @@ def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int, copies: boo
             except StopIteration as ended:
                 written = list(ended.value.output_ids[0])
                 break
-        told = Answer(prompt="lists/1", temperature=0.0, prompt_ids=list(prompt), answer_ids=written, stopped=False)
+        told = OwnAnswer(prompt="lists/1", temperature=0.0, prompt_ids=list(prompt), answer_ids=written, stopped=False)
         figures = held_out_figures(module, [told], size, IDS, bf16=False, copies=copies)
         assert figures.tokens_per_pass == pytest.approx((len(written) - 1) / (len(passes) - 1))
         agreed += len(figures.accepted[1:]) and sum(figures.accepted[1:])
@@ -185,7 +185,7 @@ def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int, copies: boo
 
 def test_the_mask_is_no_answer_in_training_as_in_a_decode(tmp_path: Path) -> None:
     """A model whose head prefers the mask: it is neither written nor counted as what a slot says."""
-    told = Answer(prompt="lists/1", temperature=0.0, prompt_ids=[6, 9, 12], answer_ids=[7, 8, 10, 11], stopped=False)
+    told = OwnAnswer(prompt="lists/1", temperature=0.0, prompt_ids=[6, 9, 12], answer_ids=[7, 8, 10, 11], stopped=False)
     found = []
     for size in (0.0, 50.0):  # of the mask's row of the head: the mask is seldom or often the first of all
         held = model(torch.float32)

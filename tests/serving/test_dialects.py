@@ -17,14 +17,14 @@ from harness.errors import MissingExtraError, NotPossibleError, RequestError
 from harness.scenario.servers import Server
 from harness.serving.served_model import growth, read_counters
 from harness.serving.counts import arrivals, count_passes, passes_of_round
-from harness.serving.dialects.dialect import Dialect, Request, Rounds
+from harness.serving.dialects.dialect import Dialect, ServerRequest, Rounds
 from harness.serving.dialects.llama_cpp import gguf_of
 from harness.serving.dialects import DIALECTS
-from harness.serving.stream import Answer, answer_of
+from harness.serving.stream import ServedAnswer, answer_of
 from tests.helpers import ROOT
 
 DATA = ROOT / "tests" / "data" / "serving"
-ASKED = Request(ids=(5, 6, 7), max_tokens=9, temperature=0.0, seed=1 << 40, salt="s")
+ASKED = ServerRequest(ids=(5, 6, 7), max_tokens=9, temperature=0.0, seed=1 << 40, salt="s")
 
 
 def lines(name: str) -> list[str]:
@@ -34,7 +34,7 @@ def lines(name: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("# ") or line.startswith(("# TYPE", "# HELP"))]
 
 
-def answer(engine: str, name: str) -> Answer:
+def answer(engine: str, name: str) -> ServedAnswer:
     """The stream of a file, an event a second."""
     arrived = [(float(second), line) for second, line in enumerate(lines(name), start=1)]
     return answer_of(0.0, arrived, DIALECTS[engine])  # type: ignore[index]

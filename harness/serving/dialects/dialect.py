@@ -42,7 +42,7 @@ class Sent(BaseModel):
             raise RequestError(f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {in_words(first)}") from error
 
 
-class Choice(Sent):
+class CompletionChoice(Sent):
     """The one answer that is asked for, from its last event to this one."""
 
     index: Annotated[int, Field(ge=0, le=0)] = 0
@@ -68,19 +68,19 @@ class Usage(Sent):
 class Completion(Sent):
     """An event of a server that follows OpenAI's completions."""
 
-    choices: Annotated[list[Choice], Field(max_length=1, fail_fast=True)]
+    choices: Annotated[list[CompletionChoice], Field(max_length=1, fail_fast=True)]
     usage: Usage | None = None
 
-    def told(self, said: dict[str, Any]) -> Event:
+    def told(self, said: dict[str, Any]) -> StreamEvent:
         """This as an event; what it counts is added to what else it said."""
-        usage, choice = self.usage or Usage(), self.choices[0] if self.choices else Choice()
+        usage, choice = self.usage or Usage(), self.choices[0] if self.choices else CompletionChoice()
         details = usage.prompt_tokens_details or PromptDetails()
         said |= {"prompt_tokens": usage.prompt_tokens, "written": usage.completion_tokens, "cached": details.cached_tokens}
         return tokens_event(choice.finish_reason, choice.token_ids, said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RoundProgress:
     """Where a request is: a ``mark`` that all tokens of one round share, and its drafted and accepted tokens up to there."""
 
     mark: float
@@ -89,7 +89,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class StreamEvent:
     """What one event of a stream holds. ``said``: of the whole request, as in Answer; ``written`` in it: output tokens so far.
 
     A server may send the tokens of one round in several events: ``progress`` tells the round, and ``same_round`` that it is the
@@ -99,12 +99,12 @@ class Event:
     ids: tuple[int, ...] = ()
     stop_reason: StopReason | None = None
     said: Mapping[str, Any] = field(default_factory=dict)
-    progress: Progress | None = None
+    progress: RoundProgress | None = None
     same_round: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ServerRequest:
     """What a prompt is asked with, whatever the engine. ``ignore_stop``: all tokens are wanted, whatever they are."""
 
     ids: Sequence[int]
@@ -155,8 +155,8 @@ class Dialect:
 
     name: EngineName
     path: str
-    body: Callable[[Request, str], dict[str, Any]]
-    read: Callable[[object], Event]
+    body: Callable[[ServerRequest, str], dict[str, Any]]
+    read: Callable[[object], StreamEvent]
     command: Callable[[Server, str, int, str], list[str]]
     headline: str
     health: str = "/health"
@@ -176,7 +176,7 @@ def spec_counters(prefix: str) -> dict[str, str]:
     return {own: f"{prefix}:spec_decode_num_{name}_total" for own, name in named.items()}
 
 
-def open_ai(request: Request, model: str) -> dict[str, Any]:
+def open_ai(request: ServerRequest, model: str) -> dict[str, Any]:
     """What every server takes that follows OpenAI's completions."""
     return {
         "model": model,
@@ -191,9 +191,9 @@ def open_ai(request: Request, model: str) -> dict[str, Any]:
     }
 
 
-def tokens_event(reason: str | None, ids: Sequence[int] | None, said: Mapping[str, Any], **more: Any) -> Event:
+def tokens_event(reason: str | None, ids: Sequence[int] | None, said: Mapping[str, Any], **more: Any) -> StreamEvent:
     """An event with the reason why the answer ended, None within it; raises RequestError where the server broke it off."""
     if reason not in (None, "stop", "length"):
         raise RequestError(f"the answer was ended: {reason:.{LONGEST_SHOWN}}")
     stop: StopReason | None = "stop" if reason == "stop" else "length" if reason == "length" else None
-    return Event(ids=tuple(ids or ()), stop_reason=stop, said=said, **more)
+    return StreamEvent(ids=tuple(ids or ()), stop_reason=stop, said=said, **more)

@@ -17,10 +17,10 @@ from harness.serving.dialects.dialect import (
     Count,
     Counts,
     Dialect,
-    Event,
+    StreamEvent,
     Figure,
-    Progress,
-    Request,
+    RoundProgress,
+    ServerRequest,
     Sent,
     spec_counters,
     tokens_event,
@@ -30,7 +30,7 @@ GGUF_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 """What llama.cpp's converter calls a dtype."""
 
 
-def _body(request: Request, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return {
         "prompt": list(request.ids),
         "n_predict": request.max_tokens,
@@ -60,12 +60,12 @@ class _Tokens(Sent):
     stop_type: Literal["none", "eos", "word", "limit"] = "none"
 
 
-def _read(sent: object) -> Event:
+def _read(sent: object) -> StreamEvent:
     event = _Tokens.of(sent)
     timings = event.timings
     drafted, accepted, written = timings.draft_n, timings.draft_n_accepted, {"written": event.tokens_predicted}
     if not event.stop:
-        here = Progress(mark=timings.predicted_ms, drafted=drafted, accepted=accepted)
+        here = RoundProgress(mark=timings.predicted_ms, drafted=drafted, accepted=accepted)
         return tokens_event(None, event.tokens, written, progress=here)
     reason = "length" if event.stop_type == "limit" else "stop"
     said = {"drafted": drafted, "accepted": accepted, "cached": timings.cache_n, "prompt_tokens": event.tokens_evaluated}

@@ -17,8 +17,8 @@ from harness.serving.dialects.dialect import (
     ONE_PASS,
     Counts,
     Dialect,
-    Event,
-    Request,
+    StreamEvent,
+    ServerRequest,
     Rounds,
     Sent,
     Usage,
@@ -27,7 +27,7 @@ from harness.serving.dialects.dialect import (
 )
 
 
-def _body(request: Request, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return {
         "input_ids": list(request.ids),
         "max_tokens": request.max_tokens,
@@ -52,7 +52,7 @@ class _Tokens(Sent):
     meta_info: _About
 
 
-def _read(sent: object) -> Event:
+def _read(sent: object) -> StreamEvent:
     event = _Tokens.of(sent)
     about = event.meta_info
     reason = about.finish_reason.type if about.finish_reason else None

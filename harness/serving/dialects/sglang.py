@@ -18,10 +18,10 @@ from typing import Any
 
 from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Completion, Count, Counts, Dialect, Event, Figure, Request, Rounds, Sent, open_ai
+from harness.serving.dialects.dialect import Completion, Count, Counts, Dialect, StreamEvent, Figure, ServerRequest, Rounds, Sent, open_ai
 
 
-def _body(request: Request, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True, "return_spec_tokens_details": True}
 
 
@@ -40,7 +40,7 @@ class _Completion(Completion):
     sglext: _More | None = None
 
 
-def _read(sent: object) -> Event:
+def _read(sent: object) -> StreamEvent:
     event = _Completion.of(sent)
     said: dict[str, Any] = {}
     if event.sglext and (spec := event.sglext.spec_tokens_details):

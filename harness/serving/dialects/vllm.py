@@ -14,16 +14,16 @@ from harness.serving.dialects.dialect import (
     Count,
     Counts,
     Dialect,
-    Event,
+    StreamEvent,
     Figure,
-    Request,
+    ServerRequest,
     Sent,
     open_ai,
     spec_counters,
 )
 
 
-def _body(request: Request, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True}
 
 
@@ -44,7 +44,7 @@ class _Completion(Completion):
     metrics: _Metrics | None = None
 
 
-def _read(sent: object) -> Event:
+def _read(sent: object) -> StreamEvent:
     event = _Completion.of(sent)
     said: dict[str, Any] = {}
     if event.metrics and (spec := event.metrics.speculative_decoding):
