@@ -17,7 +17,8 @@ import torch
 from benchmarks.results_file import write_results
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.sampling import NativeFigures, TorchFigures, usable
-from harness.decoding.solvers import SOLVERS, BlockView
+from harness.decoding.solvers import BlockView
+from tests.helpers.solver_rules import SOLVERS
 from harness.engine.engine import open_engine
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.scenario import Scenario

@@ -204,21 +204,3 @@ def _ranks(masked: Tensor) -> Tensor:
 def _chosen(of_rank: Tensor, index: Tensor, masked: Tensor) -> Tensor:
     """From ranks, (B, k) or (k,), back to slots."""
     return torch.zeros_like(masked).scatter(-1, index, of_rank.expand_as(index)) & masked
-
-
-_RULES: tuple[Solver, ...] = (
-    entropy_bounded,
-    entropy_bounded_confidence,
-    entropy_bounded_margin,
-    threshold,
-    threshold_strict,
-    factor,
-    factor_fastdllm,
-    frechet,
-    longest_prefix,
-    longest_prefix_entropy,
-    top_k,
-    uniform,
-    low_confidence_dynamic,
-)
-SOLVERS = {solver.__name__: solver for solver in _RULES}

@@ -36,11 +36,6 @@ class Ways:
         """Those that were possible."""
         return tuple(count for count in (self.steps, self.accepted, self.chunks) if count is not None)
 
-    @property
-    def agree(self) -> bool:
-        """Whether two ways or more say the same; one alone shows nothing."""
-        return len(self.counts) > 1 and len(set(self.counts)) == 1
-
 
 def count_passes(answer: ServedAnswer, grown: Mapping[str, float], alone: bool, rounds: Rounds = ONE_PASS) -> Ways:
     """The decode passes of a request.

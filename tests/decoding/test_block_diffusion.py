@@ -19,7 +19,7 @@ from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import NEVER, StopRule
-from harness.decoding.solvers import SOLVERS
+from tests.helpers.solver_rules import SOLVERS
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession

@@ -12,7 +12,7 @@ from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.sampling import FusedFigures, NativeFigures
 from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS
+from tests.helpers.solver_rules import SOLVERS
 from harness.engine.engine import drain, open_engine
 from harness.engine.static_session import StaticSession
 from harness.kernels.library import why_not_built

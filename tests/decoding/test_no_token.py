@@ -18,7 +18,8 @@ from harness.decoding.sampling import draw
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import NO_TOKEN
 from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS, BlockView
+from harness.decoding.solvers import BlockView
+from tests.helpers.solver_rules import SOLVERS
 from harness.decoding.speculative import decode_draft_and_check
 from harness.decoding.verification import ReplayedCheck
 from harness.decoding.verified_blocks import decode_verified_blocks

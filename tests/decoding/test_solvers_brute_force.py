@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from harness.decoding.sampling import usable
-from harness.decoding.solvers import SOLVERS, BlockView
+from harness.decoding.solvers import BlockView
+from tests.helpers.solver_rules import SOLVERS
 from harness.scenario.solvers import KNOBS
 from harness.scenario.solvers import SOLVERS as SPECS
 

@@ -62,7 +62,7 @@ def test_the_three_ways_agree_with_the_engine_and_each_other(rounds: list[Round]
     answer, grown, passes = served(rounds, most)
     ways = count_passes(answer, grown, alone=True)
     assert (ways.steps, ways.accepted, ways.chunks) == (passes, passes, passes)
-    assert ways.agree
+    assert len(ways.counts) > 1 and len(set(ways.counts)) == 1
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.sampled_from([(1, 1), (2, 2)]), st.integers(2, 60))
@@ -85,7 +85,7 @@ def test_by_hand_the_real_vllm_answer_of_24_tokens() -> None:
 def test_what_only_one_way_sees_makes_them_disagree() -> None:
     """Another client's steps; two passes in one chunk; and one way alone never agrees with itself."""
     answer, grown, _ = served([(0, 0)] * 9, 10)
-    assert not count_passes(answer, grown | {"passes": 12.0}, alone=True).agree
+    assert len(set(count_passes(answer, grown | {"passes": 12.0}, alone=True).counts)) > 1
     first, second, *rest = answer.chunks[1:]
     glued = ServedAnswer(
         sent_at_s=0.0,
@@ -96,7 +96,7 @@ def test_what_only_one_way_sees_makes_them_disagree() -> None:
     )
     assert count_passes(glued, grown, alone=True).counts == (9, 9, 8)
     silent = ServedAnswer(sent_at_s=0.0, stop_reason="length", prompt_tokens=5, chunks=answer.chunks)
-    assert count_passes(silent, {}, alone=True).counts == (9,) and not count_passes(silent, {}, alone=True).agree
+    assert count_passes(silent, {}, alone=True).counts == (9,)
 
 
 @given(st.lists(st.tuples(ROUNDS, st.integers(2, 40)), min_size=1, max_size=4))

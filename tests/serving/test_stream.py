@@ -283,11 +283,11 @@ def test_llama_cpp_counts_tokens_that_it_never_sends() -> None:
 def test_counts_as_large_as_they_may_be_cost_nothing() -> None:
     """A histogram of as many rounds, an average of next to nothing: each way is a number, and they disagree."""
     lines = spoilt("sglang", ("sglext", "spec_tokens_details", "spec_correct_drafts_histogram"), [MOST] * 3)
-    assert not count_passes(answer_in("sglang", lines), {}, alone=True).agree
+    assert len(set(count_passes(answer_in("sglang", lines), {}, alone=True).counts)) > 1
     tiny = answer_in(
         "tensorrt_llm", [line.replace('_iter": 2.5', '_iter": 1e-300') for line in spoilt("tensorrt_llm", ("id",), "x")]
     )
-    assert not count_passes(tiny, {}, alone=True).agree
+    assert len(set(count_passes(tiny, {}, alone=True).counts)) > 1
     most = spoilt("vllm", ("metrics", "speculative_decoding", "per_step_accepted"), [MOST] * 6)
     assert len(arrivals(0, answer_in("vllm", most), 5, one_by_one=False)) == 6
     for key in ("per_step_accepted", "per_step_drafted"):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.errors import LONGEST_SHOWN, RequestError, in_words
+from harness.errors import LONGEST_SHOWN, MissingExtraError, RequestError, in_words
 from harness.record.trace import StopReason
 from harness.scenario.servers import EngineName, Server
 
@@ -197,3 +201,32 @@ def tokens_event(reason: str | None, ids: Sequence[int] | None, said: Mapping[st
         raise RequestError(f"the answer was ended: {reason:.{LONGEST_SHOWN}}")
     stop: StopReason | None = "stop" if reason == "stop" else "length" if reason == "length" else None
     return StreamEvent(ids=tuple(ids or ()), stop_reason=stop, said=said, **more)
+
+
+def python_of(engine: str, package: str) -> str:
+    """The Python that has the ``package`` of an ``engine``: named by a variable, or this one.
+
+    Raises:
+        MissingExtraError: neither.
+    """
+    variable = f"SBD_{package.upper()}_PYTHON"
+    python = os.environ.get(variable) or (sys.executable if find_spec(package) else None)
+    if python is None:
+        raise MissingExtraError(
+            f"{engine} is not installed beside sbd; set {variable} to the Python of the environment that has it, or give url: "
+            "of a running server (docs/servers.md)"
+        )
+    return python
+
+
+def program_of(name: str) -> str:
+    """The program of an engine: named by a variable, or on the PATH.
+
+    Raises:
+        MissingExtraError: neither.
+    """
+    variable = f"SBD_{name.upper().replace('-', '_')}"
+    program = os.environ.get(variable) or shutil.which(name)
+    if program is None:
+        raise MissingExtraError(f"{name} is not on the PATH; set {variable} to it, or give url: of a running server")
+    return program

@@ -6,12 +6,10 @@ is set once a round; that is how they are told apart. A token that ends within a
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.errors import MissingExtraError, NotPossibleError
+from harness.errors import NotPossibleError
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
     Count,
@@ -22,6 +20,7 @@ from harness.serving.dialects.dialect import (
     RoundProgress,
     ServerRequest,
     Sent,
+    program_of,
     spec_counters,
     tokens_event,
 )
@@ -90,11 +89,8 @@ def gguf_of(model: str, dtype: str) -> str:
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    binary = os.environ.get("SBD_LLAMA_SERVER") or shutil.which("llama-server")
-    if binary is None:
-        raise MissingExtraError("llama-server is not on the PATH; set SBD_LLAMA_SERVER to it, or give url: of a running server")
-    weights = gguf_of(model, dtype)
-    return [binary, "--host", "127.0.0.1", "--port", str(port), "--model", weights, "--metrics", *server.arguments]
+    program, weights = program_of("llama-server"), gguf_of(model, dtype)
+    return [program, "--host", "127.0.0.1", "--port", str(port), "--model", weights, "--metrics", *server.arguments]
 
 
 LLAMA_CPP = Dialect(

@@ -6,12 +6,9 @@ the end alone sends an empty event first. A diffusion model (SDAR) is detected b
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
     ONE_PASS,
@@ -22,6 +19,7 @@ from harness.serving.dialects.dialect import (
     Rounds,
     Sent,
     Usage,
+    program_of,
     spec_counters,
     tokens_event,
 )
@@ -68,11 +66,8 @@ def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    binary = os.environ.get("SBD_LMDEPLOY") or shutil.which("lmdeploy")
-    if binary is None:
-        raise MissingExtraError("lmdeploy is not on the PATH; set SBD_LMDEPLOY to it, or give url: of a running server")
     return [
-        binary,
+        program_of("lmdeploy"),
         "serve",
         "api_server",
         model,

@@ -10,15 +10,11 @@ begun before an answer's end was seen is in it.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
-from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Completion, Count, Counts, Dialect, StreamEvent, Figure, ServerRequest, Rounds, Sent, open_ai
+from harness.serving.dialects.dialect import Completion, Count, Counts, Dialect, StreamEvent, Figure, ServerRequest, Rounds, Sent, open_ai, python_of
 
 
 def _body(request: ServerRequest, model: str) -> dict[str, Any]:
@@ -68,14 +64,8 @@ def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    python = os.environ.get("SBD_SGLANG_PYTHON") or (sys.executable if find_spec("sglang") else None)
-    if python is None:
-        raise MissingExtraError(
-            "SGLang is not installed beside sbd; set SBD_SGLANG_PYTHON to the Python of the environment that has it, or give "
-            "url: of a running server (docs/servers.md)"
-        )
     return [
-        python,
+        python_of("SGLang", "sglang"),
         "-m",
         "sglang.launch_server",
         "--host",

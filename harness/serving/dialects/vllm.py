@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from importlib.util import find_spec
 from typing import Any
 
-from harness.errors import MissingExtraError, RequestError
+from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
     Completion,
@@ -19,6 +16,7 @@ from harness.serving.dialects.dialect import (
     ServerRequest,
     Sent,
     open_ai,
+    python_of,
     spec_counters,
 )
 
@@ -64,16 +62,10 @@ def _read(sent: object) -> StreamEvent:
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    python = os.environ.get("SBD_VLLM_PYTHON") or (sys.executable if find_spec("vllm") else None)
-    if python is None:
-        raise MissingExtraError(
-            "vLLM is not installed beside sbd; set SBD_VLLM_PYTHON to the Python of the environment that has it, or give url: "
-            "of a running server (docs/servers.md)"
-        )
     speculates = any(one.partition("=")[0] in ("--speculative-config", "-sc") for one in server.arguments)
     per_request = ["--per-request-spec-decode-metrics", "detailed"] if speculates else []
     return [
-        python,
+        python_of("vLLM", "vllm"),
         "-m",
         "vllm.entrypoints.openai.api_server",
         "--host",
