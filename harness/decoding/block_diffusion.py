@@ -1,16 +1,16 @@
 """Decoding as the public families of block models do it, by a BlockProtocol; the rule that picks slots is any solver.
 
 This module has the pass, the same for all, and two of the three layouts (blocks, window, canvas) that decide what it feeds and
-keeps. The mask token is never written. Slots behind a stop or the length limit are not decided; published code decides them and
+keeps. The mask token is never written. Slots after a stop or the length limit are not decided; published code decides them and
 then cuts them off.
 
 Canvas (LLaDA, arXiv 2502.09992; Dream, arXiv 2508.15487) has no KV cache. All slots of the answer are there from the start and
 every token sees every other. Only the slots of the current block may be decided: the block size is how far ahead a pass may
 decide. The first pass is the prefill: every other pass reads the prompt again.
 
-In a window (SDLM, arXiv 2509.24007) the leading sure slots stay, the rest is drafted again behind them. A pass feeds the newest
+In a window (SDLM, arXiv 2509.24007) the leading sure slots stay, the rest is drafted again after them. A pass feeds the newest
 token twice. The clean copy, whose KV is kept, sees what is before it. The window's first token is the second copy, which sees
-the whole window. The window does not see the clean copy. Every position predicts the token behind it, so the window's k
+the whole window. The window does not see the clean copy. Every position predicts the token after it, so the window's k
 positions predict k tokens. The prompt is read as NTP reads it. Published code opens the first window in that pass; here that is
 a pass of its own. Axes: B rows, A slots of the answer, w of them in the current block, k slots of the window, n columns of a
 segment, V vocabulary.

@@ -100,7 +100,7 @@ class Layout(DeviceBlocks):
 
 
 class Blocks(Layout):
-    """Where blocks begin at multiples of k, a row's first block begins with what its prompt has behind its whole blocks."""
+    """Where blocks begin at multiples of k, a row's first block begins with what its prompt has after its whole blocks."""
 
     def __init__(self, work: BlockWork) -> None:
         size, prompts = work.block_size, work.request.prompts

@@ -72,7 +72,7 @@ class NestedRow:
         self.states, self._guesses = ([] if self.block.ended else [self.block]), []
 
     def _guess(self, seen: Seen) -> None:
-        """Nested guesses from the step before: the slots that were likeliest behind the one just taken."""
+        """Nested guesses from the step before: the slots that were likeliest after the one just taken."""
         self.states, self._guesses = [self.block], []
         for slot in seen.order[1:]:
             if len(self.states) == self._most_states:

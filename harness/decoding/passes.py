@@ -20,7 +20,7 @@ from harness.record.trace import ForwardPass, Role
 def prefill(
     session: ModelSession, prompts: Sequence[Sequence[int]], device: torch.device, room: int
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """Feed the prompts, with ``room`` tokens behind the longest; returns the (B, V) logits after each and their lengths."""
+    """Feed the prompts, with ``room`` tokens after the longest; returns the (B, V) logits after each and their lengths."""
     lengths = tuple(map(len, prompts))
     width = max(lengths)
     session.reset(len(prompts), width + room)
@@ -70,7 +70,7 @@ class MadePass:
     width: int
 
     def keep(self, session: ModelSession, kept: Sequence[int]) -> None:
-        """Commit the first ``kept`` of each row's own tokens, which stand behind its padding."""
+        """Commit the first ``kept`` of each row's own tokens, which stand after its padding."""
         session.keep([count and self.columns - fed + count for fed, count in zip(self.fed, kept, strict=True)])
 
     def described(
@@ -109,7 +109,7 @@ def make_pass(session: ModelSession, segments: Sequence[Segment], fed: Sequence[
 def causal_pass(
     session: ModelSession, rows: Sequence[Sequence[int]], answers: int, device: torch.device
 ) -> tuple[Tensor, MadePass]:
-    """Feed the tokens of each row behind its context; logits (B, m, V) of its last ``answers`` tokens, with padding in rows
+    """Feed the tokens of each row after its context; logits (B, m, V) of its last ``answers`` tokens, with padding in rows
     that have fewer. Nothing is kept yet.
     """
     fed = tuple(map(len, rows))

@@ -90,8 +90,8 @@ class EndingRow:
         self._reason = self._stop.ending(self.output, self._max_new_tokens)
 
     def accept(self, drafts: Sequence[int], verdicts: Sequence[int]) -> Checked:
-        """Take what the checking model says behind the newest token and behind every draft, as far as what it was fed was
-        right. What it says behind a right token is final, whether drafted or not; a draft that differs ends it.
+        """Take what the checking model says after the newest token and after every draft, as far as what it was fed was
+        right. What it says after a right token is final, whether drafted or not; a draft that differs ends it.
         """
         final = agreed = 0
         for index, token in enumerate(verdicts):

@@ -35,7 +35,7 @@ def decode_set_block(
     batching: Batching = "lockstep",
 ) -> Generator[ForwardPass, None, Generation]:
     """Yield every pass as it happens; the generator's return value is the whole Generation."""
-    # Every block of the answer, and the masks of the one behind it.
+    # Every block of the answer, and the masks of the one after it.
     room = (-(-request.max_new_tokens // block_size) + 1) * block_size
     _, lengths = prefill(session, request.prompts, request.device, room)
     suppressed = request.never_written(mask_id)

@@ -182,7 +182,7 @@ def lowest(cost: Tensor, masked: Tensor, count: int | Tensor) -> Tensor:
 
 def _before(cost: Tensor, masked: Tensor) -> Tensor:
     """(B, k, k) bool: True where the masked slot of the column comes before that of the row, by ``cost``. A NaN is before and
-    behind nothing. In a narrow block, comparing all pairs takes fewer and cheaper operations than sorting and going back.
+    after nothing. In a narrow block, comparing all pairs takes fewer and cheaper operations than sorting and going back.
     """
     costs = torch.where(masked, cost, math.inf)
     mine, other = costs[:, :, None], costs[:, None]

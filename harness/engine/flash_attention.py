@@ -230,7 +230,7 @@ def _pieces(fed: ForwardKind, count: int) -> Iterator[_Run]:
 def _own(fed: ForwardKind) -> Iterator[_Run]:
     """The tokens of causal parts, each over those of its part up to itself; for other parts, runs without keys.
 
-    The own slots begin behind the used ones. Padding may have no room there; its result is unused, but it must not read behind
+    The own slots begin after the used ones. Padding may have no room there; its result is unused, but it must not read after
     the buffer.
     """
     for row in range(fed.rows):

@@ -40,7 +40,7 @@ class SlotLayout:
     ``width``             slots read: the longest row's committed and fed tokens
     ``causal``            how many of the first tokens look at themselves and what was fed before them: those of a prompt,
                           before which nothing is committed
-    ``places``            (B, causal) where each of these comes among its row's real ones, padding behind them; None: as fed
+    ``places``            (B, causal) where each of these comes among its row's real ones, padding after them; None: as fed
     ``mask``              what the others may look at, see attention_masks.folded_mask; None: every slot read
     """
 

@@ -26,7 +26,7 @@ from harness.models.config import shape_from_config
 LANES = 16
 """Outputs of a block of packed weights."""
 AHEAD_BYTES = 1 << 13
-"""Behind the last block: the kernels fetch ahead."""
+"""After the last block: the kernels fetch ahead."""
 ARENA_BYTES = 1 << 26
 """Of address space at least, taken at a time for packed weights; what is not written takes no memory."""
 MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3"}
@@ -271,7 +271,7 @@ def _rows_to_lanes(matrix: Tensor) -> Tensor:
 
 
 def _in_blocks(parts: Iterable[Tensor], woven: bool) -> Tensor:
-    """One behind the other, filled up to whole blocks; ``woven``: block by block in turn."""
+    """One after the other, filled up to whole blocks; ``woven``: block by block in turn."""
     each = [(full := _rows_to_lanes(one.detach())).view(-1, LANES, *full.shape[1:]) for one in parts]
     return (torch.stack(each, dim=1).flatten(0, 1) if woven else torch.cat(each)).flatten(0, 1)
 

@@ -1,6 +1,6 @@
 """The fast model session: KV buffers allocated once, written in place, read as far as they are used; the same for every arm.
 
-A batch that is decoded anew need not read its prompts again. Decoding writes behind the prompts only, so their keys and values
+A batch that is decoded anew need not read its prompts again. Decoding writes after the prompts only, so their keys and values
 are still in the buffers, to the last bit, without memory of their own. Axes: B rows, Q tokens of a forward, V vocabulary.
 """
 
@@ -65,7 +65,7 @@ class StaticSession:
     one's share of the heads.
 
     Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: native
-    forwards behind a prompt; prompts are always read eagerly. ``leaves_out``: prompts that are still in the buffers are not
+    forwards after a prompt; prompts are always read eagerly. ``leaves_out``: prompts that are still in the buffers are not
     read again, and eager forwards skip rows that nobody reads. A timed batch never does that.
     """
 
@@ -134,7 +134,7 @@ class StaticSession:
         held, self._held = self._held, None  # a failed forward leaves undefined content
         if any(self._lengths):
             logits = self._computed(segments, tokens, positions)
-            # Behind what is committed of each row, no prompt is written over.
+            # After what is committed of each row, no prompt is written over.
             kept = held is not None and all(own <= now for own, now in zip(held.lengths, self._lengths, strict=True))
             self._held = held if kept else None
         elif held is not None and held.answers(segments):
@@ -221,7 +221,7 @@ class StaticSession:
         )
 
     def _slots(self, lengths: Sequence[int], fed: Tensor | None, device: torch.device) -> Tensor:
-        """(B, Q): behind the row's committed tokens, in the order fed; padding to the last slot."""
+        """(B, Q): after the row's committed tokens, in the order fed; padding to the last slot."""
         trash = self._keys[0].shape[2] - 1
         before = torch.tensor(lengths)[:, None]
         if fed is None:
@@ -266,9 +266,9 @@ def visible_slots(
         committed = torch.ones(asked, lengths[0], dtype=torch.bool, device=device)
         return torch.cat([committed, own], dim=1).expand(len(lengths), -1, -1)
     real = torch.ones(len(lengths), query, dtype=torch.bool, device=device) if fed is None else upload(fed, device)
-    # (B, width): slots behind the committed ones
+    # (B, width): slots after the committed ones
     behind = torch.arange(width, device=device)[None, :] - upload(lengths, device)[:, None]
-    # The n-th slot behind them holds the row's n-th real token; which of the fed tokens is that?
+    # The n-th slot after them holds the row's n-th real token; which of the fed tokens is that?
     order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
     token = order.gather(1, behind.clamp(0, query - 1))
     written = (behind >= 0) & (behind < real.sum(dim=1, keepdim=True))

@@ -96,7 +96,7 @@ class TextTokenizer:
         return list(self._process(encode, text, special))
 
     def encode_more(self, text: str) -> list[int]:
-        """Ids of text behind other text: no special tokens."""
+        """Ids of text after other text: no special tokens."""
         return self.encode(text, special=False)
 
     @cached_property

@@ -118,7 +118,7 @@ Topology = Literal["switch", "mesh", "bridge", "host"]
 
 class Joined(StrictModel):
     """How devices of one kind are joined: the topology of their own link (harness.hardware.links.Link), how many it joins, and
-    the PCIe behind it. None: they have only PCIe, it joins any number, no board with PCIe.
+    the PCIe that joins more. None: they have only PCIe, it joins any number, no board with PCIe.
     """
 
     topology: Topology | None = None

@@ -94,11 +94,11 @@ class MeteredSession:
         self._seen = seen
         self._clock = clock
         self._mark = clock.mark
-        # The session's own method: behind a forward the caches are empty, and every call costs microseconds.
+        # The session's own method: after a forward the caches are empty, and every call costs microseconds.
         self.keep: Callable[[Sequence[int]], None] = session.keep
         self.drop: Callable[[Sequence[int]], None] = session.drop
         self._forwards: list[tuple[Any, Any]] = []
-        self._reads: list[tuple[int, Any]] = []  # behind how many forwards, and when
+        self._reads: list[tuple[int, Any]] = []  # after how many forwards, and when
         self._forgets = True  # the lists are its own
 
     def beside(self, session: Any) -> MeteredSession:
@@ -136,7 +136,7 @@ class MeteredSession:
         return logits
 
     def read(self, tokens: Any) -> list[list[int]]:
-        """As the session, behind a mark."""
+        """As the session, after a mark."""
         self._reads.append((len(self._forwards), self._mark()))
         on_host: list[list[int]] = self._session.read(tokens)
         return on_host

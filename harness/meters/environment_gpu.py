@@ -19,7 +19,7 @@ Convert = Callable[[Any], Any]
 
 
 def _fact(function: str, convert: Convert | None = None, *constants: str) -> Callable[[Any, Any], Any]:
-    """Asks the driver by a function nvmlDeviceGet..., with some of its constants behind the GPU."""
+    """Asks the driver by a function nvmlDeviceGet..., with some of its constants after the GPU."""
 
     def ask(nvml: Any, gpu: Any) -> Any:
         answer = getattr(nvml, f"nvmlDeviceGet{function}")(gpu, *(getattr(nvml, f"NVML_{one}") for one in constants))

@@ -23,17 +23,17 @@ Commit = Literal["own_pass", "merged"]
 class BlockProtocol:
     """A protocol for decoding in blocks of k slots. The defaults are those of block diffusion (BD3-LM, arXiv 2503.09573).
 
-    ``layout``      blocks: one block after another over a KV cache. window: k slots opened anew behind every pass, the last
+    ``layout``      blocks: one block after another over a KV cache. window: k slots opened anew after every pass, the last
                     token fed twice, once for its KV and once as the window's first (SDLM). canvas: no KV cache, every pass
                     feeds the prompt and all slots of the answer, and only those of the current block may be decided
     ``committed``   what the tokens whose KV is kept saw of their own block: causal, or block (all of it); None: no cache
-    ``borders``     where blocks begin: right behind the prompt (answer), or at multiples of k from the first token, so that
+    ``borders``     where blocks begin: right after the prompt (answer), or at multiples of k from the first token, so that
                     the first block holds the prompt's last tokens too (sequence)
-    ``prediction``  whether position i predicts its own token, or the one behind it (shifted)
+    ``prediction``  whether position i predicts its own token, or the one after it (shifted)
     ``commit``      a pass of its own writes the KV of a full block, or the first pass of the next block does (merged)
-    ``first_slot``  drafted like every other, or committed: taken from the logits behind the last committed token
+    ``first_slot``  drafted like every other, or committed: taken from the logits after the last committed token
     ``sub_block``   slots of a block are decided in runs of so many, from left to right; None: all at once
-    ``last_block``  whole: masks behind the length limit are fed; cut: they are not (where blocks begin behind the prompt)
+    ``last_block``  whole: masks after the length limit are fed; cut: they are not (where blocks begin after the prompt)
     """
 
     layout: Layout = "blocks"

@@ -119,7 +119,7 @@ def _window(config: Config, shape: ModelShape) -> str | None:
 def _moving_positions(config: Config) -> str | None:
     """Rotary factors that depend on the largest position of a call.
 
-    That position may belong to another row or to a mask behind the answer, and would change a row's own tokens.
+    That position may belong to another row or to a mask after the answer, and would change a row's own tokens.
     """
     for rope in rotary(config):
         kind = str(rope.get("rope_type") or rope.get("type"))

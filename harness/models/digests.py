@@ -64,7 +64,7 @@ def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _of_files(folder: Path, patterns: Sequence[str], more: Sequence[Path]) -> Known:
-    """Over names and contents, in the order of the names; ``more`` files behind those of the folder."""
+    """Over names and contents, in the order of the names; ``more`` files after those of the folder."""
     try:
         files = [*_matching(folder, patterns), *more]
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # hashing releases the interpreter's lock

@@ -1,8 +1,8 @@
 """Passes of one request, counted in up to three ways, and the passes as the trace of a decode.
 
 *steps*: the engine's own count of steps, less the prompt's. *accepted*: a round ends with tokens that no draft gave, mostly
-one, so decode tokens less accepted drafts; drafts accepted behind the answer's end are taken off. *chunks*: the pieces of the
-stream behind the first. Each can be wrong alone: a counter has other clients' steps, an engine does not count a pass without a
+one, so decode tokens less accepted drafts; drafts accepted after the answer's end are taken off. *chunks*: the pieces of the
+stream after the first. Each can be wrong alone: a counter has other clients' steps, an engine does not count a pass without a
 draft, and a server may send the tokens of two rounds together. A round is one pass of the model, or several (Rounds).
 """
 
@@ -71,7 +71,7 @@ def _steps(answer: ServedAnswer, grown: Mapping[str, float], alone: bool) -> int
 
 
 def overrun(answer: ServedAnswer, own_tokens: int) -> int:
-    """Accepted drafts of the last round that lie behind the answer's end, and are never written.
+    """Accepted drafts of the last round that lie after the answer's end, and are never written.
 
     Known where the server lists what every draft had accepted: the last one against the last chunk.
     """

@@ -55,7 +55,7 @@ class ServedAnswer:
 
 
 async def ask(client: httpx.AsyncClient, dialect: Dialect, request: ServerRequest, model: str, silent_s: float) -> ServedAnswer:
-    """Send a request and read its stream. Pieces are only stamped while it flows; they are parsed behind it.
+    """Send a request and read its stream. Pieces are only stamped while it flows; they are parsed after it.
 
     Args:
         silent_s: longest time without a piece of an event, and mean time for a token of the whole; comments are no events.
@@ -127,7 +127,7 @@ def answer_of(sent_at_s: float, arrived: Iterable[tuple[float, str]], dialect: D
     """The answer that these events are, each with the time of its arrival.
 
     Raises:
-        RequestError: one is an error or not of the dialect, comes behind the end or twice, or the answer has no end or no ids.
+        RequestError: one is an error or not of the dialect, comes after the end or twice, or the answer has no end or no ids.
     """
     pieces = _Pieces()
     for at_s, data in arrived:
@@ -167,7 +167,7 @@ class _Pieces:
         self.done = self._had_ids = False
 
     def add(self, at_s: float, read: StreamEvent) -> None:
-        """The next event; raises RequestError where it came twice, or behind the end."""
+        """The next event; raises RequestError where it came twice, or after the end."""
         self.tokens += len(read.ids)
         if self.done or (self.stop_reason and (read.ids or read.stop_reason)):
             raise RequestError("it came behind the end")

@@ -89,7 +89,7 @@ class TrainedAdapter(nn.Module):
 
     @torch.no_grad()
     def average(self, step: int) -> None:
-        """Take the weights behind ``step`` (from 1) into their average: exponential, over the last AVERAGED of all steps."""
+        """Take the weights after ``step`` (from 1) into their average: exponential, over the last AVERAGED of all steps."""
         kept = (1 - 1 / step) ** (1 / AVERAGED)
         for weights, mean in self._averages():
             mean.lerp_(weights, 1 - kept)
@@ -156,7 +156,7 @@ class TrainedAdapter(nn.Module):
 
     @torch.no_grad()
     def clean_half(self, clean: Tensor) -> Sequence[tuple[Tensor, Tensor]]:
-        """Keys and values of every layer, (B, KV heads, L, D) each. Right padding is behind all that anybody sees."""
+        """Keys and values of every layer, (B, KV heads, L, D) each. Right padding is after all that anybody sees."""
         [model] = self._held
         cache: Any = DynamicCache()  # a union of layers, though plain attention makes one kind alone
         # Without the head: behind frozen weights torch would copy them for every row.

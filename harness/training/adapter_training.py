@@ -1,7 +1,7 @@
 """`sbd train` with ``adapter:``: distil the model's answers, train a gated adapter on them, measure its curve, write it.
 
-Everything goes on where an interruption left it: answers behind the last batch, training behind the last checkpoint, the curve
-behind its last point.
+Everything goes on where an interruption left it: answers after the last batch, training after the last checkpoint, the curve
+after its last point.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Curve(TrainerCallback):
         self._since = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """Forget points that were measured behind the checkpoint that training goes on from; measure what it begins with."""
+        """Forget points that were measured after the checkpoint that training goes on from; measure what it begins with."""
         self._progress.start(["steps"] * (args.max_steps - state.global_step))
         self._points = [point for point in curve_points(self.file) if point["step"] <= state.global_step]
         self._trained_s = self._points[-1]["trained_s"] if self._points else 0.0
@@ -181,7 +181,7 @@ def held_out_figures(
 
 
 def passes_of(agreed: Sequence[int], tokens: int) -> Iterable[int]:
-    """Tokens that each decode pass makes final. ``agreed``: right drafts in a row behind every token of the answer, of which
+    """Tokens that each decode pass makes final. ``agreed``: right drafts in a row after every token of the answer, of which
     the prompt's pass writes the first; the first decode pass has no draft to check.
     """
     yield 1
@@ -209,6 +209,6 @@ def _right(
 
 
 def _in_turn(in_turn: InTurn, logits: Tensor, made: MaskedBlocks) -> Tensor:
-    """Drafts (G, k) behind the token of every slot 0, which the next-token head has said."""
+    """Drafts (G, k) after the token of every slot 0, which the next-token head has said."""
     texts = torch.nn.functional.pad(made.clean, (0, logits.shape[1])).repeat(logits.shape[0], 1)
     return in_turn.drafts(logits, texts, made.starts[0], lambda scores, slot: scores.argmax(dim=-1))

@@ -1,7 +1,7 @@
 """A model's own answers to the prompts of a recipe, kept in a file as they come: what its adapter is trained on.
 
 Answers are decoded by next-token prediction. A batch is of one task and one temperature. Tasks take turns, so that any
-beginning of the file has as many answers of each. A later call goes on behind the last whole batch. An answer depends on the
+beginning of the file has as many answers of each. A later call goes on after the last whole batch. An answer depends on the
 recipe, its batch's number and the machine's arithmetic alone.
 """
 
@@ -128,7 +128,7 @@ def _answered(
 
 
 def _held(file: Path, header: dict[str, Any]) -> list[OwnAnswer]:
-    """The whole lines of ``file`` behind its ``header``; a last line that was cut by an interruption is left out."""
+    """The whole lines of ``file`` after its ``header``; a last line that was cut by an interruption is left out."""
     if not file.exists():
         return []
     lines = file.read_text(encoding="utf-8").split("\n")[:-1]

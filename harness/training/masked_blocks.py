@@ -44,7 +44,7 @@ def masked_blocks(
 ) -> MaskedBlocks:
     """Blocks of every answer at ``starts``, as many for each; ``masked`` (B, G, k) bool, the others show their token.
 
-    Slots behind an answer that stopped are to say end-of-sequence; behind one that was cut nothing is known.
+    Slots after an answer that stopped are to say end-of-sequence; after one that was cut nothing is known.
     """
     texts = [[*one.prompt_ids, *one.answer_ids] for one in answers]
     width = max(map(len, texts))

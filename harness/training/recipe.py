@@ -67,7 +67,7 @@ class AdapterSettings(StrictModel):
     slot_decay: Share = 1.0
     """Weight of a slot's loss, to the power of its place in the block."""
     bigram_rank: CountOrZero = 0
-    """Rank of the term by which quadratic self-speculation draws a slot behind the one before it; 0: none. Half of the
+    """Rank of the term by which quadratic self-speculation draws a slot after the one before it; 0: none. Half of the
     blocks that are masked whole are trained with it.
     """
 

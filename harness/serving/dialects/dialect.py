@@ -173,7 +173,7 @@ class Dialect:
 
 
 def spec_counters(prefix: str) -> dict[str, str]:
-    """The schema that vLLM, llama.cpp and LMDeploy share. A pass without a draft is no round; accepted drafts behind a
+    """The schema that vLLM, llama.cpp and LMDeploy share. A pass without a draft is no round; accepted drafts after a
     stop count.
     """
     named = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}

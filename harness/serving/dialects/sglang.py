@@ -2,7 +2,7 @@
 
 Its own figures have traps. ``spec_accept_length`` divides all output tokens by the rounds, the prompt's token among them.
 ``spec_num_proposed_drafts`` is rounds x (draft tokens - 1), whatever was proposed. ``spec_num_correct_drafts`` counts drafts
-behind an answer's end. With UNO a round is two passes of the served model, one that drafts and one that checks, and two of its
+after an answer's end. With UNO a round is two passes of the served model, one that drafts and one that checks, and two of its
 tokens come from no draft (srt/speculative/uno_worker_v2.py:612). A diffusion model's passes are not told at all: those of a
 block run inside one step of the scheduler. The counter of decode steps (sglang:cuda_graph_passes_total) is not read: a step
 begun before an answer's end was seen is in it.
