@@ -102,8 +102,8 @@ class OpenWindow(Layout):
         if feed.says == "nothing":
             return (0,) * len(self.rows), (0,) * len(self.rows)
         final = []
-        for index, (row, one) in enumerate(zip(self.rows, tokens, strict=True)):
-            final.append(row.decide(one))
+        for index, (row, of_row) in enumerate(zip(self.rows, tokens, strict=True)):
+            final.append(row.decide(of_row))
             self._clean[index] = row.output[len(row.output) - final[-1] :]
             self._lengths[index] += final[-1]
             self._last[index] = row.output[-1] if row.output else self._last[index]

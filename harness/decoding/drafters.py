@@ -135,11 +135,11 @@ class DraftModel(Drafter):
             if max(map(len, self._held)) + max(map(len, fed)) > self._capacity:
                 break  # so much was read anew that it does not fit: what is not drafted the target writes by itself
             # 3) Take the tokens that the pass found right, and its own.
-            gained, last, one = self._pass(fed, drafts)
+            gained, last, made_pass = self._pass(fed, drafts)
             for tokens, more in zip(made, gained, strict=True):
                 tokens += more
             lacks = [0 if ends else lack - len(more) for lack, more, ends in zip(lacks, gained, last, strict=True)]
-            yield one
+            yield made_pass
         return made
 
     def _go_back(self, sequences: Sequences, wanted: Sequence[int]) -> None:

@@ -78,9 +78,9 @@ def _pass(
     logits, made = make_pass(session, [segment], [size * (size + 1) * lives for lives in active])
     kept, decided = [], []
     for index, (row, said) in enumerate(zip(rows, session.read(drafter.said(logits, drafts, starts)), strict=True)):
-        one = NOT_CHECKED if row.ended else row.check(check.heard(index, row.slots, said[:size]))
-        kept.append(one.final)
-        decided.append(one.final - one.agreed + sum(row.masked))
+        checked = NOT_CHECKED if row.ended else row.check(check.heard(index, row.slots, said[:size]))
+        kept.append(checked.final)
+        decided.append(checked.final - checked.agreed + sum(row.masked))
         row.draft(said[size:])
     session.keep(kept)
     drafter.noise.advance(kept)

@@ -59,9 +59,9 @@ def decode_draft_and_check(
     passes = [prefill_pass(lengths, final_tokens=1)]
     yield passes[-1]
     drafter.begin(request.prompts, request.max_new_tokens)
-    for one in _rounds(session, request, drafter, rows, suppressed):
-        passes.append(one)
-        yield one
+    for made in _rounds(session, request, drafter, rows, suppressed):
+        passes.append(made)
+        yield made
     return finished(request, rows, passes)
 
 

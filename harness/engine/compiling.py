@@ -162,8 +162,8 @@ def joined(parts: Sequence[nn.Parameter]) -> Tensor:
     places = [(one.untyped_storage()._cdata, one.storage_offset()) for one in parts]
     if places != [(places[0][0], before * first.stride(0)) for before in ends[:-1]]:
         whole = torch.cat([one.data for one in parts])
-        for one, before, end in zip(parts, ends, ends[1:], strict=False):
-            one.data = whole[before:end]
+        for part, before, end in zip(parts, ends, ends[1:], strict=False):
+            part.data = whole[before:end]
     return first.data.as_strided((ends[-1], *first.shape[1:]), first.stride())
 
 

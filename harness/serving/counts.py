@@ -167,12 +167,12 @@ def merged(every: Sequence[Sequence[Arrival]]) -> list[list[Arrival]]:
     within_s = median(gaps) / 2 if gaps else inf
     passes: list[list[Arrival]] = []
     seen: set[int] = set()
-    for one in sorted((one for row in every for one in row), key=lambda one: one.at_s):
-        if not passes or one.row in seen or one.at_s - passes[-1][0].at_s > within_s:
+    for arrival in sorted((one for row in every for one in row), key=lambda one: one.at_s):
+        if not passes or arrival.row in seen or arrival.at_s - passes[-1][0].at_s > within_s:
             passes.append([])
             seen = set()
-        passes[-1].append(one)
-        seen.add(one.row)
+        passes[-1].append(arrival)
+        seen.add(arrival.row)
     return passes
 
 

@@ -80,8 +80,8 @@ class ServedEngine:
             for name, choice in part.servers.items():
                 self._servers[name] = ServedModel(name, choice, weights, part.dtype, logs)
                 opened.callback(self._servers[name].close)
-            for one in self._servers.values():
-                one.ensure_running()
+            for server in self._servers.values():
+                server.ensure_running()
             self.close: Callable[[], None] = weakref.finalize(self, opened.pop_all().close)
 
     @property

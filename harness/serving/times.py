@@ -67,8 +67,8 @@ async def in_turns(turns: Turns, ask: Callable[[int], Awaitable[ServedAnswer]]) 
     try:
         return list(await asyncio.gather(*asked))
     except BaseException:
-        for one in asked:
-            one.cancel()
+        for task in asked:
+            task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
         raise
 
