@@ -42,9 +42,11 @@ Proposal = Generator[ForwardPass, None, list[list[int]]]
 
 
 class Drafter:
-    """Proposes up to ``tokens`` tokens after each row, in passes of its own or none."""
+    """Proposes up to ``tokens`` tokens after each row, in passes of its own or none. This one proposes nothing: the target goes on
+    token by token.
+    """
 
-    tokens: int
+    tokens: int = 0
     """That it is asked for at a time, at most."""
 
     def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
@@ -52,16 +54,6 @@ class Drafter:
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """What might follow: at most ``wanted`` tokens of each row, none where that is 0."""
-        raise NotImplementedError
-
-
-class NoDrafts(Drafter):
-    """Proposes nothing: the target goes on token by token."""
-
-    tokens = 0
-
-    def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
-        """Nothing."""
         yield from ()
         return [[] for _ in sequences]
 
@@ -105,7 +97,7 @@ class DraftModel(Drafter):
         self.tokens, self._least_confidence, self._figures = tokens, least_confidence, figures
         self._session, self._name, self._never = session, name, never
         self._stops = frozenset(stops)
-        self._below = below or NoDrafts()
+        self._below = below or Drafter()
         self._held: list[list[int]] = []
         self._capacity = 0
 

@@ -32,7 +32,7 @@ from harness.engine.rank_group import RankGroup, keep_in_step
 from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.meters.available import Available, find_meters
-from harness.meters.clock import Clock, CudaClock, HostClock, MeteredSession, cuda_index
+from harness.meters.clock import Clock, MeteredSession, clock_of, cuda_index
 from harness.meters.window import Readings
 from harness.record.schema import SUPPRESSED_FIRST, RowTimes
 from harness.record.trace import ForwardPass, Generation
@@ -291,7 +291,7 @@ def open_engine(part: Part, group: RankGroup | None = None) -> LocalEngine:
     map_what_comes()
     model = load_model(part, group)
     keep_what_is_freed()
-    clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
+    clock = clock_of(part.device)
     execution = execution_of(part)
     opened = partial(
         open_session, session=part.session, attention=part.attention, execution=execution, leaves_out=not part.timed

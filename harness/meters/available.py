@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from harness.hardware.counter_scale import BandwidthScale
-from harness.meters.clock import Clock, CudaClock, HostClock
+from harness.meters.clock import clock_of
 from harness.meters.counter_calibration import COUNTED, find_scale
 from harness.meters.dcgm import DcgmMeter, find_dcgm
 from harness.meters.host import GraphMeter, HostMemoryMeter, HostMeter, KernelMeter, find_rapl, timed_piece
@@ -112,5 +112,4 @@ def fixed_kernel(device: str) -> Callable[[], float]:
         for _ in range(_KERNEL_PRODUCTS):
             left @ left
 
-    clock: Clock = CudaClock(device) if kind == "cuda" else HostClock()
-    return timed_piece(products, clock.synchronise, _KERNEL_LEAST_S[kind])
+    return timed_piece(products, clock_of(device).synchronise, _KERNEL_LEAST_S[kind])

@@ -9,27 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
-
-
-class Clock(Protocol):
-    """A source of time around model calls."""
-
-    def synchronise(self) -> None:
-        """Wait until all work handed to the device is done."""
-
-    def now_s(self) -> float:
-        """Host time in seconds from an arbitrary start, monotonic."""
-
-    def mark(self) -> Any:
-        """A point on the device's timeline; recording it never waits."""
-
-    def spans_s(self, marks: Sequence[tuple[Any, Any]]) -> list[float]:
-        """Seconds between the marks of each pair; call after synchronise."""
+from typing import Any
 
 
 class HostClock:
-    """For devices whose calls return when the work is done (a CPU)."""
+    """For devices whose calls return when the work is done (a CPU). ``mark``: a point on the device's timeline, recorded without a
+    wait. ``spans_s``: seconds between the marks of each pair, asked for after a synchronisation.
+    """
 
     def synchronise(self) -> None:
         """Nothing is ever pending."""
@@ -81,6 +67,14 @@ class CudaClock:
     def spans_s(self, marks: Sequence[tuple[Any, Any]]) -> list[float]:
         """Event differences; CUDA reports milliseconds."""
         return [float(start.elapsed_time(end)) / 1000 for start, end in marks]
+
+
+Clock = HostClock | CudaClock
+
+
+def clock_of(device: str) -> Clock:
+    """The clock of a device (cpu, cuda, cuda:1)."""
+    return CudaClock(device) if device.startswith("cuda") else HostClock()
 
 
 class MeteredSession:
