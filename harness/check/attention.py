@@ -21,7 +21,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from harness.engine.captured_attention import OPTIONS, option_of
-from harness.engine.kv_cache import ForwardKind, Attending, folded_attention
+from harness.engine.kv_cache import Attending, ForwardKind, folded_attention
 from harness.meters.clock import Clock
 
 ATTENTION_VERSION = 1

@@ -15,13 +15,13 @@ import typer
 
 from harness.cli.output import lines_of, show
 from harness.cli.progress import TerminalProgress
-from harness.training.recipe import UTILISATION, TrainingCost, TrainRecipe, load_recipe, training_cost
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.choice import HuggingFaceModel, RemoteCode, shape_of
 from harness.models.known import KNOWN_MODELS
+from harness.training.recipe import UTILISATION, TrainingCost, TrainRecipe, load_recipe, training_cost
 from harness.workloads.datasets import dataset_pairs
 
 # Options that are allowed beside a recipe, which sets everything else.

@@ -42,8 +42,8 @@ Proposal = Generator[ForwardPass, None, list[list[int]]]
 
 
 class Drafter:
-    """Proposes up to ``tokens`` tokens after each row, in passes of its own or none. This one proposes nothing: the target goes on
-    token by token.
+    """Proposes up to ``tokens`` tokens after each row, in passes of its own or none. This one proposes nothing: the target goes
+    on token by token.
     """
 
     tokens: int = 0

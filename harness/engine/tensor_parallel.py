@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TextIO
 import torch
 
 from harness.engine.engine import Decoded, LocalEngine, open_engine
-from harness.engine.rank_group import LOST_S, RankOrder, RankGroup, is_lost, joined
+from harness.engine.rank_group import LOST_S, RankGroup, RankOrder, is_lost, joined
 from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError, UserError
 from harness.formatting import each_line
 from harness.models.digests import model_digests

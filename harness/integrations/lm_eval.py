@@ -18,10 +18,10 @@ from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from harness.engine.engine import open_engine
-from harness.integrations.decode_log import Asked, DecodeLog, answers
 from harness.engine.loading import device_here
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import ScenarioError
+from harness.integrations.decode_log import Asked, DecodeLog, answers
 from harness.models.choice import REFERENCE_MODELS
 from harness.scenario.plan import Case
 from harness.scenario.single_arm import case_of_scenario, read_arm, single_case, with_lengths

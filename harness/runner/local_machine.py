@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.engine.text_tokenizer import Renderer
 from harness.engine.compiling import execution_of
 from harness.engine.engine import LocalEngine, open_engine
 from harness.engine.loading import checkpoint_shape, open_tokenizer
 from harness.engine.sessions import stepping
 from harness.engine.tensor_parallel import SplitEngine, dismiss, open_split_engine
+from harness.engine.text_tokenizer import Renderer
 from harness.errors import MissingExtraError, UserError
 from harness.hardware.local_profile import unknown_device
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype

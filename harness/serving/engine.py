@@ -26,7 +26,7 @@ from harness.record.trace import ForwardPass, Generation
 from harness.scenario.part import Part
 from harness.scenario.plan import Case
 from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
-from harness.serving.dialects.dialect import ServerRequest, Rounds
+from harness.serving.dialects.dialect import Rounds, ServerRequest
 from harness.serving.readings import FIGURES, readings_of
 from harness.serving.served_model import ServedModel, growth
 from harness.serving.stream import ServedAnswer, ask

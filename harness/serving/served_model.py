@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from harness.config_file import Count
 from harness.errors import RequestError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import ONE_PASS, Rounds
 from harness.serving.dialects import DIALECTS
+from harness.serving.dialects.dialect import ONE_PASS, Rounds
 from harness.serving.launch import StartedServer, free_port, small_answer
 
 END_SEEN_S = 1.0

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from harness.errors import RequestError
 from harness.record.trace import StopReason
-from harness.serving.dialects.dialect import Dialect, StreamEvent, RoundProgress, ServerRequest
+from harness.serving.dialects.dialect import Dialect, RoundProgress, ServerRequest, StreamEvent
 
 LONGEST_SAID = 300
 """Characters of what a server sent that are kept in a message."""

@@ -19,11 +19,11 @@ from harness.decoding.in_turn import Bigram
 from harness.engine.adapter_files import read_adapter
 from harness.engine.attention_masks import attention_input
 from harness.engine.gated_adapter import Adapter, LowRank, adapter_on, attach, linear_layers
+from harness.errors import UnknownModelError
 from harness.training.masked_blocks import MaskedBlocks, who_sees
 from harness.training.noising import IGNORE
 from harness.training.recipe import AdapterSettings
 from harness.training.trainer import FLOAT32_ATTENTION
-from harness.errors import UnknownModelError
 
 AVERAGED = 0.1
 """Share of all steps over which weights are averaged, about: the average age of what is in it."""

@@ -16,6 +16,11 @@ from transformers import Trainer, set_seed
 
 from harness.engine.adapter_files import write_adapter
 from harness.engine.loading import OpenedModel, device_here, keep_what_is_freed, open_stored
+from harness.errors import UserError
+from harness.models.choice import HuggingFaceModel, PretrainedModel, StoredModel
+from harness.models.digests import model_digests
+from harness.models.pretrained import PRETRAINED
+from harness.progress import Progress
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.curve import CURVE, Curve, trained_tokens
 from harness.training.distillation import OwnAnswer, distil
@@ -23,11 +28,6 @@ from harness.training.fine_tuning import special_ids
 from harness.training.masked_blocks import AnswerStream, BlockCollator
 from harness.training.recipe import Distillation, TrainRecipe
 from harness.training.trainer import TrainingConfig, run_trainer
-from harness.errors import UserError
-from harness.models.choice import HuggingFaceModel, PretrainedModel, StoredModel
-from harness.models.digests import model_digests
-from harness.models.pretrained import PRETRAINED
-from harness.progress import Progress
 
 ADAPTER, ANSWERS, HELD_OUT = "adapter", "answers.jsonl", "held_out.jsonl"
 

@@ -21,9 +21,9 @@ from harness.engine.engine import drain
 from harness.engine.loading import OpenedModel, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.engine.text_tokenizer import TextTokenizer
-from harness.training.recipe import Distillation
 from harness.errors import UserError
 from harness.progress import Progress
+from harness.training.recipe import Distillation
 from harness.workloads.loader import PromptItem, prompt_items
 
 VERSION = 1

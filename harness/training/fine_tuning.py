@@ -13,10 +13,10 @@ from transformers import set_seed
 from harness.config_file import read_text
 from harness.engine.checkpoints import open_for_training
 from harness.engine.loading import stop_ids_of
-from harness.training.noising import Example, SpecialIds, example_of
-from harness.training.trainer import TrainingConfig, train
 from harness.errors import UnknownModelError, UserError
 from harness.models.decodable import refuse_ids
+from harness.training.noising import Example, SpecialIds, example_of
+from harness.training.trainer import TrainingConfig, train
 
 MASK_TOKEN = "<mask>"
 

@@ -20,7 +20,6 @@ from harness.training.noising import IGNORE, OrderedStream, SpecialIds
 from harness.training.recipe import AdapterSettings
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedBlocks:
     """``clean`` (B, L), right-padded; ``starts`` (B, G): how many clean tokens a block sees, which is the place of its first

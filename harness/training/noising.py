@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-
 IGNORE = -100
 MIN_BLOCK, MAX_BLOCK = 2, 16
 WINDOW_BATCHES = 16
@@ -64,9 +63,7 @@ def clean_batch(examples: Sequence[Example], ids: SpecialIds) -> dict[str, Tenso
     return {"input_ids": tokens, "position_ids": positions, "visible": visible, "labels": labels, "noisy_labels": nothing}
 
 
-def doubled_batch(
-    examples: Sequence[Example], ids: SpecialIds, generator: torch.Generator
-) -> dict[str, Tensor]:
+def doubled_batch(examples: Sequence[Example], ids: SpecialIds, generator: torch.Generator) -> dict[str, Tensor]:
     """[x ; x̂] with one block size for the batch and one masking rate a row (eq. 13, 14; Fig. 8).
 
     After the end of a sequence x̂ and its targets are end-of-sequence up to the end of the block. So a model that decodes past

@@ -15,9 +15,9 @@ from harness.decoding.open_blocks import OpenBlocks
 from harness.decoding.sampling import draw, entropy, usable
 from harness.decoding.set_block import _sample, decode_set_block
 from harness.decoding.solvers import BlockView
-from tests.helpers.solver_rules import SOLVERS
 from harness.engine.static_session import StaticSession
 from harness.scenario.solvers import SOLVERS as SPECS
+from tests.helpers.solver_rules import SOLVERS
 from tests.helpers.tiny_model import MASK_ID, PROMPTS, VOCAB, drain, request, tiny_model
 
 BLOCK, NEW_TOKENS = 4, 21

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.training.distillation import OwnAnswer, Batch, _answered
+from harness.training.distillation import Batch, OwnAnswer, _answered
 from harness.training.recipe import AdapterSettings, Distillation, TrainRecipe
 
 torch = pytest.importorskip("torch")
@@ -25,14 +25,13 @@ from harness.engine.adapter_files import write_adapter
 from harness.engine.gated_adapter import adapter_on
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
-from harness.training import curve as curve_module
-from harness.training.adapter_module import TrainedAdapter
-from harness.training.curve import Curve, curve_points, doubling_gain
-from harness.training.curve import HeldOutFigures, held_out_figures, passes_of
-from harness.training.masked_blocks import AnswerStream, BlockCollator, drawn_blocks, masked_blocks, who_sees
-from harness.training.noising import IGNORE, SpecialIds
 from harness.errors import UnknownModelError
 from harness.progress import Progress
+from harness.training import curve as curve_module
+from harness.training.adapter_module import TrainedAdapter
+from harness.training.curve import Curve, HeldOutFigures, curve_points, doubling_gain, held_out_figures, passes_of
+from harness.training.masked_blocks import AnswerStream, BlockCollator, drawn_blocks, masked_blocks, who_sees
+from harness.training.noising import IGNORE, SpecialIds
 from harness.workloads.loader import PromptItem
 from tests.helpers.command import sbd_process
 

@@ -13,10 +13,10 @@ transformers = pytest.importorskip("transformers")
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
-from harness.integrations.custom_generate import DIRECTORY, sbd
 from harness.engine.loading import LoadedModel
 from harness.engine.plain_session import TransformersSession
 from harness.errors import ScenarioError, UserError
+from harness.integrations.custom_generate import DIRECTORY, sbd
 from harness.models.choice import REFERENCE_DIR
 from harness.scenario.single_arm import single_case
 from harness.workloads.tasks import TASKS, problems

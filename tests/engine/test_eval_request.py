@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.integrations.decode_log import Asked, answers, summary
 from harness.errors import ScenarioError
+from harness.integrations.decode_log import Asked, answers, summary
 from harness.record.trace import ForwardPass, Generation
 
 

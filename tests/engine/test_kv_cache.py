@@ -18,11 +18,11 @@ from harness.engine.captured_attention import OPTIONS
 from harness.engine.cuda_graphs import WARM_UPS, GraphedSession
 from harness.engine.flash_attention import FlashRuns, merge
 from harness.engine.kv_cache import ForwardKind, UsedKv
-from harness.training import trainer
 from harness.errors import UnknownModelError
 from harness.meters.host import CAPTURES, GraphMeter
 from harness.roofline import storage
 from harness.roofline.storage import pieces_of
+from harness.training import trainer
 from tests.helpers.emulated_gpu import FakeCuda, emulated_flash, emulated_graphs
 from tests.helpers.tiny_model import tiny_model
 

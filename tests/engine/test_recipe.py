@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli.train import render_plan, shape_of_recipe
-from harness.training.recipe import TrainRecipe, activation_bytes, load_recipe, training_cost
 from harness.errors import ScenarioError, UserError
 from harness.models import shape_from_config
+from harness.training.recipe import TrainRecipe, activation_bytes, load_recipe, training_cost
 from tests.helpers import ROOT
 from tests.helpers.command import sbd_process
 
@@ -227,8 +227,8 @@ def test_a_recipe_runs_from_end_to_end(tmp_path: Path) -> None:
     """
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    from harness.training.reference import train_tokenizer
     from harness.record.store import read_run
+    from harness.training.reference import train_tokenizer
 
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)
     tokenizer.mask_token = None  # as Qwen3's: training gives it one

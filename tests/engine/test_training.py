@@ -28,7 +28,6 @@ def batch(seed: int):
     return doubled_batch(EXAMPLES, IDS, torch.Generator().manual_seed(seed))
 
 
-
 @pytest.mark.parametrize("seed", range(6))
 def test_the_mask_is_the_papers(seed):
     """x→x causal; x̂→x̂ in the block; x̂→x strictly before the block; x→x̂ never: rebuilt pair by pair from positions."""

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 from harness.decoding.sampling import TorchFigures, usable
 from harness.decoding.session import NO_TOKEN
 from harness.decoding.solvers import BlockView
-from tests.helpers.solver_rules import SOLVERS
 from harness.scenario.solvers import SOLVERS as SPECS
+from tests.helpers.solver_rules import SOLVERS
 
 INF, NAN = float("inf"), float("nan")
 

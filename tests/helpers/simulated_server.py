@@ -18,7 +18,7 @@ from harness.scenario.loading import scenario_digest
 from harness.scenario.plan import Case, Slot, make_plan
 from harness.scenario.scenario import Scenario
 from harness.serving.counts import arrivals, described, merged, prompt_pass
-from harness.serving.stream import ServedAnswer, Chunk
+from harness.serving.stream import Chunk, ServedAnswer
 from harness.serving.times import Turns, batch_times, own_times, row_times, turns_of
 
 PROMPT = 16

@@ -21,7 +21,7 @@ pytest.importorskip("transformers")
 
 from harness.engine import rank_group
 from harness.engine.loading import checkpoint_shape, load_model
-from harness.engine.rank_group import RankOrder, RankGroup
+from harness.engine.rank_group import RankGroup, RankOrder
 from harness.engine.tensor_parallel import open_split_engine, refuse_other_files, refuse_too_few_gpus
 from harness.errors import STATUS_AGAIN, DoesNotFitError, ProcessEndedError, ScenarioError, UnknownModelError, UserError
 from harness.meters.available import without_energy

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.record.trace import Generation
 from harness.serving.counts import arrivals, count_passes, described, fed_by_chunk, merged, prompt_pass
 from harness.serving.dialects.dialect import Rounds
-from harness.serving.stream import ServedAnswer, Chunk
+from harness.serving.stream import Chunk, ServedAnswer
 
 Round = tuple[int, int]
 """(drafted, accepted) of one pass; drafted 0: a pass without a draft."""

@@ -15,11 +15,11 @@ import pytest
 
 from harness.errors import MissingExtraError, NotPossibleError, RequestError
 from harness.scenario.servers import Server
-from harness.serving.served_model import growth, read_counters
 from harness.serving.counts import arrivals, count_passes, passes_of_round
-from harness.serving.dialects.dialect import Dialect, ServerRequest, Rounds
-from harness.serving.dialects.llama_cpp import gguf_of
 from harness.serving.dialects import DIALECTS
+from harness.serving.dialects.dialect import Dialect, Rounds, ServerRequest
+from harness.serving.dialects.llama_cpp import gguf_of
+from harness.serving.served_model import growth, read_counters
 from harness.serving.stream import ServedAnswer, answer_of
 from tests.helpers import ROOT
 

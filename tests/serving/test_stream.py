@@ -16,8 +16,8 @@ import pytest
 
 from harness.errors import RequestError
 from harness.serving.counts import arrivals, count_passes
-from harness.serving.dialects.dialect import MOST, ServerRequest
 from harness.serving.dialects import DIALECTS
+from harness.serving.dialects.dialect import MOST, ServerRequest
 from harness.serving.stream import ServedAnswer, answer_of, ask
 from tests.helpers import ROOT
 

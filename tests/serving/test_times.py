@@ -15,7 +15,7 @@ import pytest
 from harness.errors import RequestError
 from harness.scenario.load import Load
 from harness.serving.counts import arrivals, merged
-from harness.serving.stream import ServedAnswer, Chunk
+from harness.serving.stream import Chunk, ServedAnswer
 from harness.serving.times import Turns, batch_times, in_turns, own_times, row_times, turns_of
 
 

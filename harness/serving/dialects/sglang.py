@@ -14,7 +14,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Completion, Count, Counts, Dialect, StreamEvent, Figure, ServerRequest, Rounds, Sent, open_ai, python_of
+from harness.serving.dialects.dialect import (
+    Completion,
+    Count,
+    Counts,
+    Dialect,
+    Figure,
+    Rounds,
+    Sent,
+    ServerRequest,
+    StreamEvent,
+    open_ai,
+    python_of,
+)
 
 
 def _body(request: ServerRequest, model: str) -> dict[str, Any]:

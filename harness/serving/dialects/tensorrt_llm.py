@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.errors import NotPossibleError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Completion, Dialect, StreamEvent, ServerRequest, open_ai
+from harness.serving.dialects.dialect import Completion, Dialect, ServerRequest, StreamEvent, open_ai
 
 
 def _body(request: ServerRequest, model: str) -> dict[str, Any]:
