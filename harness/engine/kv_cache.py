@@ -5,8 +5,8 @@ layers call that interface runs unmodified, without a Cache object and without a
 holds the row's j-th committed token: rows have no holes, whatever each of them kept.
 
 SlotLayout gives slots by number and a mask, anew for every forward. UsedKv keeps the used length of each row in tensors, so a
-graph captured once serves every context length. A slot is written before anything is read. Each fed token sees the first so many
-slots of its row, whatever the visibility. What depends on shapes alone is made once per capture, what depends on the used
+graph captured once serves every context length. A slot is written before anything is read. Each fed token sees the first so
+many slots of its row, whatever the visibility. What depends on shapes alone is made once per capture, what depends on the used
 lengths once per forward. harness.engine.captured_attention has the kernels that read.
 
 Axes: B rows, H query heads, G KV heads, Q fed tokens of all parts, C slots of a row, D head dimension.

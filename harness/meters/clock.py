@@ -13,7 +13,7 @@ from typing import Any
 
 
 class HostClock:
-    """For devices whose calls return when the work is done (a CPU). ``mark``: a point on the device's timeline, recorded without
+    """For devices whose calls return when the work is done (a CPU). ``mark``: a point on its timeline, recorded without
     a wait. ``spans_s``: seconds between the marks of each pair, asked for after a synchronisation.
     """
 
