@@ -23,8 +23,7 @@ import torch
 
 from benchmarks.engines.models import DTYPES, choice_of
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.passes import causal_pass, prefill
-from harness.decoding.request import NEVER, DecodeRequest
+from harness.decoding.request import NEVER, DecodeRequest, causal_pass, prefill
 from harness.decoding.sampling import NativeFigures
 from harness.decoding.session import ModelSession
 from harness.engine.compiling import execution_of

@@ -26,8 +26,7 @@ from torch import Tensor
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block_diffusion_blocks import Blocks, BlockWork, Counts, Feed, Layout
 from harness.decoding.open_blocks import decided
-from harness.decoding.passes import make_pass, padded_segment, positions_to
-from harness.decoding.request import DecodeRequest, finished
+from harness.decoding.request import DecodeRequest, finished, make_pass, padded_segment, positions_to
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession, upload
 from harness.decoding.solvers import BlockView

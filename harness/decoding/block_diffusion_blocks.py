@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.open_blocks import BlockRow, DeviceBlocks
-from harness.decoding.passes import padded_segment, positions_to
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import DecodeRequest, padded_segment, positions_to
 from harness.decoding.session import Segment, upload
 from harness.models.block_families import BlockProtocol
 

@@ -30,7 +30,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from harness.decoding.passes import causal_pass
+from harness.decoding.request import causal_pass
 from harness.decoding.sampling import FiguresOf, figures_of, usable
 from harness.decoding.session import ModelSession, refuse_no_token
 from harness.record.trace import ForwardPass, Role

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.open_blocks import BlockRow
-from harness.decoding.passes import make_pass, prefill, prefill_pass
-from harness.decoding.request import DecodeRequest, StopRule, finished
+from harness.decoding.request import DecodeRequest, StopRule, finished, make_pass, prefill, prefill_pass
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harness.decoding.passes import padded_segment, prefill, prefill_pass
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import DecodeRequest, padded_segment, prefill, prefill_pass
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import NO_NUMBERS, ModelSession, Segment, refuse_no_token, upload
 from harness.errors import NoTokenError

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
 from harness.decoding.in_turn import InTurn, row_texts
-from harness.decoding.passes import make_pass
-from harness.decoding.request import NOT_CHECKED, DecodeRequest, finished
+from harness.decoding.request import NOT_CHECKED, DecodeRequest, finished, make_pass
 from harness.decoding.sampling import PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.verification import NextTokenCheck, VerifiedRow

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.open_blocks import BlockRow, OpenBlocks
-from harness.decoding.passes import prefill, prefill_pass
-from harness.decoding.request import DecodeRequest, finished
+from harness.decoding.request import DecodeRequest, finished, prefill, prefill_pass
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.decoding.solvers import BlockView

@@ -16,8 +16,7 @@ from collections.abc import Generator, Sequence
 from torch import Tensor
 
 from harness.decoding.drafters import Drafter, before_any
-from harness.decoding.passes import causal_pass, prefill, prefill_pass
-from harness.decoding.request import NOT_CHECKED, DecodeRequest, EndingRow, finished
+from harness.decoding.request import NOT_CHECKED, DecodeRequest, EndingRow, causal_pass, finished, prefill, prefill_pass
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.record.trace import ForwardPass, Generation

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.open_blocks import DeviceBlocks
-from harness.decoding.passes import make_pass, prefill, prefill_pass
-from harness.decoding.request import NOT_CHECKED, Checked, DecodeRequest, finished
+from harness.decoding.request import NOT_CHECKED, Checked, DecodeRequest, finished, make_pass, prefill, prefill_pass
 from harness.decoding.sampling import PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView

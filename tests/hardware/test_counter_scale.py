@@ -12,8 +12,8 @@ import torch
 from harness.engine.engine import LocalEngine
 from harness.hardware.counter_scale import BandwidthScale, MemoryInterface, Streamed
 from harness.meters import available
+from harness.meters.available import TorchStreams, find_scale, measure_scale, memory_interface
 from harness.meters.clock import HostClock
-from harness.meters.counter_calibration import TorchStreams, find_scale, measure_scale, memory_interface
 from harness.meters.nvml import find_nvml
 from harness.meters.window import MeterFigure, Unreadable
 from tests.helpers.fake_libnvml import NOT_SUPPORTED, FakeLibrary, install
