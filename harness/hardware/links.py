@@ -10,7 +10,7 @@ import difflib
 from dataclasses import dataclass, replace
 
 from harness.errors import UserError
-from harness.hardware.profile import HardwareProfile, Joined, Topology, known_profiles, match_profile
+from harness.hardware.profile import HardwareProfile, Interconnect, Topology, known_profiles, match_profile
 
 GB = 1e9
 
@@ -110,7 +110,7 @@ def ask_for_link(profile: HardwareProfile, devices: int) -> str:
     )
 
 
-def _joined(profile: HardwareProfile) -> Joined:
+def _joined(profile: HardwareProfile) -> Interconnect:
     """How devices of this kind are joined; a machine's own profile, or one of an older record, has it from the shipped one."""
     if profile.links is not None:
         return profile.links
@@ -119,4 +119,4 @@ def _joined(profile: HardwareProfile) -> Joined:
         published = known_profiles().get(profile.name)
     else:
         published = match_profile(measured.device_name, None, measured.multiprocessors)
-    return (published and published.links) or Joined()
+    return (published and published.links) or Interconnect()

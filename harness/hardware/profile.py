@@ -116,7 +116,7 @@ class PublishedCeilings(StrictModel):
 Topology = Literal["switch", "mesh", "bridge", "host"]
 
 
-class Joined(StrictModel):
+class Interconnect(StrictModel):
     """How devices of one kind are joined: the topology of their own link (harness.hardware.links.Link), how many it joins, and
     the PCIe that joins more. None: they have only PCIe, it joins any number, no board with PCIe.
     """
@@ -149,7 +149,7 @@ class HardwareProfile(StrictModel):
     memory_type: MemoryType | None = None
     cache_bytes: Cache
     link_bytes_per_s: Bandwidth
-    links: Joined | None = None
+    links: Interconnect | None = None
     power_w: Power
     multiprocessors: Multiprocessors | None = None
     price_usd_per_hour: Price

@@ -45,13 +45,13 @@ class _About(Usage):
     finish_reason: _End | None = None
 
 
-class _Tokens(Sent):
+class _Generated(Sent):
     output_ids: Counts
     meta_info: _About
 
 
 def _read(sent: object) -> StreamEvent:
-    event = _Tokens.of(sent)
+    event = _Generated.of(sent)
     about = event.meta_info
     reason = about.finish_reason.type if about.finish_reason else None
     said = {"prompt_tokens": about.prompt_tokens, "written": about.completion_tokens}

@@ -25,7 +25,7 @@ def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True}
 
 
-class _Speculation(Sent):
+class _VllmSpeculation(Sent):
     num_spec_steps: Count
     num_accepted_draft_tokens: Count
     num_draft_tokens: Count
@@ -35,15 +35,15 @@ class _Speculation(Sent):
 
 
 class _Metrics(Sent):
-    speculative_decoding: _Speculation | None = None
+    speculative_decoding: _VllmSpeculation | None = None
 
 
-class _Completion(Completion):
+class _VllmCompletion(Completion):
     metrics: _Metrics | None = None
 
 
 def _read(sent: object) -> StreamEvent:
-    event = _Completion.of(sent)
+    event = _VllmCompletion.of(sent)
     said: dict[str, Any] = {}
     if event.metrics and (spec := event.metrics.speculative_decoding):
         if any(one and len(one) != spec.num_spec_steps for one in (spec.per_step_accepted, spec.per_step_drafted)):
