@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.engine.training.curve import CURVE, curve_points
+from harness.training.curve import CURVE, curve_points
 
 Point = dict[str, Any]
 

@@ -5,7 +5,7 @@
 RUN: a folder of `sbd train` with answers of scenarios/train/smollm2_135m_adapter.yaml. Both ways read the same batches of the
 model's answers, in turns, forward and backward, without the optimizer's step. The doubled sequence trains all weights.
 
-doubled_masked_tokens_per_s  [x ; x̂], everything back-propagated (harness.engine.training.noising)
+doubled_masked_tokens_per_s  [x ; x̂], everything back-propagated (harness.training.noising)
 adapter_masked_tokens_per_s  masked slots of a gated adapter, which alone are back-propagated
 adapter_speedup              the median over steps of the two rates' ratio
 """
@@ -23,17 +23,16 @@ from typing import Any
 import torch
 
 from benchmarks.results_file import write_results
-from harness.engine.allocator import keep_what_is_freed
 from harness.engine.attention_masks import attention_input
-from harness.engine.loading import open_stored
-from harness.engine.training.adapter_module import TrainedAdapter
-from harness.engine.training.adapter_training import ANSWERS, choice_of
-from harness.engine.training.distillation import Answer
-from harness.engine.training.fine_tuning import special_ids
-from harness.engine.training.masked_blocks import AnswerStream, BlockCollator
-from harness.engine.training.noising import IGNORE, Example, doubled_batch
-from harness.engine.training.recipe import load_recipe
-from harness.engine.training.trainer import FLOAT32_ATTENTION, objective_loss
+from harness.engine.loading import keep_what_is_freed, open_stored
+from harness.training.adapter_module import TrainedAdapter
+from harness.training.adapter_training import ANSWERS, choice_of
+from harness.training.distillation import OwnAnswer
+from harness.training.fine_tuning import special_ids
+from harness.training.masked_blocks import AnswerStream, BlockCollator
+from harness.training.noising import IGNORE, Example, doubled_batch
+from harness.training.recipe import load_recipe
+from harness.training.trainer import FLOAT32_ATTENTION, objective_loss
 
 RECIPE = "smollm2_135m_adapter"
 STEPS = 6
@@ -68,7 +67,7 @@ def main() -> None:
     whole.set_attn_implementation(FLOAT32_ATTENTION)
     trained = TrainedAdapter(held.module, recipe.adapter, ids.mask)
     _, *lines = (run / ANSWERS).read_text(encoding="utf-8").splitlines()
-    answers = [Answer(**json.loads(line)) for line in lines]
+    answers = [OwnAnswer(**json.loads(line)) for line in lines]
     stream = AnswerStream(answers, recipe.batch_size, steps + 1, recipe.seed)
     blocks, generator = BlockCollator(recipe.adapter, ids, recipe.seed), torch.Generator().manual_seed(recipe.seed)
     rates: list[tuple[float, float]] = []

@@ -22,8 +22,8 @@ from benchmarks.anchored_work import CONSTANTS, DATASHEET, NAMES, PRIOR_WEIGHT, 
 from benchmarks.results_file import RESULTS, write_results
 from harness.hardware.figures import MemoryType
 from harness.hardware.profile import HardwareProfile, known_profiles
-from harness.roofline.anchor_values import Kind, known_anchors
-from harness.roofline.anchored import FILE
+from harness.roofline.anchor_values import known_anchors
+from harness.roofline.anchored import FILE, Kind
 from harness.roofline.anchors import published_s
 
 PERCENTILES = (10, 90)

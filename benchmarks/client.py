@@ -25,10 +25,10 @@ import httpx2 as httpx
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.serving.dialects.dialect import Request
+from harness.serving.dialects.dialect import ServerRequest
 from harness.serving.dialects.vllm import VLLM
 from harness.serving.launch import free_port
-from harness.serving.stream import Answer, ask
+from harness.serving.stream import ServedAnswer, ask
 
 STREAMS, CHUNKS_PER_S, SECONDS = 64, 20, 15
 CHUNKS = CHUNKS_PER_S * SECONDS
@@ -87,11 +87,11 @@ def capture(port: int, found: Any) -> None:
     found.put(taken)
 
 
-async def drive(port: int) -> tuple[list[Answer], float, float]:
+async def drive(port: int) -> tuple[list[ServedAnswer], float, float]:
     """All streams at once; returns the answers, and the CPU and wall seconds they took."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, limits=limits, trust_env=False) as client:
-        requests = [Request(ids=[1], max_tokens=CHUNKS, temperature=0, seed=n, salt="") for n in range(STREAMS)]
+        requests = [ServerRequest(ids=[1], max_tokens=CHUNKS, temperature=0, seed=n, salt="") for n in range(STREAMS)]
         cpu_s, wall_s = time.process_time(), time.perf_counter()
         answers = await asyncio.gather(*(ask(client, VLLM, one, "m", silent_s=30) for one in requests))
         return list(answers), time.process_time() - cpu_s, time.perf_counter() - wall_s

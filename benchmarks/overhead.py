@@ -17,11 +17,12 @@ import torch
 from benchmarks.results_file import write_results
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.sampling import NativeFigures, TorchFigures, usable
-from harness.decoding.solvers import SOLVERS, BlockView
+from harness.decoding.solvers import BlockView
 from harness.engine.engine import open_engine
 from harness.scenario.plan import Case, make_plan
 from harness.scenario.scenario import Scenario
 from harness.workloads.loader import prompt_items
+from tests.helpers.solver_rules import SOLVERS
 
 ROUNDS, WARM_ROUNDS = 10, 3
 VOCAB_OF_8B, POSITIONS = 128_256, 16

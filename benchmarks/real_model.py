@@ -46,9 +46,9 @@ from harness.analysis.pass_arrays import TraceArrays
 from harness.analysis.pass_values import EX_ANTE_SHAPE
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.sample_totals import distinct_share
-from harness.engine.training.curve import trained_tokens
 from harness.record.schema import Run
 from harness.record.store import read_run
+from harness.training.curve import trained_tokens
 from harness.workloads.instructions import TRAINED, UNSEEN
 
 LEAST_TOKENS = 64

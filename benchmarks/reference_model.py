@@ -14,10 +14,10 @@ from benchmarks.results_file import write_results
 from harness.analysis.comparison import compare
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.stats.quantity import Quantity
-from harness.engine.training.reference import STAGES
 from harness.models import ModelShape
 from harness.models.choice import REFERENCE_DIR
 from harness.record.store import read_run
+from harness.training.reference import STAGES
 
 EASY, MARGIN = "word_problems", -0.01
 HERE = Path(__file__).parent

@@ -32,9 +32,9 @@ from benchmarks.results_file import write_results
 from harness.analysis.requests import requests_of
 from harness.models.pretrained import found_folder
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Request
+from harness.serving.dialects.dialect import ServerRequest
 from harness.serving.served_model import ServedModel
-from harness.serving.stream import Answer, ask
+from harness.serving.stream import ServedAnswer, ask
 from harness.serving.times import row_times
 
 PAIRS, REQUESTS, TOKENS, WORDS, CONCURRENCY = 10, 40, 48, 120, 4
@@ -64,12 +64,12 @@ def prompts() -> list[str]:
     return [" ".join(drawn.choice(words) for _ in range(WORDS)) for _ in range(REQUESTS)]
 
 
-async def _ours(server: ServedModel, ids: list[list[int]]) -> list[Answer]:
+async def _ours(server: ServedModel, ids: list[list[int]]) -> list[ServedAnswer]:
     at_once = asyncio.Semaphore(CONCURRENCY)
     async with httpx.AsyncClient(base_url=server.address, timeout=120, trust_env=False) as client:
 
-        async def one(number: int, prompt: list[int]) -> Answer:
-            request = Request(
+        async def one(number: int, prompt: list[int]) -> ServedAnswer:
+            request = ServerRequest(
                 ids=prompt, max_tokens=TOKENS, temperature=0.0, seed=number, salt=f"prompt {number}", ignore_stop=True
             )
             async with at_once:

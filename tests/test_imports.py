@@ -25,12 +25,12 @@ LAYERS = {
     **dict.fromkeys(("roofline", "decoding", "meters"), 4),
     **dict.fromkeys(("capacity", "analysis"), 5),
     **dict.fromkeys(("regression", "engine", "serving"), 6),
-    **dict.fromkeys(("reporting", "runner"), 7),
+    **dict.fromkeys(("reporting", "runner", "training", "integrations"), 7),
     "check": 8,
     **dict.fromkeys(("cli", "__main__"), 9),
 }
 REASONING = {"capacity", "analysis", "regression", "reporting"}
-MEASURING = {"kernels", "decoding", "meters", "engine", "serving", "runner"}
+MEASURING = {"kernels", "decoding", "meters", "engine", "training", "integrations", "serving", "runner"}
 """The two wings: neither imports the other."""
 # Packages from outside, pydantic apart; the longest name wins.
 OUTSIDE = {
@@ -51,8 +51,10 @@ OUTSIDE = {
     "meters": {"pynvml", "torch", "triton"},
     # The fixed cost of a pass is that of a transformers forward, so the bench times one; no model to be measured is loaded.
     "meters.torch_bench": {"torch", "transformers"},
-    "engine": {"accelerate", "huggingface_hub", "lm_eval", "regex", "safetensors", "tokenizers", "torch", "transformers"},
+    "engine": {"accelerate", "huggingface_hub", "regex", "safetensors", "tokenizers", "torch", "transformers"},
     "engine.fused_merge": {"torch", "triton"},
+    "training": {"tokenizers", "torch", "transformers"},
+    "integrations": {"lm_eval", "torch", "transformers"},
     "serving": {"httpx2", "numpy", "prometheus_client"},
     "runner.local_machine": {"torch"},
     "runner.cluster.ray_cluster": {"ray"},
@@ -160,6 +162,75 @@ def test_the_check_allows_what_the_design_allows(module: str, source: str) -> No
     assert faults(source, module) == []
 
 
+ANNEXES = {
+    "imports": ("record.imports", "scenario.imported", "cli.import_results"),
+    "training": ("training", "cli.train"),
+    "integrations": ("integrations",),
+    "cluster": ("runner.cluster",),
+    "history": ("regression.history", "reporting.trend", "cli.history"),
+    "survey": (
+        *("roofline.anchors", "roofline.anchor_values", "roofline.methods", "roofline.paper_steps"),
+        *("cli.anchors", "cli.methods", "cli.paper"),
+    ),
+}
+"""Capabilities that the core never imports, each with its packages and modules below harness, its commands among them.
+
+A command of the core may import one inside a function, when it is called.
+"""
+BREAKS = {
+    "analysis.integrity.imported_checks": "totals of an imported run are counted by the module that reads such files",
+    "cli.roofline": "its modes are commands of the survey",
+    "cli.run": "Ray's class, whose library is imported only where it is used",
+    "reporting.side_by_side": "a page of two runs may show the history of the first",
+    "runner.runner": "a run hands its cases to a cluster, if it is given one",
+}
+"""Modules of the core that import an annex all the same, and why; to be removed one by one."""
+
+
+def annex_of(module: str) -> str | None:
+    """The annex that a module is part of; None for the core."""
+    name = module.removeprefix("harness.")
+    parts = {part: annex for annex, parts in ANNEXES.items() for part in parts}
+    return next((annex for part, annex in parts.items() if name == part or name.startswith(f"{part}.")), None)
+
+
+def annexes_imported(source: str, module: str) -> set[str]:
+    """The annexes that a module of the core imports; by a command, when its module is loaded."""
+    if annex_of(module) is not None:
+        return set()
+    loaded = {node.lineno for node in ast.parse(source).body}
+    names = (name for line, name in imports_of(source, module) if room_of(module) != "cli" or line in loaded)
+    return {annex for name in names if (annex := annex_of(name)) is not None}
+
+
+def test_the_core_imports_no_annex() -> None:
+    """Exactly the modules of BREAKS do."""
+    breaking = {module for module, file in modules() if annexes_imported(file.read_text(encoding="utf-8"), module)}
+    assert breaking == {f"harness.{name}" for name in BREAKS}
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "annexes"),
+    [
+        ("harness.engine.loading", "from harness.training import recipe", {"training"}),
+        ("harness.engine.loading", "def f():\n    import harness.integrations.lm_eval", {"integrations"}),
+        ("harness.cli.plan", "from harness.roofline.methods.calls import price_method", {"survey"}),
+        ("harness.cli.plan", "def f():\n    from harness.training.recipe import load_recipe", set()),
+        ("harness.training.trainer", "from harness.training.recipe import load_recipe", set()),
+        ("harness.roofline.pricing", "from harness.roofline.anchored import constants", set()),
+    ],
+)
+def test_an_import_of_an_annex_is_seen(module: str, source: str, annexes: set[str]) -> None:
+    """A module of the core that imports one is found; a command may, once it is called."""
+    assert annexes_imported(source, module) == annexes
+
+
+@pytest.mark.parametrize("part", [part for parts in ANNEXES.values() for part in parts])
+def test_an_annex_is_there(part: str) -> None:
+    """The list names modules that exist."""
+    assert importlib.util.find_spec(f"harness.{part}") is not None
+
+
 HEAVY = (
     "torch",
     "transformers",
@@ -191,7 +262,7 @@ def test_importing_the_package_and_its_command_line_is_light() -> None:
 
 def test_predicting_and_reporting_never_load_torch() -> None:
     """Everything below the runner that has no torch of its own, and reporting, leave torch, transformers and pynvml out."""
-    own_torch = {"check", "decoding", "engine", "kernels", "meters", "__main__"}
+    own_torch = {"check", "decoding", "engine", "integrations", "kernels", "meters", "training", "__main__"}
     names = [name for name, _ in modules() if room_of(name) not in own_torch and name != "harness.runner.local_machine"]
     program = "import importlib\n" + f"for name in {names!r}: importlib.import_module(name)"
     assert loaded_by(program) & {"torch", "transformers", "pynvml"} == set()

@@ -33,7 +33,7 @@ NOT_RUN = {
     "noise": "takes hours; tests/cli/test_gate.py has pretended gates",
     "gate --base-cmd": "measures two revisions; tests/integration/test_gate_real.py does",
     "comment": "needs a job of CI; tests/integration/test_ci_gate.py pretends one",
-    "train --recipe qwen3_0_6b": "needs a dataset of the hub; tests/engine/test_recipe.py holds the page against the plan",
+    "train --recipe qwen3_0_6b": "needs a dataset of the hub; tests/training/test_recipe.py holds the page against the plan",
     "eval": "needs lm_eval; tests/integration/test_lm_eval_model.py",
     "publish RUN reports/name --sign": "needs somebody's key; tests/record/test_seal.py makes one",
     "verify reports/name --require-signature": "needs somebody's key; tests/record/test_seal.py makes one",

@@ -23,9 +23,9 @@ from benchmarks.engines.figures import NotMeasured
 from benchmarks.engines.models import DTYPES, folder_of, gguf_of
 from harness.errors import SbdError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Request
+from harness.serving.dialects.dialect import ServerRequest
 from harness.serving.served_model import ServedModel
-from harness.serving.stream import Answer, ask
+from harness.serving.stream import ServedAnswer, ask
 
 PROMPT_TOKENS, NEW_TOKENS, ASKED = 64, 64, 5
 PASS_CONTEXT, WIDTHS, REPEATS = 128, (8, 16, 32), 5
@@ -149,20 +149,20 @@ def served(
     return {"tokens_per_s": statistics.median(map(tokens_per_s, answers[1:]))}
 
 
-def tokens_per_s(answer: Answer) -> float:
+def tokens_per_s(answer: ServedAnswer) -> float:
     """Of the tokens behind the first chunk."""
     first, last = answer.chunks[0], answer.chunks[-1]
     return (len(answer.ids) - len(first.ids)) / (last.at_s - first.at_s)
 
 
-async def _answers(server: ServedModel, count: int) -> list[Answer]:
+async def _answers(server: ServedModel, count: int) -> list[ServedAnswer]:
     """One after the other, and one before them."""
     drawn = np.random.default_rng(0)
     async with httpx.AsyncClient(base_url=server.address, trust_env=False) as client:
         answers = []
         for number in range(count + 1):
             ids = drawn.integers(WORDS, size=PROMPT_TOKENS).tolist()
-            request = Request(
+            request = ServerRequest(
                 ids=ids, max_tokens=NEW_TOKENS + 1, temperature=0.0, seed=number, salt=f"prompt {number}", ignore_stop=True
             )
             answers.append(await ask(client, server.dialect, request, server.model, server.silent_s))

@@ -23,14 +23,12 @@ import torch
 
 from benchmarks.engines.models import DTYPES, choice_of
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.passes import causal_pass, prefill
-from harness.decoding.request import NEVER, DecodeRequest
+from harness.decoding.request import NEVER, DecodeRequest, causal_pass, prefill
 from harness.decoding.sampling import NativeFigures
 from harness.decoding.session import ModelSession
-from harness.engine.allocator import keep_what_is_freed, map_what_comes
 from harness.engine.compiling import execution_of
 from harness.engine.engine import drain
-from harness.engine.loading import LoadedModel, load_model
+from harness.engine.loading import LoadedModel, keep_what_is_freed, load_model, map_what_comes
 from harness.engine.sessions import open_session, stepping
 from harness.errors import SbdError
 from harness.kernels.library import library

@@ -16,10 +16,10 @@ from mkdocs.structure.files import File, Files
 from objects import joined, table, tables
 
 from harness import errors
-from harness.engine.training.recipe import TrainRecipe
 from harness.scenario.claim_text import ClaimFile
 from harness.scenario.metrics import METRICS
 from harness.scenario.scenario import Scenario
+from harness.training.recipe import TrainRecipe
 from harness.workloads.prompts import Prompt
 
 ROOT = Path(__file__).resolve().parents[2]

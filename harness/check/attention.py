@@ -21,7 +21,7 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from harness.engine.captured_attention import OPTIONS, option_of
-from harness.engine.kv_cache import Fed, Reading, folded_attention
+from harness.engine.kv_cache import Attending, ForwardKind, folded_attention
 from harness.meters.clock import Clock
 
 ATTENTION_VERSION = 1
@@ -191,12 +191,12 @@ def _as_captured(place: ReadPlace, device: str, option: str | None) -> Way:
     used = torch.full((len(parts), place.batch), place.keys, dtype=torch.int32, device=device)
     if place.causal:
         used[0] = place.context
-    made: list[Reading] = []
+    made: list[Attending] = []
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if not made:
             name = option or option_of("sdpa", q.device, q.dtype, q.shape[3])
-            fed = Fed(parts, place.batch, q.shape[1], k.shape[1], place.keys, q.dtype, q.device)
+            fed = ForwardKind(parts, place.batch, q.shape[1], k.shape[1], place.keys, q.dtype, q.device)
             made.append(OPTIONS[name](fed).read(used))
         keys, values = (one.transpose(1, 2).flatten(0, 1) for one in (k, v))
         return made[0].attend(q, keys, values, None).transpose(1, 2)

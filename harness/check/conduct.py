@@ -41,7 +41,7 @@ from harness.engine.engine import drain
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.errors import CheckFailedError, UserError
-from harness.meters.clock import Clock, CudaClock, HostClock
+from harness.meters.clock import clock_of
 from harness.record.regular_file import write_whole
 from harness.record.store import read_run
 from harness.runner.subprocesses import ending_with_this
@@ -80,7 +80,7 @@ def check(out: Path, minutes: float, *, dry: bool) -> str:
     half = half_precision(device)
     passes = [asdict(one) | {"right": one.right} for one in half]
     _write_json(out / "exactness.json", {"version": EXACTNESS_VERSION, "exact": exact, "half_precision": passes})
-    clock: Clock = HostClock() if dry else CudaClock(device)
+    clock = clock_of(device)
     times = compare_ways(device, torch.bfloat16, attention_heads(dry), attention_cells(dry), clock, deadline_s)
     _write_json(out / "attention.json", {"version": ATTENTION_VERSION, "device": device, "times": [asdict(t) for t in times]})
     found, curve = _cells(file, run, stopped)

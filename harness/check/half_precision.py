@@ -131,9 +131,9 @@ def _segment(tokens: Tensor, start: int, end: int, visibility: Visibility, logit
 def main(device: str) -> int:
     """Print every pass in a line, then the word; returns the exit code."""
     found = half_precision(device)
-    for one in found:
-        print(one)
-    right = all(one.right for one in found)
+    for each in found:
+        print(each)
+    right = all(each.right for each in found)
     print("right" if right else "WRONG")
     return EXIT_OK if right else EXIT_REGRESSION
 

@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 from harness.cli.output import give, grid
 from harness.hardware.profile import known_profiles
-from harness.roofline.anchor_values import AnchorTable, Kind, known_anchors
-from harness.roofline.anchored import constants
+from harness.roofline.anchor_values import AnchorTable, known_anchors
+from harness.roofline.anchored import Kind, constants
 from harness.roofline.anchors import AnchorReport, Comparison, Rung, compare_anchors
 
 ANCHORS_VERSION = 2

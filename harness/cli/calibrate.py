@@ -21,7 +21,7 @@ from harness.formatting import escaped_json, one_line
 from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
 from harness.hardware.profile import HardwareProfile
-from harness.meters.other_load import OtherLoad
+from harness.meters.environment_host import OtherLoad
 from harness.progress import Progress
 from harness.scenario.part import Execution
 from harness.scenario.scenario import Scenario

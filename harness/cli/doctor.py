@@ -21,7 +21,7 @@ from harness.formatting import one_line
 from harness.hardware.counter_scale import BandwidthScale
 from harness.meters.environment import snapshot
 from harness.models import KNOWN_SHAPES
-from harness.models.checkpoint_facts import ModelFacts, read_model_facts
+from harness.models.decodable import ModelFacts, read_model_facts
 from harness.record.machine import crowded
 from harness.record.regular_file import write_whole
 from harness.scenario.part import Part

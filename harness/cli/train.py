@@ -15,14 +15,13 @@ import typer
 
 from harness.cli.output import lines_of, show
 from harness.cli.progress import TerminalProgress
-from harness.engine.training.cost import UTILISATION, TrainingCost, training_cost
-from harness.engine.training.recipe import TrainRecipe, load_recipe
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.choice import HuggingFaceModel, RemoteCode, shape_of
 from harness.models.known import KNOWN_MODELS
+from harness.training.recipe import UTILISATION, TrainingCost, TrainRecipe, load_recipe, training_cost
 from harness.workloads.datasets import dataset_pairs
 
 # Options that are allowed beside a recipe, which sets everything else.
@@ -47,7 +46,7 @@ def eval_command(context: typer.Context) -> None:
     try:
         from lm_eval.__main__ import cli_evaluate
 
-        import harness.engine.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
+        import harness.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
     except ImportError as error:
         raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
     RemoteCode.granted = RemoteCode.OPTION in context.args
@@ -106,7 +105,7 @@ def train_command(
         raise UserError("--out FOLDER is missing: where checkpoints and the trained model go")
     _need_train_extra()
     if reference is not None:
-        from harness.engine.training.reference import train_reference
+        from harness.training.reference import train_reference
 
         show(one_line(str(train_reference(reference, out))))
     elif recipe is not None:
@@ -133,20 +132,20 @@ def _need_train_extra() -> None:
 
 
 def _by_options(model: str, data: Path, settings: dict[str, Any]) -> Path:
-    from harness.engine.training.fine_tuning import fine_tune, read_pairs
-    from harness.engine.training.trainer import TrainingConfig
+    from harness.training.fine_tuning import fine_tune, read_pairs
+    from harness.training.trainer import TrainingConfig
 
     return fine_tune(model, read_pairs(data), TrainingConfig(**settings))
 
 
 def _by_recipe(recipe: TrainRecipe, out: Path, cpu: bool) -> Path:
-    from harness.engine.training.fine_tuning import fine_tune, read_pairs
-    from harness.engine.training.trainer import TrainingConfig
+    from harness.training.fine_tuning import fine_tune, read_pairs
+    from harness.training.trainer import TrainingConfig
 
     own = set(TrainingConfig.model_fields)
     config = TrainingConfig(output_dir=out, cpu=cpu, **recipe.model_dump(include=own))
     if recipe.adapter is not None:
-        from harness.engine.training.adapter_training import train_adapter
+        from harness.training.adapter_training import train_adapter
 
         one_by_one = config.model_copy(update={"sampling": "sequential"})
         return train_adapter(recipe, one_by_one, TerminalProgress(sys.stderr, what="batches"))

@@ -18,7 +18,7 @@ from harness.decoding.session import upload
 from harness.decoding.solvers import BlockView, Solver, lowest
 
 DRAWN_AHEAD = 16
-"""Blocks whose passes a replay draws at once. Behind a forward that has emptied the caches the first draw costs as much as the
+"""Blocks whose passes a replay draws at once. After a forward that has emptied the caches the first draw costs as much as the
 other fifteen, and a real acceptance does not have that cost.
 """
 PassesPerBlock = Callable[[random.Random], int]

@@ -54,7 +54,7 @@ class MixtureCheck(NextTokenCheck):
         self._of_drafts = logits.clone()
 
     def verdicts(self, behind: Tensor) -> Tensor:
-        """The mixture of the two predictions for slot i + 1; behind the last slot the next-token head's alone."""
+        """The mixture of the two predictions for slot i + 1; after the last slot the next-token head's alone."""
         assert self._of_drafts is not None, "a block is drafted before it is checked"
         behind = widened(behind)
         mixed = self._mixture * widened(self._of_drafts[:, 1:]) + (1 - self._mixture) * behind[:, :-1]
@@ -68,7 +68,7 @@ class AdaptiveRow(VerifiedRow):
     KNOWN = 0
 
     def check(self, verdicts: Sequence[int]) -> Checked:
-        """Take the drafts as far as the verdict behind each is the next one; the first is taken in any case."""
+        """Take the drafts as far as the verdict after each is the next one; the first is taken in any case."""
         final = 0
         for draft, said in zip(self.slots, (self.slots[0], *verdicts), strict=False):
             if self.ended:

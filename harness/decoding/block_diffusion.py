@@ -1,28 +1,147 @@
 """Decoding as the public families of block models do it, by a BlockProtocol; the rule that picks slots is any solver.
 
-This module has the pass, the same for all; the three layouts (blocks, window, canvas) decide what it feeds and keeps. The mask
-token is never written. Slots behind a stop or the length limit are not decided; published code decides them and then cuts them
-off. Axes: B rows, w slots of the block, n columns of a segment, V vocabulary.
+This module has the pass, the same for all, and two of the three layouts (blocks, window, canvas) that decide what it feeds and
+keeps. The mask token is never written. Slots after a stop or the length limit are not decided; published code decides them and
+then cuts them off.
+
+Canvas (LLaDA, arXiv 2502.09992; Dream, arXiv 2508.15487) has no KV cache. All slots of the answer are there from the start and
+every token sees every other. Only the slots of the current block may be decided: the block size is how far ahead a pass may
+decide. The first pass is the prefill: every other pass reads the prompt again.
+
+In a window (SDLM, arXiv 2509.24007) the leading sure slots stay, the rest is drafted again after them. A pass feeds the newest
+token twice. The clean copy, whose KV is kept, sees what is before it. The window's first token is the second copy, which sees
+the whole window. The window does not see the clean copy. Every position predicts the token after it, so the window's k
+positions predict k tokens. The prompt is read as NTP reads it. Published code opens the first window in that pass; here that is
+a pass of its own. Axes: B rows, A slots of the answer, w of them in the current block, k slots of the window, n columns of a
+segment, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 
+import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
-from harness.decoding.block_diffusion_blocks import Blocks, BlockWork, Feed, Layout
-from harness.decoding.block_diffusion_canvas import Canvas, Window
-from harness.decoding.passes import make_pass
-from harness.decoding.request import DecodeRequest, finished
+from harness.decoding.block_diffusion_blocks import Blocks, BlockWork, Counts, Feed, Layout
+from harness.decoding.open_blocks import decided
+from harness.decoding.request import DecodeRequest, finished, make_pass, padded_segment, positions_to
 from harness.decoding.sampling import draw, usable
-from harness.decoding.session import ModelSession
+from harness.decoding.session import ModelSession, upload
 from harness.decoding.solvers import BlockView
 from harness.models.block_families import BlockProtocol
 from harness.record.trace import ForwardPass, Generation, Role
 
-LAYOUTS = {"blocks": Blocks, "window": Window, "canvas": Canvas}
+
+class Canvas(Layout):
+    """``tokens`` are those of the whole canvas, ``masked`` slots those of the current block."""
+
+    def __init__(self, work: BlockWork) -> None:
+        super().__init__(work)
+        self._answer = work.request.max_new_tokens
+        canvas = [[*prompt, *[work.mask_id] * self._answer] for prompt in work.request.prompts]
+        self._fed = tuple(map(len, canvas))
+        self._segment = padded_segment(canvas, self._fed, self._device, logits=0)
+        self._segment.visibility = "bidirectional"
+        self.tokens = self._segment.tokens
+        self.capacity = max(self._fed)
+        self._start = -self._size
+
+    def feeds(self) -> Iterator[Feed]:
+        """See Layout."""
+        nothing = (0,) * len(self.rows)
+        while not all(row.ended for row in self.rows):
+            self._start += self._size
+            self._width = min(self._size, self._answer - self._start)
+            self._open_rows()
+            self._ask()
+            self._segment.logits = self._answer - self._start + (self._protocol.prediction == "shifted")
+            while any(row.deciding for row in self.rows):
+                yield Feed(segments=[self._segment], query_tokens=self._fed, keeps=nothing, kept_tokens=nothing, says="slots")
+
+    def of_slots(self, logits: Tensor) -> Tensor:
+        """See Layout; the pass's logits begin with the block's first slot, or the position before it."""
+        return logits[:, : self._width]
+
+    def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
+        """See DeviceBlocks."""
+        first = self.capacity - self._answer + self._start
+        block = self.tokens[:, first : first + self._width]
+        said, block[:], self.masked = decided(chosen, tokens, block, self.masked)
+        return said
+
+
+class OpenWindow(Layout):
+    """What stays of a window is fed as clean tokens in the next pass."""
+
+    def __init__(self, work: BlockWork) -> None:
+        super().__init__(work)
+        prompts = work.request.prompts
+        self._masks = [work.mask_id] * (self._size - 1)
+        self._clean: list[Sequence[int]] = [prompt[-1:] for prompt in prompts]  # tokens whose KV is not kept yet
+        self._lengths = [*map(len, prompts)]
+        self._last = [prompt[-1] for prompt in prompts]
+        self.capacity = max(self._lengths) + work.request.max_new_tokens + 2 * self._size
+
+    def feeds(self) -> Iterator[Feed]:
+        """See Layout; the window begins one token before its slots, so no logits are shifted."""
+        yield self._prompt()
+        while not all(row.ended for row in self.rows):
+            self._open_rows()
+            self._ask()
+            yield self._feed()
+
+    def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
+        """See DeviceBlocks; the device keeps no tokens of a window."""
+        return torch.where(chosen, tokens, -1)
+
+    def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
+        """See Layout."""
+        if feed.says == "nothing":
+            return (0,) * len(self.rows), (0,) * len(self.rows)
+        final = []
+        for index, (row, of_row) in enumerate(zip(self.rows, tokens, strict=True)):
+            final.append(row.decide(of_row))
+            self._clean[index] = row.output[len(row.output) - final[-1] :]
+            self._lengths[index] += final[-1]
+            self._last[index] = row.output[-1] if row.output else self._last[index]
+        return tuple([len(row.decided) for row in self.rows]), tuple(final)
+
+    def _prompt(self) -> Feed:
+        """The prompt; its last token is fed anew with the first window, so its KV is not kept."""
+        lengths = tuple(self._lengths)
+        segment = padded_segment(self._request.prompts, lengths, self._device, logits=1)
+        return Feed(
+            segments=[segment],
+            query_tokens=lengths,
+            kept_tokens=tuple([length - 1 for length in lengths]),
+            keeps=(max(lengths) - 1,) * len(lengths),
+            says="nothing",
+        )
+
+    def _feed(self) -> Feed:
+        size, kept = self._size, tuple(map(len, self._clean))
+        width = max(kept)
+        rows = [[*clean, last, *self._masks] for clean, last in zip(self._clean, self._last, strict=True)]
+        segment = padded_segment(rows, self._lengths, self._device, logits=size)
+        ends = [length + size - 1 for length in self._lengths]  # the window begins with the newest token, at its position
+        positions = [positions_to(self._lengths, width), positions_to(ends, size)]
+        segment.positions = upload(torch.cat(positions, dim=1), self._device)
+        segment.visibility = "explicit"
+        segment.seen = torch.ones(width + size, width + size, dtype=torch.bool)
+        segment.seen[:width] = segment.seen[:width].tril()
+        segment.seen[width:, width - 1] = False
+        return Feed(
+            segments=[segment],
+            query_tokens=tuple([count + size for count in kept]),
+            kept_tokens=kept,
+            keeps=(width,) * len(kept),
+            says="slots",
+        )
+
+
+LAYOUTS = {"blocks": Blocks, "window": OpenWindow, "canvas": Canvas}
 
 
 def decode_block_diffusion(

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.open_blocks import BlockRow, DeviceBlocks
-from harness.decoding.passes import padded_segment, positions_to
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import DecodeRequest, padded_segment, positions_to
 from harness.decoding.session import Segment, upload
 from harness.models.block_families import BlockProtocol
 
@@ -100,7 +99,7 @@ class Layout(DeviceBlocks):
 
 
 class Blocks(Layout):
-    """Where blocks begin at multiples of k, a row's first block begins with what its prompt has behind its whole blocks."""
+    """Where blocks begin at multiples of k, a row's first block begins with what its prompt has after its whole blocks."""
 
     def __init__(self, work: BlockWork) -> None:
         size, prompts = work.block_size, work.request.prompts

@@ -7,7 +7,7 @@ DraftModel drafts greedily with a smaller model or the first layers of the targe
 transformers' ``generate(assistant_model=…)``. Before each proposal it goes back to where its row agrees with what was written,
 and reads what it missed. Another drafter below it may propose tokens that it checks (HSD, arXiv 2510.19705). It asks
 that one for at most one token fewer than it lacks: its own pass adds one. Axes: B rows, m answers of a pass, V vocabulary.
-It stops behind a draft that it doubts, because those behind a wrong one are lost. That rule reads the row and the draft model,
+It stops after a draft that it doubts, because those after a wrong one are lost. That rule reads the row and the draft model,
 and never a draw of the target that is still to come. So the law of what is written stays the target's at every temperature.
 
 PromptLookup (github.com/apoorvumang/prompt-lookup-decoding) drafts what followed the last few tokens at an earlier place in the
@@ -30,7 +30,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from harness.decoding.passes import causal_pass
+from harness.decoding.request import causal_pass
 from harness.decoding.sampling import FiguresOf, figures_of, usable
 from harness.decoding.session import ModelSession, refuse_no_token
 from harness.record.trace import ForwardPass, Role
@@ -42,26 +42,18 @@ Proposal = Generator[ForwardPass, None, list[list[int]]]
 
 
 class Drafter:
-    """Proposes up to ``tokens`` tokens behind each row, in passes of its own or none."""
+    """Proposes up to ``tokens`` tokens after each row, in passes of its own or none. This one proposes nothing: the target goes
+    on token by token.
+    """
 
-    tokens: int
+    tokens: int = 0
     """That it is asked for at a time, at most."""
 
     def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
-        """Forget everything and make room for a new batch, behind whose prompts so many tokens may be written."""
+        """Forget everything and make room for a new batch, after whose prompts so many tokens may be written."""
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """What might follow: at most ``wanted`` tokens of each row, none where that is 0."""
-        raise NotImplementedError
-
-
-class NoDrafts(Drafter):
-    """Proposes nothing: the target goes on token by token."""
-
-    tokens = 0
-
-    def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
-        """Nothing."""
         yield from ()
         return [[] for _ in sequences]
 
@@ -105,12 +97,12 @@ class DraftModel(Drafter):
         self.tokens, self._least_confidence, self._figures = tokens, least_confidence, figures
         self._session, self._name, self._never = session, name, never
         self._stops = frozenset(stops)
-        self._below = below or NoDrafts()
+        self._below = below or Drafter()
         self._held: list[list[int]] = []
         self._capacity = 0
 
     def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
-        """Make room. The prompts are read with the first token to draft behind, in a pass that NTP does not need."""
+        """Make room. The prompts are read with the first token to draft after, in a pass that NTP does not need."""
         room = max_new_tokens + 2 * (self.tokens + self._below.tokens) + SLACK
         self._capacity = max(map(len, prompts)) + room
         self._session.reset(len(prompts), self._capacity)
@@ -123,20 +115,23 @@ class DraftModel(Drafter):
         made: list[list[int]] = [[] for _ in sequences]
         lacks = list(wanted)
         while any(lacks):
+            # 1) Let the drafter below propose for each row, one token fewer than the row lacks.
             rows = [[*row, *tokens] for row, tokens in zip(sequences, made, strict=True)]
             asked = [min(self._below.tokens, max(0, lack - 1)) for lack in lacks]
             drafts = yield from self._below.propose(rows, asked)
+            # 2) Feed what each row has not read yet, and those proposals.
             fed = [
                 [*row[len(held) :], *below] if lack else []
                 for row, held, below, lack in zip(rows, self._held, drafts, lacks, strict=True)
             ]
             if max(map(len, self._held)) + max(map(len, fed)) > self._capacity:
                 break  # so much was read anew that it does not fit: what is not drafted the target writes by itself
-            gained, last, one = self._pass(fed, drafts)
+            # 3) Take the tokens that the pass found right, and its own.
+            gained, last, made_pass = self._pass(fed, drafts)
             for tokens, more in zip(made, gained, strict=True):
                 tokens += more
             lacks = [0 if ends else lack - len(more) for lack, more, ends in zip(lacks, gained, last, strict=True)]
-            yield one
+            yield made_pass
         return made
 
     def _go_back(self, sequences: Sequences, wanted: Sequence[int]) -> None:
@@ -209,7 +204,7 @@ class PromptLookup(Drafter):
 def looked_up(
     sequence: Sequence[int], tokens: int, max_ngram: int, never: Collection[int], stops: Collection[int]
 ) -> list[int]:
-    """What followed the newest earlier place of the longest n-gram at the end that has one: ``tokens`` tokens, those behind the
+    """What followed the newest earlier place of the longest n-gram at the end that has one: ``tokens`` tokens, those after the
     end copied from the copy.
 
     A place before a token that may never be written does not count. The copy is cut before the first such token, and before the

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.open_blocks import BlockRow
-from harness.decoding.passes import make_pass, prefill, prefill_pass
-from harness.decoding.request import DecodeRequest, StopRule, finished
+from harness.decoding.request import DecodeRequest, StopRule, finished, make_pass, prefill, prefill_pass
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
@@ -72,7 +71,7 @@ class NestedRow:
         self.states, self._guesses = ([] if self.block.ended else [self.block]), []
 
     def _guess(self, seen: Seen) -> None:
-        """Nested guesses from the step before: the slots that were likeliest behind the one just taken."""
+        """Nested guesses from the step before: the slots that were likeliest after the one just taken."""
         self.states, self._guesses = [self.block], []
         for slot in seen.order[1:]:
             if len(self.states) == self._most_states:

@@ -1,7 +1,7 @@
 """Drafts in turn: what one forward predicts of a block side by side is drawn slot by slot, each told what stands before it.
 
 The slots of a block of masks are predicted together, so slot i does not know which token slot i - 1 became. Two terms tell it,
-without another forward. A bigram term E_c U D e_p scores a candidate c behind the token p. It is trained with an adapter; Hydra
+without another forward. A bigram term E_c U D e_p scores a candidate c after the token p. It is trained with an adapter; Hydra
 (arXiv 2402.05109) and the sampler of arXiv 2507.11851 add such a dependence by small networks. Copies favour what followed the
 last few tokens earlier in the row, as prompt lookup would draft it. Each slot chooses among its likeliest candidates alone.
 Drafts are checked, so this decides how often they are right and never what is written. Axes: B rows, k slots, m candidates, T
@@ -44,7 +44,7 @@ class Bigram:
         return torch.nn.functional.linear(low, self.up)
 
     def scores(self, before: Tensor, candidates: Tensor) -> Tensor:
-        """(B, m) for ``candidates`` (B, m) behind the tokens ``before`` (B,)."""
+        """(B, m) for ``candidates`` (B, m) after the tokens ``before`` (B,)."""
         return (self.head[candidates] @ self.told(before)[..., None])[..., 0]
 
 
@@ -101,6 +101,6 @@ def copied(text: Tensor, end: Tensor, candidates: Tensor) -> Tensor:
 
 
 def row_texts(prompts: Sequence[Sequence[int]], room: int, device: torch.device) -> Tensor:
-    """(B, T) the prompts, with room for so many tokens more behind each."""
+    """(B, T) the prompts, with room for so many tokens more after each."""
     width = max(map(len, prompts)) + room
     return upload([[*prompt, *[0] * (width - len(prompt))] for prompt in prompts], device)

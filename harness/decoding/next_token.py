@@ -9,8 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harness.decoding.passes import padded_segment, prefill, prefill_pass
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import DecodeRequest, padded_segment, prefill, prefill_pass
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import NO_NUMBERS, ModelSession, Segment, refuse_no_token, upload
 from harness.errors import NoTokenError
@@ -30,19 +29,22 @@ def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generato
     passes = [prefill_pass(lengths, final_tokens=1)]
     yield passes[-1]
     ended = [ending(out, most) for out in outputs]
-    # All at once: a sum in every pass is one more operation behind a forward that has emptied the caches.
+    # All at once: a sum in every pass is one more operation after a forward that has emptied the caches.
     starts = upload([[length] for length in lengths], request.device)
     positions = (starts + torch.arange(request.max_new_tokens, device=request.device)[:, None, None]).unbind(0)
     newest = Segment(tokens=tokens, positions=starts, visibility="causal", logits=1)
     while any(reason is None for reason in ended):
+        # 1) Feed the newest token of every row.
         context = session.context_tokens
         width = session.context_width
         active = tuple([reason is None for reason in ended])
         newest.tokens, newest.positions, newest.read = tokens, positions[len(passes) - 1], active
         logits = session.forward([newest])
+        # 2) Draw the next token of each, read them, and keep their KV, in rows that have ended too.
         tokens = _sample(logits, request, suppressed)
         read = session.read(tokens)
-        session.keep(one)  # every row's, ended or not
+        session.keep(one)
+        # 3) Write them in the rows that go on.
         for row, [token] in enumerate(read):
             if active[row]:
                 refuse_no_token(token)

@@ -1,7 +1,7 @@
 """The open block of every row: on the host one row's progress as integers, on the device what the model reads.
 
 OpenBlocks mirrors the integers of BlockRow, which say what is final. The host tells it only two things: a row opened its next
-block, or slots behind a stop are no longer wanted. Axes: B rows, k slots.
+block, or slots after a stop are no longer wanted. Axes: B rows, k slots.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DeviceBlocks:
 
 
 class OpenBlocks(DeviceBlocks):
-    """``logit_tokens`` (B): how many slots a block has. The first block begins right behind each prompt. The fed segments are
+    """``logit_tokens`` (B): how many slots a block has. The first block begins right after each prompt. The fed segments are
     made once.
     """
 
@@ -91,7 +91,7 @@ class OpenBlocks(DeviceBlocks):
         self.masked = self._everything if everything else upload(masked, self._masks.device)
 
     def feed(self, active: Sequence[bool]) -> Fed:
-        """The blocks, in their first pass behind the blocks before them. A row that is not ``active`` waits or has ended: its
+        """The blocks, in their first pass after the blocks before them. A row that is not ``active`` waits or has ended: its
         block is fed again and nothing of it is read.
         """
         fed, self._next = self._next, self._alone
@@ -108,7 +108,7 @@ def decided(chosen: Tensor, tokens: Tensor, block: Tensor, masked: Tensor) -> tu
 
 class BlockRow(EndingRow):
     """The state of one batch row. ``slots``: the block's tokens, the mask id where one is not known. ``masked``: the slots
-    still to be decided: not known, not behind a stop, not past the length limit; ``deciding``: whether any is. ``decided``: the
+    still to be decided: not known, not after a stop, not past the length limit; ``deciding``: whether any is. ``decided``: the
     slots that the last pass decided; ``cut``: it took others out of the masked set. The first block begins with the tokens
     ``given`` of the prompt.
     """
@@ -122,7 +122,7 @@ class BlockRow(EndingRow):
         self.deciding = False
         self.decided: tuple[int, ...] = ()
         self.cut = False
-        self._limit = 0  # slots at or behind it can never be output; no block is open yet
+        self._limit = 0  # slots at or after it can never be output; no block is open yet
         self._before_block = 0  # output before the block, less the slots that are given
         self._opened = False
 
@@ -170,7 +170,7 @@ class BlockRow(EndingRow):
         return final
 
     def _advance(self, limit: int) -> int:
-        """Move the known prefix of the block to the output, up to the first stop; slots at or behind ``limit`` do not count."""
+        """Move the known prefix of the block to the output, up to the first stop; slots at or after ``limit`` do not count."""
         output = self.output
         before = len(output)
         first = known = before - self._before_block

@@ -196,7 +196,7 @@ class PositionNoise:
         self._generator = request.generator
         self._width = width
         self._starts = [0] * len(request.prompts)
-        self._held: Tensor | None = None  # (B, W, V), offset 0 of a row at its start, the others behind it in a ring
+        self._held: Tensor | None = None  # (B, W, V), offset 0 of a row at its start, the others after it in a ring
 
     def draw(self, logits: Tensor, first: int | Sequence[int] | Tensor) -> Tensor:
         """The token of each of n positions in a row, (B, n), NO_TOKEN where one names none. ``first``: offset of the first of

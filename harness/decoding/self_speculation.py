@@ -1,7 +1,7 @@
 """Lossless self-speculation: the masked head drafts k tokens in one step, the next-token head of the same weights checks them.
 
 Linear: a pass that drafts, then a pass that checks. Quadratic: one pass of k (k + 1) query tokens checks a draft and also
-drafts what follows every prefix of it. Only the drafts behind the accepted prefix are used. Both are as in NVIDIA's
+drafts what follows every prefix of it. Only the drafts after the accepted prefix are used. Both are as in NVIDIA's
 Nemotron-Labs-Diffusion and TiDAR (arXiv 2511.08923), with the block head of SBD, which predicts its own positions. Axes: B
 rows, k slots of a block, V vocabulary.
 """
@@ -16,8 +16,7 @@ from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
 from harness.decoding.in_turn import InTurn, row_texts
-from harness.decoding.passes import make_pass
-from harness.decoding.request import NOT_CHECKED, DecodeRequest, finished
+from harness.decoding.request import NOT_CHECKED, DecodeRequest, finished, make_pass
 from harness.decoding.sampling import NativeFigures, PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
@@ -71,7 +70,7 @@ def _pass(
     drafter: _Drafts,
     check: NextTokenCheck,
 ) -> ForwardPass:
-    """Check every slot of every row and draft behind each of them."""
+    """Check every slot of every row and draft after each of them."""
     active = [not row.ended for row in rows]
     size = len(rows[0].slots)
     drafts = upload([row.slots for row in rows], request.device)
@@ -80,9 +79,9 @@ def _pass(
     logits, made = make_pass(session, [segment], [size * (size + 1) * lives for lives in active])
     kept, decided = [], []
     for index, (row, said) in enumerate(zip(rows, session.read(drafter.said(logits, drafts, starts)), strict=True)):
-        one = NOT_CHECKED if row.ended else row.check(check.heard(index, row.slots, said[:size]))
-        kept.append(one.final)
-        decided.append(one.final - one.agreed + sum(row.masked))
+        checked = NOT_CHECKED if row.ended else row.check(check.heard(index, row.slots, said[:size]))
+        kept.append(checked.final)
+        decided.append(checked.final - checked.agreed + sum(row.masked))
         row.draft(said[size:])
     session.keep(kept)
     drafter.noise.advance(kept)
@@ -90,7 +89,7 @@ def _pass(
 
 
 def _segment(drafts: Tensor, starts: Tensor, size: int, mask_id: int, active: Sequence[bool]) -> Segment:
-    """The drafts (B, c), from ``starts`` (B,) on, then c groups of ``size`` masks, group g in the positions behind draft g."""
+    """The drafts (B, c), from ``starts`` (B,) on, then c groups of ``size`` masks, group g in the positions after draft g."""
     count = drafts.shape[1]
     masks = torch.full((drafts.shape[0], count * size), mask_id, device=drafts.device)
     clean = torch.arange(count, device=drafts.device)
@@ -128,7 +127,7 @@ class _Drafts:
     by_kernel: bool
 
     def said(self, logits: Tensor, drafts: Tensor, starts: Tensor) -> Tensor:
-        """(B, 2k): the next-token head's draw behind every draft, then the drafts of the group behind the agreed prefix.
+        """(B, 2k): the next-token head's draw after every draft, then the drafts of the group after the agreed prefix.
         ``drafts`` (B, k) stand from ``starts`` (B,) on.
 
         Draft and check of a position are drawn with the same noise; how a draft is found decides only how often it is right.

@@ -25,7 +25,7 @@ class Segment:
     the call. Of its own segment it sees the tokens up to itself (causal), all (bidirectional) or those that ``seen`` names
     (explicit).
 
-    A session keeps no segment, so a decoder may feed the same one again with other tensors. Making one takes 10 to 20 us behind
+    A session keeps no segment, so a decoder may feed the same one again with other tensors. Making one takes 10 to 20 us after
     a forward that has emptied the caches.
 
     ``tokens``     (B, n) ids

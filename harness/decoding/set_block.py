@@ -15,8 +15,7 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.open_blocks import BlockRow, OpenBlocks
-from harness.decoding.passes import prefill, prefill_pass
-from harness.decoding.request import DecodeRequest, finished
+from harness.decoding.request import DecodeRequest, finished, prefill, prefill_pass
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.decoding.solvers import BlockView
@@ -35,7 +34,7 @@ def decode_set_block(
     batching: Batching = "lockstep",
 ) -> Generator[ForwardPass, None, Generation]:
     """Yield every pass as it happens; the generator's return value is the whole Generation."""
-    # Every block of the answer, and the masks of the one behind it.
+    # Every block of the answer, and the masks of the one after it.
     room = (-(-request.max_new_tokens // block_size) + 1) * block_size
     _, lengths = prefill(session, request.prompts, request.device, room)
     suppressed = request.never_written(mask_id)

@@ -182,7 +182,7 @@ def lowest(cost: Tensor, masked: Tensor, count: int | Tensor) -> Tensor:
 
 def _before(cost: Tensor, masked: Tensor) -> Tensor:
     """(B, k, k) bool: True where the masked slot of the column comes before that of the row, by ``cost``. A NaN is before and
-    behind nothing. In a narrow block, comparing all pairs takes fewer and cheaper operations than sorting and going back.
+    after nothing. In a narrow block, comparing all pairs takes fewer and cheaper operations than sorting and going back.
     """
     costs = torch.where(masked, cost, math.inf)
     mine, other = costs[:, :, None], costs[:, None]
@@ -204,21 +204,3 @@ def _ranks(masked: Tensor) -> Tensor:
 def _chosen(of_rank: Tensor, index: Tensor, masked: Tensor) -> Tensor:
     """From ranks, (B, k) or (k,), back to slots."""
     return torch.zeros_like(masked).scatter(-1, index, of_rank.expand_as(index)) & masked
-
-
-_RULES: tuple[Solver, ...] = (
-    entropy_bounded,
-    entropy_bounded_confidence,
-    entropy_bounded_margin,
-    threshold,
-    threshold_strict,
-    factor,
-    factor_fastdllm,
-    frechet,
-    longest_prefix,
-    longest_prefix_entropy,
-    top_k,
-    uniform,
-    low_confidence_dynamic,
-)
-SOLVERS = {solver.__name__: solver for solver in _RULES}

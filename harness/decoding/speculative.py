@@ -1,11 +1,11 @@
 """Speculative decoding in its plain form: a drafter proposes, the target checks token for token (arXiv 2211.17192, greedy).
 
-In a round the drafter proposes up to n tokens behind each row. One pass of the target over the newest token and the drafts says
-what it would write behind each of them. The longest prefix on which the two agree is final, and one token more, the target's
+In a round the drafter proposes up to n tokens after each row. One pass of the target over the newest token and the drafts says
+what it would write after each of them. The longest prefix on which the two agree is final, and one token more, the target's
 own. Exactly that prefix's KV is kept. Every row goes on by itself.
 
 The output is that of next-token prediction: at temperature 0 token for token, above it in distribution. Every token that counts
-is drawn from the target's own distribution behind tokens that count; a draft counts where it equals the draw. That accepts less
+is drawn from the target's own distribution after tokens that count; a draft counts where it equals the draw. That accepts less
 often than the p/q rule of the paper and is exact for drafts of any kind. Axes: B rows, m answers of a pass, V vocabulary.
 """
 
@@ -16,8 +16,7 @@ from collections.abc import Generator, Sequence
 from torch import Tensor
 
 from harness.decoding.drafters import Drafter, before_any
-from harness.decoding.passes import causal_pass, prefill, prefill_pass
-from harness.decoding.request import NOT_CHECKED, DecodeRequest, EndingRow, finished
+from harness.decoding.request import NOT_CHECKED, DecodeRequest, EndingRow, causal_pass, finished, prefill, prefill_pass
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.record.trace import ForwardPass, Generation
@@ -41,7 +40,7 @@ class DraftedRow(EndingRow):
         return 0 if self.ended else self.left - 1
 
     def up_to_a_stop(self, drafts: list[int]) -> list[int]:
-        """The drafts less those behind an id that stops: if that id is wrong, so is all behind it."""
+        """The drafts less those after an id that stops: if that id is wrong, so is all after it."""
         return before_any(drafts, self._stop.token_ids, and_it=True)[: self.worth_drafting]
 
 
@@ -59,9 +58,9 @@ def decode_draft_and_check(
     passes = [prefill_pass(lengths, final_tokens=1)]
     yield passes[-1]
     drafter.begin(request.prompts, request.max_new_tokens)
-    for one in _rounds(session, request, drafter, rows, suppressed):
-        passes.append(one)
-        yield one
+    for made in _rounds(session, request, drafter, rows, suppressed):
+        passes.append(made)
+        yield made
     return finished(request, rows, passes)
 
 

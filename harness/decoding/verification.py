@@ -1,7 +1,7 @@
 """One row that drafts a block and lets the next-token head check it: what is drafted, what counts, where it stopped.
 
 Every token that counts is the next-token head's own, so drafts decide how fast a row is and never what it writes. A
-NextTokenCheck compares a drafted block with what the next-token head says behind every slot. ReplayedCheck replays from a
+NextTokenCheck compares a drafted block with what the next-token head says after every slot. ReplayedCheck replays from a
 record how far a check agrees with a draft, for weights whose next-token head agrees with nothing yet. It feeds, computes and
 reads back as a real check and replaces the verdicts' tokens only. So a replayed run costs what a real one of the same
 agreement would cost. Rows hold plain integers. Axes: B rows, k slots of a block, V vocabulary.
@@ -26,8 +26,8 @@ class VerifiedRow(EndingRow):
     """The state of one batch row. ``slots``: the open block: first the newest final token, whose KV is not kept yet, then the
     drafts, the mask id in undrafted slots. ``masked``: the slots still to be drafted.
 
-    Slots that can never count are not drafted: those past the length limit and those behind a drafted stop. If that stop is
-    wrong, so is all behind it. ``end``: slots worth checking; a draft that is the mask says that the block ends before it.
+    Slots that can never count are not drafted: those past the length limit and those after a drafted stop. If that stop is
+    wrong, so is all after it. ``end``: slots worth checking; a draft that is the mask says that the block ends before it.
     """
 
     KNOWN = 1
@@ -53,7 +53,7 @@ class VerifiedRow(EndingRow):
 
     @property
     def masked_next(self) -> list[bool]:
-        """The slots to be drafted of the block behind this one, if all of this one is right: none where it would end."""
+        """The slots to be drafted of the block after this one, if all of this one is right: none where it would end."""
         stops = self._stop.token_ids.intersection(self.slots[self.KNOWN : self.end])
         return self._to_draft(0 if stops else self.left - self.end)
 
@@ -64,7 +64,7 @@ class VerifiedRow(EndingRow):
         self._open()
 
     def draft(self, tokens: Sequence[int]) -> bool:
-        """Take the drafts of one pass (-1: none); whether that took other slots out of the masked set (behind a stop).
+        """Take the drafts of one pass (-1: none); whether that took other slots out of the masked set (after a stop).
 
         Raises:
             NoTokenError: a slot was drafted whose logits name no token, or none of those to be drafted was.
@@ -88,7 +88,7 @@ class VerifiedRow(EndingRow):
         return len(drafts) - drafts.count(-1) - drafts.count(self._mask_id)
 
     def check(self, verdicts: Sequence[int]) -> Checked:
-        """Take what the next-token head says behind every slot, see ``accept``; then open a new block. The KV of one slot is
+        """Take what the next-token head says after every slot, see ``accept``; then open a new block. The KV of one slot is
         kept for each token that becomes final: the newest token has no KV yet.
         """
         checked = self.accept(self.slots[1:], verdicts)
@@ -112,7 +112,7 @@ class NextTokenCheck:
     """Told every distribution that drafts are drawn from, asked for those that decide which of the drafts count. This one takes
     the next-token head's own token, however the drafts were drawn: without loss.
 
-    If a block is wrong somewhere, the drafts behind that slot are lost and the next block's masks stand in the wrong place. A
+    If a block is wrong somewhere, the drafts after that slot are lost and the next block's masks stand in the wrong place. A
     block that ends before its first doubtful slot, of ``least_confidence`` or less, is right more often. Its ``mask_id`` stands
     where it ends; at 0 it never ends early.
     """
@@ -135,7 +135,7 @@ class NextTokenCheck:
         return behind
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
-        """The tokens that a row uses for the drawn ``verdicts``, behind every slot of its block: what was drawn."""
+        """The tokens that a row uses for the drawn ``verdicts``, after every slot of its block: what was drawn."""
         return verdicts
 
 
@@ -161,7 +161,7 @@ class ReplayedCheck(NextTokenCheck):
         """
         stream: random.Random = self._stream_of(row)
         drafts = [*slots[1:], self._mask_id]
-        drafts = drafts[: drafts.index(self._mask_id)]  # behind the answer's end nothing was drafted
+        drafts = drafts[: drafts.index(self._mask_id)]  # after the answer's end nothing was drafted
         chances = enumerate(self._misses[: len(drafts)])
         agreed = next((at for at, chance in chances if stream.random() < chance), len(drafts))
         for token in verdicts[: agreed + 1]:

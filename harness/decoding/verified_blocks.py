@@ -4,11 +4,11 @@ Slot 0 of a block is the newest token of the next-token head, so it is right. A 
 nothing. The pass that would commit the full block (causal over its k tokens, arXiv 2509.04185, algorithm 3) then gives the
 next-token head's own tokens. Drafts count as far as it agrees, and one token more, its own; exactly their KV is kept. The same
 pass feeds the masks of the next block. If the whole block was right, that is the next block's first pass, although slot 0 was
-still a mask to it. If not, those masks stand in the wrong place and are forgotten. The first block is drafted behind the
+still a mask to it. If not, those masks stand in the wrong place and are forgotten. The first block is drafted after the
 prompt's pass, which is the same work as that of next-token prediction.
 
 The output is that of next-token prediction: at temperature 0 token for token, above it in distribution. Every token that counts
-is drawn from the next-token head behind tokens that count. Every row goes on by itself, so a pass may check some rows and draft
+is drawn from the next-token head after tokens that count. Every row goes on by itself, so a pass may check some rows and draft
 others. DraftedBlocks mirrors the integers of harness.decoding.verification; passes that only draft upload nothing between them.
 Axes: B rows, k slots of a block, V vocabulary.
 """
@@ -23,8 +23,7 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.open_blocks import DeviceBlocks
-from harness.decoding.passes import make_pass, prefill, prefill_pass
-from harness.decoding.request import NOT_CHECKED, Checked, DecodeRequest, finished
+from harness.decoding.request import NOT_CHECKED, Checked, DecodeRequest, finished, make_pass, prefill, prefill_pass
 from harness.decoding.sampling import PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
@@ -49,7 +48,7 @@ class DraftedBlocks(DeviceBlocks):
         self.ends = [block_size]
 
     def feed(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> tuple[Role, list[Segment], list[int]]:
-        """What the next pass reads behind ``context`` committed tokens of each row: blocks to check, then blocks to draft; with
+        """What the next pass reads after ``context`` committed tokens of each row: blocks to check, then blocks to draft; with
         its role and the tokens of each row.
         """
         self.checks = [row.checking for row in rows]
@@ -179,7 +178,7 @@ class _Batch:
         return made.described(role, kept, decided, kept)
 
     def _sample(self, logits: Tensor) -> Tensor:
-        """What a pass says, (B, k) or (B, 2k): the draw behind each slot of the checked blocks, then this pass's drafts (-1:
+        """What a pass says, (B, k) or (B, 2k): the draw after each slot of the checked blocks, then this pass's drafts (-1:
         no draft). Draft and check of a position are drawn with the same noise; how a draft is found decides only how often it
         is right.
         """

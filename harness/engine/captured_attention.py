@@ -21,7 +21,7 @@ from harness.engine import flash_attention
 from harness.engine.attention_masks import folded_mask
 from harness.engine.compiling import allow_kinds_of_forward
 from harness.engine.flash_attention import FlashRuns
-from harness.engine.kv_cache import CapturedAttention, Fed, SeenSlots, folded_attention
+from harness.engine.kv_cache import CapturedAttention, ForwardKind, SeenSlots, folded_attention
 
 BLOCK = 128
 """FlexAttention's own width of a block, for queries and keys."""
@@ -30,7 +30,7 @@ BLOCK = 128
 class FlexBlocks:
     """A harness.engine.kv_cache.CapturedAttention."""
 
-    def __init__(self, fed: Fed) -> None:
+    def __init__(self, fed: ForwardKind) -> None:
         self._seen = SeenSlots(fed)
         self._lengths = (sum(width for width, _ in fed.parts), fed.slots)
         self._query_blocks = -(-self._lengths[0] // BLOCK)
@@ -65,13 +65,13 @@ class FlexBlocks:
 
 @dataclass(frozen=True, slots=True)
 class FlexReading:
-    """A harness.engine.kv_cache.Reading: the blocks that one forward visits, and the kernel that visits them."""
+    """A harness.engine.kv_cache.Attending: the blocks that one forward visits, and the kernel that visits them."""
 
     mask: Any
     kernel: Callable[..., Any]
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
-        """See Reading."""
+        """See Attending."""
         held = [one.view(query.shape[0], -1, *one.shape[1:]).transpose(1, 2) for one in (keys, values)]
         out: Tensor = self.kernel(query, held[0], held[1], block_mask=self.mask, scale=scaling, enable_gqa=True)
         return out.transpose(1, 2)
@@ -89,7 +89,7 @@ def _kernel(device_type: str) -> Callable[..., Any]:
 class MaskedSlots:
     """A harness.engine.kv_cache.CapturedAttention that reads every slot of a row; slots not seen have weight 0."""
 
-    def __init__(self, fed: Fed) -> None:
+    def __init__(self, fed: ForwardKind) -> None:
         self._fed = fed
         self._seen = SeenSlots(fed)
         self._slots = torch.arange(fed.slots, device=fed.device)
@@ -102,19 +102,19 @@ class MaskedSlots:
 
 @dataclass(frozen=True, slots=True)
 class MaskedReading:
-    """A harness.engine.kv_cache.Reading. ``mask`` (B, 1, H / G * Q, C) as attention_masks.folded_mask makes it: heads that
+    """A harness.engine.kv_cache.Attending. ``mask`` (B, 1, H / G * Q, C) as attention_masks.folded_mask makes it: heads that
     share a KV head are further queries of it.
     """
 
     mask: Tensor
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
-        """See Reading."""
+        """See Attending."""
         held = [one.view(query.shape[0], -1, *one.shape[1:]).transpose(1, 2) for one in (keys, values)]
         return folded_attention(query, held[0], held[1], self.mask, scaling).transpose(1, 2)
 
 
-OPTIONS: dict[str, Callable[[Fed], CapturedAttention]] = {"flash": FlashRuns, "masked": MaskedSlots, "flex": FlexBlocks}
+OPTIONS: dict[str, Callable[[ForwardKind], CapturedAttention]] = {"flash": FlashRuns, "masked": MaskedSlots, "flex": FlexBlocks}
 
 
 def option_of(attention: str, device: torch.device, dtype: torch.dtype, head_dim: int) -> str:

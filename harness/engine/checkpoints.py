@@ -2,17 +2,21 @@
 
 A public family of block models is loaded into the transformers class that its tensors fit, under our own masks. None of the
 code in the checkpoint runs. transformers maps the names of tensors as it loads. Only a fused query_key_value is split here,
-which needs the whole checkpoint in memory once.
+which needs the whole checkpoint in memory once. While it loads, its bars feed ours, and its remarks stay off the terminal.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
+from logging import ERROR
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, pre_tokenizers
 from torch import Tensor
@@ -23,14 +27,17 @@ from transformers import (
     AutoTokenizer,
     GenerationConfig,
     PreTrainedTokenizerFast,
+    modeling_gguf_pytorch_utils,
 )
+from transformers.utils import logging
 
-from harness.engine.checkpoint_files import TOKENIZER
-from harness.errors import MissingExtraError, UnknownModelError
-from harness.models.block_checkpoints import Config, native_config
-from harness.models.block_families import BlockModelFamily
+from harness.engine.checkpoint_files import TOKENIZER, opened
+from harness.errors import MissingExtraError, SbdError, UnknownModelError
+from harness.models.block_families import BlockModelFamily, native_config
+from harness.models.config import Config
 from harness.models.decodable import refuse_unreadable_tokenizer
 from harness.models.gguf_header import LLAMA_3, read_gguf
+from harness.progress import tell_share
 
 FUSED = ".attention.query_key_value."
 _LEFT_OUT = re.compile(r"(^|[._])(mtp|medusa)|rotary_emb\.|masked_bias$|\.(attn|attention)\.bias$|position_ids$")
@@ -39,31 +46,103 @@ _DRAFTS = re.compile(r"model\.layers\.\d+\.(?=eh_proj|enorm|hnorm|shared_head)")
 """A layer that drafts, by what only such layers have."""
 
 
+class ShareBar:
+    """Stands in for a tqdm bar (its interface as transformers uses it) and passes on the share that is done."""
+
+    def __init__(self, iterable: Any = None, *_: Any, total: float | None = None, **__: Any) -> None:
+        self._iterable = iterable
+        known = total if total is not None else len(iterable) if hasattr(iterable, "__len__") else None
+        self.total, self.n = known, 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._iterable:
+            yield item
+            self.update()
+
+    def __enter__(self) -> ShareBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def update(self, n: float = 1) -> None:
+        """So many steps more are done."""
+        self.n += n
+        if self.total:
+            tell_share(self.n / self.total)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """set_description, set_postfix, refresh, close and the like change only what a bar shows."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+
+@contextmanager
+def libraries_silent() -> Iterator[None]:
+    """Within it transformers logs errors only and reports progress to our bar; the hub's bars are off."""
+    verbosity, hubs_off = logging.get_verbosity(), are_progress_bars_disabled()
+    before = logging.set_tqdm_hook(lambda _, args, kwargs: ShareBar(*args, **kwargs))
+    gguf: Any = modeling_gguf_pytorch_utils
+    gguf.tqdm = logging.tqdm  # the library's own, which asks the hook
+    logging.set_verbosity(ERROR)
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)
+        logging.set_verbosity(verbosity)
+        if not hubs_off:
+            enable_progress_bars()
+
+
+@contextmanager
+def errors_in_a_line(name: str) -> Iterator[None]:
+    """Report transformers' errors about a checkpoint in one line; they are of any kind where a setting has another type.
+
+    Its bars and remarks stay off the terminal.
+    """
+    try:
+        with libraries_silent():
+            yield
+    except (SbdError, torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:
+        words = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnknownModelError(f"cannot load {name}: {words}; give a folder or a hub id with safetensors weights") from error
+
+
+def open_for_training(name: str, revision: str | None = None) -> tuple[Any, Any]:
+    """The module, in float32, and the tokenizer of a folder or hub id. Raises UnknownModelError: it cannot be loaded."""
+    with errors_in_a_line(name), opened(name, revision) as folder:
+        return open_checkpoint(str(folder), name, {"dtype": torch.float32}, {"trust_remote_code": False})
+
+
 def open_checkpoint(
     path: str,
     name: str,
-    config: Config,
-    family: BlockModelFamily | None,
     how: dict[str, Any],
     options: dict[str, Any],
-    share: dict[str, Any] | None,
+    share: dict[str, Any] | None = None,
+    family: BlockModelFamily | None = None,
+    config: Config | None = None,
 ) -> tuple[Any, Any]:
     """The module and the tokenizer.
 
     Args:
         path: a folder of checked files; a folder or a hub id where its own code may run.
         name: what the scenario calls it.
-        config: the checkpoint's config.json without what chooses code.
-        family: None for a checkpoint of no public family.
         how: transformers' dtype and attn_implementation.
         options: the revision, and whether the checkpoint's own code may run.
         share: transformers' options to split the model over several processes; None keeps it whole.
+        family: None for a checkpoint of no public family.
+        config: of a family's checkpoint, its config.json without what chooses code.
 
     Raises:
         OSError, ValueError: the checkpoint does not exist or cannot be loaded so.
         UnknownModelError: its tensors do not fit, or it is of a public family and to be split.
     """
-    if family is None:
+    if family is None or config is None:
         auto: Any = AutoModelForCausalLM
         known = AutoConfig.from_pretrained(path, **options)
         known._name_or_path = name  # transformers picks some tokenizers by their hub id

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from harness.engine.gated_adapter import GatedLinear
-from harness.engine.kv_cache import Layout, UsedKv
+from harness.engine.kv_cache import SlotLayout, UsedKv
 from harness.engine.native_forward import why_not_native
 from harness.errors import ScenarioError
 from harness.models.choice import shape_of
@@ -134,7 +134,7 @@ class CompiledLayer(nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("inner"), name)
 
-    def forward(self, hidden: Tensor, *, layout: Layout | UsedKv, **options: Any) -> Any:
+    def forward(self, hidden: Tensor, *, layout: SlotLayout | UsedKv, **options: Any) -> Any:
         """Give the layer its own part of the layout."""
         return self._run(self.inner, hidden, kv=layout.of_layer(self._number), **options)
 
@@ -162,8 +162,8 @@ def joined(parts: Sequence[nn.Parameter]) -> Tensor:
     places = [(one.untyped_storage()._cdata, one.storage_offset()) for one in parts]
     if places != [(places[0][0], before * first.stride(0)) for before in ends[:-1]]:
         whole = torch.cat([one.data for one in parts])
-        for one, before, end in zip(parts, ends, ends[1:], strict=False):
-            one.data = whole[before:end]
+        for part, before, end in zip(parts, ends, ends[1:], strict=False):
+            part.data = whole[before:end]
     return first.data.as_strided((ends[-1], *first.shape[1:]), first.stride())
 
 

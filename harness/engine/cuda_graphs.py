@@ -22,7 +22,7 @@ from harness.engine import flash_attention
 from harness.engine.attention_masks import validity, wanted_logits
 from harness.engine.captured_attention import OPTIONS, option_of
 from harness.engine.gated_adapter import adapted_columns, adapter_on
-from harness.engine.kv_cache import Fed, UsedKv
+from harness.engine.kv_cache import ForwardKind, UsedKv
 from harness.engine.static_session import StaticSession, head_dim_of
 from harness.meters.host import CAPTURES
 from harness.roofline.storage import slots_allocated
@@ -197,7 +197,7 @@ class GraphedSession(StaticSession):
         parts = tuple(map(_part, segments))
         of_token = upload([(part, own) for part, (width, _) in enumerate(parts) for own in range(width)], device)
         heads = cast(Any, self._model.config).num_attention_heads // self._ranks
-        attention = OPTIONS[self._attention](Fed(parts, rows, heads, groups, length, self._model.dtype, device))
+        attention = OPTIONS[self._attention](ForwardKind(parts, rows, heads, groups, length, self._model.dtype, device))
         # A graph does not hold its session: a session that is dropped takes its graphs along.
         model, forward, placeholder = self._model, self._captured_forward, self._placeholder
 

@@ -15,7 +15,7 @@ from typing import Any
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.apd import decode_adaptive_parallel
 from harness.decoding.block_diffusion import decode_block_diffusion
-from harness.decoding.drafters import Drafter
+from harness.decoding.drafters import Drafter, OneDraft
 from harness.decoding.freedave import decode_nested_drafts
 from harness.decoding.in_turn import InTurn
 from harness.decoding.next_token import decode_next_token
@@ -182,3 +182,30 @@ def block_diffusion(asked: Decoding) -> Decoder:
 def draft_and_check(asked: Decoding) -> Decoder:
     """A drafter proposes, the target checks."""
     return decode_draft_and_check(asked.session, asked.request, asked.drafter())
+
+
+PASSES_PER_BLOCK = 2
+
+
+def _tokens(session: ModelSession, request: DecodeRequest, width: int, mask_id: int) -> Decoder:
+    return decode_next_token(session, request)
+
+
+def _blocks(session: ModelSession, request: DecodeRequest, width: int, mask_id: int) -> Decoder:
+    """Each block takes a pass that commits the block before it, and one that does not."""
+    acceptance = ReplayedAcceptance(lambda rng: PASSES_PER_BLOCK, seed=0)
+    return decode_set_block(session, request, block_size=width, mask_id=mask_id, acceptance=acceptance)
+
+
+def _checks(session: ModelSession, request: DecodeRequest, width: int, mask_id: int) -> Decoder:
+    return decode_draft_and_check(session, request, OneDraft(width - 1))
+
+
+def _self_speculation(session: ModelSession, request: DecodeRequest, width: int, mask_id: int) -> Decoder:
+    return decode_quadratic(session, request, block_size=width, mask_id=mask_id)
+
+
+MEASURED_DECODERS = {"ntp": _tokens, "blocks": _blocks, "causal": _checks, "quadratic": _self_speculation}
+"""What decodes the passes of an engine that are measured, by their kind. ``width``: tokens of a pass; ``mask_id``: what stands
+for an undecided one.
+"""

@@ -17,28 +17,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.decoding.acceptance import ReplayedAcceptance
-from harness.decoding.drafters import OneDraft
-from harness.decoding.next_token import AnswerLogprob, Pair, answer_logprobs, decode_next_token
+from harness.decoding.next_token import AnswerLogprob, Pair, answer_logprobs
 from harness.decoding.request import NEVER, DecodeRequest, StopRule
 from harness.decoding.sampling import FiguresOf, NativeFigures
-from harness.decoding.self_speculation import decode_quadratic
 from harness.decoding.session import ModelSession
-from harness.decoding.set_block import decode_set_block
-from harness.decoding.speculative import decode_draft_and_check
-from harness.engine.allocator import keep_what_is_freed, map_what_comes
 from harness.engine.compiling import can_compile, compiled_steps, execution_of
 from harness.engine.cuda_graphs import GraphedSession
-from harness.engine.decoders import Decoding, decoder_of
+from harness.engine.decoders import MEASURED_DECODERS, Decoding, decoder_of
 from harness.engine.drafters import DraftModels, drafter_of
 from harness.engine.fingerprint import fingerprint
 from harness.engine.hf_generate import generate
-from harness.engine.loading import LoadedModel, load_model
+from harness.engine.loading import LoadedModel, keep_what_is_freed, load_model, map_what_comes
 from harness.engine.rank_group import RankGroup, keep_in_step
 from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.meters.available import Available, find_meters
-from harness.meters.clock import Clock, CudaClock, HostClock, MeteredSession, cuda_index
+from harness.meters.clock import Clock, MeteredSession, clock_of, cuda_index
 from harness.meters.window import Readings
 from harness.record.schema import SUPPRESSED_FIRST, RowTimes
 from harness.record.trace import ForwardPass, Generation
@@ -48,7 +42,6 @@ from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
 
 NTP_TOKENS = 17
-PASSES_PER_BLOCK = 2
 WARM_ROUNDS, ROUNDS = 1, 2
 
 
@@ -67,7 +60,7 @@ class Decoded:
     row_times: list[RowTimes] | None = None
 
 
-class Engine:
+class LocalEngine:
     """A part's model on its device, with the meters that watch it (None: the part is not timed) and its draft models.
     ``measuring``: the session that passes are measured with, where the samples' session would have to make its graphs anew.
     ``tokenizer`` is None for random models.
@@ -168,32 +161,18 @@ class Engine:
         Raises:
             DoesNotFitError: the device ran out of memory.
         """
-        benches = [
-            *(partial(self._bench, size) for size in (None, *block_sizes)),
-            *(partial(self._bench, size, kind) for kind, size in beside),
-        ]
+        kinds = [("ntp", 1), *(("blocks", size) for size in block_sizes), *beside]
         with self._as_it_fits():
-            rounds = [[bench() for bench in benches] for _ in range(WARM_ROUNDS + ROUNDS)]
-        return [decoded for one in rounds[WARM_ROUNDS:] for decoded in one]
+            rounds = [[self._measured(*kind) for kind in kinds] for _ in range(WARM_ROUNDS + ROUNDS)]
+        return [decoded for of_round in rounds[WARM_ROUNDS:] for decoded in of_round]
 
-    def _bench(self, block_size: int | None, beside: Beside | None = None) -> Decoded:
-        """NTP (no block size), or SBD that takes two passes a block: one that commits the block before, one that does not. Or
-        quadratic self-speculation; or the check of drafts, ``block_size`` tokens wide.
-        """
-        session, mask_id = MeteredSession(self._measuring, self._clock), self._model.filler_id
-        generator = torch.Generator().manual_seed(0)
+    def _measured(self, kind: str, width: int) -> Decoded:
+        """One decode of passes of a kind of MEASURED_DECODERS, so many tokens wide."""
+        session, generator = MeteredSession(self._measuring, self._clock), torch.Generator().manual_seed(0)
         prompt = tuple(torch.randint(self.shape.vocab, (MEASURED_CONTEXT,), generator=generator).tolist())
-        max_new_tokens = MEASURED_BLOCKS * block_size if block_size and beside is None else NTP_TOKENS
+        max_new_tokens = MEASURED_BLOCKS * width if kind == "blocks" else NTP_TOKENS
         request = self._request([prompt], max_new_tokens, NEVER, temperature=0.0, seed=0)
-        if block_size is not None and beside == "causal":
-            return self._drained(decode_draft_and_check(session, request, OneDraft(block_size - 1)), session)
-        if block_size is not None and beside == "quadratic":
-            return self._drained(decode_quadratic(session, request, block_size=block_size, mask_id=mask_id), session)
-        if block_size is None:
-            return self._drained(decode_next_token(session, request), session)
-        acceptance = ReplayedAcceptance(lambda rng: PASSES_PER_BLOCK, seed=0)
-        decoder = decode_set_block(session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance)
-        return self._drained(decoder, session)
+        return self._drained(MEASURED_DECODERS[kind](session, request, width, self._model.filler_id), session)
 
     def _drained(self, decoder: Generator[ForwardPass, None, Generation], session: MeteredSession) -> Decoded:
         """Run a decoder of ours to its end between marks."""
@@ -289,7 +268,7 @@ def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:
             return generation
 
 
-def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
+def open_engine(part: Part, group: RankGroup | None = None) -> LocalEngine:
     """Load a part's model and start its clock; with a ``group``, this rank's share of it, on this rank's device.
 
     Raises:
@@ -312,7 +291,7 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     map_what_comes()
     model = load_model(part, group)
     keep_what_is_freed()
-    clock: Clock = CudaClock(part.device) if part.device.startswith("cuda") else HostClock()
+    clock = clock_of(part.device)
     execution = execution_of(part)
     opened = partial(
         open_session, session=part.session, attention=part.attention, execution=execution, leaves_out=not part.timed
@@ -329,4 +308,4 @@ def open_engine(part: Part, group: RankGroup | None = None) -> Engine:
     metered = part.timed and (group is None or group.ranks.leads)
     meters = find_meters(part.device, part.tensor_parallel) if metered else None
     figures = NativeFigures if execution == "native" else None
-    return Engine(model, session, part.device, clock, meters, drafts, measuring, figures)
+    return LocalEngine(model, session, part.device, clock, meters, drafts, measuring, figures)

@@ -95,7 +95,7 @@ def _tensors(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, bool]:
     """Query (B, H, Q, D), keys and values (B, G, C, D), mask (B, 1, Q, C) or None; and whether the kernel groups heads.
 
-    The static session reads the used part of wider buffers, with the query heads of a KV head behind one another. The plain one
+    The static session reads the used part of wider buffers, with the query heads of a KV head after one another. The plain one
     leaves it to transformers. Under a mask transformers does the same for one token and repeats the KV heads for several. The
     values are neither read nor written.
     """

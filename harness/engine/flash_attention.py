@@ -27,7 +27,7 @@ from torch import Tensor
 
 from harness.decoding.session import upload
 from harness.engine import flash_attention
-from harness.engine.kv_cache import Fed
+from harness.engine.kv_cache import ForwardKind
 from harness.errors import ScenarioError
 from harness.roofline.storage import pieces_of
 
@@ -112,7 +112,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, runs: Runs, scaling: flo
 class FlashRuns:
     """A harness.engine.kv_cache.CapturedAttention."""
 
-    def __init__(self, fed: Fed) -> None:
+    def __init__(self, fed: ForwardKind) -> None:
         count = pieces_of(fed.rows * fed.groups, fed.slots)
         own = any(causal for _, causal in fed.parts)
         self._fed, self._copies, self._own = fed, count + own, own
@@ -151,14 +151,14 @@ class FlashRuns:
 
 @dataclass(frozen=True, slots=True)
 class FlashReading:
-    """A harness.engine.kv_cache.Reading: the runs of one forward over ``copies`` of its queries."""
+    """A harness.engine.kv_cache.Attending: the runs of one forward over ``copies`` of its queries."""
 
     runs: Runs
     copies: int
     shared: int
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
-        """See Reading."""
+        """See Attending."""
         rows, heads, tokens, size = query.shape
         groups = keys.shape[1]
         folded = query.transpose(1, 2).reshape(rows, tokens, groups, self.shared, size).transpose(2, 3)
@@ -218,7 +218,7 @@ class _Run(NamedTuple):
     most: int
 
 
-def _pieces(fed: Fed, count: int) -> Iterator[_Run]:
+def _pieces(fed: ForwardKind, count: int) -> Iterator[_Run]:
     """All parts over every piece of their row's buffer: the used slots that lie in it."""
     length = fed.slots // count
     for before in range(0, fed.slots, length):
@@ -227,10 +227,10 @@ def _pieces(fed: Fed, count: int) -> Iterator[_Run]:
                 yield _Run(width * fed.shared, part * fed.rows + row, row * fed.slots + before, 0, before, 0, length)
 
 
-def _own(fed: Fed) -> Iterator[_Run]:
+def _own(fed: ForwardKind) -> Iterator[_Run]:
     """The tokens of causal parts, each over those of its part up to itself; for other parts, runs without keys.
 
-    The own slots begin behind the used ones. Padding may have no room there; its result is unused, but it must not read behind
+    The own slots begin after the used ones. Padding may have no room there; its result is unused, but it must not read after
     the buffer.
     """
     for row in range(fed.rows):

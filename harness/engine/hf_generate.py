@@ -16,8 +16,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
 from harness.decoding.next_token import step_pass
-from harness.decoding.passes import left_padded, prefill_pass
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import DecodeRequest, left_padded, prefill_pass
 from harness.record.trace import Generation
 
 Cache = Literal["dynamic", "static"]

@@ -4,9 +4,9 @@ transformers lets a model take its attention from outside (AttentionInterface); 
 layers call that interface runs unmodified, without a Cache object and without a copy of the context per pass. Slot j of row b
 holds the row's j-th committed token: rows have no holes, whatever each of them kept.
 
-Layout gives slots by number and a mask, anew for every forward. UsedKv keeps the used length of each row in tensors, so a graph
-captured once serves every context length. A slot is written before anything is read. Each fed token sees the first so many
-slots of its row, whatever the visibility. What depends on shapes alone is made once per capture, what depends on the used
+SlotLayout gives slots by number and a mask, anew for every forward. UsedKv keeps the used length of each row in tensors, so a
+graph captured once serves every context length. A slot is written before anything is read. Each fed token sees the first so
+many slots of its row, whatever the visibility. What depends on shapes alone is made once per capture, what depends on the used
 lengths once per forward. harness.engine.captured_attention has the kernels that read.
 
 Axes: B rows, H query heads, G KV heads, Q fed tokens of all parts, C slots of a row, D head dimension.
@@ -29,7 +29,7 @@ NAME = "sbd_used_kv"
 
 
 @dataclass(slots=True)
-class Layout:
+class SlotLayout:
     """Slots by number and, where one is needed, a mask: made anew for every forward. Goes from the session through transformers
     to ``attend``.
 
@@ -40,7 +40,7 @@ class Layout:
     ``width``             slots read: the longest row's committed and fed tokens
     ``causal``            how many of the first tokens look at themselves and what was fed before them: those of a prompt,
                           before which nothing is committed
-    ``places``            (B, causal) where each of these comes among its row's real ones, padding behind them; None: as fed
+    ``places``            (B, causal) where each of these comes among its row's real ones, padding after them; None: as fed
     ``mask``              what the others may look at, see attention_masks.folded_mask; None: every slot read
     """
 
@@ -61,7 +61,7 @@ class Layout:
 
 def causal_attention(query: Tensor, keys: Tensor, values: Tensor, places: Tensor | None, scaling: float | None) -> Tensor:
     """Causal attention without a mask: the n-th real query of a row sees its first n keys. Query (B, H, Q, D), keys and values
-    (B, G, Q, D), result (B, H, Q, D). ``places``: see Layout; the result of padding has no meaning.
+    (B, G, Q, D), result (B, H, Q, D). ``places``: see SlotLayout; the result of padding has no meaning.
     """
     index = None if places is None else places[:, None, :, None].expand_as(query)
     asked = query if index is None else torch.empty_like(query).scatter_(2, index, query)
@@ -73,11 +73,11 @@ def causal_attention(query: Tensor, keys: Tensor, values: Tensor, places: Tensor
 
 @dataclass(slots=True)
 class LayerSlots:
-    """One layer of a Layout."""
+    """One layer of a SlotLayout."""
 
     keys: Tensor
     values: Tensor
-    layout: Layout
+    layout: SlotLayout
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """Write the fed keys and values (B, G, Q, D), attend to the first ``width`` slots: query (B, H, Q, D), result
@@ -156,7 +156,7 @@ AttentionMaskInterface.register(NAME, lambda *arguments, **options: None)  # the
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class ForwardKind:
     """The shapes of one kind of forward. ``parts``: every run of fed tokens as (tokens, whether it is causal within itself)."""
 
     parts: tuple[tuple[int, bool], ...]
@@ -173,7 +173,7 @@ class Fed:
         return self.heads // self.groups
 
 
-class Reading(Protocol):
+class Attending(Protocol):
     """What one forward reads, the same in all its layers."""
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
@@ -183,7 +183,7 @@ class Reading(Protocol):
 class CapturedAttention(Protocol):
     """Reads the buffers; made once for a kind of forward."""
 
-    def read(self, used: Tensor) -> Reading:
+    def read(self, used: Tensor) -> Attending:
         """``used`` (parts, B) int32: the slots that a part sees from the start of its row. They include a bidirectional part
         itself, not a causal one. Uses operations on the device alone.
         """
@@ -196,7 +196,7 @@ class UsedLayer:
     keys: Tensor
     values: Tensor
     places: Tensor
-    reading: Reading
+    reading: Attending
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """As LayerSlots.attend. The buffers are written to in place, also under torch.compile: a copy would be all of them."""
@@ -212,7 +212,7 @@ class UsedKv:
     keys: list[Tensor]
     values: list[Tensor]
     places: Tensor
-    reading: Reading
+    reading: Attending
 
     def of_layer(self, layer: int) -> UsedLayer:
         """The same of one layer, by its number."""
@@ -222,7 +222,7 @@ class UsedKv:
 class SeenSlots:
     """The number of slots of its row that every fed token of a kind of forward sees."""
 
-    def __init__(self, fed: Fed) -> None:
+    def __init__(self, fed: ForwardKind) -> None:
         part = [number for number, (width, _) in enumerate(fed.parts) for _ in range(width)]
         own = [token + 1 if causal else 0 for width, causal in fed.parts for token in range(width)]
         self._part = upload(part, fed.device, torch.long)

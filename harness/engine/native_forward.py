@@ -10,7 +10,7 @@ import ctypes
 import mmap
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from ctypes import POINTER, Structure, addressof, byref, c_float, c_int64, c_void_p
+from ctypes import addressof, byref, c_int64, c_void_p
 from functools import lru_cache
 from typing import Any
 
@@ -19,66 +19,28 @@ from torch import Tensor, nn
 
 from harness.engine.gated_adapter import Columns, GatedEmbedding, GatedLinear
 from harness.errors import UnknownModelError
-from harness.kernels.library import NAMES, library, why_not_built
+from harness.kernels.library import (
+    NAMES,
+    ForwardCall,
+    PackedLayer,
+    PackedModel,
+    PackedProduct,
+    PackedUp,
+    library,
+    why_not_built,
+)
 from harness.models import ModelShape
 from harness.models.config import shape_from_config
 
 LANES = 16
 """Outputs of a block of packed weights."""
 AHEAD_BYTES = 1 << 13
-"""Behind the last block: the kernels fetch ahead."""
+"""After the last block: the kernels fetch ahead."""
 ARENA_BYTES = 1 << 26
 """Of address space at least, taken at a time for packed weights; what is not written takes no memory."""
 MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3"}
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}
 """Kinds of RoPE whose angles do not depend on the length of the context."""
-
-
-class _Up(Structure):
-    """As in kernels/forward.cpp, like all structures here."""
-
-    _fields_ = [("up", c_void_p), ("rank", c_int64), ("first", c_int64)]
-
-
-class _Product(Structure):
-    _fields_ = [
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("blocks", c_int64),
-        ("inputs", c_int64),
-        ("down", c_void_p),
-        ("down_blocks", c_int64),
-        ("ups", POINTER(_Up)),
-    ]
-
-
-class _Layer(Structure):
-    _fields_ = [
-        *((name, _Product) for name in ("qkv", "out", "gate_up", "down")),
-        *((name, c_void_p) for name in ("before_attention", "before_inner", "query_norm", "key_norm")),
-    ]
-
-
-class _Model(Structure):
-    _fields_ = [
-        ("layers", POINTER(_Layer)),
-        *((name, c_int64) for name in ("count", "hidden", "inner", "heads", "groups", "width", "vocab")),
-        ("eps", c_float),
-        ("scale", c_float),
-        *((name, c_void_p) for name in ("cosines", "sines", "last_norm")),
-        ("head", _Product),
-        ("embeddings", c_void_p),
-        ("mask_id", c_int64),
-        ("mask_row", c_int64),
-    ]
-
-
-class _Call(Structure):
-    _fields_ = [
-        *((name, c_int64) for name in ("rows", "tokens", "wanted", "slots", "threads")),
-        *((name, c_void_p) for name in ("ids", "positions", "lengths", "which", "inside", "fed", "adapted")),
-        *((name, c_void_p) for name in ("keys", "values", "logits")),
-    ]
 
 
 def why_not_native(shape: ModelShape | None, dtype: str) -> str | None:
@@ -148,7 +110,7 @@ class NativeForward:
         given = [None if one is None else one.contiguous() for one in (ids, positions, which, inside, fed, adapted)]
         ids_at, positions_at, *others = (None if one is None else one.data_ptr() for one in given)
         before = (c_int64 * rows)(*lengths)
-        call = _Call(
+        call = ForwardCall(
             rows,
             tokens,
             len(which),
@@ -165,13 +127,13 @@ class NativeForward:
         self._forward(byref(self._model), byref(call))
         return logits
 
-    def _packed(self, model: Any) -> _Model:
+    def _packed(self, model: Any) -> PackedModel:
         config, body, embeddings = model.config, model.model, model.get_input_embeddings()
         head = model.get_output_embeddings()
-        layers = (_Layer * len(body.layers))(*map(self._layer, body.layers))
+        layers = (PackedLayer * len(body.layers))(*map(self._layer, body.layers))
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         masked = isinstance(embeddings, GatedEmbedding)
-        return _Model(
+        return PackedModel(
             layers=layers,
             count=len(layers),
             hidden=config.hidden_size,
@@ -189,10 +151,10 @@ class NativeForward:
             mask_row=embeddings.num_embeddings if masked else -1,
         )
 
-    def _layer(self, layer: Any) -> _Layer:
+    def _layer(self, layer: Any) -> PackedLayer:
         attention, inner = layer.self_attn, layer.mlp
         norms = layer.input_layernorm, layer.post_attention_layernorm, *(getattr(attention, f"{of}_norm", None) for of in "qk")
-        return _Layer(
+        return PackedLayer(
             self._product([attention.q_proj, attention.k_proj, attention.v_proj]),
             self._product([attention.o_proj]),
             self._product([inner.gate_proj, inner.up_proj], woven=True),
@@ -200,7 +162,7 @@ class NativeForward:
             *(None if one is None else self._kept(one.weight.float()) for one in norms),
         )
 
-    def _product(self, parts: Sequence[nn.Linear], woven: bool = False) -> _Product:
+    def _product(self, parts: Sequence[nn.Linear], woven: bool = False) -> PackedProduct:
         """Several linear layers of one input as one product; ``woven``: their blocks of outputs in turn."""
         bias = None
         if any(one.bias is not None for one in parts):
@@ -210,22 +172,22 @@ class NativeForward:
         blocks = sum(-(-one.out_features // LANES) for one in parts)
         terms = [one if isinstance(one, GatedLinear) else None for one in parts]
         if not any(terms):
-            return _Product(weights, bias, blocks, parts[0].in_features, None, 0, None)
+            return PackedProduct(weights, bias, blocks, parts[0].in_features, None, 0, None)
         downs = [_rows_to_lanes(one.down) for one in terms if one is not None]
         ups, first = [], 0
         for part, term in zip(parts, terms, strict=True):
-            of_blocks = [_Up(None, 0, 0)] * (part.out_features // LANES)
+            of_blocks = [PackedUp(None, 0, 0)] * (part.out_features // LANES)
             if term is not None:
                 rank = term.up.shape[1]
                 packed = term.up.view(-1, LANES, rank).transpose(1, 2).to(self._dtype).contiguous()
                 begin, size = self._kept(packed), rank * LANES * packed.itemsize
-                of_blocks = [_Up(begin + j * size, rank, first) for j in range(len(packed))]
+                of_blocks = [PackedUp(begin + j * size, rank, first) for j in range(len(packed))]
                 first += -(-rank // LANES) * LANES
             ups.append(of_blocks)
         every = [one for both in zip(*ups, strict=True) for one in both] if woven else [one for part in ups for one in part]
-        self._held.append(held := (_Up * len(every))(*every))
+        self._held.append(held := (PackedUp * len(every))(*every))
         down = torch.cat(downs).to(self._dtype)
-        return _Product(weights, bias, blocks, parts[0].in_features, self._in_pairs(down), len(down) // LANES, held)
+        return PackedProduct(weights, bias, blocks, parts[0].in_features, self._in_pairs(down), len(down) // LANES, held)
 
     def _in_pairs(self, weight: Tensor) -> int:
         """Pack a matrix (out, in), out a multiple of LANES."""
@@ -271,7 +233,7 @@ def _rows_to_lanes(matrix: Tensor) -> Tensor:
 
 
 def _in_blocks(parts: Iterable[Tensor], woven: bool) -> Tensor:
-    """One behind the other, filled up to whole blocks; ``woven``: block by block in turn."""
+    """One after the other, filled up to whole blocks; ``woven``: block by block in turn."""
     each = [(full := _rows_to_lanes(one.detach())).view(-1, LANES, *full.shape[1:]) for one in parts]
     return (torch.stack(each, dim=1).flatten(0, 1) if woven else torch.cat(each)).flatten(0, 1)
 
@@ -287,15 +249,15 @@ def product_alone(inputs: Tensor, weight: Tensor) -> Callable[[], Tensor]:
     (tokens, width), outputs = inputs.shape, len(weight)
     ids, norm, zeros = torch.arange(tokens), torch.ones(width), torch.zeros(tokens * tokens + 8, dtype=torch.uint8)
     found, every, none = inputs.new_empty(tokens, outputs), ids.data_ptr(), zeros.data_ptr()
-    model = _Model(
+    model = PackedModel(
         hidden=width,
         vocab=outputs,
         last_norm=norm.data_ptr(),
         embeddings=inputs.data_ptr(),
         mask_id=-1,
-        head=_Product(weight.data_ptr(), None, outputs // LANES, width),
+        head=PackedProduct(weight.data_ptr(), None, outputs // LANES, width),
     )
-    call = _Call(
+    call = ForwardCall(
         1, tokens, tokens, 1, torch.get_num_threads(), every, None, none, every, none, None, None, None, None, found.data_ptr()
     )
     forward = getattr(library(), f"sbd_forward_{NAMES[weight.dtype]}")

@@ -99,13 +99,13 @@ class TransformersSession:
 
     def _needs_mask(self, segments: Sequence[Segment]) -> bool:
         """False where the attention kernel's own rule (all, or plain causal without a past) is already the right one."""
-        one = segments[0]
-        if self._holes or len(segments) > 1 or one.valid is not None:
+        first = segments[0]
+        if self._holes or len(segments) > 1 or first.valid is not None:
             return True
-        if one.tokens.shape[1] == 1:
+        if first.tokens.shape[1] == 1:
             return False
-        behind_others = one.visibility == "causal" and self.context_width > 0
-        return behind_others or one.visibility == "explicit" or self._attention == "eager"
+        behind_others = first.visibility == "causal" and self.context_width > 0
+        return behind_others or first.visibility == "explicit" or self._attention == "eager"
 
 
 def visibility(context_valid: Tensor, segments: Sequence[Segment]) -> Tensor:

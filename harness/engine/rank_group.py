@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RankOrder:
     """A method of the engine that all ranks call with the same arguments; ``open``: of harness.engine.engine."""
 
     method: str
@@ -53,7 +53,7 @@ class RankGroup:
             backend, init_method=ranks.rendezvous, rank=ranks.rank, world_size=ranks.world, timeout=PATIENCE
         )
         self._talk = dist.new_group(backend="gloo", timeout=PATIENCE)
-        self._amid: Order | None = None
+        self._amid: RankOrder | None = None
 
     def barrier(self) -> None:
         """Wait for all other ranks; their work on a GPU may still be running."""
@@ -78,7 +78,7 @@ class RankGroup:
             raise InvariantError(f"rank {self.ranks.rank} decided {mine} where rank 0 decided {of_first}")
         return mine
 
-    def lead(self, order: Order, call: Callable[[], T]) -> T:
+    def lead(self, order: RankOrder, call: Callable[[], T]) -> T:
         """Have every rank make the same call: send the order, then call.
 
         Raises:
@@ -94,9 +94,9 @@ class RankGroup:
         self._amid = None
         return result
 
-    def next_order(self) -> Order | None:
+    def next_order(self) -> RankOrder | None:
         """The next order of rank 0; None at the end."""
-        heard: list[Order | None] = [None]
+        heard: list[RankOrder | None] = [None]
         dist.broadcast_object_list(heard, src=0, group=self._talk)
         return heard[0]
 
@@ -119,7 +119,7 @@ class RankGroup:
         """Leave ``message`` before this process ends, for ranks that lose their connection to it."""
         _store().set(LAST_WORDS, message)
 
-    def _tell(self, order: Order | None) -> None:
+    def _tell(self, order: RankOrder | None) -> None:
         """Send the order, if the others finished the one before."""
         if self._amid is not None:
             raise ProcessEndedError(

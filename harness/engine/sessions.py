@@ -55,7 +55,7 @@ def open_session(
 
 
 def one_token_steps(module: PreTrainedModel, session: str, attention: str, execution: Execution) -> Callable[[], None]:
-    """Each call is one NTP pass behind the one before, as a decoder makes it; at most MOST_STEPS calls."""
+    """Each call is one NTP pass after the one before, as a decoder makes it; at most MOST_STEPS calls."""
     opened = open_session(module, session, attention, execution)
     opened.reset(1, MOST_STEPS)
     token = torch.zeros(1, 1, dtype=torch.long, device=module.device)

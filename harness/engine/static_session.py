@@ -1,6 +1,6 @@
 """The fast model session: KV buffers allocated once, written in place, read as far as they are used; the same for every arm.
 
-A batch that is decoded anew need not read its prompts again. Decoding writes behind the prompts only, so their keys and values
+A batch that is decoded anew need not read its prompts again. Decoding writes after the prompts only, so their keys and values
 are still in the buffers, to the last bit, without memory of their own. Axes: B rows, Q tokens of a forward, V vocabulary.
 """
 
@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from harness.decoding.session import Segment, upload
 from harness.engine.attention_masks import folded_mask, inside, validity, wanted_logits
 from harness.engine.gated_adapter import adapted_columns, adapter_on
-from harness.engine.kv_cache import NAME, Layout
+from harness.engine.kv_cache import NAME, SlotLayout
 from harness.engine.native_forward import NativeForward
 from harness.scenario.part import Execution
 
@@ -65,7 +65,7 @@ class StaticSession:
     one's share of the heads.
 
     Buffers are kept between batches and allocated anew only where a batch needs more rows or slots. ``execution``: native
-    forwards behind a prompt; prompts are always read eagerly. ``leaves_out``: prompts that are still in the buffers are not
+    forwards after a prompt; prompts are always read eagerly. ``leaves_out``: prompts that are still in the buffers are not
     read again, and eager forwards skip rows that nobody reads. A timed batch never does that.
     """
 
@@ -134,7 +134,7 @@ class StaticSession:
         held, self._held = self._held, None  # a failed forward leaves undefined content
         if any(self._lengths):
             logits = self._computed(segments, tokens, positions)
-            # Behind what is committed of each row, no prompt is written over.
+            # After what is committed of each row, no prompt is written over.
             kept = held is not None and all(own <= now for own, now in zip(held.lengths, self._lengths, strict=True))
             self._held = held if kept else None
         elif held is not None and held.answers(segments):
@@ -191,7 +191,7 @@ class StaticSession:
         """The sampler's tokens, on the host."""
         return tokens.tolist()
 
-    def _layout(self, segments: Sequence[Segment], rows: Tensor | None, device: torch.device) -> Layout:
+    def _layout(self, segments: Sequence[Segment], rows: Tensor | None, device: torch.device) -> SlotLayout:
         lengths, fed, query = self._lengths, self._fed, self._query
         if rows is not None:
             lengths, fed = [lengths[row] for row in rows.tolist()], None if fed is None else fed[rows.cpu()]
@@ -208,7 +208,7 @@ class StaticSession:
         if causal < query and not open_ and (fed is not None or not causal):
             visible = visible_slots(lengths, fed, segments, width, causal, device)
             mask = folded_mask(visible, self._shared, self._model.dtype)
-        return Layout(
+        return SlotLayout(
             keys=self._keys,
             values=self._values,
             rows=rows,
@@ -221,7 +221,7 @@ class StaticSession:
         )
 
     def _slots(self, lengths: Sequence[int], fed: Tensor | None, device: torch.device) -> Tensor:
-        """(B, Q): behind the row's committed tokens, in the order fed; padding to the last slot."""
+        """(B, Q): after the row's committed tokens, in the order fed; padding to the last slot."""
         trash = self._keys[0].shape[2] - 1
         before = torch.tensor(lengths)[:, None]
         if fed is None:
@@ -266,9 +266,9 @@ def visible_slots(
         committed = torch.ones(asked, lengths[0], dtype=torch.bool, device=device)
         return torch.cat([committed, own], dim=1).expand(len(lengths), -1, -1)
     real = torch.ones(len(lengths), query, dtype=torch.bool, device=device) if fed is None else upload(fed, device)
-    # (B, width): slots behind the committed ones
+    # (B, width): slots after the committed ones
     behind = torch.arange(width, device=device)[None, :] - upload(lengths, device)[:, None]
-    # The n-th slot behind them holds the row's n-th real token; which of the fed tokens is that?
+    # The n-th slot after them holds the row's n-th real token; which of the fed tokens is that?
     order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
     token = order.gather(1, behind.clamp(0, query - 1))
     written = (behind >= 0) & (behind < real.sum(dim=1, keepdim=True))

@@ -12,8 +12,8 @@ from typing import Any, NoReturn, TextIO
 
 import torch
 
-from harness.engine.engine import Decoded, Engine, open_engine
-from harness.engine.rank_group import LOST_S, Order, RankGroup, is_lost, joined
+from harness.engine.engine import Decoded, LocalEngine, open_engine
+from harness.engine.rank_group import LOST_S, RankGroup, RankOrder, is_lost, joined
 from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError, UserError
 from harness.formatting import each_line
 from harness.models.digests import model_digests
@@ -27,7 +27,7 @@ GRACE_S = 20.0
 class SplitEngine:
     """Rank 0's engine; every other rank has one too, and makes the same calls at the same time."""
 
-    def __init__(self, engine: Engine, group: RankGroup) -> None:
+    def __init__(self, engine: LocalEngine, group: RankGroup) -> None:
         self._engine = engine
         self._group = group
         self.shape, self.tokenizer, self.meters = engine.shape, engine.tokenizer, engine.meters
@@ -40,12 +40,12 @@ class SplitEngine:
 
     def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]] = ()) -> list[Decoded]:
         """As the engine's, by all ranks."""
-        order = Order("measure_passes", (tuple(block_sizes), tuple(beside)))
+        order = RankOrder("measure_passes", (tuple(block_sizes), tuple(beside)))
         return self._group.lead(order, lambda: self._engine.measure_passes(block_sizes, beside))
 
     def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
         """As the engine's, by all ranks."""
-        order = Order("decode", (case, tuple(prompts), seed))
+        order = RankOrder("decode", (case, tuple(prompts), seed))
         return self._group.lead(order, lambda: self._engine.decode(case, prompts, seed))
 
 
@@ -65,11 +65,11 @@ def open_split_engine(part: Part) -> SplitEngine:
             f"with torchrun --nproc-per-node {part.tensor_parallel} -m harness run"
         )
     refuse_too_few_gpus(part, torch.cuda.device_count())
-    engine = group.lead(Order("open", (part,)), lambda: _open_share(part, group))
+    engine = group.lead(RankOrder("open", (part,)), lambda: _open_share(part, group))
     return SplitEngine(engine, group)
 
 
-def _open_share(part: Part, group: RankGroup) -> Engine:
+def _open_share(part: Part, group: RankGroup) -> LocalEngine:
     """This rank's share, of the same files on every machine: the first rank of each digests them."""
     found = model_digests(part.model, part.seed, part.dtype) if group.ranks.local == 0 else {}
     refuse_other_files(part, group.told({name: digest for name, (digest, _) in found.items()}))

@@ -1,19 +1,17 @@
 """How devices are joined: NVLink through a switch or a bridge, Infinity Fabric, PCIe; how fast, and how many.
 
-A profile has the rate of a device's own link, or none where the part has only PCIe. What it does not have, this table adds:
-the kind, how many devices it joins, and what joins more of them. A link that nobody knows is asked for.
+A profile has the rate of a device's own link, or none where the part has only PCIe, how many devices that joins, and what joins
+more of them. A link that nobody knows is asked for.
 """
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from harness.errors import UserError
-from harness.hardware.profile import HardwareProfile, match_profile
+from harness.hardware.profile import HardwareProfile, Interconnect, Topology, known_profiles, match_profile
 
-Topology = Literal["switch", "mesh", "bridge", "host"]
 GB = 1e9
 
 
@@ -57,65 +55,28 @@ LINKS = {
         Link(name="pcie5", bytes_per_s=32e9 * 16 * 128 / 130 / 8, latency_s=PCIE_S, topology="host"),
     )
 }
-
-# Profile: kind of its own link (None: PCIe alone), how many it joins, and the PCIe behind it (None: no board with PCIe).
-_SWITCHES = dict.fromkeys(("a100-40-sxm", "a100-80-sxm", "h100-sxm", "h200-sxm", "h20", "b200-sxm", "b300-sxm"), 8)
-_SWITCHES |= {"gh200": 32, "gh200-144": 32, "gb200": 72, "gb300": 72}
-_MESHES = dict.fromkeys(("mi300x", "mi325x", "mi350x", "mi355x"), 8)
-_BRIDGES = {"a100-40-pcie": 2, "a100-80-pcie": 2, "h100-pcie": 2, "h100-nvl": 2, "h200-nvl": 4, "rtx-3090": 2}
-_PCIE4 = (
-    "a10",
-    "a10g",
-    "a100-40-pcie",
-    "a100-80-pcie",
-    "a100-40-sxm",
-    "a100-80-sxm",
-    "l4",
-    "l40",
-    "l40s",
-    "rtx-3090",
-    "rtx-4090",
-    "rtx-6000-ada",
-)
-_PCIE5 = (
-    "h100-pcie",
-    "h100-nvl",
-    "h100-sxm",
-    "h200-nvl",
-    "h200-sxm",
-    "h20",
-    "b200-sxm",
-    "b300-sxm",
-    "mi300x",
-    "mi325x",
-    "mi350x",
-    "mi355x",
-    "rtx-5090",
-    "rtx-pro-6000-server",
-    "rtx-pro-6000-workstation",
-)
-_HOSTS = dict.fromkeys(_PCIE4, LINKS["pcie4"]) | dict.fromkeys(_PCIE5, LINKS["pcie5"])
+OWN = {"mesh": ("xgmi", XGMI_S), "bridge": ("bridge", NVLINK_S), "switch": ("nvlink", NVLINK_S)}
+"""Name and latency of a device's own link, by its topology."""
 
 
 def link_of(profile: HardwareProfile, devices: int) -> Link | None:
     """What joins ``devices`` devices of this kind: their own link as far as it reaches, else PCIe; None: not known.
 
-    A ring over several bridged groups runs at the rate of the PCIe between them. The link of a profile without an entry here is
-    taken to join any number.
+    A ring over several bridged groups runs at the rate of the PCIe between them. The link of a profile that does not say how
+    many it joins is taken to join any number.
     """
-    name, own = _published_name(profile), profile.link_bytes_per_s.value
-    host = _HOSTS.get(name)
+    own, joined = profile.link_bytes_per_s.value, _joined(profile)
+    host = LINKS.get(joined.host or "")
     if own is None:
         return host
-    one_way, given = own / 2, f"link of {profile.name}"  # published for both directions together
-    if name in _MESHES:
-        link = Link(name="xgmi", bytes_per_s=one_way, latency_s=XGMI_S, topology="mesh", joins=_MESHES[name])
-    elif name in _BRIDGES:
-        link = Link(name="bridge", bytes_per_s=one_way, latency_s=NVLINK_S, topology="bridge", joins=_BRIDGES[name])
-    elif name in _SWITCHES:
-        link = Link(name="nvlink", bytes_per_s=one_way, latency_s=NVLINK_S, topology="switch", joins=_SWITCHES[name])
-    else:
-        link = Link(name=given, bytes_per_s=one_way, latency_s=NVLINK_S, topology="switch")
+    name, latency_s = OWN.get(joined.topology or "", (f"link of {profile.name}", NVLINK_S))
+    link = Link(
+        name=name,
+        bytes_per_s=own / 2,  # published for both directions together
+        latency_s=latency_s,
+        topology=joined.topology or "switch",
+        joins=joined.joins,
+    )
     return link if link.joins is None or devices <= link.joins else host
 
 
@@ -149,10 +110,13 @@ def ask_for_link(profile: HardwareProfile, devices: int) -> str:
     )
 
 
-def _published_name(profile: HardwareProfile) -> str:
-    """The name of the shipped profile; a machine's own profile has the figures of one."""
+def _joined(profile: HardwareProfile) -> Interconnect:
+    """How devices of this kind are joined; a machine's own profile, or one of an older record, has it from the shipped one."""
+    if profile.links is not None:
+        return profile.links
     measured = profile.measured
     if measured is None:
-        return profile.name
-    published = match_profile(measured.device_name, None, measured.multiprocessors)
-    return profile.name if published is None else published.name
+        published = known_profiles().get(profile.name)
+    else:
+        published = match_profile(measured.device_name, None, measured.multiprocessors)
+    return (published and published.links) or Interconnect()

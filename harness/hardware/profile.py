@@ -113,12 +113,26 @@ class PublishedCeilings(StrictModel):
     copy_bytes_per_s: Bandwidth | None = None
 
 
+Topology = Literal["switch", "mesh", "bridge", "host"]
+
+
+class Interconnect(StrictModel):
+    """How devices of one kind are joined: the topology of their own link (harness.hardware.links.Link), how many it joins, and
+    the PCIe that joins more. None: they have only PCIe, it joins any number, no board with PCIe.
+    """
+
+    topology: Topology | None = None
+    joins: PositiveInt | None = None
+    host: Literal["pcie4", "pcie5"] | None = None
+
+
 class HardwareProfile(StrictModel):
     """A device as published. Peaks are dense (no sparsity); sizes in decimal bytes; price per device and hour.
 
     ``match_names`` are looked for as whole words in the name a driver reports; ``excluded_names`` belong to parts without
     a profile whose names contain ours (``RTX 4090 D``). ``memory_bytes`` is the label, ``memory_seen_mib`` a driver's.
     ``halved_in_float32``: the rates below float32 are halved where they accumulate in float32, as PyTorch does (GeForce).
+    ``links``: how several are joined, beside the rate of a link; None: not said.
     ``memory_type``: the kind of memory, which decides how much of its bandwidth engines reach; None: not said.
     ``measured``: what `sbd calibrate` found one such device to reach.
     """
@@ -135,6 +149,7 @@ class HardwareProfile(StrictModel):
     memory_type: MemoryType | None = None
     cache_bytes: Cache
     link_bytes_per_s: Bandwidth
+    links: Interconnect | None = None
     power_w: Power
     multiprocessors: Multiprocessors | None = None
     price_usd_per_hour: Price

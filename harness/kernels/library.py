@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,61 @@ SOURCES = tuple(Path(__file__).with_name(name) for name in ("forward.cpp", "walk
 FLAGS = ("-O3", "-std=c++20", "-shared", "-fPIC", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno")
 NAMES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 """The types that every kernel takes, as its name ends."""
+
+
+class PackedUp(Structure):
+    """As in forward.cpp, like all structures here."""
+
+    _fields_ = [("up", c_void_p), ("rank", c_int64), ("first", c_int64)]
+
+
+class PackedProduct(Structure):
+    """Several linear layers of one input, packed."""
+
+    _fields_ = [
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("blocks", c_int64),
+        ("inputs", c_int64),
+        ("down", c_void_p),
+        ("down_blocks", c_int64),
+        ("ups", POINTER(PackedUp)),
+    ]
+
+
+class PackedLayer(Structure):
+    """A decoder layer."""
+
+    _fields_ = [
+        *((name, PackedProduct) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, c_void_p) for name in ("before_attention", "before_inner", "query_norm", "key_norm")),
+    ]
+
+
+class PackedModel(Structure):
+    """A model, packed once."""
+
+    _fields_ = [
+        ("layers", POINTER(PackedLayer)),
+        *((name, c_int64) for name in ("count", "hidden", "inner", "heads", "groups", "width", "vocab")),
+        ("eps", c_float),
+        ("scale", c_float),
+        *((name, c_void_p) for name in ("cosines", "sines", "last_norm")),
+        ("head", PackedProduct),
+        ("embeddings", c_void_p),
+        ("mask_id", c_int64),
+        ("mask_row", c_int64),
+    ]
+
+
+class ForwardCall(Structure):
+    """One forward over few tokens."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("rows", "tokens", "wanted", "slots", "threads")),
+        *((name, c_void_p) for name in ("ids", "positions", "lengths", "which", "inside", "fed", "adapted")),
+        *((name, c_void_p) for name in ("keys", "values", "logits")),
+    ]
 
 
 @cache

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from harness.errors import StorageError, UserError
 from harness.hardware.profile import BandwidthPoint, Calibration, DtypeRates
-from harness.meters.other_load import OtherLoad
+from harness.meters.environment_host import OtherLoad
 from harness.meters.torch_bench import Kernel, Stepping, TorchBench
 from harness.paths import cache_dir
 from harness.record.regular_file import write_whole
@@ -182,9 +182,9 @@ def cached_calibration(
     bench = TorchBench(device, dtype, threads, stepping)
     if (cached := kept_at(_path(bench, dtype, model_bytes, cache_dir()), dtype)) is not None:
         return cached
-    for one in known:
+    for recorded in known:
         with suppress(ValidationError):
-            found = Calibration.model_validate(one)
+            found = Calibration.model_validate(recorded)
             if _key(found, ",".join(found.rates), found.model_bytes) == _key(bench, dtype, model_bytes):
                 return found
     return None

@@ -9,27 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
-
-
-class Clock(Protocol):
-    """A source of time around model calls."""
-
-    def synchronise(self) -> None:
-        """Wait until all work handed to the device is done."""
-
-    def now_s(self) -> float:
-        """Host time in seconds from an arbitrary start, monotonic."""
-
-    def mark(self) -> Any:
-        """A point on the device's timeline; recording it never waits."""
-
-    def spans_s(self, marks: Sequence[tuple[Any, Any]]) -> list[float]:
-        """Seconds between the marks of each pair; call after synchronise."""
+from typing import Any
 
 
 class HostClock:
-    """For devices whose calls return when the work is done (a CPU)."""
+    """For devices whose calls return when the work is done (a CPU). ``mark``: a point on its timeline, recorded without
+    a wait. ``spans_s``: seconds between the marks of each pair, asked for after a synchronisation.
+    """
 
     def synchronise(self) -> None:
         """Nothing is ever pending."""
@@ -83,6 +69,14 @@ class CudaClock:
         return [float(start.elapsed_time(end)) / 1000 for start, end in marks]
 
 
+Clock = HostClock | CudaClock
+
+
+def clock_of(device: str) -> Clock:
+    """The clock of a device (cpu, cuda, cuda:1)."""
+    return CudaClock(device) if device.startswith("cuda") else HostClock()
+
+
 class MeteredSession:
     """Passes every call on to ``session`` and marks three points of each pass: its forward's start and end, and the sampler's
     end. Knows nothing of models. A decode may take several sessions, a draft model's beside the target's: those of ``beside``
@@ -94,11 +88,11 @@ class MeteredSession:
         self._seen = seen
         self._clock = clock
         self._mark = clock.mark
-        # The session's own method: behind a forward the caches are empty, and every call costs microseconds.
+        # The session's own method: after a forward the caches are empty, and every call costs microseconds.
         self.keep: Callable[[Sequence[int]], None] = session.keep
         self.drop: Callable[[Sequence[int]], None] = session.drop
         self._forwards: list[tuple[Any, Any]] = []
-        self._reads: list[tuple[int, Any]] = []  # behind how many forwards, and when
+        self._reads: list[tuple[int, Any]] = []  # after how many forwards, and when
         self._forgets = True  # the lists are its own
 
     def beside(self, session: Any) -> MeteredSession:
@@ -136,7 +130,7 @@ class MeteredSession:
         return logits
 
     def read(self, tokens: Any) -> list[list[int]]:
-        """As the session, behind a mark."""
+        """As the session, after a mark."""
         self._reads.append((len(self._forwards), self._mark()))
         on_host: list[list[int]] = self._session.read(tokens)
         return on_host

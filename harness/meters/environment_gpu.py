@@ -15,53 +15,77 @@ from harness.meters.nvml import library
 
 POWER_SMOOTHING_FIELD = 251
 """NVML_FI_PWR_SMOOTHING_ENABLED (nvml.h)."""
-Asked = Callable[[Any, Any], Any]
+Convert = Callable[[Any], Any]
 
 
-def _plain(function: str, nvml: Any, gpu: Any) -> Any:
-    return getattr(nvml, function)(gpu)
+def _fact(function: str, convert: Convert | None = None, *constants: str) -> Callable[[Any, Any], Any]:
+    """Asks the driver by a function nvmlDeviceGet..., with some of its constants after the GPU."""
+
+    def ask(nvml: Any, gpu: Any) -> Any:
+        answer = getattr(nvml, f"nvmlDeviceGet{function}")(gpu, *(getattr(nvml, f"NVML_{one}") for one in constants))
+        return answer if convert is None else convert(answer)
+
+    return ask
 
 
-_OF_SYSTEM: dict[str, Callable[[Any], Any]] = {
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _current(modes: Any) -> bool:
+    return bool(modes[0])
+
+
+def _pending(modes: Any) -> bool:
+    return bool(modes[1])
+
+
+def _watts(milliwatts: Any) -> float:
+    return float(milliwatts / 1000)
+
+
+def _named(prefix: str, value: int) -> str:
+    """The end of the constant that has this value: ``HOPPER``; the number if no constant has it."""
+    constants = vars(library())
+    names = [name for name in sorted(constants) if name.startswith(prefix) and constants[name] == value]
+    return names[0].removeprefix(prefix) if names else str(value)
+
+
+_OF_SYSTEM: dict[str, Convert] = {
     "nvidia_driver": lambda nvml: nvml.nvmlSystemGetDriverVersion(),
     "nvml": lambda nvml: nvml.nvmlSystemGetNVMLVersion(),
     "cuda_driver": lambda nvml: _cuda(nvml.nvmlSystemGetCudaDriverVersion_v2()),
     "confidential_computing": lambda nvml: bool(nvml.nvmlSystemGetConfComputeState().ccFeature),
 }
-_PLAIN = {
-    "name": "nvmlDeviceGetName",
-    "uuid": "nvmlDeviceGetUUID",
-    "vbios": "nvmlDeviceGetVbiosVersion",
-    "memory_bus_bits": "nvmlDeviceGetMemoryBusWidth",
-    "pcie_generation": "nvmlDeviceGetCurrPcieLinkGeneration",
-    "pcie_generation_max": "nvmlDeviceGetMaxPcieLinkGeneration",
-    "pcie_width": "nvmlDeviceGetCurrPcieLinkWidth",
-    "pcie_width_max": "nvmlDeviceGetMaxPcieLinkWidth",
-}
-"""Facts that a function of the driver tells as they are kept."""
-_OF_GPU: dict[str, Asked] = {name: partial(_plain, function) for name, function in _PLAIN.items()} | {
-    "pci_bus_id": lambda nvml, gpu: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId),
-    "gsp_firmware": lambda nvml, gpu: _text(nvml.nvmlDeviceGetGspFirmwareVersion(gpu)),
-    "architecture": lambda nvml, gpu: _named(nvml, "NVML_DEVICE_ARCH_", nvml.nvmlDeviceGetArchitecture(gpu)),
-    "compute_capability": lambda nvml, gpu: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
-    "max_sm_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
-    "max_memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM),
-    "application_sm_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetApplicationsClock(gpu, nvml.NVML_CLOCK_SM),
-    "ecc": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[0]),
-    "ecc_pending": lambda nvml, gpu: bool(nvml.nvmlDeviceGetEccMode(gpu)[1]),
-    "mig": lambda nvml, gpu: bool(nvml.nvmlDeviceGetMigMode(gpu)[0]),
-    "mig_pending": lambda nvml, gpu: bool(nvml.nvmlDeviceGetMigMode(gpu)[1]),
-    "persistence": lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu)),
-    "compute_mode": lambda nvml, gpu: _named(nvml, "NVML_COMPUTEMODE_", nvml.nvmlDeviceGetComputeMode(gpu)),
-    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000,
-    "power_limit_default_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) / 1000,
-    "power_limit_min_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)[0] / 1000,
-    "power_limit_max_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)[1] / 1000,
+_OF_GPU = {
+    "name": _fact("Name"),
+    "uuid": _fact("UUID"),
+    "vbios": _fact("VbiosVersion"),
+    "memory_bus_bits": _fact("MemoryBusWidth"),
+    "pcie_generation": _fact("CurrPcieLinkGeneration"),
+    "pcie_generation_max": _fact("MaxPcieLinkGeneration"),
+    "pcie_width": _fact("CurrPcieLinkWidth"),
+    "pcie_width_max": _fact("MaxPcieLinkWidth"),
+    "pci_bus_id": _fact("PciInfo", lambda info: _text(info.busId)),
+    "gsp_firmware": _fact("GspFirmwareVersion", _text),
+    "architecture": _fact("Architecture", partial(_named, "NVML_DEVICE_ARCH_")),
+    "compute_capability": _fact("CudaComputeCapability", lambda version: ".".join(map(str, version))),
+    "max_sm_clock_mhz": _fact("MaxClockInfo", None, "CLOCK_SM"),
+    "max_memory_clock_mhz": _fact("MaxClockInfo", None, "CLOCK_MEM"),
+    "application_sm_clock_mhz": _fact("ApplicationsClock", None, "CLOCK_SM"),
+    "ecc": _fact("EccMode", _current),
+    "ecc_pending": _fact("EccMode", _pending),
+    "mig": _fact("MigMode", _current),
+    "mig_pending": _fact("MigMode", _pending),
+    "persistence": _fact("PersistenceMode", bool),
+    "compute_mode": _fact("ComputeMode", partial(_named, "NVML_COMPUTEMODE_")),
+    "power_limit_w": _fact("EnforcedPowerLimit", _watts),
+    "power_limit_default_w": _fact("PowerManagementDefaultLimit", _watts),
+    "power_limit_min_w": _fact("PowerManagementLimitConstraints", lambda limits: _watts(limits[0])),
+    "power_limit_max_w": _fact("PowerManagementLimitConstraints", lambda limits: _watts(limits[1])),
     "power_smoothing": lambda nvml, gpu: _field(nvml, gpu, POWER_SMOOTHING_FIELD),
     "nvlink_version": lambda nvml, gpu: nvml.nvmlDeviceGetNvLinkVersion(gpu, 0),
-    "virtualization": lambda nvml, gpu: _named(
-        nvml, "NVML_GPU_VIRTUALIZATION_MODE_", nvml.nvmlDeviceGetVirtualizationMode(gpu)
-    ),
+    "virtualization": _fact("VirtualizationMode", partial(_named, "NVML_GPU_VIRTUALIZATION_MODE_")),
 }
 
 
@@ -113,16 +137,6 @@ def _profiling_rights(proc: Path) -> Reading:
 def _cuda(version: int) -> str:
     """13010 is 13.1."""
     return f"{version // 1000}.{version % 1000 // 10}"
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _named(nvml: Any, prefix: str, value: int) -> str:
-    """The end of the constant that has this value: ``HOPPER``; the number if no constant has it."""
-    names = [name.removeprefix(prefix) for name in sorted(vars(nvml)) if name.startswith(prefix)]
-    return next((name for name in names if getattr(nvml, prefix + name) == value), str(value))
 
 
 def _field(nvml: Any, gpu: Any, field: int) -> int:

@@ -78,7 +78,7 @@ class HostMemoryMeter:
 
 
 @dataclass(slots=True)
-class Tally:
+class GraphCount:
     """How many graphs were captured, and kernels compiled by Triton, or loaded from its cache; nobody else counts them."""
 
     made: int = 0
@@ -88,7 +88,7 @@ class Tally:
         self.made += 1
 
 
-CAPTURES = Tally()
+CAPTURES = GraphCount()
 
 
 class GraphMeter(CounterMeter):
@@ -156,7 +156,7 @@ def timed_piece(
     """A function that times a ``piece`` of work: its mean seconds over so many in a row that they take ``least_s``, 0 for one.
 
     The host learns some 0.1 ms late, with variation, that a device is done: of 2 ms that is a tenth, of 20 ms nothing. The
-    number of pieces is fixed here, once, behind a warm-up.
+    number of pieces is fixed here, once, after a warm-up.
     """
 
     def timed(pieces: int) -> float:

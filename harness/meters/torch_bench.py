@@ -145,7 +145,7 @@ class TorchBench:
         return {name: self._replayed(kernel) for name, kernel in kernels.items()}
 
     def copy_kernel(self, size_bytes: int) -> Kernel:
-        """The first ``size_bytes`` of the buffer, copied onto those behind them."""
+        """The first ``size_bytes`` of the buffer, copied onto those after them."""
         count = size_bytes // self._element_bytes
         source, target = self._buffer[:count], self._buffer[count : 2 * count]
         return lambda: target.copy_(source)

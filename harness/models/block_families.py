@@ -1,8 +1,9 @@
-"""The public families of models that decode in blocks, as data.
+"""The public families of models that decode in blocks, as data; the family of a config.json, and the same model as a config of
+the transformers class that its tensors fit.
 
 An entry says how a checkpoint is recognised from its config, what its tensors fit and how it is driven. It also has the
 authors' decoding rule. A new family is an entry in FAMILIES. docs/public_models.md names the source of each fact, and what
-could not be checked.
+could not be checked. Reads dicts that were read from a config; touches no file, network or tensor.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from harness.errors import UnknownModelError
+from harness.models.config import Config
 
 Layout = Literal["blocks", "window", "canvas"]
 Commit = Literal["own_pass", "merged"]
@@ -19,17 +23,17 @@ Commit = Literal["own_pass", "merged"]
 class BlockProtocol:
     """A protocol for decoding in blocks of k slots. The defaults are those of block diffusion (BD3-LM, arXiv 2503.09573).
 
-    ``layout``      blocks: one block after another over a KV cache. window: k slots opened anew behind every pass, the last
+    ``layout``      blocks: one block after another over a KV cache. window: k slots opened anew after every pass, the last
                     token fed twice, once for its KV and once as the window's first (SDLM). canvas: no KV cache, every pass
                     feeds the prompt and all slots of the answer, and only those of the current block may be decided
     ``committed``   what the tokens whose KV is kept saw of their own block: causal, or block (all of it); None: no cache
-    ``borders``     where blocks begin: right behind the prompt (answer), or at multiples of k from the first token, so that
+    ``borders``     where blocks begin: right after the prompt (answer), or at multiples of k from the first token, so that
                     the first block holds the prompt's last tokens too (sequence)
-    ``prediction``  whether position i predicts its own token, or the one behind it (shifted)
+    ``prediction``  whether position i predicts its own token, or the one after it (shifted)
     ``commit``      a pass of its own writes the KV of a full block, or the first pass of the next block does (merged)
-    ``first_slot``  drafted like every other, or committed: taken from the logits behind the last committed token
+    ``first_slot``  drafted like every other, or committed: taken from the logits after the last committed token
     ``sub_block``   slots of a block are decided in runs of so many, from left to right; None: all at once
-    ``last_block``  whole: masks behind the length limit are fed; cut: they are not (where blocks begin behind the prompt)
+    ``last_block``  whole: masks after the length limit are fed; cut: they are not (where blocks begin after the prompt)
     """
 
     layout: Layout = "blocks"
@@ -327,3 +331,60 @@ def misuse(family: BlockModelFamily | None, method: str) -> str | None:
     else:
         todo = f"use method: block_diffusion with family: {family.name}"
     return f"a {family.name} checkpoint is not trained for method: {method}; {todo}"
+
+
+_NOT_NATIVE = {"auto_map", "architectures", "model_type"}
+
+
+def recognised(config: Config) -> BlockModelFamily | None:
+    """The family of a config; None for any other model."""
+    kind, classes = config.get("model_type"), set(config.get("architectures") or ())
+    for family in FAMILIES.values():
+        told = not family.classes or not classes or classes & set(family.classes)
+        if kind in family.natives and told and all(config.get(key) is not None for key in family.marks):
+            return family
+    return None
+
+
+def native_config(family: BlockModelFamily, config: Config) -> Config:
+    """The config of the native class, its model_type and keys, whatever class the checkpoint names.
+
+    Raises:
+        UnknownModelError: the tensors do not fit, or the config lacks what is needed.
+    """
+    wrong = [
+        f"{key}: {config[key]!r} (must be {value!r})"
+        for key, value in family.must_be.items()
+        if config.get(key) not in (None, value)
+    ]
+    if wrong:
+        raise UnknownModelError(f"this {family.name} checkpoint does not fit the native class: {', '.join(wrong)}")
+    theirs = set(family.keys.values())
+    native = {key: value for key, value in config.items() if key not in _NOT_NATIVE | theirs}
+    native |= {ours: config[key] for ours, key in family.keys.items() if config.get(key) is not None}
+    native = {**family.constants, **native, "model_type": family.natives[config["model_type"]]}
+    if native["model_type"] == "glm4_moe":  # rotary positions on a part of each head, in the form that the class reads
+        theta, part = float(native.get("rope_theta", 10_000.0)), native["partial_rotary_factor"]
+        native["rope_parameters"] = {"rope_type": "default", "rope_theta": theta, "partial_rotary_factor": part}
+    if "sliding_window" in native and not native.get("use_sliding_window") and native["model_type"].startswith("qwen"):
+        native["use_sliding_window"] = False
+    return native
+
+
+def block_size(family: BlockModelFamily, config: Config) -> tuple[int, str]:
+    """The block size with where it comes from."""
+    if isinstance(config.get(family.block_key), int):
+        return config[family.block_key], f"{family.block_key} in config.json"
+    return family.block_size, f"the family's own ({family.source})"
+
+
+def mask_id(family: BlockModelFamily | None, config: Config, of_tokenizer: int | None) -> tuple[int | None, str]:
+    """The mask token with where it comes from: the config, else the tokenizer, else what the family's code has."""
+    key = family.mask_key if family else "mask_token_id"
+    if isinstance(config.get(key), int):
+        return config[key], f"{key} in config.json"
+    if of_tokenizer is not None:
+        return of_tokenizer, "the tokenizer's mask token"
+    if family and family.mask_id is not None:
+        return family.mask_id, f"the family's own ({family.source})"
+    return None, "neither config.json nor the tokenizer names one"

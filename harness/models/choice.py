@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_key
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
-from harness.models.block_checkpoints import native_config, recognised
+from harness.models.block_families import native_config, recognised
 from harness.models.config import Config, fitting, read_object
 from harness.models.gguf_header import gguf_config, read_gguf
 from harness.models.known import KNOWN_MODELS, known_name

@@ -54,8 +54,8 @@ def model_digests(choice: StoredModel | RandomModel, seed: int, dtype: str) -> d
         return dict.fromkeys(FILES, (None, f"{model_name(choice)} is not on this machine"))
     files: dict[str, tuple[str, ...]] = dict(FILES)
     if (gguf := gguf_of(choice)) is not None:  # it holds all three
-        one = (escape(gguf),)
-        files = {"weights": one, "tokenizer": (*FILES["tokenizer"], *one), "config": one}
+        whole = (escape(gguf),)
+        files = {"weights": whole, "tokenizer": (*FILES["tokenizer"], *whole), "config": whole}
     return {name: _of_files(folder, files[name], adapter_files if name == "weights" else []) for name in FILES}
 
 
@@ -64,7 +64,7 @@ def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _of_files(folder: Path, patterns: Sequence[str], more: Sequence[Path]) -> Known:
-    """Over names and contents, in the order of the names; ``more`` files behind those of the folder."""
+    """Over names and contents, in the order of the names; ``more`` files after those of the folder."""
     try:
         files = [*_matching(folder, patterns), *more]
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # hashing releases the interpreter's lock

@@ -224,7 +224,7 @@ def _read(file: Path, size: int, mtime_ns: int) -> GgufHeader:
 
 
 def _end(name: str, sizes: tuple[int, ...], alignment: int, kind: int, offset: int) -> int:
-    """Where a tensor ends, in bytes behind the header."""
+    """Where a tensor ends, in bytes after the header."""
     if kind not in BLOCKS:
         allowed = ", ".join(label for label, _, _ in BLOCKS.values())
         raise ValueError(f"{name} is of type {kind}, allowed are {allowed}")
@@ -241,7 +241,7 @@ class _Cursor:
         self.data, self.at = data, 0
 
     def numbers(self, layout: str) -> tuple[Any, ...]:
-        """Values by a layout of the module struct; raises struct.error behind the file's end."""
+        """Values by a layout of the module struct; raises struct.error after the file's end."""
         form = struct.Struct(f"<{layout}")
         self.at += form.size
         return form.unpack_from(self.data, self.at - form.size)

@@ -119,7 +119,7 @@ def facts(text: str) -> Any:
 
 
 def encode(text: str, special: bool) -> list[int]:
-    """Ids of a text, with the ``special`` tokens before and behind it or without."""
+    """Ids of a text, with the ``special`` tokens before and after it or without."""
     return list(_HELD[0].encode(text, add_special_tokens=special).ids)
 
 

@@ -13,11 +13,11 @@ Size = Annotated[int, Field(ge=1, lt=1 << 31)]
 SizeOrZero = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
-class _Frozen(BaseModel):
+class _FrozenShape(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class MixtureOfExperts(_Frozen):
+class MixtureOfExperts(_FrozenShape):
     """The feed-forward network of the routing layers: every token visits ``experts_per_token`` of ``experts``."""
 
     experts: Size
@@ -34,7 +34,7 @@ class MixtureOfExperts(_Frozen):
     """Whether the router adds a learned bias per expert to its scores (DeepSeek-V3)."""
 
 
-class LatentAttention(_Frozen):
+class LatentAttention(_FrozenShape):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): K and V are cached as one low-rank latent.
 
     The cache of a token holds ``kv_lora_rank`` elements of the latent and ``qk_rope_head_dim`` of the one rotated key.
@@ -52,7 +52,7 @@ class LatentAttention(_Frozen):
     """Width of V, per head."""
 
 
-class ModelShape(_Frozen):
+class ModelShape(_FrozenShape):
     """A decoder-only transformer with RMS norms and rotary positions."""
 
     name: str

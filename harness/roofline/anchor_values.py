@@ -16,9 +16,9 @@ from harness.config_file import Flag, Name, StrictModel, Text, read_yaml
 from harness.errors import InvariantError
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import WEIGHT_FORMATS, Deployment, WeightFormat
+from harness.roofline.anchored import Kind
 
 Measure = Literal["tokens_per_s", "decode_tokens_per_s", "token_s", "first_token_s", "request_s", "block_tokens_per_s"]
-Kind = Literal["single_gpu", "multi_gpu", "block_pass"]
 
 _FILE = Path(__file__).with_name("anchors.yaml")
 _INHERITED = (

@@ -18,9 +18,10 @@ from harness.config_file import Name, StrictModel, Text, read_yaml
 from harness.errors import InvariantError, UnknownHardwareError, UserError
 from harness.hardware.figures import MemoryType
 from harness.hardware.profile import HardwareProfile
-from harness.roofline.anchor_values import Kind
 from harness.roofline.ceilings import EIGHT_BITS, Ceilings, ceilings_from_measured, ceilings_from_profile, ceilings_of
 
+Kind = Literal["single_gpu", "multi_gpu", "block_pass"]
+"""What a published result tells of: one GPU, several, or passes of blocks."""
 ProfileRung = Literal["datasheet", "anchored", "calibrated"]
 """The rungs that a profile alone can offer, lowest first."""
 Share = Annotated[float, Field(gt=0, le=1)]

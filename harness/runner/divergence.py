@@ -155,7 +155,7 @@ def _verdict(behind: float | None, rounding: float | None) -> Verdict:
 
 
 def gaps_of(engine: Any) -> Gaps:
-    """By a loaded model: harness.engine.engine.Engine.answer_logprobs."""
+    """By a loaded model: harness.engine.engine.LocalEngine.answer_logprobs."""
 
     def gaps(asked: Sequence[tuple[Context, int, int]]) -> list[tuple[float, float]]:
         starts = range(0, len(asked), AT_ONCE)

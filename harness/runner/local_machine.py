@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.engine.chat_templates import Renderer
 from harness.engine.compiling import execution_of
-from harness.engine.engine import Engine, open_engine
+from harness.engine.engine import LocalEngine, open_engine
 from harness.engine.loading import checkpoint_shape, open_tokenizer
 from harness.engine.sessions import stepping
 from harness.engine.tensor_parallel import SplitEngine, dismiss, open_split_engine
+from harness.engine.text_tokenizer import Renderer
 from harness.errors import MissingExtraError, UserError
 from harness.hardware.local_profile import unknown_device
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
@@ -127,7 +127,7 @@ def _weights(choice: StoredModel) -> str:
     return str(Path(model_place(choice), file)) if (file := gguf_of(choice)) else model_place(choice)
 
 
-def _open(logs: Path, part: Part) -> Engine | SplitEngine | ServedEngine:
+def _open(logs: Path, part: Part) -> LocalEngine | SplitEngine | ServedEngine:
     if part.servers:
         return _served(logs, part)
     if part.threads is None and torch.get_num_threads() != OWN_THREADS:

@@ -13,9 +13,8 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.models.checkpoint_facts import refuse_ids_of
 from harness.models.choice import model_name, shape_of
-from harness.models.decodable import refuse_undecodable
+from harness.models.decodable import refuse_ids_of, refuse_undecodable
 from harness.record.schema import CaseHeader, SampleKey, WidthChoice, is_check
 from harness.scenario.arm_names import refuse_unknown_arms
 from harness.scenario.arms import GENERATE_MODES

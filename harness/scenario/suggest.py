@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from harness.models.checkpoint_facts import DTYPE, ModelFacts
+from harness.models.decodable import DTYPE, ModelFacts
 
 NEW_TOKENS, PROMPTS = 128, 16
 USUAL_BLOCK = 16

@@ -1,8 +1,8 @@
 """Passes of one request, counted in up to three ways, and the passes as the trace of a decode.
 
 *steps*: the engine's own count of steps, less the prompt's. *accepted*: a round ends with tokens that no draft gave, mostly
-one, so decode tokens less accepted drafts; drafts accepted behind the answer's end are taken off. *chunks*: the pieces of the
-stream behind the first. Each can be wrong alone: a counter has other clients' steps, an engine does not count a pass without a
+one, so decode tokens less accepted drafts; drafts accepted after the answer's end are taken off. *chunks*: the pieces of the
+stream after the first. Each can be wrong alone: a counter has other clients' steps, an engine does not count a pass without a
 draft, and a server may send the tokens of two rounds together. A round is one pass of the model, or several (Rounds).
 """
 
@@ -17,7 +17,7 @@ from statistics import median
 
 from harness.record.trace import ForwardPass, Role
 from harness.serving.dialects.dialect import MOST, ONE_PASS, Rounds
-from harness.serving.stream import Answer
+from harness.serving.stream import ServedAnswer
 
 PROMPT_PASSES = 1
 """Passes of one prompt by itself; a longer one that is fed in pieces makes the ways disagree."""
@@ -36,13 +36,8 @@ class Ways:
         """Those that were possible."""
         return tuple(count for count in (self.steps, self.accepted, self.chunks) if count is not None)
 
-    @property
-    def agree(self) -> bool:
-        """Whether two ways or more say the same; one alone shows nothing."""
-        return len(self.counts) > 1 and len(set(self.counts)) == 1
 
-
-def count_passes(answer: Answer, grown: Mapping[str, float], alone: bool, rounds: Rounds = ONE_PASS) -> Ways:
+def count_passes(answer: ServedAnswer, grown: Mapping[str, float], alone: bool, rounds: Rounds = ONE_PASS) -> Ways:
     """The decode passes of a request.
 
     Args:
@@ -66,7 +61,7 @@ def count_passes(answer: Answer, grown: Mapping[str, float], alone: bool, rounds
     )
 
 
-def _steps(answer: Answer, grown: Mapping[str, float], alone: bool) -> int | None:
+def _steps(answer: ServedAnswer, grown: Mapping[str, float], alone: bool) -> int | None:
     """Decode rounds by what the server said of the request, or by its counter of all steps."""
     if "steps" in answer.said:
         return int(answer.said["steps"])
@@ -75,8 +70,8 @@ def _steps(answer: Answer, grown: Mapping[str, float], alone: bool) -> int | Non
     return int(grown["passes"]) - PROMPT_PASSES if alone and "passes" in grown else None
 
 
-def overrun(answer: Answer, own_tokens: int) -> int:
-    """Accepted drafts of the last round that lie behind the answer's end, and are never written.
+def overrun(answer: ServedAnswer, own_tokens: int) -> int:
+    """Accepted drafts of the last round that lie after the answer's end, and are never written.
 
     Known where the server lists what every draft had accepted: the last one against the last chunk.
     """
@@ -84,7 +79,7 @@ def overrun(answer: Answer, own_tokens: int) -> int:
     return 0 if last is None else max(0, last + own_tokens - answer.sizes[-1])
 
 
-def _last_accepted(answer: Answer, own_tokens: int) -> int | None:
+def _last_accepted(answer: ServedAnswer, own_tokens: int) -> int | None:
     """What the last round's draft had accepted; None where the server does not list it, or the round had no draft.
 
     In a histogram it is the one that no chunk before has. A last chunk of one token can be of a pass without a draft: it is one
@@ -100,7 +95,7 @@ def _last_accepted(answer: Answer, own_tokens: int) -> int | None:
     return int(listed[-1])
 
 
-def fed_by_chunk(answer: Answer, width: int | None = None) -> list[int]:
+def fed_by_chunk(answer: ServedAnswer, width: int | None = None) -> list[int]:
     """Tokens that every decode pass fed: its drafts and the token before them. Without a list of drafts, what it wrote.
 
     ``width``: what each fed, where the server says so.
@@ -119,7 +114,7 @@ def fed_by_chunk(answer: Answer, width: int | None = None) -> list[int]:
     return fed
 
 
-def prompt_pass(answers: Sequence[Answer], prompts: Sequence[Sequence[int]]) -> ForwardPass:
+def prompt_pass(answers: Sequence[ServedAnswer], prompts: Sequence[Sequence[int]]) -> ForwardPass:
     """The prompts' pass, which gave the first chunk of every answer."""
     lengths, first = tuple(map(len, prompts)), tuple(one.sizes[0] for one in answers)
     nothing = (0,) * len(lengths)
@@ -148,7 +143,7 @@ class Arrival:
     written: int
 
 
-def arrivals(row: int, answer: Answer, prompt_tokens: int, one_by_one: bool, width: int | None = None) -> list[Arrival]:
+def arrivals(row: int, answer: ServedAnswer, prompt_tokens: int, one_by_one: bool, width: int | None = None) -> list[Arrival]:
     """The decode rounds of one row. ``one_by_one``: the engine decodes a token a pass, so a chunk of two is two passes."""
     found: list[Arrival] = []
     context, before_s = prompt_tokens, answer.chunks[0].at_s
@@ -172,12 +167,12 @@ def merged(every: Sequence[Sequence[Arrival]]) -> list[list[Arrival]]:
     within_s = median(gaps) / 2 if gaps else inf
     passes: list[list[Arrival]] = []
     seen: set[int] = set()
-    for one in sorted((one for row in every for one in row), key=lambda one: one.at_s):
-        if not passes or one.row in seen or one.at_s - passes[-1][0].at_s > within_s:
+    for arrival in sorted((one for row in every for one in row), key=lambda one: one.at_s):
+        if not passes or arrival.row in seen or arrival.at_s - passes[-1][0].at_s > within_s:
             passes.append([])
             seen = set()
-        passes[-1].append(one)
-        seen.add(one.row)
+        passes[-1].append(arrival)
+        seen.add(arrival.row)
     return passes
 
 

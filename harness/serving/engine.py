@@ -25,14 +25,12 @@ from harness.record.schema import RowTimes
 from harness.record.trace import ForwardPass, Generation
 from harness.scenario.part import Part
 from harness.scenario.plan import Case
-from harness.serving.counters import growth
 from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
-from harness.serving.dialects.dialect import Request, Rounds
+from harness.serving.dialects.dialect import Rounds, ServerRequest
 from harness.serving.readings import FIGURES, readings_of
-from harness.serving.served_model import ServedModel
-from harness.serving.stream import Answer, ask
-from harness.serving.times import batch_times, own_times, row_times
-from harness.serving.turns import Turns, in_turns, turns_of
+from harness.serving.served_model import ServedModel, growth
+from harness.serving.stream import ServedAnswer, ask
+from harness.serving.times import Turns, batch_times, in_turns, own_times, row_times, turns_of
 from harness.workloads.loader import Tokenizer
 
 SETTLE_S, SETTLE_TRIES = 0.05, 20
@@ -82,8 +80,8 @@ class ServedEngine:
             for name, choice in part.servers.items():
                 self._servers[name] = ServedModel(name, choice, weights, part.dtype, logs)
                 opened.callback(self._servers[name].close)
-            for one in self._servers.values():
-                one.ensure_running()
+            for server in self._servers.values():
+                server.ensure_running()
             self.close: Callable[[], None] = weakref.finalize(self, opened.pop_all().close)
 
     @property
@@ -114,7 +112,7 @@ class ServedEngine:
         turns = turns_of(case.load, case.batch_size, len(prompts), seed)
         lengths = turns.output_tokens or [case.workload.max_new_tokens] * len(prompts)
         requests = [
-            Request(
+            ServerRequest(
                 ids=ids,
                 max_tokens=tokens,
                 temperature=case.arm["temperature"],
@@ -148,13 +146,13 @@ class ServedEngine:
         return grown
 
 
-async def _ask_all(served: ServedModel, requests: Sequence[Request], turns: Turns) -> list[Answer]:
+async def _ask_all(served: ServedModel, requests: Sequence[ServerRequest], turns: Turns) -> list[ServedAnswer]:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(base_url=served.address, headers=served.headers, limits=limits, trust_env=False) as client:
         return await in_turns(turns, lambda i: ask(client, served.dialect, requests[i], served.model, served.silent_s))
 
 
-def _refuse_other_tokens(server: str, requests: Sequence[Request], answers: Sequence[Answer], vocab: int) -> None:
+def _refuse_other_tokens(server: str, requests: Sequence[ServerRequest], answers: Sequence[ServedAnswer], vocab: int) -> None:
     for asked, answer in zip(requests, answers, strict=True):
         if answer.prompt_tokens not in (None, len(asked.ids)):
             raise RequestError(f"server {server} read {answer.prompt_tokens} prompt tokens, {len(asked.ids)} were sent")
@@ -171,7 +169,7 @@ def _refuse_other_tokens(server: str, requests: Sequence[Request], answers: Sequ
 def _decoded(
     case: Case,
     prompts: Sequence[Sequence[int]],
-    answers: Sequence[Answer],
+    answers: Sequence[ServedAnswer],
     grown: Mapping[str, float],
     machine: Readings | None,
     rounds: Rounds,
@@ -210,7 +208,7 @@ def _decoded(
 
 
 def _passes(
-    answers: Sequence[Answer], prompts: Sequence[Sequence[int]], together: Sequence[Sequence[Arrival]], each: int
+    answers: Sequence[ServedAnswer], prompts: Sequence[Sequence[int]], together: Sequence[Sequence[Arrival]], each: int
 ) -> tuple[ForwardPass, ...]:
     """The prompts' pass, and ``each`` passes of every round."""
     rounds = (passes_of_round(of_round, len(answers), each) for of_round in together)

@@ -8,7 +8,7 @@ from statistics import fmean
 from harness.meters.window import MeterFigure, Readings
 from harness.record.schema import FIRST_TOKENS, NO_PASSES
 from harness.serving.counts import PROMPT_PASSES, Ways
-from harness.serving.stream import Answer
+from harness.serving.stream import ServedAnswer
 
 FIGURES = {
     name: MeterFigure(unit=unit, source=source)
@@ -28,7 +28,7 @@ FIGURES = {
 
 
 def readings_of(
-    answers: Sequence[Answer], ways: Sequence[Ways], grown: Mapping[str, float], in_turn: bool, untold: str
+    answers: Sequence[ServedAnswer], ways: Sequence[Ways], grown: Mapping[str, float], in_turn: bool, untold: str
 ) -> Readings:
     """The figures of one sample; those that its server does not give have a reason.
 

@@ -9,19 +9,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
+from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from harness.config_file import Count
 from harness.errors import RequestError
 from harness.scenario.servers import Server
-from harness.serving.counters import read_counters
+from harness.serving.dialects import DIALECTS
 from harness.serving.dialects.dialect import ONE_PASS, Rounds
-from harness.serving.dialects.registry import dialect_of
 from harness.serving.launch import StartedServer, free_port, small_answer
 
 END_SEEN_S = 1.0
 LONGEST = 300
 """Characters of what a server said in a message of ours."""
+LONGEST_COUNTERS = 200_000
+"""Characters of all series of the wanted counters; 64 engines behind one address write half as many."""
 BY_WORD = Rounds(passes=None, untold="the scenario says diffusion: true; such a server tells no passes")
 
 Word = Annotated[str, StringConstraints(pattern=r"^\P{C}*$", max_length=1000)]
@@ -39,7 +41,7 @@ class Models(BaseModel):
     data: Annotated[list[Listed], Field(fail_fast=True)]
 
 
-class About(BaseModel):
+class ServerFacts(BaseModel):
     """What an engine says of itself, as far as it is read: its version, and what SGLang was started with."""
 
     version: Word | None = None
@@ -49,12 +51,42 @@ class About(BaseModel):
     speculative_num_draft_tokens: Annotated[Count, Field(le=10_000)] | None = None
 
 
+def read_counters(text: str, wanted: Mapping[str, str]) -> dict[str, float]:
+    """The wanted counters of an exposition, summed over their labels; one that is not there is left out.
+
+    Args:
+        text: in Prometheus' text format; no other series than those of the wanted counters are parsed.
+        wanted: what each is called there, by this program's name.
+
+    Raises:
+        ValueError, LookupError, ArithmeticError: a series is malformed, there twice, or no count (negative, not finite, 1e18).
+    """
+    theirs = "\n".join(line for line in text.split("\n") if line.startswith(tuple(wanted.values())))
+    if len(theirs) > LONGEST_COUNTERS:
+        raise ValueError("longer than any engine's")
+    sums: dict[str, float] = {}
+    seen = set[str]()
+    for family in text_string_to_metric_families(theirs):
+        for sample in family.samples:
+            if (series := f"{sample.name} {sorted(sample.labels.items())}") in seen or not 0 <= sample.value < 1e18:
+                raise ValueError(series)
+            seen.add(series)
+            sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+    return {own: sums[name] for own, name in wanted.items() if name in sums}
+
+
+def growth(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """What was added in between, where any were read before. A counter that came up began at 0; one that fell is left out."""
+    grown = ((name, value - before.get(name, 0.0)) for name, value in after.items() if before)
+    return {name: value for name, value in grown if value >= 0}
+
+
 class ServedModel:
     """One server that answers: its address, its model's name there, and its dialect."""
 
     def __init__(self, name: str, choice: Server, weights: str, dtype: str, logs: Path) -> None:
         """Starts it where the scenario gives no address, and does not wait: servers of a part get ready side by side."""
-        self.name, self.dialect, self._choice = name, dialect_of(choice), choice
+        self.name, self.dialect, self._choice = name, DIALECTS[choice.engine], choice
         self._weights, self._dtype, self._log = weights, dtype, logs / f"server-{name}.log"
         self.started: StartedServer | None = None
         self.command: list[str] = []
@@ -88,7 +120,7 @@ class ServedModel:
                 self.started.wait_ready(self.address + self.dialect.health, self._choice.ready_s)
             self.model = self._served_model()
             with suppress(RequestError, ValidationError):
-                self._about = About.model_validate_json(self.get(self.dialect.about)).model_dump(exclude_unset=True)
+                self._about = ServerFacts.model_validate_json(self.get(self.dialect.about)).model_dump(exclude_unset=True)
             self.rounds = BY_WORD if self._choice.diffusion else self.dialect.rounds(self._about, self._choice)
 
     def _served_model(self) -> str:

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from harness.errors import RequestError
 from harness.record.trace import StopReason
-from harness.serving.dialects.dialect import Dialect, Event, Progress, Request
+from harness.serving.dialects.dialect import Dialect, RoundProgress, ServerRequest, StreamEvent
 
 LONGEST_SAID = 300
 """Characters of what a server sent that are kept in a message."""
@@ -34,7 +34,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ServedAnswer:
     """One finished request. ``said``: what the server told of this very request, as its dialect reads it."""
 
     sent_at_s: float
@@ -54,8 +54,8 @@ class Answer:
         return tuple(len(chunk.ids) for chunk in self.chunks)
 
 
-async def ask(client: httpx.AsyncClient, dialect: Dialect, request: Request, model: str, silent_s: float) -> Answer:
-    """Send a request and read its stream. Pieces are only stamped while it flows; they are parsed behind it.
+async def ask(client: httpx.AsyncClient, dialect: Dialect, request: ServerRequest, model: str, silent_s: float) -> ServedAnswer:
+    """Send a request and read its stream. Pieces are only stamped while it flows; they are parsed after it.
 
     Args:
         silent_s: longest time without a piece of an event, and mean time for a token of the whole; comments are no events.
@@ -123,11 +123,11 @@ def _events(pieces: Sequence[tuple[float, bytes]], response: httpx.Response) -> 
         raise RequestError(f"the server sent no stream of events: {error or type(error).__name__}{_shown(pieces)}") from error
 
 
-def answer_of(sent_at_s: float, arrived: Iterable[tuple[float, str]], dialect: Dialect) -> Answer:
+def answer_of(sent_at_s: float, arrived: Iterable[tuple[float, str]], dialect: Dialect) -> ServedAnswer:
     """The answer that these events are, each with the time of its arrival.
 
     Raises:
-        RequestError: one is an error or not of the dialect, comes behind the end or twice, or the answer has no end or no ids.
+        RequestError: one is an error or not of the dialect, comes after the end or twice, or the answer has no end or no ids.
     """
     pieces = _Pieces()
     for at_s, data in arrived:
@@ -146,7 +146,7 @@ def answer_of(sent_at_s: float, arrived: Iterable[tuple[float, str]], dialect: D
     if dialect.whole and written not in (None, tokens):
         raise RequestError(f"{tokens} token ids came, the server counts {written}: some were lost")
     said = pieces.said | _by_round(pieces.rounds)
-    return Answer(
+    return ServedAnswer(
         sent_at_s=sent_at_s,
         chunks=tuple(pieces.chunks),
         stop_reason=pieces.stop_reason,
@@ -160,14 +160,14 @@ class _Pieces:
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
-        self.rounds: list[Progress] = []
+        self.rounds: list[RoundProgress] = []
         self.said: dict[str, Any] = {}
         self.stop_reason: StopReason | None = None
         self.tokens = 0
         self.done = self._had_ids = False
 
-    def add(self, at_s: float, read: Event) -> None:
-        """The next event; raises RequestError where it came twice, or behind the end."""
+    def add(self, at_s: float, read: StreamEvent) -> None:
+        """The next event; raises RequestError where it came twice, or after the end."""
         self.tokens += len(read.ids)
         if self.done or (self.stop_reason and (read.ids or read.stop_reason)):
             raise RequestError("it came behind the end")
@@ -184,7 +184,7 @@ class _Pieces:
         self.said |= {name: told for name, told in read.said.items() if told is not None}
 
 
-def _by_round(rounds: Sequence[Progress]) -> dict[str, Any]:
+def _by_round(rounds: Sequence[RoundProgress]) -> dict[str, Any]:
     """What every draft had accepted, and how long it was; rounds without a draft are left out, as in vLLM's lists."""
     if not rounds:
         return {}

@@ -22,7 +22,7 @@ from harness.check.cells import cells_table, energy_j_per_token, rows, unreached
 from harness.check.conduct import exactness
 from harness.check.half_precision import HalfPrecisionPass
 from harness.engine.captured_attention import OPTIONS
-from harness.engine.kv_cache import Fed
+from harness.engine.kv_cache import ForwardKind
 from harness.errors import CheckFailedError, UserError
 from harness.meters.clock import HostClock
 from harness.models import KNOWN_SHAPES
@@ -235,7 +235,7 @@ def test_attention_is_timed_by_the_clock_and_cut_off_by_the_deadline() -> None:
 def test_an_attention_that_is_missing_here_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """A build without flex_attention, or a device that refuses it, costs one line, not the check."""
 
-    def refuse(fed: Fed) -> None:
+    def refuse(fed: ForwardKind) -> None:
         raise RuntimeError("not on this device\nand more")
 
     monkeypatch.setitem(OPTIONS, "flex", refuse)

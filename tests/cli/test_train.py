@@ -11,7 +11,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from harness.engine.training.reference_model import train_tokenizer
+from harness.training.reference import train_tokenizer
 from tests.helpers.command import sbd, sbd_process
 
 

@@ -19,7 +19,6 @@ from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import NEVER, StopRule
-from harness.decoding.solvers import SOLVERS
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
@@ -27,6 +26,7 @@ from harness.models.block_families import FAMILIES
 from tests.helpers import published_rules
 from tests.helpers.emulated_gpu import emulated_graphs
 from tests.helpers.few_words import MASK_ID, WORDS, Work
+from tests.helpers.solver_rules import SOLVERS
 from tests.helpers.tiny_model import Says, drain, request
 
 K = 4

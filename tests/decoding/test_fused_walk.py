@@ -18,8 +18,9 @@ pytest.importorskip("triton")
 from harness.decoding import fused_walk, sampling
 from harness.decoding.fused_walk import walk
 from harness.decoding.sampling import FusedFigures, TorchFigures, sampler_of
-from harness.decoding.solvers import SOLVERS, BlockView
+from harness.decoding.solvers import BlockView
 from tests.helpers.drawn_logits import INF, NAN, decide_alike, defined, some_logits
+from tests.helpers.solver_rules import SOLVERS
 
 # The interpreter computes with numpy, which remarks on arithmetic with NaN and infinities.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero) encountered:RuntimeWarning")

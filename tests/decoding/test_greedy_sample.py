@@ -12,7 +12,6 @@ from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.sampling import FusedFigures, NativeFigures
 from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS
 from harness.engine.engine import drain, open_engine
 from harness.engine.static_session import StaticSession
 from harness.kernels.library import why_not_built
@@ -23,6 +22,7 @@ from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
 from tests.helpers.drawn_logits import decide_alike, defined, some_logits
 from tests.helpers.few_words import MASK_ID, SETTINGS, few_words, some_work
+from tests.helpers.solver_rules import SOLVERS
 
 pytestmark = pytest.mark.skipif(why_not_built() is not None, reason="no C++ compiler")
 

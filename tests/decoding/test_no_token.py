@@ -18,7 +18,7 @@ from harness.decoding.sampling import draw
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import NO_TOKEN
 from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS, BlockView
+from harness.decoding.solvers import BlockView
 from harness.decoding.speculative import decode_draft_and_check
 from harness.decoding.verification import ReplayedCheck
 from harness.decoding.verified_blocks import decode_verified_blocks
@@ -27,6 +27,7 @@ from harness.engine.plain_session import TransformersSession
 from harness.errors import NoTokenError
 from harness.models.block_families import FAMILIES
 from tests.helpers.few_words import MASK_ID, SETTINGS, WORDS, few_words
+from tests.helpers.solver_rules import SOLVERS
 
 BLOCK = 4
 FIRST_WRONG = 3

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from harness.decoding.sampling import usable
-from harness.decoding.solvers import SOLVERS, BlockView
+from harness.decoding.solvers import BlockView
 from harness.scenario.solvers import KNOBS
 from harness.scenario.solvers import SOLVERS as SPECS
+from tests.helpers.solver_rules import SOLVERS
 
 VOCABULARY = 8
 EXAMPLES = pytest.mark.parametrize("examples", [60, pytest.param(2000, marks=pytest.mark.full)])

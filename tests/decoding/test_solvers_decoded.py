@@ -14,9 +14,10 @@ from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance
 from harness.decoding.open_blocks import OpenBlocks
 from harness.decoding.sampling import draw, entropy, usable
 from harness.decoding.set_block import _sample, decode_set_block
-from harness.decoding.solvers import SOLVERS, BlockView
+from harness.decoding.solvers import BlockView
 from harness.engine.static_session import StaticSession
 from harness.scenario.solvers import SOLVERS as SPECS
+from tests.helpers.solver_rules import SOLVERS
 from tests.helpers.tiny_model import MASK_ID, PROMPTS, VOCAB, drain, request, tiny_model
 
 BLOCK, NEW_TOKENS = 4, 21

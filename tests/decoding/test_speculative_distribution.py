@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from harness.decoding import speculative
-from harness.decoding.drafters import DraftModel, NoDrafts, PromptLookup
+from harness.decoding.drafters import Drafter, DraftModel, PromptLookup
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.speculative import DraftedRow
 from tests.helpers.word_table import PROMPT, TOLERANCE, Table, Undecided, next_word, table, written_by_ntp
@@ -23,7 +23,7 @@ from tests.helpers.word_table import PROMPT, TOLERANCE, Table, Undecided, next_w
 WORDS, STOP = 4, 3
 
 
-class OtherTable(NoDrafts):
+class OtherTable(Drafter):
     """Drafts the likeliest words of a table, the target's own (by_ntp) or another, greedily."""
 
     def __init__(self, tokens, by_ntp):
@@ -86,7 +86,7 @@ def doubting(kind, least):
 
 
 DRAFTERS = {
-    "none": NoDrafts(),
+    "none": Drafter(),
     "looked up": PromptLookup(3, 2, (), ()),
     "likeliest": OtherTable(3, True),
     "other": OtherTable(3, False),

@@ -16,8 +16,8 @@ from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.drafters import TextTranslation
 from harness.engine.static_session import StaticSession
 from harness.engine.text_tokenizer import TextTokenizer
-from harness.engine.training.reference_model import train_tokenizer
 from harness.models.choice import REFERENCE_DIR
+from harness.training.reference import train_tokenizer
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
 from tests.helpers.few_words import Work

@@ -9,7 +9,7 @@ transformers = pytest.importorskip("transformers")
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.decoding.passes import prefill
+from harness.decoding.request import prefill
 from harness.decoding.session import Segment
 from harness.engine.static_session import StaticSession, visible_slots
 

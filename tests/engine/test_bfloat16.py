@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.passes import prefill
+from harness.decoding.request import prefill
 from harness.decoding.session import Segment
 from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harness.engine.chat_templates import Renderer
+from harness.engine.text_tokenizer import Renderer
 
 DATED = """{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}\
 {{ date_string }}|{{ strftime_now('%Y-%m-%d %H:%M') }}|{{ range(99999) | random }}|{{ messages[0].content }}"""

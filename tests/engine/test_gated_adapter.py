@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.passes import prefill
+from harness.decoding.request import prefill
 from harness.decoding.session import Segment
 from harness.engine.compiling import with_compiled_layers
 from harness.engine.cuda_graphs import GraphedSession

@@ -17,12 +17,12 @@ from harness.engine import flash_attention, kv_cache
 from harness.engine.captured_attention import OPTIONS
 from harness.engine.cuda_graphs import WARM_UPS, GraphedSession
 from harness.engine.flash_attention import FlashRuns, merge
-from harness.engine.kv_cache import Fed, UsedKv
-from harness.engine.training import trainer
+from harness.engine.kv_cache import ForwardKind, UsedKv
 from harness.errors import UnknownModelError
 from harness.meters.host import CAPTURES, GraphMeter
 from harness.roofline import storage
 from harness.roofline.storage import pieces_of
+from harness.training import trainer
 from tests.helpers.emulated_gpu import FakeCuda, emulated_flash, emulated_graphs
 from tests.helpers.tiny_model import tiny_model
 
@@ -77,7 +77,7 @@ class Call:
 
     def answer(self, option, dtype=torch.float64):
         """(B, Q, H, D) by one of OPTIONS, and the buffers (B, C, G, D) as it leaves them."""
-        fed = Fed(self.parts, self.rows, HEADS, GROUPS, self.slots, dtype, CPU)
+        fed = ForwardKind(self.parts, self.rows, HEADS, GROUPS, self.slots, dtype, CPU)
         seen, used = torch.tensor(self.lengths, dtype=torch.int32), []
         for width, causal in self.parts:
             used.append(seen if causal else seen + width)
@@ -190,7 +190,7 @@ def test_a_commit_is_one_call_whose_runs_can_be_counted():
     """By hand, two rows of 1,024 slots in pieces of 256, 3 causal tokens and 2 more: 4 pieces x 2 rows x 2 parts, then 3 tokens
     apart and the rest for each row.
     """
-    plan = FlashRuns(Fed(((3, True), (2, False)), 2, HEADS, GROUPS, 1024, torch.float64, CPU))
+    plan = FlashRuns(ForwardKind(((3, True), (2, False)), 2, HEADS, GROUPS, 1024, torch.float64, CPU))
     runs = plan.read(torch.tensor([[300, 0], [305, 5]], dtype=torch.int32)).runs
     shared = HEADS // GROUPS
     assert runs.asked.diff().tolist() == [3 * shared, 2 * shared] * 8 + [*[shared] * 3, 2 * shared] * 2
@@ -244,7 +244,7 @@ def test_a_graph_works_out_its_places_in_few_operations(widths, most):
 
 def test_no_run_reaches_behind_the_buffer():
     """A row that feeds padding where others commit may have no slot left for it."""
-    plan = FlashRuns(Fed(((4, True), (4, False)), 1, HEADS, GROUPS, SLOTS, torch.float64, CPU))
+    plan = FlashRuns(ForwardKind(((4, True), (4, False)), 1, HEADS, GROUPS, SLOTS, torch.float64, CPU))
     for used in (0, SLOTS - 4, SLOTS - 1, SLOTS):
         runs = plan.read(torch.tensor([[used], [used]], dtype=torch.int32)).runs
         assert (runs.starts[:-1] + runs.used).max() <= SLOTS

@@ -12,7 +12,7 @@ from transformers import AutoConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.utils import logging
 
-from harness.engine.library_output import libraries_silent
+from harness.engine.checkpoints import libraries_silent
 from harness.models.gguf_header import gguf_config
 from harness.progress import hearing
 from tests.helpers.gguf_files import write_gguf

@@ -10,8 +10,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.passes import padded_segment
-from harness.decoding.request import DecodeRequest, StopRule
+from harness.decoding.request import DecodeRequest, StopRule, padded_segment
 from harness.decoding.sampling import NativeFigures
 from harness.engine.engine import drain
 from harness.engine.static_session import StaticSession

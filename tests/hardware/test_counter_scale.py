@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.engine.engine import Engine
+from harness.engine.engine import LocalEngine
 from harness.hardware.counter_scale import BandwidthScale, MemoryInterface, Streamed
 from harness.meters import available
+from harness.meters.available import TorchStreams, find_scale, measure_scale, memory_interface
 from harness.meters.clock import HostClock
-from harness.meters.counter_calibration import TorchStreams, find_scale, measure_scale, memory_interface
 from harness.meters.nvml import find_nvml
 from harness.meters.window import MeterFigure, Unreadable
 from tests.helpers.fake_libnvml import NOT_SUPPORTED, FakeLibrary, install
@@ -173,7 +173,7 @@ def test_a_gpus_counter_is_calibrated_and_the_scale_reaches_the_record(library, 
     monkeypatch.setattr(available, "find_scale", calibrate)
     found = available.find_meters("cuda:0")
     assert asked == [("cuda:0", True)] and "dram_bandwidth_pct" in found.windows.figures
-    engine = Engine(
+    engine = LocalEngine(
         SimpleNamespace(shape=None, tokenizer=None, mask_id=None), None, "cpu", HostClock(), found, None, None, None
     )
     event = json.loads(json.dumps(engine.meters))
@@ -185,7 +185,7 @@ def test_a_gpus_counter_is_calibrated_and_the_scale_reaches_the_record(library, 
     assert len(asked) == 1, "nothing is streamed where nothing counts"
     [why] = [one.reason for one in found.absent if "dram_bandwidth_pct" in one.figures]
     assert "no GPM" in why and "no dcgmi" in why
-    event = Engine(
+    event = LocalEngine(
         SimpleNamespace(shape=None, tokenizer=None, mask_id=None), None, "cpu", HostClock(), found, None, None, None
     ).meters
     assert event["bandwidth_scale"] is None and event["bandwidth_scale_reason"]

@@ -8,8 +8,9 @@ torch = pytest.importorskip("torch")
 
 from harness.decoding.sampling import TorchFigures, usable
 from harness.decoding.session import NO_TOKEN
-from harness.decoding.solvers import SOLVERS, BlockView
+from harness.decoding.solvers import BlockView
 from harness.scenario.solvers import SOLVERS as SPECS
+from tests.helpers.solver_rules import SOLVERS
 
 INF, NAN = float("inf"), float("nan")
 

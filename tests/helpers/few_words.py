@@ -16,11 +16,11 @@ from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.in_turn import InTurn
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
-from harness.decoding.solvers import SOLVERS
 from harness.decoding.verification import NextTokenCheck
 from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.scenario.solvers import SOLVERS as SPECS
 from tests.helpers.adapters import random_bigram
+from tests.helpers.solver_rules import SOLVERS
 
 WORDS = 8
 MASK_ID = WORDS

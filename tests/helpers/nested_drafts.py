@@ -6,8 +6,8 @@ import pytest
 
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS
 from tests.helpers.few_words import MASK_ID
+from tests.helpers.solver_rules import SOLVERS
 from tests.helpers.tiny_model import drain, reference_logits
 
 torch = pytest.importorskip("torch")

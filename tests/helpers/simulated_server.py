@@ -18,9 +18,8 @@ from harness.scenario.loading import scenario_digest
 from harness.scenario.plan import Case, Slot, make_plan
 from harness.scenario.scenario import Scenario
 from harness.serving.counts import arrivals, described, merged, prompt_pass
-from harness.serving.stream import Answer, Chunk
-from harness.serving.times import batch_times, own_times, row_times
-from harness.serving.turns import Turns, turns_of
+from harness.serving.stream import Chunk, ServedAnswer
+from harness.serving.times import Turns, batch_times, own_times, row_times, turns_of
 
 PROMPT = 16
 CLIENT_S = 1e-4
@@ -50,7 +49,7 @@ FAST = Serving(per_pass=2, first_s=0.012, further_s=0.006)
 """
 
 
-def answers_of(turns: Turns, tokens: int, per_pass: int, pass_s: Callable[[int], float]) -> list[Answer]:
+def answers_of(turns: Turns, tokens: int, per_pass: int, pass_s: Callable[[int], float]) -> list[ServedAnswer]:
     """What a client of the simulated server sees; a request that comes within a pass joins the next one."""
     waiting, now = deque(sorted(enumerate(turns.after_s), key=lambda one: one[1])), 0.0
     sent: dict[int, float] = {}
@@ -71,7 +70,7 @@ def answers_of(turns: Turns, tokens: int, per_pass: int, pass_s: Callable[[int],
             if written + len(chunks[number][-1].ids) == tokens:
                 active.remove(number)
     return [
-        Answer(sent_at_s=sent[one], chunks=tuple(chunks[one]), stop_reason="length", prompt_tokens=PROMPT)
+        ServedAnswer(sent_at_s=sent[one], chunks=tuple(chunks[one]), stop_reason="length", prompt_tokens=PROMPT)
         for one in range(len(turns.after_s))
     ]
 
@@ -130,7 +129,7 @@ def sample_of(slot: Slot, fast: Serving = FAST) -> Sample:
     return served_sample(case, slot, answers, seed)
 
 
-def served_sample(case: Case, slot: Slot, answers: Sequence[Answer], seed: int) -> Sample:
+def served_sample(case: Case, slot: Slot, answers: Sequence[ServedAnswer], seed: int) -> Sample:
     """Answers as harness.serving.engine makes a sample of them."""
     prompts = [(1,) * PROMPT] * len(answers)
     passes = merged([arrivals(row, one, PROMPT, case.arm["method"] == "ntp") for row, one in enumerate(answers)])

@@ -9,9 +9,9 @@ from harness.decoding.apd import decode_adaptive_parallel
 from harness.decoding.freedave import decode_nested_drafts
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.set_block import decode_set_block
-from harness.decoding.solvers import SOLVERS
 from tests.helpers import few_rivals, few_words
 from tests.helpers.few_words import MASK_ID
+from tests.helpers.solver_rules import SOLVERS
 
 ARMS = ("ntp", "lockstep", "ragged", "nested", "apd", *few_words.METHODS, *(f"drafts: {name}" for name in few_rivals.DRAFTERS))
 

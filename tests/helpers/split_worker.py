@@ -18,7 +18,7 @@ import torch
 
 from harness.decoding.session import Segment
 from harness.engine import tensor_parallel
-from harness.engine.engine import Engine
+from harness.engine.engine import LocalEngine
 from harness.engine.loading import LoadedModel, load_model
 from harness.engine.rank_group import RankGroup, joined
 from harness.engine.sessions import open_session
@@ -113,7 +113,7 @@ def fail(how: str, out: Path) -> None:
     cases = make_plan(Scenario(version=1, name="s", parts=(part,))).cases
     case = next(case for case in cases if case.arm["temperature"] == 1)
     if os.environ["RANK"] == "1":
-        Engine.decode = failing(how, Engine.decode)  # type: ignore[method-assign]  # the fault that is planted
+        LocalEngine.decode = failing(how, LocalEngine.decode)  # type: ignore[method-assign]  # the fault that is planted
         tensor_parallel.follow()
         return
     engine = tensor_parallel.open_split_engine(part)
@@ -127,7 +127,7 @@ def fail(how: str, out: Path) -> None:
 def failing(how: str, decode: Callable[..., Any]) -> Callable[..., Any]:
     """``decode`` with a fault: out of memory before it, another seed, or the end of the process."""
 
-    def planted(engine: Engine, case: Any, prompts: Any, seed: int) -> Any:
+    def planted(engine: LocalEngine, case: Any, prompts: Any, seed: int) -> Any:
         if how == "memory":
             raise DoesNotFitError("out of memory on a planted device")
         if how == "killed":

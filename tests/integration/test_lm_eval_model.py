@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 lm_eval = pytest.importorskip("lm_eval", reason="lm_eval is not installed: pip install 'sbd-bench[eval]'")
 
-from harness.engine.integrations.lm_eval import SbdModel
 from harness.errors import ScenarioError
+from harness.integrations.lm_eval import SbdModel
 from harness.record.store import read_run
 from harness.runner.runner import run
 from harness.workloads.tasks import TASKS, problems

@@ -21,7 +21,7 @@ pytest.importorskip("transformers")
 
 from harness.engine import rank_group
 from harness.engine.loading import checkpoint_shape, load_model
-from harness.engine.rank_group import Order, RankGroup
+from harness.engine.rank_group import RankGroup, RankOrder
 from harness.engine.tensor_parallel import open_split_engine, refuse_other_files, refuse_too_few_gpus
 from harness.errors import STATUS_AGAIN, DoesNotFitError, ProcessEndedError, ScenarioError, UnknownModelError, UserError
 from harness.meters.available import without_energy
@@ -253,10 +253,10 @@ def raising(error: Exception) -> Callable[[], int]:
 
 def test_nothing_is_led_behind_an_order_that_was_not_carried_out(only_one: RankGroup) -> None:
     """The case goes into the record with its own reason; then the ranks, which may stand anywhere, are not used any more."""
-    assert only_one.lead(Order("decode"), lambda: 7) == 7 == only_one.lead(Order("decode"), lambda: 7)
+    assert only_one.lead(RankOrder("decode"), lambda: 7) == 7 == only_one.lead(RankOrder("decode"), lambda: 7)
     with pytest.raises(DoesNotFitError, match="too large"):
-        only_one.lead(Order("decode"), raising(DoesNotFitError("too large")))
-    for call in (lambda: only_one.lead(Order("open"), lambda: 7), only_one.dismiss):
+        only_one.lead(RankOrder("decode"), raising(DoesNotFitError("too large")))
+    for call in (lambda: only_one.lead(RankOrder("open"), lambda: 7), only_one.dismiss):
         with pytest.raises(ProcessEndedError, match="decode did not come to its end in all 1 processes") as ended:
             call()
         assert ended.value.exit_code == STATUS_AGAIN
@@ -271,11 +271,11 @@ def test_what_ended_another_rank_is_told_if_it_said_so(only_one: RankGroup, monk
         (RuntimeError("shapes differ"), RuntimeError, "shapes differ"),
     ):
         with pytest.raises(kind, match=words):
-            only_one.lead(Order("decode"), raising(error))
+            only_one.lead(RankOrder("decode"), raising(error))
         only_one._amid = None
     only_one.leave_word("rank 1 of 2: no memory")
     with pytest.raises(ProcessEndedError, match=r"^rank 1 of 2: no memory$"):
-        only_one.lead(Order("decode"), raising(closed))
+        only_one.lead(RankOrder("decode"), raising(closed))
 
 
 @pytest.mark.parametrize(("device", "count", "refused"), [("cuda", 1, True), ("cuda", 2, False), ("cpu", 0, False)])

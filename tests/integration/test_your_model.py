@@ -43,7 +43,7 @@ def files_and_commands(text: str) -> tuple[dict[str, str], list[str]]:
 
 def write_model(folder: Path) -> None:
     """A Llama of random weights with a tokenizer that has no mask token."""
-    from harness.engine.training.reference_model import train_tokenizer
+    from harness.training.reference import train_tokenizer
 
     tokenizer = train_tokenizer(["Name three birds of the coast and say where they nest"] * 20, 300)
     tokenizer.mask_token = None  # as of most models

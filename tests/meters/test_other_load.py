@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness.meters.other_load import OtherLoad, busy_s, own_s
+from harness.meters.environment_host import OtherLoad, busy_s, own_s
 
 
 def load(busy: tuple[float | None, float | None], own: tuple[float, float], wall: tuple[float, float]) -> OtherLoad:

@@ -19,8 +19,7 @@ from safetensors.torch import save_file
 
 from harness.engine.loading import load_model
 from harness.errors import UnknownModelError
-from harness.models.block_checkpoints import native_config
-from harness.models.block_families import FAMILIES
+from harness.models.block_families import FAMILIES, native_config
 from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RemoteCode
 from tests.helpers.block_configs import config_of
 

@@ -14,10 +14,9 @@ import pytest
 
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, shape_from_config
-from harness.models.block_checkpoints import native_config, recognised
-from harness.models.block_families import FAMILIES, misuse
-from harness.models.checkpoint_facts import read_model_facts
+from harness.models.block_families import FAMILIES, misuse, native_config, recognised
 from harness.models.choice import REFERENCE_DIR
+from harness.models.decodable import read_model_facts
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from tests.helpers.block_configs import config_of

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from harness.errors import UnknownModelError
-from harness.models.checkpoint_facts import read_model_facts
 from harness.models.choice import HuggingFaceModel, shape_called
-from harness.models.decodable import refuse_undecodable
+from harness.models.decodable import read_model_facts, refuse_undecodable
 
 LLAMA = {
     "model_type": "llama",

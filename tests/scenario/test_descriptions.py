@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from harness.config_file import Count, StrictModel
-from harness.engine.training.recipe import TrainRecipe
 from harness.scenario.claim_text import ClaimFile
 from harness.scenario.scenario import Scenario
+from harness.training.recipe import TrainRecipe
 from harness.workloads.prompts import Prompt
 
 MOST_WORDS = 25

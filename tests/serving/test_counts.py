@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from harness.record.trace import Generation
 from harness.serving.counts import arrivals, count_passes, described, fed_by_chunk, merged, prompt_pass
 from harness.serving.dialects.dialect import Rounds
-from harness.serving.stream import Answer, Chunk
+from harness.serving.stream import Chunk, ServedAnswer
 
 Round = tuple[int, int]
 """(drafted, accepted) of one pass; drafted 0: a pass without a draft."""
 
 
-def served(rounds: Sequence[Round], most: int) -> tuple[Answer, dict[str, float], int]:
+def served(rounds: Sequence[Round], most: int) -> tuple[ServedAnswer, dict[str, float], int]:
     """What an engine streams and counts that makes these passes until ``most`` tokens are written; and its decode passes.
 
     Its counters are vLLM's: a pass without a draft is no round, and accepted drafts behind the end are counted.
@@ -35,11 +35,11 @@ def served(rounds: Sequence[Round], most: int) -> tuple[Answer, dict[str, float]
             accepted_by.append(accepted)
             drafted_by.append(drafted)
     said = {"accepted": sum(accepted_by), "rounds": drafts, "accepted_by_round": accepted_by, "drafted_by_round": drafted_by}
-    answer = Answer(sent_at_s=0.0, chunks=tuple(chunks), stop_reason="length", prompt_tokens=5, said=said)
+    answer = ServedAnswer(sent_at_s=0.0, chunks=tuple(chunks), stop_reason="length", prompt_tokens=5, said=said)
     return answer, {"passes": passes + 1.0, "accepted": float(sum(accepted_by))}, passes
 
 
-def of_sglang(rounds: Sequence[int], own: int, most: int) -> Answer:
+def of_sglang(rounds: Sequence[int], own: int, most: int) -> ServedAnswer:
     """What SGLang streams and tells of rounds that accept so many drafts and write ``own`` tokens more, as a histogram."""
     sizes, accepted = [1], []
     for one in rounds:
@@ -50,7 +50,7 @@ def of_sglang(rounds: Sequence[int], own: int, most: int) -> Answer:
     histogram = [accepted.count(number) for number in range(max(accepted, default=0) + 1)]
     said = {"steps": len(accepted), "accepted": sum(accepted), "accepted_histogram": histogram}
     chunks = tuple(Chunk(at_s=1.0 + place, ids=(7,) * size) for place, size in enumerate(sizes))
-    return Answer(sent_at_s=0.0, chunks=chunks, stop_reason="length", prompt_tokens=5, said=said)
+    return ServedAnswer(sent_at_s=0.0, chunks=chunks, stop_reason="length", prompt_tokens=5, said=said)
 
 
 ROUNDS = st.lists(st.integers(0, 5).flatmap(lambda d: st.tuples(st.just(d), st.integers(0, d))), min_size=1, max_size=30)
@@ -62,7 +62,7 @@ def test_the_three_ways_agree_with_the_engine_and_each_other(rounds: list[Round]
     answer, grown, passes = served(rounds, most)
     ways = count_passes(answer, grown, alone=True)
     assert (ways.steps, ways.accepted, ways.chunks) == (passes, passes, passes)
-    assert ways.agree
+    assert len(ways.counts) > 1 and len(set(ways.counts)) == 1
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.sampled_from([(1, 1), (2, 2)]), st.integers(2, 60))
@@ -85,9 +85,9 @@ def test_by_hand_the_real_vllm_answer_of_24_tokens() -> None:
 def test_what_only_one_way_sees_makes_them_disagree() -> None:
     """Another client's steps; two passes in one chunk; and one way alone never agrees with itself."""
     answer, grown, _ = served([(0, 0)] * 9, 10)
-    assert not count_passes(answer, grown | {"passes": 12.0}, alone=True).agree
+    assert len(set(count_passes(answer, grown | {"passes": 12.0}, alone=True).counts)) > 1
     first, second, *rest = answer.chunks[1:]
-    glued = Answer(
+    glued = ServedAnswer(
         sent_at_s=0.0,
         stop_reason="length",
         prompt_tokens=5,
@@ -95,8 +95,8 @@ def test_what_only_one_way_sees_makes_them_disagree() -> None:
         chunks=(answer.chunks[0], Chunk(at_s=second.at_s, ids=first.ids + second.ids), *rest),
     )
     assert count_passes(glued, grown, alone=True).counts == (9, 9, 8)
-    silent = Answer(sent_at_s=0.0, stop_reason="length", prompt_tokens=5, chunks=answer.chunks)
-    assert count_passes(silent, {}, alone=True).counts == (9,) and not count_passes(silent, {}, alone=True).agree
+    silent = ServedAnswer(sent_at_s=0.0, stop_reason="length", prompt_tokens=5, chunks=answer.chunks)
+    assert count_passes(silent, {}, alone=True).counts == (9,)
 
 
 @given(st.lists(st.tuples(ROUNDS, st.integers(2, 40)), min_size=1, max_size=4))
@@ -132,7 +132,7 @@ def test_a_pass_fed_its_drafts_and_the_token_before(rounds: list[Round]) -> None
 def test_a_chunk_of_two_tokens_is_two_passes_of_next_token_prediction() -> None:
     """An engine that decodes a token a pass may send two together; the time between is shared."""
     answer, _, _ = served([(0, 0)] * 3, 4)
-    glued = Answer(
+    glued = ServedAnswer(
         sent_at_s=0.0,
         stop_reason="length",
         prompt_tokens=5,

@@ -15,16 +15,16 @@ import pytest
 
 from harness.errors import MissingExtraError, NotPossibleError, RequestError
 from harness.scenario.servers import Server
-from harness.serving.counters import growth, read_counters
 from harness.serving.counts import arrivals, count_passes, passes_of_round
-from harness.serving.dialects.dialect import Dialect, Request, Rounds
+from harness.serving.dialects import DIALECTS
+from harness.serving.dialects.dialect import Dialect, Rounds, ServerRequest
 from harness.serving.dialects.llama_cpp import gguf_of
-from harness.serving.dialects.registry import DIALECTS, dialect_of
-from harness.serving.stream import Answer, answer_of
+from harness.serving.served_model import growth, read_counters
+from harness.serving.stream import ServedAnswer, answer_of
 from tests.helpers import ROOT
 
 DATA = ROOT / "tests" / "data" / "serving"
-ASKED = Request(ids=(5, 6, 7), max_tokens=9, temperature=0.0, seed=1 << 40, salt="s")
+ASKED = ServerRequest(ids=(5, 6, 7), max_tokens=9, temperature=0.0, seed=1 << 40, salt="s")
 
 
 def lines(name: str) -> list[str]:
@@ -34,7 +34,7 @@ def lines(name: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("# ") or line.startswith(("# TYPE", "# HELP"))]
 
 
-def answer(engine: str, name: str) -> Answer:
+def answer(engine: str, name: str) -> ServedAnswer:
     """The stream of a file, an event a second."""
     arrived = [(float(second), line) for second, line in enumerate(lines(name), start=1)]
     return answer_of(0.0, arrived, DIALECTS[engine])  # type: ignore[index]
@@ -56,7 +56,7 @@ def test_sglang_eagle_by_hand() -> None:
     """3 passes checked drafts; the headline of 8 / 3 has the prompt's token in it, 7 decode tokens over 3 passes have not."""
     got = answer("sglang", "sglang_eagle.jsonl")
     ways = count_passes(got, {}, alone=True, rounds=sglang_rounds("eagle"))
-    assert (ways.steps, ways.accepted, ways.chunks) == (3, 3, 3) and ways.agree
+    assert (ways.steps, ways.accepted, ways.chunks) == (3, 3, 3)
     assert got.said["headline"] == pytest.approx(8 / 3) and got.stop_reason == "length" and got.prompt_tokens == 5
     assert [one.fed for one in arrivals(0, got, 5, one_by_one=False, width=sglang_rounds("eagle").fed)] == [5, 5, 5]
     assert "drafted" not in got.said, "spec_num_proposed_drafts is a product, not a count"
@@ -77,7 +77,7 @@ def test_sglang_uno_makes_two_passes_a_round() -> None:
 def test_sglang_without_speculation_accepts_nothing_and_its_diffusion_tells_nothing() -> None:
     """Two ways agree for the first; the second has a reason in place of passes."""
     plain = count_passes(answer("sglang", "sglang_plain.jsonl"), {}, alone=False, rounds=sglang_rounds("plain"))
-    assert (plain.steps, plain.accepted, plain.chunks) == (None, 2, 2) and plain.agree
+    assert (plain.steps, plain.accepted, plain.chunks) == (None, 2, 2)
     rounds = sglang_rounds("dllm")
     untold = count_passes(answer("sglang", "sglang_dllm.jsonl"), {}, alone=True, rounds=rounds)
     assert untold.counts == () and rounds.passes is None and "diffusion" in rounds.untold
@@ -128,14 +128,14 @@ def test_tensorrt_llm_takes_the_prompts_iteration_off() -> None:
     """10 tokens in 4 iterations, 2.5 each; 9 decode tokens in 3 passes are 3 each."""
     got = answer("tensorrt_llm", "tensorrt_llm.jsonl")
     ways = count_passes(got, {}, alone=False)
-    assert (ways.steps, ways.accepted, ways.chunks) == (3, None, 3) and ways.agree
+    assert (ways.steps, ways.accepted, ways.chunks) == (3, None, 3)
     assert got.said["headline"] == 2.5 and got.said["cached"] == 0
 
 
 @pytest.mark.parametrize("engine", list(DIALECTS))
 def test_a_request_and_a_broken_answer(engine: str) -> None:
     """Every engine is asked for ids by ids, greedily, with nothing shared; an error in a stream is one."""
-    dialect: Dialect = dialect_of(Server.model_validate({"engine": engine}))
+    dialect: Dialect = DIALECTS[Server.model_validate({"engine": engine}).engine]
     body = dialect.body(ASKED, "m")
     assert [5, 6, 7] in (body.get("prompt"), body.get("input_ids")) and body["temperature"] == 0 and body["stream"] is True
     assert 9 in (body.get("max_tokens"), body.get("n_predict")) and body["ignore_eos"] is False

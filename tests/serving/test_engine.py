@@ -21,7 +21,7 @@ from harness.errors import NotPossibleError, RequestError
 from harness.models import KNOWN_SHAPES
 from harness.scenario.plan import Case
 from harness.scenario.servers import Server
-from harness.serving.dialects import registry
+from harness.serving import dialects
 from harness.serving.dialects.vllm import VLLM
 from harness.serving.engine import ServedEngine
 from harness.serving.launch import StartedServer, free_port
@@ -37,7 +37,7 @@ def engine_of(
 ) -> tuple[ServedEngine, Case]:
     """A part with one server of that fault, and its case."""
     command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault]  # noqa: E731
-    monkeypatch.setitem(registry.DIALECTS, "vllm", replace(VLLM, command=command))
+    monkeypatch.setitem(dialects.DIALECTS, "vllm", replace(VLLM, command=command))
     part = {
         "model": {"reference": "sbd"},
         "servers": {"one": {"engine": "vllm", **keys}},

@@ -20,9 +20,8 @@ import pytest
 from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving import launch
-from harness.serving.counters import growth
 from harness.serving.launch import StartedServer
-from harness.serving.served_model import ServedModel
+from harness.serving.served_model import ServedModel, growth
 
 Answer = bytes | Callable[[BaseHTTPRequestHandler], None]
 MODELS = b'{"object": "list", "data": [{"id": "model", "object": "model", "max_model_len": 2048}]}'

@@ -15,15 +15,14 @@ import pytest
 from harness.errors import RequestError
 from harness.scenario.load import Load
 from harness.serving.counts import arrivals, merged
-from harness.serving.stream import Answer, Chunk
-from harness.serving.times import batch_times, own_times, row_times
-from harness.serving.turns import Turns, in_turns, turns_of
+from harness.serving.stream import Chunk, ServedAnswer
+from harness.serving.times import Turns, batch_times, in_turns, own_times, row_times, turns_of
 
 
-def answer(sent_at_s: float, *at_s: float) -> Answer:
+def answer(sent_at_s: float, *at_s: float) -> ServedAnswer:
     """One token a chunk."""
     chunks = tuple(Chunk(at_s=one, ids=(7,)) for one in at_s)
-    return Answer(sent_at_s=sent_at_s, chunks=chunks, stop_reason="length", prompt_tokens=5)
+    return ServedAnswer(sent_at_s=sent_at_s, chunks=chunks, stop_reason="length", prompt_tokens=5)
 
 
 def test_turns_of_a_burst_a_closed_loop_and_poisson_arrivals() -> None:
@@ -70,13 +69,13 @@ class SkippingLoop(asyncio.SelectorEventLoop):
         return self.now_s
 
 
-def served_in_turn(turns: Turns, service_s: float, servers: int = 1) -> list[Answer]:
+def served_in_turn(turns: Turns, service_s: float, servers: int = 1) -> list[ServedAnswer]:
     """A queue with one or several servers of a fixed service time (M/D/c under Poisson arrivals), asked through in_turns."""
     loop = SkippingLoop()
     asyncio.set_event_loop(loop)
     free = asyncio.Semaphore(servers)
 
-    async def ask(number: int) -> Answer:
+    async def ask(number: int) -> ServedAnswer:
         sent_at_s = loop.time()
         async with free:
             await asyncio.sleep(service_s)
@@ -123,7 +122,7 @@ def test_one_failure_ends_all_of_a_sample() -> None:
     """The others are not sent, but for one that took its slot before it was known."""
     asked = []
 
-    async def ask(number: int) -> Answer:
+    async def ask(number: int) -> ServedAnswer:
         asked.append(number)
         await asyncio.sleep(0)
         raise RequestError("planted")

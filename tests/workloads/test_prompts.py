@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.engine.training.fine_tuning import read_pairs
 from harness.errors import ScenarioError, UnknownModelError
+from harness.training.fine_tuning import read_pairs
 from harness.workloads.loader import PromptItem, refuse_unfit
 from harness.workloads.prompts import Prompt, read_prompts
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from harness.decoding.drafters import NoDrafts, Proposal, Sequences
+from harness.decoding.drafters import Drafter, Proposal, Sequences
 from harness.decoding.solvers import BlockView
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.decoders import Decoder, Decoding
 
 
-class Repetition(NoDrafts):
+class Repetition(Drafter):
     """Drafts without a pass of its own."""
 
     def __init__(self, tokens: int) -> None:

@@ -1,5 +1,18 @@
 """What an inference engine is called, how it is started and asked, and where it counts: one Dialect in one module each.
 
 In: a request, or an event of an answer. Out: the body as the engine takes it, or what the event holds by this program's names.
-Open ``dialect`` first, then ``registry``.
+Open ``dialect`` first.
 """
+
+from __future__ import annotations
+
+from harness.scenario.servers import EngineName
+from harness.serving.dialects.dialect import Dialect
+from harness.serving.dialects.llama_cpp import LLAMA_CPP
+from harness.serving.dialects.lmdeploy import LMDEPLOY
+from harness.serving.dialects.sglang import SGLANG
+from harness.serving.dialects.tensorrt_llm import TENSORRT_LLM
+from harness.serving.dialects.vllm import VLLM
+
+DIALECTS: dict[EngineName, Dialect] = {one.name: one for one in (VLLM, LLAMA_CPP, SGLANG, LMDEPLOY, TENSORRT_LLM)}
+"""By their names in a scenario."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.errors import LONGEST_SHOWN, RequestError, in_words
+from harness.errors import LONGEST_SHOWN, MissingExtraError, RequestError, in_words
 from harness.record.trace import StopReason
 from harness.scenario.servers import EngineName, Server
 
@@ -42,7 +46,7 @@ class Sent(BaseModel):
             raise RequestError(f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {in_words(first)}") from error
 
 
-class Choice(Sent):
+class CompletionChoice(Sent):
     """The one answer that is asked for, from its last event to this one."""
 
     index: Annotated[int, Field(ge=0, le=0)] = 0
@@ -68,19 +72,19 @@ class Usage(Sent):
 class Completion(Sent):
     """An event of a server that follows OpenAI's completions."""
 
-    choices: Annotated[list[Choice], Field(max_length=1, fail_fast=True)]
+    choices: Annotated[list[CompletionChoice], Field(max_length=1, fail_fast=True)]
     usage: Usage | None = None
 
-    def told(self, said: dict[str, Any]) -> Event:
+    def told(self, said: dict[str, Any]) -> StreamEvent:
         """This as an event; what it counts is added to what else it said."""
-        usage, choice = self.usage or Usage(), self.choices[0] if self.choices else Choice()
+        usage, choice = self.usage or Usage(), self.choices[0] if self.choices else CompletionChoice()
         details = usage.prompt_tokens_details or PromptDetails()
         said |= {"prompt_tokens": usage.prompt_tokens, "written": usage.completion_tokens, "cached": details.cached_tokens}
         return tokens_event(choice.finish_reason, choice.token_ids, said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RoundProgress:
     """Where a request is: a ``mark`` that all tokens of one round share, and its drafted and accepted tokens up to there."""
 
     mark: float
@@ -89,7 +93,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class StreamEvent:
     """What one event of a stream holds. ``said``: of the whole request, as in Answer; ``written`` in it: output tokens so far.
 
     A server may send the tokens of one round in several events: ``progress`` tells the round, and ``same_round`` that it is the
@@ -99,12 +103,12 @@ class Event:
     ids: tuple[int, ...] = ()
     stop_reason: StopReason | None = None
     said: Mapping[str, Any] = field(default_factory=dict)
-    progress: Progress | None = None
+    progress: RoundProgress | None = None
     same_round: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ServerRequest:
     """What a prompt is asked with, whatever the engine. ``ignore_stop``: all tokens are wanted, whatever they are."""
 
     ids: Sequence[int]
@@ -155,8 +159,8 @@ class Dialect:
 
     name: EngineName
     path: str
-    body: Callable[[Request, str], dict[str, Any]]
-    read: Callable[[object], Event]
+    body: Callable[[ServerRequest, str], dict[str, Any]]
+    read: Callable[[object], StreamEvent]
     command: Callable[[Server, str, int, str], list[str]]
     headline: str
     health: str = "/health"
@@ -169,14 +173,14 @@ class Dialect:
 
 
 def spec_counters(prefix: str) -> dict[str, str]:
-    """The schema that vLLM, llama.cpp and LMDeploy share. A pass without a draft is no round; accepted drafts behind a
+    """The schema that vLLM, llama.cpp and LMDeploy share. A pass without a draft is no round; accepted drafts after a
     stop count.
     """
     named = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}
     return {own: f"{prefix}:spec_decode_num_{name}_total" for own, name in named.items()}
 
 
-def open_ai(request: Request, model: str) -> dict[str, Any]:
+def open_ai(request: ServerRequest, model: str) -> dict[str, Any]:
     """What every server takes that follows OpenAI's completions."""
     return {
         "model": model,
@@ -191,9 +195,38 @@ def open_ai(request: Request, model: str) -> dict[str, Any]:
     }
 
 
-def tokens_event(reason: str | None, ids: Sequence[int] | None, said: Mapping[str, Any], **more: Any) -> Event:
+def tokens_event(reason: str | None, ids: Sequence[int] | None, said: Mapping[str, Any], **more: Any) -> StreamEvent:
     """An event with the reason why the answer ended, None within it; raises RequestError where the server broke it off."""
     if reason not in (None, "stop", "length"):
         raise RequestError(f"the answer was ended: {reason:.{LONGEST_SHOWN}}")
     stop: StopReason | None = "stop" if reason == "stop" else "length" if reason == "length" else None
-    return Event(ids=tuple(ids or ()), stop_reason=stop, said=said, **more)
+    return StreamEvent(ids=tuple(ids or ()), stop_reason=stop, said=said, **more)
+
+
+def python_of(engine: str, package: str) -> str:
+    """The Python that has the ``package`` of an ``engine``: named by a variable, or this one.
+
+    Raises:
+        MissingExtraError: neither.
+    """
+    variable = f"SBD_{package.upper()}_PYTHON"
+    python = os.environ.get(variable) or (sys.executable if find_spec(package) else None)
+    if python is None:
+        raise MissingExtraError(
+            f"{engine} is not installed beside sbd; set {variable} to the Python of the environment that has it, or give url: "
+            "of a running server (docs/servers.md)"
+        )
+    return python
+
+
+def program_of(name: str) -> str:
+    """The program of an engine: named by a variable, or on the PATH.
+
+    Raises:
+        MissingExtraError: neither.
+    """
+    variable = f"SBD_{name.upper().replace('-', '_')}"
+    program = os.environ.get(variable) or shutil.which(name)
+    if program is None:
+        raise MissingExtraError(f"{name} is not on the PATH; set {variable} to it, or give url: of a running server")
+    return program

@@ -6,22 +6,21 @@ is set once a round; that is how they are told apart. A token that ends within a
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.errors import MissingExtraError, NotPossibleError
+from harness.errors import NotPossibleError
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
     Count,
     Counts,
     Dialect,
-    Event,
     Figure,
-    Progress,
-    Request,
+    RoundProgress,
     Sent,
+    ServerRequest,
+    StreamEvent,
+    program_of,
     spec_counters,
     tokens_event,
 )
@@ -30,7 +29,7 @@ GGUF_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 """What llama.cpp's converter calls a dtype."""
 
 
-def _body(request: Request, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return {
         "prompt": list(request.ids),
         "n_predict": request.max_tokens,
@@ -60,12 +59,12 @@ class _Tokens(Sent):
     stop_type: Literal["none", "eos", "word", "limit"] = "none"
 
 
-def _read(sent: object) -> Event:
+def _read(sent: object) -> StreamEvent:
     event = _Tokens.of(sent)
     timings = event.timings
     drafted, accepted, written = timings.draft_n, timings.draft_n_accepted, {"written": event.tokens_predicted}
     if not event.stop:
-        here = Progress(mark=timings.predicted_ms, drafted=drafted, accepted=accepted)
+        here = RoundProgress(mark=timings.predicted_ms, drafted=drafted, accepted=accepted)
         return tokens_event(None, event.tokens, written, progress=here)
     reason = "length" if event.stop_type == "limit" else "stop"
     said = {"drafted": drafted, "accepted": accepted, "cached": timings.cache_n, "prompt_tokens": event.tokens_evaluated}
@@ -90,11 +89,8 @@ def gguf_of(model: str, dtype: str) -> str:
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    binary = os.environ.get("SBD_LLAMA_SERVER") or shutil.which("llama-server")
-    if binary is None:
-        raise MissingExtraError("llama-server is not on the PATH; set SBD_LLAMA_SERVER to it, or give url: of a running server")
-    weights = gguf_of(model, dtype)
-    return [binary, "--host", "127.0.0.1", "--port", str(port), "--model", weights, "--metrics", *server.arguments]
+    program, weights = program_of("llama-server"), gguf_of(model, dtype)
+    return [program, "--host", "127.0.0.1", "--port", str(port), "--model", weights, "--metrics", *server.arguments]
 
 
 LLAMA_CPP = Dialect(

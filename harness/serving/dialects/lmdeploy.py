@@ -6,28 +6,26 @@ the end alone sends an empty event first. A diffusion model (SDAR) is detected b
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
     ONE_PASS,
     Counts,
     Dialect,
-    Event,
-    Request,
     Rounds,
     Sent,
+    ServerRequest,
+    StreamEvent,
     Usage,
+    program_of,
     spec_counters,
     tokens_event,
 )
 
 
-def _body(request: Request, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return {
         "input_ids": list(request.ids),
         "max_tokens": request.max_tokens,
@@ -47,13 +45,13 @@ class _About(Usage):
     finish_reason: _End | None = None
 
 
-class _Tokens(Sent):
+class _Generated(Sent):
     output_ids: Counts
     meta_info: _About
 
 
-def _read(sent: object) -> Event:
-    event = _Tokens.of(sent)
+def _read(sent: object) -> StreamEvent:
+    event = _Generated.of(sent)
     about = event.meta_info
     reason = about.finish_reason.type if about.finish_reason else None
     said = {"prompt_tokens": about.prompt_tokens, "written": about.completion_tokens}
@@ -68,11 +66,8 @@ def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    binary = os.environ.get("SBD_LMDEPLOY") or shutil.which("lmdeploy")
-    if binary is None:
-        raise MissingExtraError("lmdeploy is not on the PATH; set SBD_LMDEPLOY to it, or give url: of a running server")
     return [
-        binary,
+        program_of("lmdeploy"),
         "serve",
         "api_server",
         model,

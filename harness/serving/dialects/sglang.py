@@ -2,7 +2,7 @@
 
 Its own figures have traps. ``spec_accept_length`` divides all output tokens by the rounds, the prompt's token among them.
 ``spec_num_proposed_drafts`` is rounds x (draft tokens - 1), whatever was proposed. ``spec_num_correct_drafts`` counts drafts
-behind an answer's end. With UNO a round is two passes of the served model, one that drafts and one that checks, and two of its
+after an answer's end. With UNO a round is two passes of the served model, one that drafts and one that checks, and two of its
 tokens come from no draft (srt/speculative/uno_worker_v2.py:612). A diffusion model's passes are not told at all: those of a
 block run inside one step of the scheduler. The counter of decode steps (sglang:cuda_graph_passes_total) is not read: a step
 begun before an answer's end was seen is in it.
@@ -10,18 +10,26 @@ begun before an answer's end was seen is in it.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any
 
-from harness.errors import MissingExtraError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Completion, Count, Counts, Dialect, Event, Figure, Request, Rounds, Sent, open_ai
+from harness.serving.dialects.dialect import (
+    Completion,
+    Count,
+    Counts,
+    Dialect,
+    Figure,
+    Rounds,
+    Sent,
+    ServerRequest,
+    StreamEvent,
+    open_ai,
+    python_of,
+)
 
 
-def _body(request: Request, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True, "return_spec_tokens_details": True}
 
 
@@ -40,7 +48,7 @@ class _Completion(Completion):
     sglext: _More | None = None
 
 
-def _read(sent: object) -> Event:
+def _read(sent: object) -> StreamEvent:
     event = _Completion.of(sent)
     said: dict[str, Any] = {}
     if event.sglext and (spec := event.sglext.spec_tokens_details):
@@ -68,14 +76,8 @@ def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    python = os.environ.get("SBD_SGLANG_PYTHON") or (sys.executable if find_spec("sglang") else None)
-    if python is None:
-        raise MissingExtraError(
-            "SGLang is not installed beside sbd; set SBD_SGLANG_PYTHON to the Python of the environment that has it, or give "
-            "url: of a running server (docs/servers.md)"
-        )
     return [
-        python,
+        python_of("SGLang", "sglang"),
         "-m",
         "sglang.launch_server",
         "--host",

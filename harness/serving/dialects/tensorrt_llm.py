@@ -11,14 +11,14 @@ from typing import Any
 
 from harness.errors import NotPossibleError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Completion, Dialect, Event, Request, open_ai
+from harness.serving.dialects.dialect import Completion, Dialect, ServerRequest, StreamEvent, open_ai
 
 
-def _body(request: Request, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return open_ai(request, model) | {"detokenize": False}
 
 
-def _read(sent: object) -> Event:
+def _read(sent: object) -> StreamEvent:
     event = Completion.of(sent)
     averages = (one.avg_decoded_tokens_per_iter for one in event.choices)
     said = {name: one for one in averages if one is not None for name in ("tokens_per_iteration", "headline")}

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from importlib.util import find_spec
 from typing import Any
 
-from harness.errors import MissingExtraError, RequestError
+from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
     Completion,
     Count,
     Counts,
     Dialect,
-    Event,
     Figure,
-    Request,
     Sent,
+    ServerRequest,
+    StreamEvent,
     open_ai,
+    python_of,
     spec_counters,
 )
 
 
-def _body(request: Request, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, Any]:
     return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True}
 
 
-class _Speculation(Sent):
+class _VllmSpeculation(Sent):
     num_spec_steps: Count
     num_accepted_draft_tokens: Count
     num_draft_tokens: Count
@@ -37,15 +35,15 @@ class _Speculation(Sent):
 
 
 class _Metrics(Sent):
-    speculative_decoding: _Speculation | None = None
+    speculative_decoding: _VllmSpeculation | None = None
 
 
-class _Completion(Completion):
+class _VllmCompletion(Completion):
     metrics: _Metrics | None = None
 
 
-def _read(sent: object) -> Event:
-    event = _Completion.of(sent)
+def _read(sent: object) -> StreamEvent:
+    event = _VllmCompletion.of(sent)
     said: dict[str, Any] = {}
     if event.metrics and (spec := event.metrics.speculative_decoding):
         if any(one and len(one) != spec.num_spec_steps for one in (spec.per_step_accepted, spec.per_step_drafted)):
@@ -64,16 +62,10 @@ def _read(sent: object) -> Event:
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    python = os.environ.get("SBD_VLLM_PYTHON") or (sys.executable if find_spec("vllm") else None)
-    if python is None:
-        raise MissingExtraError(
-            "vLLM is not installed beside sbd; set SBD_VLLM_PYTHON to the Python of the environment that has it, or give url: "
-            "of a running server (docs/servers.md)"
-        )
     speculates = any(one.partition("=")[0] in ("--speculative-config", "-sc") for one in server.arguments)
     per_request = ["--per-request-spec-decode-metrics", "detailed"] if speculates else []
     return [
-        python,
+        python_of("vLLM", "vllm"),
         "-m",
         "vllm.entrypoints.openai.api_server",
         "--host",
