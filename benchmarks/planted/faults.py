@@ -50,7 +50,7 @@ NOT_STRUCK = ("none", "enospc")
 
 @dataclass(frozen=True, kw_only=True)
 class PretendedDecode:
-    """As harness.runner.protocols.Decoded."""
+    """As harness.record.decode.Decoded."""
 
     generation: Generation
     prefill_s: float = 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -39,8 +39,8 @@ from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, CudaClock, HostClock, MeteredSession, cuda_index
-from harness.meters.window import Readings
-from harness.record.schema import SUPPRESSED_FIRST, RowTimes
+from harness.record.decode import Decoded, Readings
+from harness.record.schema import SUPPRESSED_FIRST
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.storage import shard
@@ -50,21 +50,6 @@ from harness.scenario.plan import Case
 NTP_TOKENS = 17
 PASSES_PER_BLOCK = 2
 WARM_ROUNDS, ROUNDS = 1, 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
-    """One decode with its times: prefill and decode are host wall time between synchronisations, forwards the device's.
-    ``forward_s`` and ``sampler_s``, by pass, are None where generate() made the forwards.
-    """
-
-    generation: Generation
-    prefill_s: float
-    decode_s: float
-    forward_s: list[float] | None
-    sampler_s: list[float] | None
-    readings: Readings | None
-    row_times: list[RowTimes] | None = None
 
 
 class Engine:

@@ -19,8 +19,9 @@ from statistics import fmean, median
 
 from harness.errors import DoesNotFitError, ScenarioError, UserError
 from harness.progress import Progress
+from harness.record.decode import Decoded
 from harness.record.schema import TriedWidth, WidthChoice
-from harness.runner.protocols import Decoded, Engine, Machine
+from harness.runner.protocols import Engine, Machine
 from harness.runner.sample_taking import prompt_digest
 from harness.scenario.method import AUTO, WIDTHS
 from harness.scenario.plan import Case, Plan

@@ -11,7 +11,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from typing import Any
 import httpx2 as httpx
 
 from harness.errors import NotPossibleError, RequestError
-from harness.meters.window import Absent, Readings, Windows
+from harness.meters.window import Absent, Windows
 from harness.models import ModelShape
-from harness.record.schema import RowTimes
+from harness.record.decode import Decoded, Readings
 from harness.record.trace import ForwardPass, Generation
-from harness.scenario.part import Part
+from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
 from harness.serving.counters import growth
 from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
@@ -38,22 +38,6 @@ from harness.workloads.loader import Tokenizer
 SETTLE_S, SETTLE_TRIES = 0.05, 20
 LONGEST_TOLD = 1000
 """Characters of what is wrong with an answer, which may quote the server."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
-    """One sample that a server decoded, with the client's times; ``forward_s`` are the gaps between chunks.
-
-    The generation has no passes where the server does not tell them; its readings have the reason.
-    """
-
-    generation: Generation
-    prefill_s: float
-    decode_s: float
-    forward_s: list[float] | None
-    sampler_s: list[float] | None
-    readings: Readings | None
-    row_times: list[RowTimes] | None = None
 
 
 class ServedEngine:
@@ -99,7 +83,7 @@ class ServedEngine:
         """What every server of the part says of itself."""
         return {"servers": {name: self._servers[name].described() for name in part.servers}}
 
-    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[Any] = ()) -> list[Decoded]:
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]] = ()) -> list[Decoded]:
         """Raises NotPossibleError: a server is asked for answers, not for passes."""
         raise NotPossibleError("a server's passes cannot be measured one by one; its requests are")
 

@@ -14,8 +14,8 @@ import pytest
 
 from harness.analysis.comparison import compare
 from harness.errors import NotPossibleError, StorageError, UserError
-from harness.meters.window import Readings
 from harness.progress import Progress
+from harness.record.decode import Readings
 from harness.record.store import RunStore, read_run
 from harness.runner import job, worker
 from harness.runner.runner import run
