@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.config_file import parse_yaml
 from harness.errors import ScenarioError, in_words
+from harness.models.choice import REMOTE_CODE
 from harness.scenario.arms import NtpArm
 from harness.scenario.loading import load_scenario
 from harness.scenario.method import AUTO
@@ -46,8 +47,10 @@ def read_arm(given: str | Mapping[str, Any], knobs: Mapping[str, Any] | None = N
     return {**parsed, **(knobs or {})}
 
 
-def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
+def single_case(arm: Mapping[str, Any], part: Mapping[str, Any], remote_code: bool = False) -> Case:
     """The case of an arm with one value on every axis; ``part``: model, dtype and more, as a scenario's part has them.
+
+    ``remote_code``: as load_scenario has it.
 
     Raises:
         ScenarioError, UnknownModelError: a key or value that a scenario also refuses; or several settings.
@@ -67,21 +70,22 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
     workload = {"synthetic": {"prompt_tokens": 1}, "prompts": 1, "max_new_tokens": 1}
     whole = {**part, "name": "single", "arms": [*baseline, dict(arm)], "workload": workload, "baseline_check": 0, "warmup": 0}
     try:
-        scenario = Scenario.model_validate({"version": 1, "name": "single", "parts": [whole]}, context={"base": Path.cwd()})
+        context = {"base": Path.cwd(), REMOTE_CODE: remote_code}
+        scenario = Scenario.model_validate({"version": 1, "name": "single", "parts": [whole]}, context=context)
     except ValidationError as error:
         raise ScenarioError(_described(error, "model")) from error
     return make_plan(scenario).cases[-1]
 
 
-def case_of_scenario(file: str | Path, part: str | None, arm: str | int) -> Case:
+def case_of_scenario(file: str | Path, part: str | None, arm: str | int, remote_code: bool = False) -> Case:
     """A case of a scenario: ``arm`` by its id, the last component of the case id that `sbd plan` shows, or by its number there.
 
-    Arms with ``auto`` are left out.
+    Arms with ``auto`` are left out. ``remote_code``: as load_scenario has it.
 
     Raises:
         ScenarioError and its kind: no such file, part or arm; the message lists the known ones.
     """
-    scenario = load_scenario(file)
+    scenario = load_scenario(file, remote_code)
     names = [one.name for one in scenario.parts]
     if part not in names and (part is not None or len(names) > 1):
         raise ScenarioError(f"{file}: part {part!r} is not there; give part=NAME, one of {', '.join(names)}")

@@ -475,19 +475,8 @@ def test_a_child_finds_the_program_that_started_it(tmp_path):
     (tmp_path / "harness").mkdir()
     (tmp_path / "harness" / "__init__.py").write_text("raise SystemExit('the wrong one')")
     errand = ChildTask(scenario=Path("s.yaml"), directory=Path("o"), share=None, lent=(3, 4))
-    command = list(FreshInterpreter(calibrate=True, debug=True).command(errand))
-    assert command[command.index(PROGRAM) + 2 :] == [
-        "--debug",
-        "run-process",
-        "s.yaml",
-        "--out",
-        "o",
-        "--lent",
-        "3",
-        "--lent",
-        "4",
-        "--calibrate",
-    ]
+    command = list(FreshInterpreter(debug=True).command(errand))
+    assert command[command.index(PROGRAM) + 2 : -1] == ["--debug", "run-process"]
     words = [*command[: command.index(PROGRAM) + 2], "--version"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment)

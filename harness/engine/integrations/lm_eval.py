@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from harness.scenario.single_arm import case_of_scenario, read_arm, single_case,
 
 MAX_NEW_TOKENS = 256
 """lm_eval's own default where a task names no length."""
+REMOTE_CODE_GRANTED = ContextVar("remote_code_granted", default=False)
+"""Whether `sbd eval` was told to trust the code of models: lm_eval, which makes the model, has no word for it."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +62,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         if scenario is not None:
             if keys:
                 raise ScenarioError(f"{', '.join(keys)}: not beside scenario, which says everything; leave it out")
-            case = case_of_scenario(scenario, part, 0 if arm is None else str(arm))
+            case = case_of_scenario(scenario, part, 0 if arm is None else str(arm), REMOTE_CODE_GRANTED.get())
         else:
             case = _case(str(pretrained), arm, device, keys)
         self._case = case
@@ -188,7 +191,7 @@ def _case(pretrained: str, arm: str | int | Mapping[str, Any] | None, device: st
     model = {"reference": ours[pretrained]} if pretrained in ours else {"huggingface": pretrained}
     knobs = {key: value for key, value in keys.items() if key not in of_model and key not in of_part}
     part = {"dtype": "bfloat16", **of_part, "model": model | of_model, "device": device or device_here()}
-    return single_case(read_arm(arm, knobs), part)
+    return single_case(read_arm(arm, knobs), part, REMOTE_CODE_GRANTED.get())
 
 
 def _fitting(context: Sequence[int], answer: Sequence[int], positions: int) -> tuple[Sequence[int], Sequence[int]]:
