@@ -234,7 +234,7 @@ def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight) -
 def _baseline(run: Run, part: str) -> list[CaseHeader]:
     """The NTP cases of the part that ``part`` names as its baseline."""
     name = run.header.written(part).get("baseline")
-    return [case for case in run.header.cases if case.part == name and case.arm.get("method") == "ntp"]
+    return [case for case in run.header.cases if case.part == name and case.arm.method == "ntp"]
 
 
 def _why_unchecked(part: dict[str, Any]) -> str:
@@ -247,7 +247,7 @@ def _why_unchecked(part: dict[str, Any]) -> str:
 
 def _summary(cell: Cell, arms: Sequence[ArmBesideNtp], place: CellContext, pricer: Pricer | None) -> Cell:
     """The cell over all tasks; it also carries the pass times and the roofline's line through them."""
-    sizes = [int(one.arm.spec["block_size"]) for one in arms if one.arm.spec.get("block_size") is not None]
+    sizes = [one.arm.spec.block_size for one in arms if one.arm.spec.block_size is not None]
     every = [found for one in arms for found in one.arm.tallies]
     return replace(
         cell,

@@ -160,7 +160,7 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
 
 def arm_values(case: CaseHeader) -> str:
     """Values that the cases of one arm share, as text: all but the task."""
-    return json.dumps(case.arm, sort_keys=True, default=str)
+    return json.dumps(case.arm.values, sort_keys=True, default=str)
 
 
 def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:

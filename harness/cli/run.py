@@ -115,7 +115,7 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
     held = read_run(directory)
     if why := held.unmeasured:
         raise NothingMeasuredError(f"{directory}: {why}; mend the cause, and run it anew with another --out")
-    if any(case.is_check and "server" in case.arm for case in held.header.cases):
+    if any(case.is_check and case.arm.server for case in held.header.cases):
         with suppress(UserError):  # a run on several kinds of machine says nothing of this one
             _keep_engines(held)
     return directory

@@ -112,7 +112,7 @@ class Engine:
                 stop = NEVER
             elif strings and tokenizer is not None:
                 stop = replace(stop, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings))
-            request = self._request(prompts, case.workload.max_new_tokens, stop, case.arm["temperature"], seed)
+            request = self._request(prompts, case.workload.max_new_tokens, stop, case.arm.temperature, seed)
             if case.is_check:
                 return self._generated(case, request)
             chosen: list[Tensor] = []
@@ -198,8 +198,8 @@ class Engine:
 
     def _generated(self, case: Case, request: DecodeRequest) -> Decoded:
         """Decode with generate(); its failure is the outcome of this case and does not end the run."""
-        cache = case.arm["cache"]
-        forward = self._compiled_steps if (cache, case.arm["execution"]) == ("dynamic", "compiled") else None
+        cache = case.arm.cache
+        forward = self._compiled_steps if (cache, case.arm.execution) == ("dynamic", "compiled") else None
         how = {"cache": cache, "attention": case.part.model_attention, "forward": forward}
         try:
             return self._between_marks(lambda mark: generate(self._model.module, request, mark=mark, **how))

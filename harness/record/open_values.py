@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import UnionType
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer, model_validator
 
 MOST = 1e30
 """Limit of every number, in any unit."""
@@ -18,16 +18,6 @@ Kinds = Mapping[str, tuple[type | UnionType, str]]
 """The type of the value under each key, and its words; None is allowed everywhere."""
 _TEXT, _WHOLE, _NUMBER = (str, "a text"), (int, "a whole number"), (int | float, "a number")
 _OBJECT, _LIST = (dict, "an object"), (list, "a list")
-_ARM: Kinds = {
-    "method": _TEXT,
-    "solver": _TEXT,
-    "lossless": _TEXT,
-    "cache": _TEXT,
-    "execution": _TEXT,
-    "gamma": _NUMBER,
-    "temperature": _NUMBER,
-    "block_size": _WHOLE,
-}
 _FACTS: Kinds = {
     "logical_cores": _WHOLE,
     "affinity_cores": _WHOLE,
@@ -67,7 +57,6 @@ _EVENT: Kinds = {
     "decodes": _LIST,
 }
 _OF_A_PART = {"ceilings", "engine", "meters", "measured_passes", "token_texts"}
-_RANGES = {"block_size": (1, 1 << 24), "gamma": (0, 1e6), "temperature": (0, 1e6)}
 
 
 def finite(value: Any) -> Any:
@@ -90,12 +79,54 @@ def _of_their_kinds(values: dict[str, Any], kinds: Kinds) -> dict[str, Any]:
     return values
 
 
-def _arm(values: dict[str, Any]) -> dict[str, Any]:
-    for name, (low, high) in _RANGES.items():
-        given = _of_their_kinds(values, _ARM).get(name)
-        if given is not None and not low <= given <= high:
-            raise ValueError(f"{name}: got {given!r}, allowed is {low:g} to {high:g}")
-    return values
+class WrittenArm(BaseModel):
+    """An arm with one value on every axis, as a record has it: what figures are derived from has its type, None where the arm
+    lacks it. A method that is not installed reads like any other.
+
+    >>> WrittenArm.model_validate({"method": "sbd", "block_size": 16, "mine": 3}).block_size
+    16
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    values: dict[str, Any]
+    """Every key as it is written, those of methods that are not installed too."""
+    method: str = ""
+    """``ntp``, ``sbd``, ...; ``generate`` is what checks the baseline."""
+    temperature: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    block_size: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    gamma: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    solver: str | None = None
+    lossless: str | None = None
+    """What its output is identical to, in words."""
+    form: str | None = None
+    copies: bool | None = None
+    least_confidence: float | None = None
+    server: str | None = None
+    """The server, or the engine beside ours, that decodes it."""
+    cache: str | None = None
+    """Of generate()."""
+    execution: str | None = None
+    """Of generate(), or ``served``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kept(cls, given: Any) -> Any:
+        return given | {"values": finite(given)} if isinstance(given, dict) else given
+
+    @model_serializer
+    def _as_written(self) -> dict[str, Any]:
+        return self.values
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it is no arm but generate(), or an engine of others, which checks the baseline."""
+        return self.method == "generate"
+
+    def __or__(self, changes: dict[str, Any]) -> Self:
+        """The arm with these values."""
+        known = {name: value for name, value in changes.items() if name in type(self).model_fields}
+        return self.model_copy(update=known | {"values": self.values | changes})
 
 
 def _facts(values: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +158,6 @@ def _happened(values: dict[str, Any]) -> dict[str, Any]:
 
 
 OpenValues = Annotated[dict[str, Any], AfterValidator(finite)]
-ArmValues = Annotated[dict[str, Any], AfterValidator(_arm)]
 Environment = Annotated[dict[str, Any], AfterValidator(_facts)]
 WrittenScenario = Annotated[dict[str, Any], AfterValidator(_named_parts)]
 Happened = Annotated[dict[str, Any], AfterValidator(_happened)]

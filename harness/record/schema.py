@@ -34,7 +34,7 @@ from harness.errors import RecordError
 from harness.models import ModelShape
 from harness.record.bounds import Device, Dtype, Moment, Reading, Seconds, Seed, TablePlace, Tokens
 from harness.record.imported import Imported
-from harness.record.open_values import ArmValues, Environment, Happened, OpenValues, WrittenScenario
+from harness.record.open_values import Environment, Happened, OpenValues, WrittenArm, WrittenScenario
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
@@ -222,11 +222,6 @@ class CaseOutcome(_Frozen):
     reason: str
 
 
-def is_check(arm: dict[str, Any]) -> bool:
-    """Whether these values are those of generate(), which checks the baseline, and not of an arm."""
-    return arm.get("method") == "generate"
-
-
 class Event(_Frozen):
     """One line of what happened besides samples: how a case ended, or what a session found."""
 
@@ -290,7 +285,7 @@ class CaseHeader(_Frozen):
 
     case_id: str
     part: str
-    arm: ArmValues
+    arm: WrittenArm
     label: str
     batch_size: Annotated[int, Field(ge=1, le=MOST_ROWS)]
     task: str
@@ -310,7 +305,7 @@ class CaseHeader(_Frozen):
     @property
     def is_check(self) -> bool:
         """Whether this is no arm but generate(), which checks the baseline."""
-        return is_check(self.arm)
+        return self.arm.is_check
 
     @property
     def shape(self) -> ModelShape:

@@ -224,7 +224,7 @@ class Part(StrictModel):
         """Cases of arms in the plan. Raises ValueError where they are too many to be listed."""
         settings = 0
         for arm in self.arms:
-            settings += len(arm.variants())
+            settings += len(arm.points())
             refuse_many(settings, "settings of the arms of one part")
         return settings * len(self.batch_sizes) * len(self.workload.task_names) * max(1, len(self.devices))
 
@@ -263,7 +263,7 @@ class Part(StrictModel):
         acceptances = {one for arm in self.arms if not isinstance(arm, NtpArm) for one in finds_acceptance(arm, self.servers)}
         if len(acceptances) > 1:
             raise ValueError("real and replayed acceptance need different stop rules; give the replayed arms their own part")
-        variants = [variant for arm in self.arms for variant in arm.variants()]
+        variants = [point for arm in self.arms for point in arm.points()]
         cannot = not self.timed or self.replayed or self.tensor_parallel > 1 or isinstance(self.model, RandomModel)
         if cannot and any(AUTO in variant for variant in variants):
             raise ValueError("auto is not for timed: false, replays, tensor_parallel or random weights; give a number")

@@ -9,18 +9,17 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.checkpoint_facts import refuse_ids_of
 from harness.models.choice import model_name, shape_of
 from harness.models.decodable import refuse_undecodable
-from harness.record.schema import CaseHeader, SampleKey, WidthChoice, is_check
+from harness.record.schema import CaseHeader, SampleKey, WidthChoice
 from harness.scenario.arm_names import refuse_unknown_arms
 from harness.scenario.arms import GENERATE_MODES
 from harness.scenario.load import WARMING, Load
-from harness.scenario.method import GREEDY, ReplaySpec
+from harness.scenario.method import GREEDY, ArmSettings, ReplaySpec
 from harness.scenario.methods import arm_id, arm_label
 from harness.scenario.order import balanced_order
 from harness.scenario.part import Part
@@ -44,7 +43,7 @@ class Case:
 
     case_id: str
     part: Part
-    arm: dict[str, Any]
+    arm: ArmSettings
     label: str
     batch_size: int
     task: str
@@ -79,7 +78,7 @@ class Case:
     @property
     def is_check(self) -> bool:
         """Whether this is no arm but generate(), or an engine of others, that checks the baseline: a few batches, once."""
-        return is_check(self.arm)
+        return self.arm.is_check
 
     @property
     def sample_count(self) -> int:
@@ -115,13 +114,13 @@ class Case:
         return CaseHeader(
             case_id=self.case_id,
             part=self.part.name,
-            arm=self.arm,
+            arm=self.arm.written,
             label=self.label,
             batch_size=self.batch_size,
             task=self.task,
             model=shape,
             model_source=self.part.model.model_dump(mode="json"),
-            execution=self.arm.get("execution", execution),
+            execution=self.arm.execution or execution,
             width=self.width,
             replayed=self.replay.to_dict() if self.replay else None,
             draft_models={one.name: one for one in draft_shapes(self.arm, shape) if one is not None},
@@ -244,7 +243,7 @@ def _part_cases(part: Part) -> Iterator[Case]:
                 )
 
 
-def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
+def _variants(part: Part) -> Iterator[tuple[ArmSettings, ReplaySpec | None]]:
     """The arms with one value on every axis, then generate() and the engines of others that check the baseline."""
     for arm in part.arms:
         for variant in arm.variants():
@@ -254,9 +253,13 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
         compiled = part.tensor_parallel == 1 and (kind == "cuda" or (part.session == "static" and part.execution != "eager"))
         for cache, execution in GENERATE_MODES[kind]:
             if execution == "eager" or compiled:
-                yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None
+                yield _check({"cache": cache, "execution": execution}), None
         for name in part.engines_beside:
-            yield {"method": "generate", "server": name, "execution": "served", "temperature": GREEDY}, None
+            yield _check({"server": name, "execution": "served"}), None
+
+
+def _check(values: dict[str, str]) -> ArmSettings:
+    return ArmSettings.model_validate({"method": "generate"} | values | {"temperature": GREEDY})
 
 
 def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:

@@ -17,7 +17,6 @@ from harness.errors import ScenarioError, in_words
 from harness.models.choice import REMOTE_CODE
 from harness.scenario.arms import NtpArm
 from harness.scenario.loading import load_scenario
-from harness.scenario.method import AUTO
 from harness.scenario.methods import Arm
 from harness.scenario.part import Part
 from harness.scenario.plan import Case, make_plan
@@ -60,9 +59,9 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any], remote_code: bo
     except ValidationError as error:
         raise ScenarioError(_described(error, "arm")) from error
     variants = known.variants()
-    if len(variants) != 1 or AUTO in variants[0]:
+    if len(variants) != 1 or variants[0].auto:
         raise ScenarioError(
-            f"arm: {dict(arm)} has {'several' if AUTO in variants[0] else len(variants)} settings, and one is decoded with; "
+            f"arm: {dict(arm)} has {'several' if variants[0].auto else len(variants)} settings, and one is decoded with; "
             "give every key one value"
         )
     baseline = [] if isinstance(known, NtpArm) else [{"method": "ntp"}]
@@ -91,7 +90,7 @@ def case_of_scenario(file: str | Path, part: str | None, arm: str | int, remote_
         raise ScenarioError(f"{file}: part {part!r} is not there; give part=NAME, one of {', '.join(names)}")
     wanted = part or names[0]
     of_part = [case for case in make_plan(scenario).cases if case.part.name == wanted]
-    cases = [case for case in of_part if not case.is_check and AUTO not in case.arm]
+    cases = [case for case in of_part if not (case.is_check or case.arm.auto)]
     first = [case for case in cases if case.cell == cases[0].cell]
     ids = [case.case_id.rsplit("/", 1)[1] for case in first]
     index = int(arm) if str(arm).isdecimal() else ids.index(str(arm)) if arm in ids else -1

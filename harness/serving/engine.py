@@ -93,7 +93,7 @@ class ServedEngine:
         Raises:
             RequestError: it did not answer; a server of ours that ended is started again for the next batch.
         """
-        served = self._servers[case.arm["server"]]
+        served = self._servers[case.arm.server or ""]
         served.ensure_running()
         turns = turns_of(case.load, case.batch_size, len(prompts), seed)
         lengths = turns.output_tokens or [case.workload.max_new_tokens] * len(prompts)
@@ -101,7 +101,7 @@ class ServedEngine:
             Request(
                 ids=ids,
                 max_tokens=tokens,
-                temperature=case.arm["temperature"],
+                temperature=case.arm.temperature,
                 seed=seed + row,
                 salt=f"{id(self)}-{next(self._salt)}",
                 ignore_stop=case.part.replayed or turns.output_tokens is not None,
@@ -161,7 +161,7 @@ def _decoded(
     rounds: Rounds,
 ) -> Decoded:
     """The answers of a sample as one decode."""
-    one_by_one = case.arm["method"] != "served" and rounds.passes == 1
+    one_by_one = case.arm.method != "served" and rounds.passes == 1
     together = merged(
         [
             arrivals(row, answer, len(prompt), one_by_one, rounds.fed)

@@ -138,9 +138,9 @@ def test_each_process_is_repeated_until_its_own_ratios_stand_still():
     for slot in plan.slots():
         if slot.warmup or not pace.needs(slot):
             continue
-        kind = synthetic.NTP if slot.case.arm["method"] == "ntp" else synthetic.ARMS[1]
+        kind = synthetic.NTP if slot.case.arm.method == "ntp" else synthetic.ARMS[1]
         one = synthetic.sample(synthetic.Part(prompts=6), kind, slot.case.case_id, slot.group, slot.repeat)
-        slow = 1 + 0.5 * (slot.repeat % 2) * (slot.case.arm["method"] == "ntp") * (slot.process == 0)
+        slow = 1 + 0.5 * (slot.repeat % 2) * (slot.case.arm.method == "ntp") * (slot.process == 0)
         taken.append(one.model_copy(update={"decode_s": one.decode_s * slow, "process": slot.process}))
         pace.note(taken[-1])
     assert Counter((s.process, s.repeat) for s in taken) == {(0, r): 12 for r in range(4)} | {(1, r): 12 for r in range(2)}

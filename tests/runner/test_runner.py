@@ -17,7 +17,7 @@ from harness.errors import NotPossibleError, StorageError, UserError
 from harness.progress import Progress
 from harness.record.decode import Readings
 from harness.record.store import RunStore, read_run
-from harness.runner import job, worker
+from harness.runner import job, sample_taking
 from harness.runner.runner import run
 from tests.helpers.fake_machine import SCENARIO, FakeDecoded, FakeEngine, fake_machine, generation
 
@@ -271,5 +271,5 @@ def test_tokens_of_the_first_decodes_are_spelt_in_the_record(scenario, shape, tm
 def test_a_server_that_tells_no_passes_leaves_empty_columns():
     """Its answers are recorded all the same."""
     untold = FakeDecoded(replace(generation(2), passes=()), forward_s=None, sampler_s=None)
-    columns = worker.pass_columns(untold)
+    columns = sample_taking.pass_columns(untold)
     assert (columns.role, columns.query_tokens, columns.forward_s) == ([], [], None)

@@ -11,7 +11,7 @@ from harness.analysis.comparison import compare
 from harness.errors import MissingExtraError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run
-from harness.runner import worker
+from harness.runner import sampling
 from harness.runner.job import Job
 from harness.runner.options import RunOptions
 from harness.runner.protocols import Machine
@@ -67,7 +67,7 @@ def machine_with(opened: list[Part], **engines: float) -> Machine:
 @pytest.fixture
 def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The scenario as a file, on a machine where torch has three threads."""
-    monkeypatch.setattr(worker, "snapshot", lambda: {"threads": {"torch": 3}})
+    monkeypatch.setattr(sampling, "snapshot", lambda: {"threads": {"torch": 3}})
     file = tmp_path / "beside.yaml"
     file.write_text(SCENARIO)
     return file
@@ -125,4 +125,4 @@ def test_a_plain_run_starts_no_engine_and_has_the_same_digest(scenario: Path, tm
     held = read_run(run(scenario, tmp_path / "out", machine=machine_with(opened)))
     assert not any(part.servers for part in opened)
     assert "baseline_engines" not in held.header.scenario["parts"][0]
-    assert not any("server" in case.arm for case in held.header.cases) and not held.outcomes
+    assert not any(case.arm.server for case in held.header.cases) and not held.outcomes

@@ -39,12 +39,12 @@ from tests.helpers.plans import CEILINGS, case_of, plan_of
 
 def test_the_baseline_is_checked_on_the_first_batches() -> None:
     """Two ways of generate() beside a timed greedy NTP arm, on so many batches; interleaved with the arms they share."""
-    cases = [case for case in plan_of(baseline_check=2, batch_sizes=[1, 2]).cases if case.arm["method"] == "generate"]
+    cases = [case for case in plan_of(baseline_check=2, batch_sizes=[1, 2]).cases if case.arm.method == "generate"]
     assert [case.case_id.rpartition("/")[2] for case in cases] == ["generate-dynamic", "generate-static"] * 2
-    slots = [slot for slot in plan_of(baseline_check=2, warmup=0).slots() if slot.case.arm["method"] == "generate"]
+    slots = [slot for slot in plan_of(baseline_check=2, warmup=0).slots() if slot.case.arm.method == "generate"]
     assert sorted({slot.group for slot in slots}) == [0, 1]
     every = list(plan_of(baseline_check=2, warmup=0).slots())
-    assert {slot.case.arm["method"] for slot in every[:4]} == {"ntp", "sbd", "generate"}
+    assert {slot.case.arm.method for slot in every[:4]} == {"ntp", "sbd", "generate"}
 
 
 CHECKPOINT = {"model": {"reference": "sbd"}, "arms": [{"method": "ntp"}, {"method": "sbd", "gamma": 0.1}]}
@@ -63,7 +63,7 @@ CHECKPOINT = {"model": {"reference": "sbd"}, "arms": [{"method": "ntp"}, {"metho
 def test_engines_of_others_are_checks_as_generate_is(asked: dict[str, object], engines: list[str]) -> None:
     """On the same batches, in turn with the arms; and none are arms of the part."""
     plan = plan_of(**CHECKPOINT, **{"baseline_check": 2} | asked)
-    found = [case for case in plan.cases if "server" in case.arm]
+    found = [case for case in plan.cases if case.arm.server]
     assert [case.case_id.rpartition("/")[2] for case in found] == engines
     assert all(case.is_check and case.groups == 2 for case in found)
     assert {case.label for case in found} <= {"llama.cpp", "vLLM"}
@@ -88,7 +88,7 @@ def test_engines_that_could_never_decode_the_part_are_refused(changes: dict[str,
 )
 def test_where_there_is_nothing_to_check_the_baseline_is_left_alone(changes: dict[str, object]) -> None:
     """Left out, not timed, or not greedy."""
-    assert all(case.arm["method"] != "generate" for case in plan_of(**changes).cases)
+    assert all(case.arm.method != "generate" for case in plan_of(**changes).cases)
 
 
 def test_ids_are_the_product_of_the_axes() -> None:

@@ -9,6 +9,8 @@ from harness.decoding.solvers import BlockView
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.decoders import Decoder, Decoding
 
+from my_method import RepetitionSettings
+
 
 class Repetition(NoDrafts):
     """Drafts without a pass of its own."""
@@ -22,9 +24,9 @@ class Repetition(NoDrafts):
         return [[row[-1]] * min(self.tokens, most) for row, most in zip(sequences, wanted, strict=True)]
 
 
-def decode(asked: Decoding) -> Decoder:
+def decode(asked: Decoding[RepetitionSettings]) -> Decoder:
     """Draft, and let the model check."""
-    return decode_draft_and_check(asked.session, asked.request, Repetition(asked.arm["draft_tokens"]))
+    return decode_draft_and_check(asked.session, asked.request, Repetition(asked.arm.draft_tokens))
 
 
 def leftmost(view: BlockView, *, tokens: int) -> Tensor:

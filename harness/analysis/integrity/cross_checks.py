@@ -67,7 +67,7 @@ def _span(one: Decode) -> Iterator[str]:
 
 
 def _one_by_one(one: Decode) -> Iterator[str]:
-    if one.case.arm.get("method") == "ntp" and one.trace.count and int(one.trace.per_row("final_tokens").max()) > 1:
+    if one.case.arm.method == "ntp" and one.trace.count and int(one.trace.per_row("final_tokens").max()) > 1:
         yield "a pass of next-token prediction made several tokens final"
 
 

@@ -92,7 +92,7 @@ def sbd(
 
 def _decoded(case: Case, loaded: LoadedModel, prompts: tuple[tuple[int, ...], ...], max_new_tokens: int) -> Generation:
     """Decode one batch; the model has its own attention again afterwards, because our session brings another."""
-    model, temperature = loaded.module, case.arm["temperature"]
+    model, temperature = loaded.module, case.arm.temperature
     # Seeded by torch's own stream, so that torch.manual_seed repeats a sampled answer as it does in generate().
     seed = int(torch.randint(2**62, (1,))) if temperature else 0
     request = DecodeRequest(

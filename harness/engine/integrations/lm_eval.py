@@ -72,7 +72,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         self._text: TextTokenizer = self._engine.tokenizer
         self._max_new_tokens = max_gen_toks
         self._decodes = self._cut = 0
-        self._info = {"case": case.case_id, "arm": case.arm, "label": case.label, "batch_size": self.batch_size}
+        self._info = {"case": case.case_id, "arm": case.arm.values, "label": case.label, "batch_size": self.batch_size}
         self._decode_log = DecodeLog(Path(log) if log else None, self._info)
 
     @property
@@ -118,7 +118,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         """Answer every request with the arm, in batches of requests that ask for the same and are of like length."""
         asked: dict[Asked, list[int]] = {}
         for index, request in enumerate(requests):
-            asked.setdefault(Asked.of(request.args[1], self._max_new_tokens, self._case.arm["temperature"]), []).append(index)
+            asked.setdefault(Asked.of(request.args[1], self._max_new_tokens, self._case.arm.temperature), []).append(index)
         texts: dict[int, str] = {}
         for what, indices in asked.items():
             prompts = {index: self._prompt(requests[index].args[0], what) for index in indices}

@@ -24,7 +24,6 @@ from harness.runner.job import Job
 from harness.runner.recorder import Begun, Failure, Recorder
 from harness.runner.subprocesses import KEPT
 from harness.runner.work import work_of
-from harness.scenario.method import AUTO
 from harness.scenario.plan import Share
 
 CLOCK: Callable[[], float] = time.monotonic
@@ -86,7 +85,7 @@ def _header(job: Job, order: NodeTask, cluster: Cluster, progress: Progress) -> 
 
 
 def _refuse_what_nodes_cannot(job: Job) -> None:
-    if any(AUTO in case.arm for case in job.plan.cases):
+    if any(case.arm.auto for case in job.plan.cases):
         raise UserError("auto chooses a width for one machine, and a cluster has several; give a number, or leave out --on ray")
     for part in job.scenario.parts:
         if part.tensor_parallel > 1:
