@@ -22,7 +22,7 @@ from statistics import fmean
 
 from harness.record.bounds import arrived_together
 from harness.record.schema import NO_PASSES, REQUEST_S, TOGETHER, UNTOLD, CaseHeader, Run, Sample
-from harness.scenario.limits import HealthLimits
+from harness.scenario.part import HealthLimits
 
 CLOCKLESS = {
     "pieces of its answers came together": (

@@ -1,4 +1,4 @@
-"""Objects of a record whose keys are open: an arm, the scenario, the environment, an event.
+"""Objects of a record whose keys are open: the scenario, the environment, an event.
 
 What figures are derived from has its type, and every number in them is finite and bounded as a meter's reading is. Other keys
 are kept as they are. A value outside is damage, and is refused on reading.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import UnionType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import AfterValidator
 
 MOST = 1e30
 """Limit of every number, in any unit."""
@@ -77,56 +77,6 @@ def _of_their_kinds(values: dict[str, Any], kinds: Kinds) -> dict[str, Any]:
             raise ValueError(f"{name}: got {given!r}, {words} is needed")
     finite(values)
     return values
-
-
-class WrittenArm(BaseModel):
-    """An arm with one value on every axis, as a record has it: what figures are derived from has its type, None where the arm
-    lacks it. A method that is not installed reads like any other.
-
-    >>> WrittenArm.model_validate({"method": "sbd", "block_size": 16, "mine": 3}).block_size
-    16
-    """
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-    values: dict[str, Any]
-    """Every key as it is written, those of methods that are not installed too."""
-    method: str = ""
-    """``ntp``, ``sbd``, ...; ``generate`` is what checks the baseline."""
-    temperature: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    block_size: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
-    gamma: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    solver: str | None = None
-    lossless: str | None = None
-    """What its output is identical to, in words."""
-    form: str | None = None
-    copies: bool | None = None
-    least_confidence: float | None = None
-    server: str | None = None
-    """The server, or the engine beside ours, that decodes it."""
-    cache: str | None = None
-    """Of generate()."""
-    execution: str | None = None
-    """Of generate(), or ``served``."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _kept(cls, given: Any) -> Any:
-        return given | {"values": finite(given)} if isinstance(given, dict) else given
-
-    @model_serializer
-    def _as_written(self) -> dict[str, Any]:
-        return self.values
-
-    @property
-    def is_check(self) -> bool:
-        """Whether it is no arm but generate(), or an engine of others, which checks the baseline."""
-        return self.method == "generate"
-
-    def __or__(self, changes: dict[str, Any]) -> Self:
-        """The arm with these values."""
-        known = {name: value for name, value in changes.items() if name in type(self).model_fields}
-        return self.model_copy(update=known | {"values": self.values | changes})
 
 
 def _facts(values: dict[str, Any]) -> dict[str, Any]:

@@ -32,9 +32,10 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, Serialization
 
 from harness.errors import RecordError
 from harness.models import ModelShape
+from harness.record.arm import WrittenArm
 from harness.record.bounds import Device, Dtype, Moment, Reading, Seconds, Seed, TablePlace, Tokens
 from harness.record.imported import Imported
-from harness.record.open_values import Environment, Happened, OpenValues, WrittenArm, WrittenScenario
+from harness.record.open_values import Environment, Happened, OpenValues, WrittenScenario
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns

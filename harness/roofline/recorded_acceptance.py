@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.record.open_values import WrittenArm
+from harness.record.arm import WrittenArm
 from harness.record.schema import CaseHeader, PassColumns, Run
 from harness.record.store import read_run
 from harness.roofline.batches import RecordedRow

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Discriminator, Tag
 
 from harness.config_file import Count, StrictModel, one_or_several
 from harness.errors import UserError
-from harness.record.open_values import WrittenArm
+from harness.record.arm import WrittenArm
 from harness.record.trace import Role
 
 PassesOfBlock = Callable[[int], float]

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from harness.analysis.integrity.integrity import integrity_of
-from harness.cli.plan import describe_plan, render
+from harness.cli.plan import estimated, render
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.hardware.profile import Calibration
 from harness.progress import Progress
@@ -95,10 +95,10 @@ def test_the_plan_counts_every_process():
     from harness.roofline.ceilings import ceilings_of
 
     ceilings = ceilings_of(load_profile("h100-sxm"), "bfloat16")
-    once, thrice = (describe_plan(plan_of({"processes": n}), lambda case: (ceilings, None)) for n in (1, 3))
-    assert thrice["samples"] == 3 * once["samples"] == len(list(plan_of({"processes": 3}).slots()))
-    assert thrice["total_s"] == pytest.approx(3 * once["total_s"])
-    assert [case["case_id"] for case in thrice["cases"]] == [case["case_id"] for case in once["cases"]]
+    once, thrice = (estimated(plan_of({"processes": n}), lambda case: (ceilings, None)) for n in (1, 3))
+    assert thrice.samples == 3 * once.samples == len(list(plan_of({"processes": 3}).slots()))
+    assert thrice.total_s == pytest.approx(3 * (once.total_s or 0))
+    assert [one.case.case_id for one in thrice.cases] == [one.case.case_id for one in once.cases]
     assert "fresh processes, counted above: part one 3" in " ".join(render(thrice).split())
     assert "processes" not in render(once)
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.cli.plan import describe_plan, render
+from harness.cli.plan import estimated, render
 from harness.errors import UnknownModelError, UserError
 from harness.hardware.profile import Calibration
 from harness.models import KNOWN_SHAPES
@@ -28,8 +28,7 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.runner.estimates import estimate_memory, estimate_time, process_bytes, prompt_tokens_at_most
-from harness.scenario.order import balanced_order
-from harness.scenario.plan import Slot, make_plan
+from harness.scenario.plan import Slot, balanced_order, make_plan
 from harness.scenario.replay import TABLE1
 from harness.scenario.scenario import Scenario
 from harness.workloads.tasks import TASKS, problems
@@ -375,11 +374,11 @@ def test_the_time_of_the_real_model_is_what_its_published_run_took() -> None:
     run = read_run(ROOT / "reports" / "real_model")
     [part] = {case.part for case in run.header.cases}
     ceilings = ceilings_from_calibration(Calibration.model_validate((run.header.calibration or {})[part]), "bfloat16")
-    told = describe_plan(make_plan(Scenario.model_validate(run.header.scenario)), lambda case: (ceilings, None))
-    assert told["total_s"] == pytest.approx(sum((one.prefill_s or 0) + (one.decode_s or 0) for one in run.samples), rel=0.25)
+    told = estimated(make_plan(Scenario.model_validate(run.header.scenario)), lambda case: (ceilings, None))
+    assert told.total_s == pytest.approx(sum((one.prefill_s or 0) + (one.decode_s or 0) for one in run.samples), rel=0.25)
     ends = [datetime.fromisoformat(one) for one in (run.header.created_at, run.samples[-1].ended_at) if one]
-    assert told["run_s"] + COMPILED_S == pytest.approx((ends[1] - ends[0]).total_seconds(), rel=0.25)
-    assert told["run_s"] > 1.25 * told["total_s"], "calibration and measured passes come on top"
+    assert told.run_s + COMPILED_S == pytest.approx((ends[1] - ends[0]).total_seconds(), rel=0.25)
+    assert told.run_s > 1.25 * told.total_s, "calibration and measured passes come on top"
     assert "the whole run: about" in render(told)
 
 

@@ -1,0 +1,59 @@
+"""An arm as a record has it: typed where figures are derived from it, and every other key as it was written."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
+
+from harness.record.open_values import finite
+
+
+class WrittenArm(BaseModel):
+    """An arm with one value on every axis, as a record has it: what figures are derived from has its type, None where the arm
+    lacks it. A method that is not installed reads like any other.
+
+    >>> WrittenArm.model_validate({"method": "sbd", "block_size": 16, "mine": 3}).block_size
+    16
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    values: dict[str, Any]
+    """Every key as it is written, those of methods that are not installed too."""
+    method: str = ""
+    """``ntp``, ``sbd``, ...; ``generate`` is what checks the baseline."""
+    temperature: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    block_size: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    gamma: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    solver: str | None = None
+    lossless: str | None = None
+    """What its output is identical to, in words."""
+    form: str | None = None
+    copies: bool | None = None
+    least_confidence: float | None = None
+    server: str | None = None
+    """The server, or the engine beside ours, that decodes it."""
+    cache: str | None = None
+    """Of generate()."""
+    execution: str | None = None
+    """Of generate(), or ``served``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kept(cls, given: Any) -> Any:
+        return given | {"values": finite(given)} if isinstance(given, dict) else given
+
+    @model_serializer
+    def _as_written(self) -> dict[str, Any]:
+        return self.values
+
+    @property
+    def is_check(self) -> bool:
+        """Whether it is no arm but generate(), or an engine of others, which checks the baseline."""
+        return self.method == "generate"
+
+    def __or__(self, changes: dict[str, Any]) -> Self:
+        """The arm with these values."""
+        known = {name: value for name, value in changes.items() if name in type(self).model_fields}
+        return self.model_copy(update=known | {"values": self.values | changes})
