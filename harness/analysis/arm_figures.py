@@ -23,8 +23,8 @@ from harness.analysis.stats import quantity
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.analysis.stats.sample_size import percentile_over_processes
 from harness.analysis.traffic import CounterScale
-from harness.record.arm import WrittenArm
 from harness.record.schema import CaseHeader
+from harness.record.written import WrittenArm
 from harness.scenario.load import Load
 from harness.scenario.metrics import PERCENTILES, PRICES
 

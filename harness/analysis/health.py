@@ -152,7 +152,7 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
     cores = run.header.environment.get("logical_cores")
     broken = {}
     for arm, samples in by_arm.items():
-        limits = HealthLimits.model_validate(run.header.written(arm[0]).get("health", {}))
+        limits = HealthLimits.model_validate(run.header.written(arm[0]).health)
         usual = usual_of(by_part[arm[0]], samples, cores)
         broken.update({id(sample): broken_rules(sample, usual, limits) for sample in samples})
     return tuple(broken.get(id(sample), ()) for sample in run.samples)

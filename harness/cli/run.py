@@ -133,7 +133,7 @@ def _keep_engines(held: Run) -> None:
                 f"on {held.header.created_at[:10]} NTP was {ratio(speed)} the best engine here ({check.best}), "
                 f"{cell.size_words}; this run asked none (--engines)"
             )
-            keep(held.events(IDENTITY, cell.part)[0], part["dtype"], part["threads"], words)
+            keep(held.events(IDENTITY, cell.part)[0], part.dtype or "", part.threads, words)
 
 
 def followed() -> bool:

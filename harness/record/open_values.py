@@ -33,8 +33,18 @@ _FACTS: Kinds = {
     "nvidia_gpus": _LIST,
     "isa_flags": _LIST,
 }
-_PART: Kinds = {"name": _TEXT, "baseline": _TEXT, "devices": _LIST, "workload": _OBJECT}
-_WORKLOAD: Kinds = {"synthetic": _OBJECT}
+_PART: Kinds = {
+    "name": _TEXT,
+    "baseline": _TEXT,
+    "dtype": _TEXT,
+    "threads": _WHOLE,
+    "seed": _WHOLE,
+    "devices": _LIST,
+    "workload": _OBJECT,
+    "servers": _OBJECT,
+    "health": _OBJECT,
+}
+_WORKLOAD: Kinds = {"synthetic": _OBJECT, "prompts": _WHOLE, "max_new_tokens": _WHOLE, "chat_template": (bool | str, "a flag")}
 _EVENT: Kinds = {
     "event": _TEXT,
     "part": _TEXT,

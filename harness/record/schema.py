@@ -32,13 +32,13 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, Serialization
 
 from harness.errors import RecordError
 from harness.models import ModelShape
-from harness.record.arm import WrittenArm
 from harness.record.bounds import Device, Dtype, Moment, Reading, Seconds, Seed, TablePlace, Tokens
 from harness.record.imported import Imported
 from harness.record.open_values import Environment, Happened, OpenValues, WrittenScenario
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
+from harness.record.written import WrittenArm, WrittenPart
 
 MOST_ROWS = 1 << 16
 """Limit of a batch, and of the processes that share a model."""
@@ -345,10 +345,10 @@ class RunHeader(_Frozen):
     environment: Environment
     imported: Annotated[Imported | None, _IF_KNOWN] = None
 
-    def written(self, part: str) -> dict[str, Any]:
+    def written(self, part: str) -> WrittenPart:
         """A part as the recorded scenario has it; empty where the scenario lacks it."""
         parts = self.scenario.get("parts", [])
-        return next((one for one in parts if isinstance(one, dict) and one.get("name") == part), {})
+        return WrittenPart.model_validate(next((one for one in parts if one["name"] == part), {}))
 
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:

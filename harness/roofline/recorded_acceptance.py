@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 
 from harness.errors import RecordError
-from harness.record.arm import WrittenArm
 from harness.record.schema import CaseHeader, PassColumns, Run
 from harness.record.store import read_run
+from harness.record.written import WrittenArm
 from harness.roofline.batches import RecordedRow
 from harness.roofline.served_acceptance import Accepted, accepted_in_file, accepted_in_run, known_labels
 

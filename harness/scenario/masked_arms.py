@@ -113,7 +113,7 @@ class BlockDiffusionSettings(SolverSettings):
 
     family: str
     commit: Commit
-    sub_block: int | None
+    sub_block: int | None = None
 
     @property
     def protocol(self) -> BlockProtocol:

@@ -20,8 +20,8 @@ from pydantic import ConfigDict, Discriminator, Tag
 
 from harness.config_file import Count, StrictModel, one_or_several
 from harness.errors import UserError
-from harness.record.arm import WrittenArm
 from harness.record.trace import Role
+from harness.record.written import WrittenArm
 
 PassesOfBlock = Callable[[int], float]
 """Passes of a block with so many tokens to decide: at most one a token, or the replayed number."""
