@@ -26,6 +26,7 @@ from harness.record.kept_engines import keep
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.cluster.ray_cluster import RayCluster
+from harness.runner.cluster.scheduler import spread
 from harness.runner.job import Job
 from harness.runner.options import RunOptions
 from harness.runner.runner import run, run_errand
@@ -88,7 +89,7 @@ def run_command(
 
 def _on_cluster(where: str, job: Job, out: Path | None, progress: Progress) -> Path:
     with RayCluster(where) as cluster:
-        return run(job, out, progress, cluster=cluster)
+        return spread(job, out, cluster, progress)
 
 
 def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:

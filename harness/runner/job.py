@@ -27,6 +27,7 @@ from harness.scenario.part import Part
 from harness.scenario.plan import Plan, make_plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.speculative_arms import draft_models
+from harness.workloads.loader import given_prompts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,16 @@ class Job:
                 )
         digest = scenario_digest(resolved)
         return cls(path=path, scenario=scenario, plan=plan, resolved=resolved, digest=digest, options=options)
+
+    def directory(self, out_dir: Path | None) -> Path:
+        """Where the run is kept: ``out_dir``, else the newest folder of the scenario if it is unfinished, else the next.
+
+        Raises:
+            UserError and its kind: a dataset cannot be read; nothing is begun then.
+        """
+        for part in self.scenario.parts:
+            given_prompts(part.workload)
+        return out_dir or default_directory(self.scenario.name, self.digest, self.plan)
 
     def part(self, name: str) -> Part:
         """A part of the scenario by its name."""

@@ -1,7 +1,7 @@
 """Walks a plan: begins or continues the run's directory, has the missing samples taken, keeps each at once.
 
-Samples are taken in this process or on cluster nodes (harness.runner.cluster.scheduler). Consecutive fresh processes take them
-where a part asks for several, or a hung one could be ended. The runner writes through the store only and names no vendor.
+Samples are taken in this process, or in consecutive fresh ones where a part asks for several, or a hung one could be ended
+(over a cluster: harness.runner.cluster.scheduler). The runner writes through the store only and names no vendor.
 ``run`` with the same scenario continues a killed run: finished samples are never taken twice.
 """
 
@@ -13,9 +13,7 @@ from harness.errors import STATUS_AGAIN, HungError, InvariantError, ProcessEnded
 from harness.progress import Progress
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
-from harness.runner.cluster.protocol import Cluster
-from harness.runner.cluster.scheduler import spread
-from harness.runner.job import Job, default_directory, machine_here, make_header, refuse_other_execution
+from harness.runner.job import Job, machine_here, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Failure, Recorder
 from harness.runner.subprocesses import KEPT, ChildTask, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
@@ -23,7 +21,6 @@ from harness.runner.work import work_of
 from harness.runner.worker import take
 from harness.scenario.plan import Share
 from harness.scenario.ranks import ranks_here, refuse_other_world
-from harness.workloads.loader import given_prompts
 
 
 def run(
@@ -32,31 +29,25 @@ def run(
     progress: Progress | None = None,
     machine: Machine | None = None,
     spawn: Spawner | None = None,
-    cluster: Cluster | None = None,
 ) -> Path:
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
-    ``spawn`` starts the fresh processes of a scenario that asks for some; they, like the nodes of a ``cluster``, find their own
-    ``machine``. Under torchrun, its processes take all samples; this must be the first of them.
+    ``spawn`` starts the fresh processes of a scenario that asks for some; they find their own ``machine``. Under torchrun, its
+    processes take all samples; this must be the first of them.
 
     Raises:
         UserError and its kind: the scenario, a model or the directory is not usable, or the run was begun with something else.
         StorageError: the disk refused; everything finished before is kept.
-        ProcessEndedError: a fresh process failed, or no node is left; the same holds.
+        ProcessEndedError: a fresh process failed; the same holds.
     """
     progress = progress or Progress()
     job, ranks = scenario if isinstance(scenario, Job) else Job.of(scenario), ranks_here()
     if ranks is not None:
         refuse_other_world(job.scenario, ranks.world)
-    if cluster is None:
-        _refuse_devices(job)
-    for part in job.scenario.parts:
-        given_prompts(part.workload)  # fail on an unreadable dataset before a model is loaded
-    directory = out_dir or default_directory(job.scenario.name, job.digest, job.plan)
+    _refuse_devices(job)
+    directory = job.directory(out_dir)
     with RunStore(directory) as store:
-        if cluster is not None:
-            spread(job, store, cluster, progress)
-        elif ranks is None and job.scenario.in_fresh_processes:
+        if ranks is None and job.scenario.in_fresh_processes:
             _send_out(job, store, spawn or FreshInterpreter(), progress)
         else:
             machine = machine or machine_here(directory)

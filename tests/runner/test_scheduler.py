@@ -129,11 +129,11 @@ def scenario(tmp_path):
     return file
 
 
-def spread(scenario, out, cluster, progress=None):
+def spread(asked, out, cluster, progress=None):
     """Run it there; the clock is the cluster's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "CLOCK", cluster.clock)
-        return read_run(run(scenario, out, progress, cluster=cluster))
+        return read_run(scheduler.spread(asked if isinstance(asked, Job) else Job.of(asked), out, cluster, progress or Progress()))
 
 
 def keys(held):
@@ -282,7 +282,7 @@ def test_a_node_with_other_weights_ends_the_run_and_one_with_another_processor_d
     with pytest.raises(UserError, match=r"part (one|two), node node\d: .*\n  weights: was those of node\d, is those of node\d"):
         spread(scenario, tmp_path / "out", FakeCluster(node=node))
     job = Job.of(scenario, RunOptions(allow=("weights",)))
-    held = read_run(run(job, tmp_path / "out", cluster=FakeCluster(node=node)))
+    held = spread(job, tmp_path / "out", FakeCluster(node=node))
     assert {item for one in held.sessions if one["event"] == "allowed" for item in one["items"]} == {"weights"}
 
 

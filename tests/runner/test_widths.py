@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from harness.engine.integrations.single_arm import case_of_scenario, single_case
 from harness.errors import DoesNotFitError, ScenarioError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.record.schema import Run, TriedWidth, WidthChoice
@@ -19,7 +20,6 @@ from harness.runner.runner import run
 from harness.scenario.loading import load_scenario
 from harness.scenario.method import WIDTHS
 from harness.scenario.plan import make_plan
-from harness.scenario.single_arm import case_of_scenario, single_case
 from tests.helpers.fake_machine import FakeDecoded, FakeEngine, fake_machine, generation
 from tests.helpers.plans import CEILINGS
 

@@ -29,6 +29,7 @@ from harness.decoding.drafters import Drafter
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
+from harness.engine.integrations.single_arm import read_arm, single_case
 from harness.engine.loading import LoadedModel, ids_of, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.errors import UserError
@@ -36,7 +37,6 @@ from harness.models import shape_from_config
 from harness.models.decodable import refuse_ids, why_undecodable
 from harness.record.trace import Generation
 from harness.scenario.plan import Case
-from harness.scenario.single_arm import read_arm, single_case
 
 DIRECTORY = str(Path(__file__).parent / "hub_repository")
 """A folder that generate() takes as a repository of a custom decoding method."""

@@ -20,12 +20,12 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from harness.engine.engine import open_engine
 from harness.engine.integrations.decode_log import Asked, DecodeLog, answers
+from harness.engine.integrations.single_arm import case_of_scenario, read_arm, single_case, with_lengths
 from harness.engine.loading import device_here
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import ScenarioError
 from harness.models.choice import REFERENCE_MODELS
 from harness.scenario.plan import Case
-from harness.scenario.single_arm import case_of_scenario, read_arm, single_case, with_lengths
 
 MAX_NEW_TOKENS = 256
 """lm_eval's own default where a task names no length."""

@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from harness.errors import ProcessEndedError, UserError
@@ -49,8 +50,8 @@ class _Flight:
         return self.begun is not None and self.begun.what == STARTING
 
 
-def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> None:
-    """Take all missing samples.
+def spread(job: Job, out_dir: Path | None, cluster: Cluster, progress: Progress) -> Path:
+    """Take all missing samples on the nodes of a cluster; returns the run directory, as harness.runner.runner.run does.
 
     Raises:
         UserError and its kind: the scenario cannot run there, or a node has other code or another model.
@@ -67,11 +68,14 @@ def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress) -> N
         options=job.options,
     )
     _refuse_what_nodes_cannot(job)
-    if not store.exists:
-        store.create(_header(job, order, cluster, progress))
-    else:
-        progress.note(f"continuing {store.directory}")
-    _Spread(job, store, cluster, progress, order).take_all()
+    directory = job.directory(out_dir)
+    with RunStore(directory) as store:
+        if not store.exists:
+            store.create(_header(job, order, cluster, progress))
+        else:
+            progress.note(f"continuing {directory}")
+        _Spread(job, store, cluster, progress, order).take_all()
+    return directory
 
 
 def _header(job: Job, order: NodeTask, cluster: Cluster, progress: Progress) -> RunHeader:
