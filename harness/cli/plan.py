@@ -80,7 +80,7 @@ class CaseEstimate:
     @property
     def process_bytes(self) -> int | None:
         """Of a whole process on a CPU."""
-        return self.memory and process_bytes(self.case, self.memory)
+        return None if self.memory is None else process_bytes(self.case, self.memory)
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
@@ -98,8 +98,7 @@ class CaseEstimate:
             "samples": case.sample_count,
             "execution": case.part.execution,
             "replayed": case.replay.to_dict() if case.replay else None,
-            "memory": memory
-            and asdict(memory) | {"total_bytes": memory.total_bytes, "process_bytes": self.process_bytes},
+            "memory": memory and asdict(memory) | {"total_bytes": memory.total_bytes, "process_bytes": self.process_bytes},
             "memory_reason": self.memory_reason,
             "time": self.time and asdict(self.time),
             "time_reason": self.time_reason,

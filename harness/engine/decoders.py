@@ -79,7 +79,7 @@ class Decoding(Generic[S]):
         return self.model.filler_id
 
     @property
-    def blocks(self: Decoding[BlockSettings]) -> dict[str, int]:
+    def blocks(self: Decoding[BlockSettings]) -> dict[str, Any]:
         """What every decoder of blocks takes by these names."""
         return {"block_size": self.arm.block_size, "mask_id": self.mask_id}
 

@@ -198,11 +198,13 @@ class Engine:
 
     def _generated(self, case: Case, request: DecodeRequest) -> Decoded:
         """Decode with generate(); its failure is the outcome of this case and does not end the run."""
-        cache = case.arm.cache
+        cache, attention = case.arm.cache, case.part.model_attention
+        assert cache is not None, "engines of others are not asked here"
         forward = self._compiled_steps if (cache, case.arm.execution) == ("dynamic", "compiled") else None
-        how = {"cache": cache, "attention": case.part.model_attention, "forward": forward}
         try:
-            return self._between_marks(lambda mark: generate(self._model.module, request, mark=mark, **how))
+            return self._between_marks(
+                lambda mark: generate(self._model.module, request, mark=mark, cache=cache, attention=attention, forward=forward)
+            )
         except (torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:

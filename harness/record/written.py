@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer, model_validator
 
@@ -51,7 +51,7 @@ class WrittenArm(_Written):
     least_confidence: float | None = None
     server: str | None = None
     """The server, or the engine beside ours, that decodes it."""
-    cache: str | None = None
+    cache: Literal["dynamic", "static"] | None = None
     """Of generate()."""
     execution: str | None = None
     """Of generate(), or ``served``."""

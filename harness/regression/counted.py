@@ -117,9 +117,7 @@ def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sam
         return Count(value=None, reason="sampled outputs differ by chance")
     place = (case.part, case.batch_size, case.task, "ntp", GREEDY)
     beside = [
-        one
-        for one in run.header.cases
-        if (one.part, one.batch_size, one.task, one.arm.method, one.arm.temperature) == place
+        one for one in run.header.cases if (one.part, one.batch_size, one.task, one.arm.method, one.arm.temperature) == place
     ]
     of_ntp = [tally(one, sample, None) for one in beside for sample in _first_repeat(by_case.get(one.case_id, []))]
     mine = [tally(case, sample, None) for sample in _first_repeat(by_case.get(case.case_id, []))]

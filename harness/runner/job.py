@@ -42,8 +42,9 @@ class Job:
     options: RunOptions
 
     @classmethod
-    def of(cls, path: Path | str, options: RunOptions = RunOptions(), loaded: Scenario | None = None) -> Job:
+    def of(cls, path: Path | str, options: RunOptions | None = None, loaded: Scenario | None = None) -> Job:
         """The scenario of a file, or one ``loaded`` that the record calls by ``path``. Raises UserError and its kind."""
+        options = options or RunOptions()
         scenario = loaded or load_scenario(path, options.trust_remote_code)
         if options.engines:
             asked = {"baseline_engines": ("installed",)}

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -112,7 +112,7 @@ class ChildTask:
     lent: InheritedLock
     deadline_s: float | None = None
     ranks: int = 1
-    options: RunOptions = RunOptions()
+    options: RunOptions = field(default_factory=RunOptions)
 
     @classmethod
     def read(cls, text: str) -> ChildTask:

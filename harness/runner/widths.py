@@ -112,9 +112,7 @@ def with_widths(plan: Plan, chosen: Mapping[str, WidthChoice | None]) -> Plan:
     if not any(chosen.values()):
         return plan
     cases = [
-        replace(case, arm=case.arm.at_width(choice.best.width), width=choice)
-        if (choice := chosen.get(case.case_id))
-        else case
+        replace(case, arm=case.arm.at_width(choice.best.width), width=choice) if (choice := chosen.get(case.case_id)) else case
         for case in plan.cases
     ]
     parts = {}

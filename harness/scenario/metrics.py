@@ -95,9 +95,7 @@ _ALL = (
         to_ntp=True,
     ),
     Metric("request_speedup", "x", "higher", words="faster, prompt included", claimed=True, to_ntp=True),
-    Metric(
-        "wall_over_nfe", "x", "higher", words="speedup by the clock ÷ passes saved", claimed=True, to_ntp=True
-    ),
+    Metric("wall_over_nfe", "x", "higher", words="speedup by the clock ÷ passes saved", claimed=True, to_ntp=True),
     Metric("tokens_per_s", "tokens/s", "higher", words="tokens per second", claimed=True, tracked=True),
     Metric("time_per_token_s", "s/token", "lower", tracked=True, by_default=True),
     *(
@@ -183,22 +181,11 @@ _ALL = (
         to_ntp=True,
         words="goodput against NTP's",
     ),
-    Metric(
-        "prefill_s",
-        "s",
-        "lower",
-        gated="timed",
-        what="time of the prefill, median over the samples of a process",
-    ),
+    Metric("prefill_s", "s", "lower", gated="timed", what="time of the prefill, median over the samples of a process"),
     # resources of the machine
     Metric("joules_per_token", "J/token", "lower", words="energy per token", claimed=True),
     Metric(
-        "bandwidth_share",
-        "of the read ceiling",
-        "higher",
-        basis="modelled",
-        words="share of the read ceiling",
-        claimed=True,
+        "bandwidth_share", "of the read ceiling", "higher", basis="modelled", words="share of the read ceiling", claimed=True
     ),
     Metric("ceiling_share", "share", "higher", tracked=True),
     Metric(

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
 from harness.config_file import Counts, Numbers, Shares, one_or_several
-from harness.scenario.method import ArmKeys, BlockSettings, refuse_many
+from harness.scenario.method import ArmKeys, ArmSettings, BlockSettings, refuse_many
 
 SlotFigure = Literal["entropy", "confidence", "margin"]
 
@@ -159,7 +159,7 @@ class SolverSettings(BlockSettings):
 class SolverChoice(ArmKeys):
     """The keys by which an arm names its solvers and sets their knobs; solvers listed together take the same knobs."""
 
-    settings = SolverSettings
+    settings: ClassVar[type[ArmSettings]] = SolverSettings
     solver: SolverNames = (DEFAULT_SOLVER,)
     """Rule that picks the masked slots of a pass that become final."""
     gamma: Numbers | None = None

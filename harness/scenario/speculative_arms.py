@@ -19,7 +19,18 @@ from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
 from harness.models.shape import with_layers
-from harness.scenario.method import AUTO, GREEDY, ArmKeys, ArmSettings, Method, ReplaySpec, Widths, confidence_bound, number, per_token
+from harness.scenario.method import (
+    AUTO,
+    GREEDY,
+    ArmKeys,
+    ArmSettings,
+    Method,
+    ReplaySpec,
+    Widths,
+    confidence_bound,
+    number,
+    per_token,
+)
 from harness.scenario.solvers import Younger
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2

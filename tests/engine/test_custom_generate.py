@@ -14,11 +14,11 @@ from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
 from harness.engine.integrations.custom_generate import DIRECTORY, sbd
+from harness.engine.integrations.single_arm import single_case
 from harness.engine.loading import LoadedModel
 from harness.engine.plain_session import TransformersSession
 from harness.errors import ScenarioError, UserError
 from harness.models.choice import REFERENCE_DIR
-from harness.engine.integrations.single_arm import single_case
 from harness.workloads.tasks import TASKS, problems
 from tests.helpers.few_words import MASK_ID, WORDS, few_words, some_work
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.errors import ScenarioError, UserError
 from harness.engine.integrations.single_arm import case_of_scenario, read_arm, single_case, with_lengths
+from harness.errors import ScenarioError, UserError
 
 PART = {"model": {"reference": "sbd"}, "dtype": "float32"}
 

@@ -133,7 +133,9 @@ def spread(asked, out, cluster, progress=None):
     """Run it there; the clock is the cluster's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "CLOCK", cluster.clock)
-        return read_run(scheduler.spread(asked if isinstance(asked, Job) else Job.of(asked), out, cluster, progress or Progress()))
+        return read_run(
+            scheduler.spread(asked if isinstance(asked, Job) else Job.of(asked), out, cluster, progress or Progress())
+        )
 
 
 def keys(held):

@@ -8,7 +8,6 @@ from harness.decoding.drafters import NoDrafts, Proposal, Sequences
 from harness.decoding.solvers import BlockView
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.decoders import Decoder, Decoding
-
 from my_method import RepetitionSettings
 
 
