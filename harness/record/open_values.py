@@ -44,7 +44,7 @@ _PART: Kinds = {
     "servers": _OBJECT,
     "health": _OBJECT,
 }
-_WORKLOAD: Kinds = {"synthetic": _OBJECT, "prompts": _WHOLE, "max_new_tokens": _WHOLE, "chat_template": (bool | str, "a flag")}
+_WORKLOAD: Kinds = {"synthetic": _OBJECT, "prompts": _WHOLE, "max_new_tokens": _WHOLE}
 _EVENT: Kinds = {
     "event": _TEXT,
     "part": _TEXT,

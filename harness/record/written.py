@@ -72,7 +72,7 @@ class WrittenWork(_Written):
 
     prompts: int = 1
     synthetic: dict[str, Any] = {}
-    chat_template: bool | str | None = None
+    chat_template: Any = None
     """None: in a run of before there was the key."""
     max_new_tokens: int = 0
 

@@ -62,7 +62,7 @@ class Sampling:
         return self._event(REMARK) | {REMARK: words}
 
     def _passes(self) -> Generator[Entry, None, float]:
-        """The cost of some passes of a timed part's model now, or why it is unknown; returns the seconds of the kept decodes."""
+        """The cost of some passes of a timed part's model now, or why it is unknown; returns the kept decodes' seconds."""
         part, measured_s = self._part, 0.0
         if not part.timed:
             return measured_s

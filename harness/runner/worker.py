@@ -1,8 +1,8 @@
 """Takes the missing samples of a unit of a run: opens each part's model, decodes in order, yields all entries for the record.
 
-``take`` is the whole walk: a _Loader has the model in memory, harness.runner.sampling decodes a part's samples with it. It serves
-the process of `sbd run`, a fresh process and a cluster node. It writes nothing: the caller records an entry before it asks for
-the next, so at most one decode is lost.
+``take`` is the whole walk: a _Loader has the model in memory, harness.runner.sampling decodes a part's samples with it. It
+serves the process of `sbd run`, a fresh process and a cluster node. It writes nothing: the caller records an entry before it
+asks for the next, so at most one decode is lost.
 """
 
 from __future__ import annotations

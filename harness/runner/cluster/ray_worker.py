@@ -98,9 +98,8 @@ def _checked(order: NodeTask, where: str) -> Job:
             "the same version on every node"
         )
     try:  # its paths are resolved; with a context they are searched here
-        scenario = Scenario.model_validate(
-            order.scenario, context={"base": Path("/"), REMOTE_CODE: order.options.trust_remote_code}
-        )
+        context = {"base": Path("/"), REMOTE_CODE: order.options.trust_remote_code}
+        scenario = Scenario.model_validate(order.scenario, context=context)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UserError(
