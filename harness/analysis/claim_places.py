@@ -76,7 +76,7 @@ def _meant(cell: Cell, where: Where, header: RunHeader) -> bool:
 
 def _prompt_tokens(cell: Cell, header: RunHeader) -> Any:
     """Length of the part's synthetic prompts; None for prompts with lengths of their own."""
-    return header.written(cell.part).workload.synthetic.get("prompt_tokens")
+    return header.written(cell.part).workload.prompt_tokens
 
 
 def has_contender(place: Cell | Highlight, header: RunHeader) -> bool:

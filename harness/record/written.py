@@ -76,6 +76,11 @@ class WrittenWork(_Written):
     """None: in a run of before there was the key."""
     max_new_tokens: int = 0
 
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Length of synthetic prompts; None for prompts with lengths of their own."""
+        return self.synthetic.get("prompt_tokens")
+
 
 class WrittenPart(_Written):
     """A part of a recorded scenario, as far as a reader needs it; an imported run, or an older one, lacks much."""
