@@ -112,7 +112,7 @@ class BlockDiffusionSettings(SolverSettings):
     """Of a public block model."""
 
     family: str
-    commit: Commit
+    commit: Commit | None = None
     sub_block: int | None = None
 
     @property
