@@ -106,7 +106,7 @@ def bench(prompts: int, arms: int = 1) -> Bench:
     gammas = [(i + 1) / 10 for i in range(arms)]
     of_sbd = tuple(Arm(label=f"SBD k=16 γ={gamma:g}", gamma=gamma, passes_per_block=4) for gamma in gammas)
     run = build(Part(arms=(NTP, *of_sbd), prompts=prompts, blocks=1, per_pass=False))
-    cases = {case.case_id: str(case.arm["method"]) for case in run.header.cases}
+    cases = {case.case_id: str(case.arm.method) for case in run.header.cases}
     return Bench(metrics=timed_metrics(run), process=processes_of(run)[0], cases=cases, prompts=prompts)
 
 

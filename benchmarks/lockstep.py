@@ -44,7 +44,7 @@ class Row:
     def key(self) -> str:
         """Names the case in the figures."""
         case = self.measured.case
-        return f"{case.arm['batching']}_{case.task}_gamma_{case.arm['gamma']:g}_batch_{case.batch_size}"
+        return f"{case.arm.values['batching']}_{case.task}_gamma_{case.arm.gamma:g}_batch_{case.batch_size}"
 
     @property
     def error_pct(self) -> float:
@@ -73,7 +73,7 @@ def totals(held: Run) -> list[Measured]:
     found = []
     for case in held.header.cases:
         samples = [sample for sample in held.samples if sample.case_id == case.case_id]
-        if case.part == RECORDS or case.arm["method"] != "sbd":
+        if case.part == RECORDS or case.arm.method != "sbd":
             continue
         widths = [
             sample.passes.padded_query[i] * len(sample.rows)
@@ -87,7 +87,7 @@ def totals(held: Run) -> list[Measured]:
 
 def compared(measured: Measured, record: tuple[RecordedRow, ...]) -> Row:
     """Predict one case from the record of other prompts, and from the mean of that record alone."""
-    rows, batching = measured.case.batch_size, measured.case.arm["batching"]
+    rows, batching = measured.case.batch_size, measured.case.arm.values["batching"]
     blocks = sum(len(row.passes) for row in record) / len(record)
     predicted = recorded_batch(record, rows, batching)
     # In lockstep every block waits for its slowest row, ragged all blocks together do.
@@ -120,9 +120,9 @@ def main() -> None:
     """Measure (or read RUN), print, write."""
     held = measured_run(SCENARIO)
     records = {
-        (arm.case.task, arm.case.arm["gamma"]): arm.rows for arm in recorded_arms(held, BLOCK_SIZE) if arm.case.part == RECORDS
+        (arm.case.task, arm.case.arm.gamma): arm.rows for arm in recorded_arms(held, BLOCK_SIZE) if arm.case.part == RECORDS
     }
-    rows = [compared(one, records[one.case.task, one.case.arm["gamma"]]) for one in totals(held)]
+    rows = [compared(one, records[one.case.task, one.case.arm.gamma]) for one in totals(held)]
     print("batching, task, γ, batch | batches | their passes | predicted (95 %) | error | query tokens | assumed from the mean")
     figures: dict[str, float] = {}
     for row in rows:
@@ -135,7 +135,7 @@ def main() -> None:
         figures |= {f"{row.key}_{name}": value for name, value in one.items()}
     summary = {
         f"{prefix}passes_error_pct_max": round(
-            max(abs(row.error_pct) for row in rows if row.measured.case.arm["batching"] == batching), 2
+            max(abs(row.error_pct) for row in rows if row.measured.case.arm.values["batching"] == batching), 2
         )
         for prefix, batching in (("", "lockstep"), ("ragged_", "ragged"))
     } | {"cells_inside_interval_pct": round(100 * sum(row.inside for row in rows) / len(rows), 1)}

@@ -105,9 +105,9 @@ def main() -> None:
         engines[name] = engines.get(name) or open_engine(case.part)
         forward, sampler, rest = columns(case, engines[name])
         print(f"{name} | {case.label} | {forward:.0f} | {sampler:.0f} | {rest:.0f}", flush=True)
-        figures[f"{case.arm['method']}_rest_us_per_pass_{name}"] = round(rest, 1)
-        figures[f"{case.arm['method']}_sampler_us_per_pass_{name}"] = round(sampler, 1)
-        of_arm = "sampler_share_pct" if case.arm["method"] == "sbd" else "ntp_sampler_share_pct"
+        figures[f"{case.arm.method}_rest_us_per_pass_{name}"] = round(rest, 1)
+        figures[f"{case.arm.method}_sampler_us_per_pass_{name}"] = round(sampler, 1)
+        of_arm = "sampler_share_pct" if case.arm.method == "sbd" else "ntp_sampler_share_pct"
         figures[f"{of_arm}_{name}"] = round(100 * sampler / (forward + sampler + rest), 2)
         worst = f"rest_us_per_pass_{name}"
         figures[worst] = max(figures.get(worst, 0.0), round(rest, 1))

@@ -46,8 +46,8 @@ def totals(held: Run) -> dict[float, dict[str, Sums]]:
     found: dict[float, dict[str, Sums]] = defaultdict(lambda: defaultdict(Sums))
     for sample in held.samples:
         arm = arms[sample.case_id]
-        if arm["method"] == "sbd" and not sample.warmup:
-            add(found[arm["gamma"]][arm["batching"]], sample)
+        if arm.method == "sbd" and not sample.warmup:
+            add(found[arm.gamma or 0.0][arm.values["batching"]], sample)
     return found
 
 

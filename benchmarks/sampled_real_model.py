@@ -44,7 +44,7 @@ BINS, FIRST_CHECKED = 20, 2
 
 def answers_of(run: Run, method: str) -> dict[str, list[list[int]]]:
     """The answers to every prompt."""
-    cases = {case.case_id for case in run.header.cases if case.arm["method"] == method}
+    cases = {case.case_id for case in run.header.cases if case.arm.method == method}
     found: dict[str, list[list[int]]] = defaultdict(list)
     for sample in run.samples:
         for row in sample.rows if sample.case_id in cases else ():

@@ -15,7 +15,7 @@ from harness import config_file
 from harness.config_file import MOST_BYTES, parse_yaml, read_yaml
 from harness.errors import ScenarioError, UserError
 from harness.hardware.profile import load_profile
-from harness.scenario.single_arm import read_arm
+from harness.integrations.single_arm import read_arm
 from tests.helpers import ROOT
 
 FILE = Path("some.yaml")

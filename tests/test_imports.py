@@ -69,6 +69,7 @@ FORBIDDEN = {
     "reporting": {"harness.roofline", "scipy", "statistics"},
     "runner.runner": {"torch", "transformers", "harness.engine", "harness.meters"},
     "runner.worker": {"torch", "transformers", "harness.engine"},
+    "runner.sampling": {"torch", "transformers", "harness.engine"},
     "runner.cluster.scheduler": {"harness.runner.cluster.ray_cluster", "harness.engine", "harness.meters"},
     "roofline": {"harness.decoding", "harness.meters"},
     "serving": {"torch", "harness.engine", "harness.decoding"},

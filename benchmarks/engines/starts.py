@@ -35,7 +35,7 @@ def started(name: str) -> dict[str, float]:
         held = read_run(out)
     if calibrated_after(held, begun_at):
         raise NotMeasured("the run calibrated this machine first")
-    ntp = {case.case_id for case in held.header.cases if case.arm["method"] == "ntp"}
+    ntp = {case.case_id for case in held.header.cases if case.arm.method == "ntp"}
     return waits_of(held.samples, ntp, begun_s)
 
 

@@ -25,7 +25,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -34,6 +34,7 @@ from typing import Any
 from harness.errors import DoesNotFitError
 from harness.models.choice import shape_of
 from harness.record import journal
+from harness.record.decode import Decoded
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.cluster import ray_cluster
 from harness.runner.job import machine_here
@@ -46,18 +47,6 @@ VARIABLE = "SBD_PLANTED"
 FOR_EVER_S = 3600
 NOT_STRUCK = ("none", "enospc")
 """Faults that no engine has a part in."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretendedDecode:
-    """As harness.runner.protocols.Decoded."""
-
-    generation: Generation
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-    forward_s: None = None
-    sampler_s: None = None
-    readings: None = None
 
 
 class PretendedEngine:
@@ -75,11 +64,11 @@ class PretendedEngine:
         """That it is none."""
         return {"pretended": True}
 
-    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[Any] = ()) -> Sequence[Any]:
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[Any] = ()) -> list[Decoded]:
         """Nothing."""
         return []
 
-    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> PretendedDecode:
+    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
         """The same for the same, everywhere."""
         count, rows = case.workload.max_new_tokens, len(prompts)
         digests = [hashlib.sha256(repr((prompt, seed, case.case_id)).encode()).digest() for prompt in prompts]
@@ -99,13 +88,18 @@ class PretendedEngine:
             )
             for i in range(count)
         )
-        return PretendedDecode(
+        return Decoded(
             generation=Generation(
                 passes=passes,
                 prompt_tokens=tuple(map(len, prompts)),
                 output_ids=tuple(tuple(digest[i % 32] % self.shape.vocab for i in range(count)) for digest in digests),
                 stop_reasons=tuple(repeat("length", rows)),
-            )
+            ),
+            prefill_s=0.0,
+            decode_s=0.0,
+            forward_s=None,
+            sampler_s=None,
+            readings=None,
         )
 
 

@@ -24,6 +24,7 @@ from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.analysis.stats.sample_size import percentile_over_processes
 from harness.analysis.traffic import CounterScale
 from harness.record.schema import CaseHeader
+from harness.record.written import WrittenArm
 from harness.scenario.load import Load
 from harness.scenario.metrics import PERCENTILES, PRICES
 
@@ -49,19 +50,19 @@ class Arm:
     tallies: tuple[Tally, ...]
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> WrittenArm:
         """The arm's values on every axis, as the scenario resolved them."""
         return self.cases[0].arm
 
     @property
     def method(self) -> str:
         """``ntp`` or ``sbd``."""
-        return str(self.spec.get("method"))
+        return self.spec.method
 
     @property
     def temperature(self) -> float:
         """Sampling temperature; a scenario that names none samples greedily."""
-        return float(self.spec.get("temperature") or 0.0)
+        return self.spec.temperature or 0.0
 
     @property
     def replayed(self) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ def baseline_check(
     """Compare the cell's greedy NTP arm with all that checks it and has samples; ``why_none``: the reason without."""
     greedy = next((arm for arm in arms if arm.method == "ntp" and arm.temperature == GREEDY), None)
     checked: dict[str, list[Tally]] = {}
-    engines = {case.label for case in cases if case.is_check and "server" in case.arm}
+    engines = {case.label for case in cases if case.is_check and case.arm.server}
     for case in cases:
         if case.is_check and tallies[case.case_id]:
             checked.setdefault(case.label, []).extend(tallies[case.case_id])

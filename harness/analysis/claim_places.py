@@ -76,13 +76,13 @@ def _meant(cell: Cell, where: Where, header: RunHeader) -> bool:
 
 def _prompt_tokens(cell: Cell, header: RunHeader) -> Any:
     """Length of the part's synthetic prompts; None for prompts with lengths of their own."""
-    return ((header.written(cell.part).get("workload") or {}).get("synthetic") or {}).get("prompt_tokens")
+    return header.written(cell.part).workload.prompt_tokens
 
 
 def has_contender(place: Cell | Highlight, header: RunHeader) -> bool:
     """Whether an arm besides NTP was planned there, with samples or without; NTP alone answers nothing."""
     cases = [case for case in header.cases if (case.part, case.batch_size) == (place.part, place.batch_size)]
-    return any(case.arm.get("method") != "ntp" and not case.is_check for case in cases)
+    return any(case.arm.method != "ntp" and not case.is_check for case in cases)
 
 
 def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedCell | CellNotFound]:

@@ -37,6 +37,7 @@ from harness.analysis.traffic import TrafficCounter, counters
 from harness.record.identity import mixes
 from harness.record.machine import of_one_machine
 from harness.record.schema import NO_PASSES, REMARK, CaseHeader, Run, RunHeader, Sample
+from harness.record.written import WrittenPart
 from harness.scenario.load import recorded_load
 from harness.scenario.methods import METHODS
 from harness.scenario.part import Part
@@ -104,7 +105,7 @@ def _told(cell: Cell, voids: Mapping[str, Voids], run: Run) -> Cell:
 
 def _served(cell: Cell, arm: ArmResult, run: Run) -> ArmResult:
     """The arm with what its server counted and how its answers part from NTP's, if a server decoded it."""
-    if not run.header.written(cell.part).get("servers"):
+    if not run.header.written(cell.part).servers:
         return arm
     counts = served_counts(run, cell.part, arm.case_ids)
     parted = partings_of(run, cell.part, arm.case_ids)
@@ -164,7 +165,7 @@ def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladde
         ladder=rungs,
         counter_scale=counter.scale,
         timed=any(case.timed for case in cases),
-        baseline_part=written.get("baseline"),
+        baseline_part=written.baseline,
         load=recorded_load(written, cases[0].batch_size),
         baseline_grades=on_accuracy.grades([one for other in same or found for one in tallies[other.case_id]]),
         why_unchecked=_why_unchecked(written),
@@ -233,21 +234,21 @@ def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight) -
 
 def _baseline(run: Run, part: str) -> list[CaseHeader]:
     """The NTP cases of the part that ``part`` names as its baseline."""
-    name = run.header.written(part).get("baseline")
-    return [case for case in run.header.cases if case.part == name and case.arm.get("method") == "ntp"]
+    name = run.header.written(part).baseline
+    return [case for case in run.header.cases if case.part == name and case.arm.method == "ntp"]
 
 
-def _why_unchecked(part: dict[str, Any]) -> str:
+def _why_unchecked(part: WrittenPart) -> str:
     """Why the part's NTP arm was not compared with generate(), by the recorded scenario."""
-    if "baseline_check" in part:
+    if "baseline_check" in part.values:
         with suppress(ValidationError):
-            return Part.model_validate(part).unchecked_baseline or "no sample of generate() was finished"
+            return Part.model_validate(part.values).unchecked_baseline or "no sample of generate() was finished"
     return "this run did not decode with generate()"
 
 
 def _summary(cell: Cell, arms: Sequence[ArmBesideNtp], place: CellContext, pricer: Pricer | None) -> Cell:
     """The cell over all tasks; it also carries the pass times and the roofline's line through them."""
-    sizes = [int(one.arm.spec["block_size"]) for one in arms if one.arm.spec.get("block_size") is not None]
+    sizes = [one.arm.spec.block_size for one in arms if one.arm.spec.block_size is not None]
     every = [found for one in arms for found in one.arm.tallies]
     return replace(
         cell,

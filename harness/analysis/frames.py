@@ -217,8 +217,8 @@ class RunFrames:
         """The identifying columns of each case, in the header's order."""
         lines = [
             {"case_id": case.case_id, "part": case.part, "task": case.task, "batch_size": case.batch_size, "arm": case.label}
-            | {name: case.arm.get(name) for name in ("method", "block_size", "gamma", "temperature")}
-            for case in self.header.cases
+            | {"method": arm.method, "block_size": arm.block_size, "gamma": arm.gamma, "temperature": arm.temperature}
+            for case, arm in ((case, case.arm) for case in self.header.cases)
         ]
         dtypes: dict[str, Any] = {"block_size": "Int64", "gamma": float, "temperature": float}
         return pd.DataFrame(lines, columns=list(CASE)).astype(dtypes | dict.fromkeys(REPEATED_TEXT, "category"))

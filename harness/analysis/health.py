@@ -22,7 +22,7 @@ from statistics import fmean
 
 from harness.record.bounds import arrived_together
 from harness.record.schema import NO_PASSES, REQUEST_S, TOGETHER, UNTOLD, CaseHeader, Run, Sample
-from harness.scenario.limits import HealthLimits
+from harness.scenario.part import HealthLimits
 
 CLOCKLESS = {
     "pieces of its answers came together": (
@@ -152,7 +152,7 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
     cores = run.header.environment.get("logical_cores")
     broken = {}
     for arm, samples in by_arm.items():
-        limits = HealthLimits.model_validate(run.header.written(arm[0]).get("health", {}))
+        limits = HealthLimits.model_validate(run.header.written(arm[0]).health)
         usual = usual_of(by_part[arm[0]], samples, cores)
         broken.update({id(sample): broken_rules(sample, usual, limits) for sample in samples})
     return tuple(broken.get(id(sample), ()) for sample in run.samples)
@@ -160,7 +160,7 @@ def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
 
 def arm_values(case: CaseHeader) -> str:
     """Values that the cases of one arm share, as text: all but the task."""
-    return json.dumps(case.arm, sort_keys=True, default=str)
+    return json.dumps(case.arm.values, sort_keys=True, default=str)
 
 
 def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:

@@ -114,7 +114,7 @@ def unpriced(reason: Missing) -> Ladder:
 
 def feeds_masks(case: CaseHeader) -> bool:
     """Whether an adapter acts on the passes of the case's arm: see measured_passes."""
-    return "block_size" in case.arm
+    return case.arm.block_size is not None
 
 
 def ladder(run: Run, case: CaseHeader) -> Ladder:

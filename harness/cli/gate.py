@@ -23,7 +23,7 @@ from harness.cli.run import RemoteCodeOption
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.errors import UserError
 from harness.formatting import percent
-from harness.models.choice import RemoteCode
+from harness.models.choice import REMOTE_CODE
 from harness.record.store import read_on_one_machine
 from harness.regression.comparability import refuse_unlike, shared_prompts
 from harness.regression.gate_decision import plan_of
@@ -178,7 +178,7 @@ def noise_command(
     if show:
         _print(every_floor(), as_json)
         return
-    granted = [RemoteCode.OPTION] if trust_remote_code else []
+    granted = [REMOTE_CODE] if trust_remote_code else []
     ours = [sys.executable, "-m", "harness", "run", _file(scenario), "--no-report", *granted, "--out"]
     command = cmd or shlex.join(ours) + " {out}"
     wish = NoiseWish(gates=gates, pairs=pairs, pool=pool, metrics=metric or ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from shutil import which
 from typing import Annotated, Any
@@ -25,15 +25,20 @@ from harness.models.choice import model_name
 from harness.paths import cache_dir
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_of
 from harness.roofline.storage import shard
-from harness.runner.estimates import beside_samples_s, estimate_memory, estimate_time, process_bytes
+from harness.runner.estimates import (
+    MemoryEstimate,
+    TimeEstimate,
+    beside_samples_s,
+    estimate_memory,
+    estimate_time,
+    process_bytes,
+)
 from harness.scenario.loading import load_scenario
 from harness.scenario.part import Part
 from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
 from harness.scenario.scenario import Scenario
 
 RIGHT = ("samples", "memory", "time")
-Described = dict[str, Any]
-"""A case or a plan as plain values."""
 CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
 
 
@@ -53,8 +58,8 @@ def plan_command(
     if calibrate:
         hardware = profile_of_scenario(loaded, hardware).name
     plan = make_plan(loaded)
-    described = describe_plan(plan, _profile_ceilings(hardware) if hardware else cached_ceilings)
-    give(as_json, lambda: described, lambda: render(described, whole))
+    estimate = estimated(plan, _profile_ceilings(hardware) if hardware else cached_ceilings)
+    give(as_json, estimate.plain, lambda: render(estimate, whole))
 
 
 def schema_command() -> None:
@@ -62,103 +67,146 @@ def schema_command() -> None:
     print(json_text(Scenario.model_json_schema()))
 
 
-def describe_plan(plan: Plan, ceilings_for: CeilingsFor) -> Described:
-    """The plan as plain data: per case id, counts, memory and time, each absent value with its reason."""
-    cases = [_describe_case(case, ceilings_for) for case in plan.cases]
-    times = [case["time"]["total_s"] if case["time"] else None for case in cases]
-    known = [time for time in times if time is not None]
-    missing = len(times) - len(known)
-    beside = [_beside(part, plan, cases) for part in plan.scenario.parts]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseEstimate:
+    """A case with the memory and the time it needs, each absent one with its reason."""
+
+    case: Case
+    memory: MemoryEstimate | None
+    memory_reason: str | None
+    time: TimeEstimate | None
+    time_reason: str | None
+
+    @property
+    def process_bytes(self) -> int | None:
+        """Of a whole process on a CPU."""
+        return None if self.memory is None else process_bytes(self.case, self.memory)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        case, memory = self.case, self.memory
+        return {
+            "case_id": case.case_id,
+            "label": case.label,
+            "model": model_name(case.part.model),
+            "device": case.part.device,
+            "dtype": case.part.dtype,
+            "batch_size": case.batch_size,
+            "prompts": case.workload.prompt_count,
+            "max_new_tokens": case.workload.max_new_tokens,
+            "processes": case.part.processes,
+            "samples": case.sample_count,
+            "execution": case.part.execution,
+            "replayed": case.replay.to_dict() if case.replay else None,
+            "memory": memory and asdict(memory) | {"total_bytes": memory.total_bytes, "process_bytes": self.process_bytes},
+            "memory_reason": self.memory_reason,
+            "time": self.time and asdict(self.time),
+            "time_reason": self.time_reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEstimate:
+    """The cases of a plan with what they need. ``total_s``: of all samples; ``run_s``: of the whole run; None: not known."""
+
+    plan: Plan
+    cases: tuple[CaseEstimate, ...]
+    total_s: float | None
+    run_s: float | None
+    total_reason: str | None
+
+    @property
+    def samples(self) -> int:
+        """Of all cases."""
+        return sum(one.case.sample_count for one in self.cases)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "version": PLAN_VERSION,
+            "scenario": self.plan.scenario.name,
+            "question": self.plan.scenario.question,
+            "samples": self.samples,
+            "total_s": self.total_s,
+            "run_s": self.run_s,
+            "total_reason": self.total_reason,
+            "cases": [one.plain() for one in self.cases],
+        }
+
+
+def estimated(plan: Plan, ceilings_for: CeilingsFor) -> PlanEstimate:
+    """What every case of a plan needs."""
+    cases = tuple(_estimated(case, ceilings_for) for case in plan.cases)
+    known = [one.time.total_s for one in cases if one.time]
+    missing = len(cases) - len(known)
+    beside = [_beside(part, cases) for part in plan.scenario.parts]
     whole = None if missing or None in beside else sum(known) + sum(one or 0.0 for one in beside)
-    return {
-        "version": PLAN_VERSION,
-        "scenario": plan.scenario.name,
-        "question": plan.scenario.question,
-        "samples": sum(case["samples"] for case in cases),
-        "total_s": None if missing else sum(known),
-        "run_s": whole,
-        "total_reason": f"{missing} of {len(times)} cases have no estimate" if missing else None,
-        "cases": cases,
-    }
+    return PlanEstimate(
+        plan=plan,
+        cases=cases,
+        total_s=None if missing else sum(known),
+        run_s=whole,
+        total_reason=f"{missing} of {len(cases)} cases have no estimate" if missing else None,
+    )
 
 
-def _beside(part: Part, plan: Plan, described: list[Described]) -> float | None:
+def _beside(part: Part, cases: Sequence[CaseEstimate]) -> float | None:
     """Seconds of a part beside its samples."""
-    ids = {case.case_id for case in plan.cases if case.part.name == part.name}
-    layers = next((case.shape.layers for case in plan.cases if case.case_id in ids and case.shape), None)
-    times = [one["time"] for one in described if one["case_id"] in ids]
-    if layers is None or None in times:
+    own = [one for one in cases if one.case.part.name == part.name]
+    layers = next((one.case.shape.layers for one in own if one.case.shape), None)
+    if layers is None or None in [one.time for one in own]:
         return None
-    return beside_samples_s(part, layers, sum(time["total_s"] for time in times))
+    return beside_samples_s(part, layers, sum(one.time.total_s for one in own if one.time))
 
 
-def _describe_case(case: Case, ceilings_for: CeilingsFor) -> Described:
+def _estimated(case: Case, ceilings_for: CeilingsFor) -> CaseEstimate:
     memory, memory_reason = estimate_memory(case)
     ceilings, time_reason = ceilings_for(case)
     time = None
     if ceilings is not None:
         time, time_reason = estimate_time(case, ceilings)
-    parts = ("weight_bytes", "kv_bytes", "logit_bytes", "total_bytes", "margin_bytes")
-    return {
-        "case_id": case.case_id,
-        "label": case.label,
-        "model": model_name(case.part.model),
-        "device": case.part.device,
-        "dtype": case.part.dtype,
-        "batch_size": case.batch_size,
-        "prompts": case.workload.prompt_count,
-        "max_new_tokens": case.workload.max_new_tokens,
-        "processes": case.part.processes,
-        "samples": case.sample_count,
-        "execution": case.part.execution,
-        "replayed": case.replay.to_dict() if case.replay else None,
-        "memory": memory and {name: getattr(memory, name) for name in parts} | {"process_bytes": process_bytes(case, memory)},
-        "memory_reason": memory_reason,
-        "time": time and asdict(time),
-        "time_reason": time_reason,
-    }
+    return CaseEstimate(case=case, memory=memory, memory_reason=memory_reason, time=time, time_reason=time_reason)
 
 
-def render(described: Described, whole: bool = False) -> str:
+def render(estimate: PlanEstimate, whole: bool = False) -> str:
     """The arms of every part and batch size, all tasks together; ``whole``: every case in a row. Then totals and reasons."""
-    cases = described["cases"]
+    cases = estimate.cases
     blocks = [_every_case(cases)] if whole else [_block(list(found)) for _, found in groupby(cases, key=_place)]
-    return "\n\n".join([*blocks, lines_of(*_remarks(described))])
+    return "\n\n".join([*blocks, lines_of(*_remarks(estimate))])
 
 
-def _every_case(cases: list[Described]) -> str:
+def _every_case(cases: Sequence[CaseEstimate]) -> str:
     rows = [
         [
-            case["case_id"],
-            case["model"],
-            f"{case['device']} {case['dtype']}",
-            str(case["samples"]),
-            _memory(case),
-            _time(case["time"]),
+            one.case.case_id,
+            model_name(one.case.part.model),
+            f"{one.case.part.device} {one.case.part.dtype}",
+            str(one.case.sample_count),
+            _memory([one]),
+            _time([one]),
         ]
-        for case in cases
+        for one in cases
     ]
     return grid(("case", "model", "device", *RIGHT), rows, right=RIGHT, folds=("case",))
 
 
-def _place(case: Described) -> tuple[str, int]:
-    return case["case_id"].partition("/")[0], case["batch_size"]
+def _place(one: CaseEstimate) -> tuple[str, int]:
+    return one.case.part.name, one.case.batch_size
 
 
-def _block(cases: list[Described]) -> str:
+def _block(cases: Sequence[CaseEstimate]) -> str:
     """What the cases share in a line, then a row for each arm, or for several that differ in one number."""
-    part, batch = _place(cases[0])
-    tasks = list(dict.fromkeys(case["case_id"].split("/")[1] for case in cases))
-    head = f"part {part}, batch {batch}: {cases[0]['model']} on {cases[0]['device']} {cases[0]['dtype']}"
+    part, batch = cases[0].case.part, cases[0].case.batch_size
+    tasks = list(dict.fromkeys(one.case.task for one in cases))
+    head = f"part {part.name}, batch {batch}: {model_name(part.model)} on {part.device} {part.dtype}"
     head += f"; {len(tasks)} tasks: {', '.join(tasks)}" if len(tasks) > 1 else f"; task {tasks[0]}"
-    arms: dict[str, list[Described]] = {}
-    for case in cases:
-        arms.setdefault(case["label"], []).append(case)
+    arms: dict[str, list[CaseEstimate]] = {}
+    for one in cases:
+        arms.setdefault(one.case.label, []).append(one)
     rows = []
     for label, labels in joined(list(arms)).items():
-        held = [case for one in labels for case in arms[one]]
-        samples, times = sum(case["samples"] for case in held), (case["time"] for case in held)
-        rows.append([label, str(samples), _memory(*held), _time(*times)])
+        of_row = [one for name in labels for one in arms[name]]
+        rows.append([label, str(sum(one.case.sample_count for one in of_row)), _memory(of_row), _time(of_row)])
     return f"{one_line(head)}\n{grid(('arm', *RIGHT), rows, right=RIGHT, folds=('arm',))}"
 
 
@@ -183,52 +231,47 @@ def joined(labels: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _memory(*cases: Described) -> str:
+def _memory(cases: Sequence[CaseEstimate]) -> str:
     """The most that any of the cases needs."""
-    needed = [case["memory"] and (case["memory"]["process_bytes"] or case["memory"]["total_bytes"]) for case in cases]
-    return f"{max(needed) / 1e9:.2f} GB" if all(needed) else "?"
+    needed = [one.process_bytes or one.memory.total_bytes for one in cases if one.memory]
+    return f"{max(needed) / 1e9:.2f} GB" if len(needed) == len(cases) else "?"
 
 
-def _remarks(described: Described) -> Iterator[str]:
+def _remarks(estimate: PlanEstimate) -> Iterator[str]:
     """Totals, what the figures hold, and the reasons for missing ones."""
-    cases = described["cases"]
-    bounded = any(case["time"] and case["time"]["bound"] == "at_most" for case in cases)
-    total = described["total_reason"] or f"{'at most ' if bounded else 'about '}{format_duration(described['total_s'])}"
-    yield f"{len(cases)} cases, {described['samples']} samples; time: {total}"
-    if described["run_s"] is not None:
+    cases, parts = estimate.cases, estimate.plan.scenario.parts
+    bounded = any(one.time and one.time.bound == "at_most" for one in cases)
+    total = estimate.total_reason or f"{'at most ' if bounded else 'about '}{format_duration(estimate.total_s or 0.0)}"
+    yield f"{len(cases)} cases, {estimate.samples} samples; time: {total}"
+    if estimate.run_s is not None:
         yield (
-            f"the whole run: about {format_duration(described['run_s'])}, with calibration, loading, a compiled generate() and "
+            f"the whole run: about {format_duration(estimate.run_s)}, with calibration, loading, a compiled generate() and "
             "measured passes as they took on two CPU cores"
         )
-    if margin := max((case["memory"]["margin_bytes"] for case in cases if case["memory"]), default=0):
+    if margin := max((one.memory.margin_bytes for one in cases if one.memory), default=0):
         yield f"memory: CUDA graphs and the sampler's float32 copies take up to {margin / 1e9:.2f} GB more"
-    if any(case["memory"] and case["memory"]["process_bytes"] for case in cases):
+    if any(one.process_bytes for one in cases):
         yield "memory of a CPU case: of its whole process at its peak, with the framework and packed weights, to some 20 %"
     compiler = os.environ.get("CXX", "g++")
-    if which(compiler) is None and any((one["device"], one["execution"]) == ("cpu", "auto") for one in cases):
+    if which(compiler) is None and any((part.device, part.execution) == ("cpu", "auto") for part in parts):
         yield f"execution: auto is eager on the CPU, and slower, without a C++ compiler: {compiler} is not here"
-    if any(case["processes"] > 1 for case in cases):
-        yield _processes(described)
+    if any(part.processes > 1 for part in parts):
+        counts = ", ".join(f"part {part.name} {part.processes}" for part in parts)
+        yield f"fresh processes, counted above: {counts}"
     if bounded:
         yield "≤: all new tokens are written, one a pass, and no draft is right; stops and acceptance shorten it"
-    if any(case["replayed"] and case["replayed"]["assumed"] for case in cases):
+    if any(one.case.replay and one.case.replay.assumed for one in cases):
         yield "replayed: passes per block follow a stated mean; their distribution is assumed"
-    reasons = (case[key] for case in cases for key in ("memory_reason", "time_reason"))
+    reasons = (reason for one in cases for reason in (one.memory_reason, one.time_reason))
     yield from (f"?: {reason}" for reason in dict.fromkeys(reason for reason in reasons if reason))
 
 
-def _processes(described: Described) -> str:
-    """The processes of every part, in words."""
-    by_part = {case["case_id"].partition("/")[0]: case["processes"] for case in described["cases"]}
-    return "fresh processes, counted above: " + ", ".join(f"part {part} {count}" for part, count in by_part.items())
-
-
-def _time(*times: Described | None) -> str:
-    known = [time for time in times if time is not None]
-    if len(known) < len(times):
+def _time(cases: Sequence[CaseEstimate]) -> str:
+    known = [one.time for one in cases if one.time]
+    if len(known) < len(cases):
         return "?"
-    bounded = any(time["bound"] == "at_most" for time in known)
-    return f"{'≤ ' if bounded else ''}{format_duration(sum(time['total_s'] for time in known))}"
+    bounded = any(time.bound == "at_most" for time in known)
+    return f"{'≤ ' if bounded else ''}{format_duration(sum(time.total_s for time in known))}"
 
 
 def _profile_ceilings(name: str) -> CeilingsFor:

@@ -6,7 +6,7 @@ With --on ray the nodes of a cluster take the run's units. This process then loa
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,33 +19,24 @@ from harness.cli.output import show
 from harness.cli.progress import TerminalProgress
 from harness.errors import NothingMeasuredError, UserError
 from harness.formatting import one_line, ratio
-from harness.models.choice import RemoteCode
+from harness.models.choice import REMOTE_CODE
 from harness.progress import Progress
 from harness.record.identity import ALL, IDENTITY, ITEMS, allowed_items
 from harness.record.kept_engines import keep
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.cluster.ray_cluster import RayCluster
+from harness.runner.cluster.scheduler import spread
+from harness.runner.job import Job
+from harness.runner.options import RunOptions
 from harness.runner.runner import run, run_errand
 from harness.runner.subprocesses import ChildTask, FreshInterpreter
 from harness.scenario.loading import find_scenario, load_scenario
-from harness.scenario.plan import Share
 from harness.scenario.ranks import ranks_here
 
 KIND = "ray"
-AllowOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow",
-        metavar="WHAT,...",
-        help=f"go on although this differs from what the run was begun with: {', '.join(ITEMS)}, or {ALL}",
-    ),
-]
 RemoteCodeOption = Annotated[
-    bool, typer.Option(RemoteCode.OPTION, help="run the Python code of models whose scenario says trust_remote_code: true")
-]
-EnginesOption = Annotated[
-    bool, typer.Option("--engines", help="hold NTP against llama.cpp and vLLM too, where they are installed")
+    bool, typer.Option(REMOTE_CODE, help="run the Python code of models whose scenario says trust_remote_code: true")
 ]
 
 
@@ -61,8 +52,16 @@ def run_command(
     on: Annotated[
         str | None, typer.Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
     ] = None,
-    allow: AllowOption = None,
-    engines: EnginesOption = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT,...",
+            help=f"go on although this differs from what the run was begun with: {', '.join(ITEMS)}, or {ALL}",
+        ),
+    ] = None,
+    engines: Annotated[
+        bool, typer.Option("--engines", help="hold NTP against llama.cpp and vLLM too, where they are installed")
+    ] = False,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure: take every sample of a scenario that its run directory does not hold yet.
@@ -70,27 +69,27 @@ def run_command(
     A run goes on with what it was begun with: the same model files, program, machine and libraries. Anything else is refused
     by name (exit code 2). With --allow it goes on all the same, and the record and the report say what differed.
     """
-    allowed = allowed_items(allow or ())
-    RemoteCode.granted = trust_remote_code
+    options = RunOptions(
+        allow=allowed_items(allow or ()), engines=engines, trust_remote_code=trust_remote_code, calibrate=calibrate
+    )
     if on is not None and on != KIND and not on.startswith(f"{KIND}://"):
         raise UserError(f"--on {on}: allowed are {KIND}, for the cluster of this machine, and {KIND}://host:port")
     if on is None and followed():
         return
-    loaded = load_scenario(scenario)  # report a mistake in the file before a heavy import or a connection
+    job = Job.of(find_scenario(scenario), options)  # report a mistake in the file before a heavy import or a connection
     if on is not None:
-        take_and_tell(lambda progress: _on_cluster(on, scenario, out, progress, allowed, engines), report)
+        take_and_tell(partial(_on_cluster, on, job, out), report)
         return
     need_torch("sbd run", " (in a checkout: pip install '.[run]'). sbd plan, roofline and report work without")
-    sent_out = loaded.in_fresh_processes and ranks_here() is None
+    sent_out = job.scenario.in_fresh_processes and ranks_here() is None
     if calibrate and not sent_out:  # else the process that begins the run does it; this one opens no device
-        profile_of_scenario(loaded)
-    spawn = FreshInterpreter(calibrate=calibrate, debug="--debug" in sys.argv, remote_code=trust_remote_code)
-    take_and_tell(partial(run, find_scenario(scenario), out, spawn=spawn, allow=allowed, engines=engines), report)
+        profile_of_scenario(job.scenario)
+    take_and_tell(partial(run, job, out, spawn=FreshInterpreter(debug="--debug" in sys.argv)), report)
 
 
-def _on_cluster(where: str, scenario: str, out: Path | None, progress: Progress, allow: Sequence[str], engines: bool) -> Path:
+def _on_cluster(where: str, job: Job, out: Path | None, progress: Progress) -> Path:
     with RayCluster(where) as cluster:
-        return run(find_scenario(scenario), out, progress, cluster=cluster, allow=allow, engines=engines)
+        return spread(job, out, cluster, progress)
 
 
 def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
@@ -117,7 +116,7 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
     held = read_run(directory)
     if why := held.unmeasured:
         raise NothingMeasuredError(f"{directory}: {why}; mend the cause, and run it anew with another --out")
-    if any(case.is_check and "server" in case.arm for case in held.header.cases):
+    if any(case.is_check and case.arm.server for case in held.header.cases):
         with suppress(UserError):  # a run on several kinds of machine says nothing of this one
             _keep_engines(held)
     return directory
@@ -135,7 +134,7 @@ def _keep_engines(held: Run) -> None:
                 f"on {held.header.created_at[:10]} NTP was {ratio(speed)} the best engine here ({check.best}), "
                 f"{cell.size_words}; this run asked none (--engines)"
             )
-            keep(held.events(IDENTITY, cell.part)[0], part["dtype"], part["threads"], words)
+            keep(held.events(IDENTITY, cell.part)[0], part.dtype or "", part.threads, words)
 
 
 def followed() -> bool:
@@ -149,30 +148,15 @@ def followed() -> bool:
     return True
 
 
-def process_command(
-    scenario: Annotated[Path, typer.Argument(metavar="FILE", help="the scenario file of the run")],
-    out: Annotated[Path, typer.Option(help="its run directory")],
-    lent: Annotated[list[int], typer.Option(help="descriptors of the locked journals: samples, then events")],
-    part: Annotated[str | None, typer.Option(help="the part to take; without it the run is begun")] = None,
-    process: Annotated[int | None, typer.Option(help="which of the part's processes this is, from 0")] = None,
-    calibrate: Annotated[bool, typer.Option("--calibrate", help="first measure this machine's ceilings")] = False,
-    allow: AllowOption = None,
-    engines: EnginesOption = False,
-    trust_remote_code: RemoteCodeOption = False,
-) -> None:
+def process_command(task: Annotated[str, typer.Argument(metavar="JSON", help="what to do, as sbd run writes it")]) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
-    if len(lent) != 2 or (part is None) != (process is None):
-        raise UserError("run-process is started by sbd run, with two --lent, and with both or none of --part and --process")
-    RemoteCode.granted = trust_remote_code
+    errand = ChildTask.read(task)
     if followed():
         return
-    if calibrate:
-        profile_of_scenario(load_scenario(scenario))
-    share = None if part is None or process is None else Share(part=part, process=process)
-    allowed = allowed_items(allow or ())
+    if errand.share is None and errand.options.calibrate:
+        profile_of_scenario(load_scenario(errand.scenario))
     progress = TerminalProgress(sys.stderr)
-    task = ChildTask(scenario=scenario, directory=out, share=share, lent=(lent[0], lent[1]), allow=allowed, engines=engines)
     try:
-        run_errand(task, progress)
+        run_errand(errand, progress)
     finally:
         progress.end_line()

@@ -19,7 +19,7 @@ from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.models.choice import HuggingFaceModel, RemoteCode, shape_of
+from harness.models.choice import REMOTE_CODE, HuggingFaceModel, shape_of
 from harness.models.known import KNOWN_MODELS
 from harness.training.recipe import UTILISATION, TrainingCost, TrainRecipe, load_recipe, training_cost
 from harness.workloads.datasets import dataset_pairs
@@ -46,11 +46,11 @@ def eval_command(context: typer.Context) -> None:
     try:
         from lm_eval.__main__ import cli_evaluate
 
-        import harness.integrations.lm_eval  # noqa: F401 - makes the name sbd known to lm_eval
+        from harness.integrations.lm_eval import REMOTE_CODE_GRANTED  # makes the name sbd known to lm_eval
     except ImportError as error:
         raise MissingExtraError(f"sbd eval needs {error.name}; pip install 'sbd-bench[eval]'") from error
-    RemoteCode.granted = RemoteCode.OPTION in context.args
-    given = [one for one in context.args if one != RemoteCode.OPTION]
+    REMOTE_CODE_GRANTED.set(REMOTE_CODE in context.args)
+    given = [one for one in context.args if one != REMOTE_CODE]
     named = [] if any(one == "--model" or one.startswith("--model=") for one in given) else ["--model", "sbd"]
     before = sys.argv
     sys.argv = ["lm_eval", "run", *named, *given]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from harness.decoding.acceptance import Acceptance, ReplayedAcceptance, SolverAcceptance, assumed_passes, recorded_passes
 from harness.decoding.apd import decode_adaptive_parallel
@@ -32,10 +32,12 @@ from harness.models.block_families import misuse, same_config
 from harness.models.decodable import refuse_ids
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.recorded_acceptance import RecordedChecks, passes_per_block, recorded_checks, way_of
-from harness.scenario.masked_arms import protocol_of
+from harness.scenario.arms import SbdSettings, SelfSpeculationSettings
+from harness.scenario.masked_arms import ApdSettings, BlockDiffusionSettings, FreeDaveSettings
+from harness.scenario.method import ArmSettings, BlockSettings
 from harness.scenario.methods import METHODS
 from harness.scenario.plan import Case
-from harness.scenario.solvers import SOLVERS, knobs_of
+from harness.scenario.solvers import SOLVERS, SolverSettings
 
 Decoder = Generator[ForwardPass, None, Generation]
 """Yields every pass in counts, the prompt's first, and returns what was written."""
@@ -44,10 +46,13 @@ FORMS: dict[str, Callable[..., Decoder]] = {"linear": decode_linear, "quadratic"
 _passes_per_block, _recorded_checks = cache(passes_per_block), cache(recorded_checks)
 
 
+S = TypeVar("S", bound=ArmSettings, covariant=True)
+
+
 @dataclass(frozen=True)
-class Decoding:
-    """One batch to be decoded as the arm of a case says. ``seed`` is for what a replayed arm draws; ``drafter`` makes the
-    drafter of an arm that has stages.
+class Decoding(Generic[S]):
+    """One batch to be decoded as the arm of a case, with settings of the type ``S``, says. ``seed`` is for what a replayed arm
+    draws; ``drafter`` makes the drafter of an arm that has stages.
     """
 
     case: Case
@@ -58,9 +63,9 @@ class Decoding:
     drafter: Callable[[], Drafter]
 
     @property
-    def arm(self) -> dict[str, Any]:
-        """The arm's keys, one value on every axis."""
-        return self.case.arm
+    def arm(self) -> S:
+        """The arm's settings."""
+        return cast("S", self.case.arm)
 
     @property
     def mask_id(self) -> int:
@@ -74,12 +79,12 @@ class Decoding:
         return self.model.filler_id
 
     @property
-    def blocks(self) -> dict[str, Any]:
+    def blocks(self: Decoding[BlockSettings]) -> dict[str, Any]:
         """What every decoder of blocks takes by these names."""
-        return {"block_size": self.arm["block_size"], "mask_id": self.mask_id}
+        return {"block_size": self.arm.block_size, "mask_id": self.mask_id}
 
     @cached_property
-    def acceptance(self) -> Acceptance:
+    def acceptance(self: Decoding[SolverSettings]) -> Acceptance:
         """The rule by which a pass decides slots of a block: the arm's solver, or what it replays.
 
         Raises:
@@ -87,25 +92,25 @@ class Decoding:
         """
         replay = self.case.replay
         if replay is None:
-            return SolverAcceptance(resolve_name(SOLVERS[self.arm["solver"]].rule), **knobs_of(self.arm))
+            return SolverAcceptance(resolve_name(SOLVERS[self.arm.solver].rule), **self.arm.knobs)
         if replay.mean_passes_per_block is not None:
-            return ReplayedAcceptance(assumed_passes(self.arm["block_size"], replay.mean_passes_per_block), self.seed)
+            return ReplayedAcceptance(assumed_passes(self.arm.block_size, replay.mean_passes_per_block), self.seed)
         return ReplayedAcceptance(recorded_passes(_passes_per_block(*self.trace)), self.seed)
 
     @property
-    def trace(self) -> tuple[Path, int, str | None]:
+    def trace(self: Decoding[BlockSettings]) -> tuple[Path, int, str | None]:
         """The run that the case replays, the block size, and the label of the arm there."""
         assert self.case.replay is not None, "only a replayed case has a trace"
         source = self.case.replay.source
-        return Path(source["trace"]), self.arm["block_size"], source.get("arm")
+        return Path(source["trace"]), self.arm.block_size, source.get("arm")
 
     @cached_property
-    def checks(self) -> RecordedChecks:
+    def checks(self: Decoding[BlockSettings]) -> RecordedChecks:
         """What the case replays of a run whose drafts were checked. Raises RecordError: that run cannot be replayed."""
         return _recorded_checks(*self.trace, way_of(self.arm))
 
 
-def decoder_of(asked: Decoding) -> Decoder:
+def decoder_of(asked: Decoding[ArmSettings]) -> Decoder:
     """The decoder of the case's arm, not yet started.
 
     Raises:
@@ -114,72 +119,72 @@ def decoder_of(asked: Decoding) -> Decoder:
         RecordError: the run to be replayed cannot be.
     """
     _check_family(asked.case, asked.model)
-    decoder: Decoder = resolve_name(METHODS[asked.arm["method"]].decoder)(asked)
+    decoder: Decoder = resolve_name(METHODS[asked.arm.method].decoder)(asked)
     return decoder
 
 
 def _check_family(case: Case, model: LoadedModel) -> None:
     """An arm decodes as the weights are trained to; for weights of no public family the scenario decides."""
-    family, wanted = model.family, case.arm.get("family")
-    reason = misuse(family, case.arm["method"])
+    family, wanted = model.family, case.arm.family if isinstance(case.arm, BlockDiffusionSettings) else None
+    reason = misuse(family, case.arm.method)
     if family is not None and wanted is not None and not same_config(family.name, wanted):
         reason = f"the checkpoint is of family {family.name}, the arm says family: {wanted}; write family: {family.name}"
     if reason:
         raise ScenarioError(f"{case.case_id}: {reason}")
 
 
-def next_token(asked: Decoding) -> Decoder:
+def next_token(asked: Decoding[ArmSettings]) -> Decoder:
     """Next-token prediction."""
     return decode_next_token(asked.session, asked.request)
 
 
-def set_block(asked: Decoding) -> Decoder:
+def set_block(asked: Decoding[SbdSettings]) -> Decoder:
     """Set Block Decoding."""
     return decode_set_block(
-        asked.session, asked.request, **asked.blocks, acceptance=asked.acceptance, batching=asked.arm["batching"]
+        asked.session, asked.request, **asked.blocks, acceptance=asked.acceptance, batching=asked.arm.batching
     )
 
 
-def verified_blocks(asked: Decoding) -> Decoder:
+def verified_blocks(asked: Decoding[SolverSettings]) -> Decoder:
     """Set Block Decoding whose blocks the next-token head checks; replayed, a recorded run says how the checks went."""
     acceptance: Acceptance
     check: NextTokenCheck
     if asked.case.replay is None:
-        acceptance, check = asked.acceptance, NextTokenCheck(asked.mask_id, asked.arm.get("least_confidence", 0.0))
+        acceptance, check = asked.acceptance, NextTokenCheck(asked.mask_id, asked.arm.least_confidence or 0.0)
     else:
         acceptance = ReplayedAcceptance(recorded_passes(asked.checks.draft_passes), asked.seed)
         check = ReplayedCheck(asked.checks.misses, asked.mask_id, asked.seed)
     return decode_verified_blocks(asked.session, asked.request, **asked.blocks, acceptance=acceptance, check=check)
 
 
-def self_speculation(asked: Decoding) -> Decoder:
+def self_speculation(asked: Decoding[SelfSpeculationSettings]) -> Decoder:
     """One-step drafts of the masked head, in either form."""
     more: dict[str, Any] = {}
     if asked.case.replay is not None:
         more["check"] = ReplayedCheck(asked.checks.misses, asked.mask_id, asked.seed)
-    if asked.arm["form"] == "quadratic":
-        more["in_turn"] = InTurn(getattr(asked.model.module, "bigram_of_adapter", None), asked.arm.get("copies", False))
-    return FORMS[asked.arm["form"]](asked.session, asked.request, **asked.blocks, **more)
+    if asked.arm.form == "quadratic":
+        more["in_turn"] = InTurn(getattr(asked.model.module, "bigram_of_adapter", None), bool(asked.arm.copies))
+    return FORMS[asked.arm.form](asked.session, asked.request, **asked.blocks, **more)
 
 
-def freedave(asked: Decoding) -> Decoder:
+def freedave(asked: Decoding[FreeDaveSettings]) -> Decoder:
     """Nested drafts on the masked chain."""
-    return decode_nested_drafts(asked.session, asked.request, **asked.blocks, draft_steps=asked.arm["draft_steps"])
+    return decode_nested_drafts(asked.session, asked.request, **asked.blocks, draft_steps=asked.arm.draft_steps)
 
 
-def apd(asked: Decoding) -> Decoder:
+def apd(asked: Decoding[ApdSettings]) -> Decoder:
     """Adaptive parallel decoding."""
-    return decode_adaptive_parallel(asked.session, asked.request, **asked.blocks, mixture=asked.arm["mixture"])
+    return decode_adaptive_parallel(asked.session, asked.request, **asked.blocks, mixture=asked.arm.mixture)
 
 
-def block_diffusion(asked: Decoding) -> Decoder:
+def block_diffusion(asked: Decoding[BlockDiffusionSettings]) -> Decoder:
     """As a public family of block models decodes."""
     return decode_block_diffusion(
-        asked.session, asked.request, **asked.blocks, protocol=protocol_of(asked.arm), acceptance=asked.acceptance
+        asked.session, asked.request, **asked.blocks, protocol=asked.arm.protocol, acceptance=asked.acceptance
     )
 
 
-def draft_and_check(asked: Decoding) -> Decoder:
+def draft_and_check(asked: Decoding[ArmSettings]) -> Decoder:
     """A drafter proposes, the target checks."""
     return decode_draft_and_check(asked.session, asked.request, asked.drafter())
 

@@ -9,7 +9,7 @@ tokens have no text and are not translated, except the draft model's stop, which
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from harness.errors import ScenarioError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, model_name
 from harness.scenario.plan import Case
-from harness.scenario.speculative_arms import draft_choice, draft_shapes, stages
+from harness.scenario.speculative_arms import DraftStage, ExitStage, LookupStage, draft_shapes, stages
 
 
 class TextTranslation:
@@ -96,20 +96,19 @@ class DraftModels:
         self._target, self._load, self._open_session = target, load, open_session
         self._held: dict[str, tuple[LoadedModel, ModelSession]] = {}
 
-    def of(self, stage: Mapping[str, Any]) -> tuple[LoadedModel, ModelSession]:
+    def of(self, stage: DraftStage | ExitStage) -> tuple[LoadedModel, ModelSession]:
         """The model of a stage that has one, and its session.
 
         Raises:
             UnknownModelError, DoesNotFitError: as harness.engine.loading.load_model.
             ScenarioError: the model has no early exit.
         """
-        choice = draft_choice(stage)
-        key = repr(stage["exit_layers"] if choice is None else choice)
+        key = repr(stage.draft if isinstance(stage, DraftStage) else stage.exit_layers)
         if key not in self._held:
-            if choice is None:
-                model = replace(self._target, module=first_layers(self._target.module, stage["exit_layers"]))
+            if isinstance(stage, DraftStage):
+                model = self._load(stage.draft)
             else:
-                model = self._load(choice)
+                model = replace(self._target, module=first_layers(self._target.module, stage.exit_layers))
             self._held[key] = model, self._open_session(model.module)
         return self._held[key]
 
@@ -125,13 +124,13 @@ def drafter_of(
         UnknownModelError, DoesNotFitError: a draft model that cannot be loaded.
     """
     shapes = draft_shapes(case.arm, case.shape or target.shape)
-    universal = case.arm["method"] == "universal_draft"
+    universal = case.arm.method == "universal_draft"
     drafter: Drafter | None = None
     for stage, shape in reversed(list(zip(stages(case.arm), shapes, strict=True))):
-        tokens = stage["draft_tokens"]
-        if shape is None:
-            drafter = PromptLookup(tokens, stage["max_ngram"], request.suppressed_ids, request.stop.token_ids)
+        if isinstance(stage, LookupStage):
+            drafter = PromptLookup(stage.draft_tokens, stage.max_ngram, request.suppressed_ids, request.stop.token_ids)
             continue
+        assert shape is not None, "every stage but prompt lookup has a model"
         model, session = models.of(stage)
         if not universal:
             _refuse_other_tokens(case, target, model, shape)
@@ -144,10 +143,10 @@ def drafter_of(
         drafter = DraftModel(
             beside(session),
             name=shape.name,
-            tokens=tokens,
+            tokens=stage.draft_tokens,
             below=drafter,
             stops=stops,
-            least_confidence=stage.get("least_confidence", 0.0),
+            least_confidence=stage.least_confidence or 0.0,
             never=torch.tensor(never, dtype=torch.long, device=request.device),
             figures=request.figures,
         )
@@ -156,7 +155,9 @@ def drafter_of(
 
 
 def _translation(case: Case, target: LoadedModel, models: DraftModels, request: DecodeRequest) -> TextTranslation:
-    model, _ = models.of(case.arm)
+    (stage,) = stages(case.arm)
+    assert isinstance(stage, DraftStage)
+    model, _ = models.of(stage)
     if target.tokenizer is None or model.tokenizer is None:
         raise ScenarioError(f"{case.case_id}: drafts are translated by way of text, but one of the models has no tokenizer")
     stops = sorted(request.stop.token_ids)

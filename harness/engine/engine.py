@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -33,8 +33,8 @@ from harness.engine.sessions import open_session
 from harness.errors import DoesNotFitError, InvariantError, NotPossibleError, ScenarioError
 from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, MeteredSession, clock_of, cuda_index
-from harness.meters.window import Readings
-from harness.record.schema import SUPPRESSED_FIRST, RowTimes
+from harness.record.decode import Decoded, Readings
+from harness.record.schema import SUPPRESSED_FIRST
 from harness.record.trace import ForwardPass, Generation
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.storage import shard
@@ -43,21 +43,6 @@ from harness.scenario.plan import Case
 
 NTP_TOKENS = 17
 WARM_ROUNDS, ROUNDS = 1, 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
-    """One decode with its times: prefill and decode are host wall time between synchronisations, forwards the device's.
-    ``forward_s`` and ``sampler_s``, by pass, are None where generate() made the forwards.
-    """
-
-    generation: Generation
-    prefill_s: float
-    decode_s: float
-    forward_s: list[float] | None
-    sampler_s: list[float] | None
-    readings: Readings | None
-    row_times: list[RowTimes] | None = None
 
 
 class LocalEngine:
@@ -120,7 +105,7 @@ class LocalEngine:
                 stop = NEVER
             elif strings and tokenizer is not None:
                 stop = replace(stop, ends_text=lambda ids: any(s in tokenizer.decode(ids) for s in strings))
-            request = self._request(prompts, case.workload.max_new_tokens, stop, case.arm["temperature"], seed)
+            request = self._request(prompts, case.workload.max_new_tokens, stop, case.arm.temperature, seed)
             if case.is_check:
                 return self._generated(case, request)
             chosen: list[Tensor] = []
@@ -192,11 +177,13 @@ class LocalEngine:
 
     def _generated(self, case: Case, request: DecodeRequest) -> Decoded:
         """Decode with generate(); its failure is the outcome of this case and does not end the run."""
-        cache = case.arm["cache"]
-        forward = self._compiled_steps if (cache, case.arm["execution"]) == ("dynamic", "compiled") else None
-        how = {"cache": cache, "attention": case.part.model_attention, "forward": forward}
+        cache, attention = case.arm.cache, case.part.model_attention
+        assert cache is not None, "engines of others are not asked here"
+        forward = self._compiled_steps if (cache, case.arm.execution) == ("dynamic", "compiled") else None
         try:
-            return self._between_marks(lambda mark: generate(self._model.module, request, mark=mark, **how))
+            return self._between_marks(
+                lambda mark: generate(self._model.module, request, mark=mark, cache=cache, attention=attention, forward=forward)
+            )
         except (torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:

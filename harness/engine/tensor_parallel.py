@@ -12,11 +12,12 @@ from typing import Any, NoReturn, TextIO
 
 import torch
 
-from harness.engine.engine import Decoded, LocalEngine, open_engine
+from harness.engine.engine import LocalEngine, open_engine
 from harness.engine.rank_group import LOST_S, RankGroup, RankOrder, is_lost, joined
 from harness.errors import EXIT_TOOL_ERROR, InvariantError, SbdError, ScenarioError, UserError
 from harness.formatting import each_line
 from harness.models.digests import model_digests
+from harness.record.decode import Decoded
 from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
 

@@ -32,11 +32,11 @@ from harness.engine.engine import drain
 from harness.engine.loading import LoadedModel, ids_of, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.errors import UserError
+from harness.integrations.single_arm import read_arm, single_case
 from harness.models import shape_from_config
 from harness.models.decodable import refuse_ids, why_undecodable
 from harness.record.trace import Generation
 from harness.scenario.plan import Case
-from harness.scenario.single_arm import read_arm, single_case
 
 DIRECTORY = str(Path(__file__).parent / "hub_repository")
 """A folder that generate() takes as a repository of a custom decoding method."""
@@ -92,7 +92,7 @@ def sbd(
 
 def _decoded(case: Case, loaded: LoadedModel, prompts: tuple[tuple[int, ...], ...], max_new_tokens: int) -> Generation:
     """Decode one batch; the model has its own attention again afterwards, because our session brings another."""
-    model, temperature = loaded.module, case.arm["temperature"]
+    model, temperature = loaded.module, case.arm.temperature
     # Seeded by torch's own stream, so that torch.manual_seed repeats a sampled answer as it does in generate().
     seed = int(torch.randint(2**62, (1,))) if temperature else 0
     request = DecodeRequest(

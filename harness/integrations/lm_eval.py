@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from harness.engine.loading import device_here
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import ScenarioError
 from harness.integrations.decode_log import Asked, DecodeLog, answers
+from harness.integrations.single_arm import case_of_scenario, read_arm, single_case, with_lengths
 from harness.models.choice import REFERENCE_MODELS
 from harness.scenario.plan import Case
-from harness.scenario.single_arm import case_of_scenario, read_arm, single_case, with_lengths
 
 MAX_NEW_TOKENS = 256
 """lm_eval's own default where a task names no length."""
+REMOTE_CODE_GRANTED = ContextVar("remote_code_granted", default=False)
+"""Whether `sbd eval` was told to trust the code of models: lm_eval, which makes the model, has no word for it."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +62,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         if scenario is not None:
             if keys:
                 raise ScenarioError(f"{', '.join(keys)}: not beside scenario, which says everything; leave it out")
-            case = case_of_scenario(scenario, part, 0 if arm is None else str(arm))
+            case = case_of_scenario(scenario, part, 0 if arm is None else str(arm), REMOTE_CODE_GRANTED.get())
         else:
             case = _case(str(pretrained), arm, device, keys)
         self._case = case
@@ -69,7 +72,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         self._text: TextTokenizer = self._engine.tokenizer
         self._max_new_tokens = max_gen_toks
         self._decodes = self._cut = 0
-        self._info = {"case": case.case_id, "arm": case.arm, "label": case.label, "batch_size": self.batch_size}
+        self._info = {"case": case.case_id, "arm": case.arm.values, "label": case.label, "batch_size": self.batch_size}
         self._decode_log = DecodeLog(Path(log) if log else None, self._info)
 
     @property
@@ -115,7 +118,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         """Answer every request with the arm, in batches of requests that ask for the same and are of like length."""
         asked: dict[Asked, list[int]] = {}
         for index, request in enumerate(requests):
-            asked.setdefault(Asked.of(request.args[1], self._max_new_tokens, self._case.arm["temperature"]), []).append(index)
+            asked.setdefault(Asked.of(request.args[1], self._max_new_tokens, self._case.arm.temperature), []).append(index)
         texts: dict[int, str] = {}
         for what, indices in asked.items():
             prompts = {index: self._prompt(requests[index].args[0], what) for index in indices}
@@ -188,7 +191,7 @@ def _case(pretrained: str, arm: str | int | Mapping[str, Any] | None, device: st
     model = {"reference": ours[pretrained]} if pretrained in ours else {"huggingface": pretrained}
     knobs = {key: value for key, value in keys.items() if key not in of_model and key not in of_part}
     part = {"dtype": "bfloat16", **of_part, "model": model | of_model, "device": device or device_here()}
-    return single_case(read_arm(arm, knobs), part)
+    return single_case(read_arm(arm, knobs), part, REMOTE_CODE_GRANTED.get())
 
 
 def _fitting(context: Sequence[int], answer: Sequence[int], positions: int) -> tuple[Sequence[int], Sequence[int]]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from harness.record.decode import Readings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterFigure:
@@ -69,14 +71,6 @@ class CounterMeter:
         """Their growth, in the figures' units."""
         grown = {name: count - self._before[name] for name, count in self.counters().items() if name in self._before}
         return {name: count / self.counts_per_unit.get(name, 1) for name, count in grown.items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readings:
-    """The figures of one window; each promised name is in exactly one of the two."""
-
-    values: dict[str, float]
-    reasons: dict[str, str]
 
 
 class Windows:

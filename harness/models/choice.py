@@ -10,6 +10,7 @@ from pydantic import (
     AfterValidator,
     Discriminator,
     Field,
+    PrivateAttr,
     StringConstraints,
     Tag,
     ValidationInfo,
@@ -28,6 +29,8 @@ from harness.models.known import KNOWN_MODELS, known_name
 from harness.models.pretrained import PRETRAINED, found_folder, here_or_on_hub, hub_cache, pretrained_folder
 
 REFERENCE_MODELS = ("sbd", "ntp_only", "draft")
+REMOTE_CODE = "--trust-remote-code"
+"""The option with which models may run code of their own. A scenario comes from others and cannot grant itself that."""
 REFERENCE_DIR = Path(__file__).parents[1] / "engine" / "reference"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MASK_EMBEDDING, BIGRAM = "mask_embedding.safetensors", "bigram.safetensors"
@@ -89,6 +92,7 @@ class HuggingFaceModel(StrictModel):
     """Its own code may run, if its family fits no transformers class and the command line says so, too."""
     adapter: GatedAdapter = None
     """Folder of a gated adapter, in PEFT's format; it acts on masked blocks alone."""
+    _code_granted: bool = PrivateAttr(default=False)
 
     @field_validator("huggingface")
     @classmethod
@@ -110,9 +114,11 @@ class HuggingFaceModel(StrictModel):
         return found
 
     @model_validator(mode="after")
-    def _no_code_in_gguf(self) -> HuggingFaceModel:
+    def _code_as_granted(self, info: ValidationInfo) -> HuggingFaceModel:
+        """Whoever reads the scenario grants the code in the ``context``, by REMOTE_CODE."""
         if self.gguf_file is not None and self.trust_remote_code:
             raise ValueError("a GGUF file has no code of its own; remove trust_remote_code")
+        self._code_granted = (info.context or {}).get(REMOTE_CODE, False)
         return self
 
 
@@ -132,19 +138,12 @@ class PretrainedModel(StrictModel):
         return name
 
 
-class RemoteCode:
-    """Whether this process was started with --trust-remote-code. A scenario comes from others and cannot grant itself that."""
-
-    OPTION = "--trust-remote-code"
-    granted = False
-
-
 def refuse_remote_code(model: object) -> None:
     """Raises UnknownModelError where a model asks to run its own code and the command line does not allow it."""
-    if isinstance(model, HuggingFaceModel) and model.trust_remote_code and not RemoteCode.granted:
+    if isinstance(model, HuggingFaceModel) and model.trust_remote_code and not model._code_granted:
         raise UnknownModelError(
             f"{model.huggingface}: the scenario says trust_remote_code: true, which runs Python code of that model with your "
-            f"rights; if you have read it and trust it, add {RemoteCode.OPTION} to the command, else remove the key"
+            f"rights; if you have read it and trust it, add {REMOTE_CODE} to the command, else remove the key"
         )
 
 

@@ -1,4 +1,4 @@
-"""Objects of a record whose keys are open: an arm, the scenario, the environment, an event.
+"""Objects of a record whose keys are open: the scenario, the environment, an event.
 
 What figures are derived from has its type, and every number in them is finite and bounded as a meter's reading is. Other keys
 are kept as they are. A value outside is damage, and is refused on reading.
@@ -18,16 +18,6 @@ Kinds = Mapping[str, tuple[type | UnionType, str]]
 """The type of the value under each key, and its words; None is allowed everywhere."""
 _TEXT, _WHOLE, _NUMBER = (str, "a text"), (int, "a whole number"), (int | float, "a number")
 _OBJECT, _LIST = (dict, "an object"), (list, "a list")
-_ARM: Kinds = {
-    "method": _TEXT,
-    "solver": _TEXT,
-    "lossless": _TEXT,
-    "cache": _TEXT,
-    "execution": _TEXT,
-    "gamma": _NUMBER,
-    "temperature": _NUMBER,
-    "block_size": _WHOLE,
-}
 _FACTS: Kinds = {
     "logical_cores": _WHOLE,
     "affinity_cores": _WHOLE,
@@ -43,8 +33,18 @@ _FACTS: Kinds = {
     "nvidia_gpus": _LIST,
     "isa_flags": _LIST,
 }
-_PART: Kinds = {"name": _TEXT, "baseline": _TEXT, "devices": _LIST, "workload": _OBJECT}
-_WORKLOAD: Kinds = {"synthetic": _OBJECT}
+_PART: Kinds = {
+    "name": _TEXT,
+    "baseline": _TEXT,
+    "dtype": _TEXT,
+    "threads": _WHOLE,
+    "seed": _WHOLE,
+    "devices": _LIST,
+    "workload": _OBJECT,
+    "servers": _OBJECT,
+    "health": _OBJECT,
+}
+_WORKLOAD: Kinds = {"synthetic": _OBJECT, "prompts": _WHOLE, "max_new_tokens": _WHOLE}
 _EVENT: Kinds = {
     "event": _TEXT,
     "part": _TEXT,
@@ -67,7 +67,6 @@ _EVENT: Kinds = {
     "decodes": _LIST,
 }
 _OF_A_PART = {"ceilings", "engine", "meters", "measured_passes", "token_texts"}
-_RANGES = {"block_size": (1, 1 << 24), "gamma": (0, 1e6), "temperature": (0, 1e6)}
 
 
 def finite(value: Any) -> Any:
@@ -87,14 +86,6 @@ def _of_their_kinds(values: dict[str, Any], kinds: Kinds) -> dict[str, Any]:
         if given is not None and (isinstance(given, bool) or not isinstance(given, kind)):
             raise ValueError(f"{name}: got {given!r}, {words} is needed")
     finite(values)
-    return values
-
-
-def _arm(values: dict[str, Any]) -> dict[str, Any]:
-    for name, (low, high) in _RANGES.items():
-        given = _of_their_kinds(values, _ARM).get(name)
-        if given is not None and not low <= given <= high:
-            raise ValueError(f"{name}: got {given!r}, allowed is {low:g} to {high:g}")
     return values
 
 
@@ -127,7 +118,6 @@ def _happened(values: dict[str, Any]) -> dict[str, Any]:
 
 
 OpenValues = Annotated[dict[str, Any], AfterValidator(finite)]
-ArmValues = Annotated[dict[str, Any], AfterValidator(_arm)]
 Environment = Annotated[dict[str, Any], AfterValidator(_facts)]
 WrittenScenario = Annotated[dict[str, Any], AfterValidator(_named_parts)]
 Happened = Annotated[dict[str, Any], AfterValidator(_happened)]

@@ -34,10 +34,11 @@ from harness.errors import RecordError
 from harness.models import ModelShape
 from harness.record.bounds import Device, Dtype, Moment, Reading, Seconds, Seed, TablePlace, Tokens
 from harness.record.imported import Imported
-from harness.record.open_values import ArmValues, Environment, Happened, OpenValues, WrittenScenario
+from harness.record.open_values import Environment, Happened, OpenValues, WrittenScenario
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
+from harness.record.written import WrittenArm, WrittenPart
 
 MOST_ROWS = 1 << 16
 """Limit of a batch, and of the processes that share a model."""
@@ -222,11 +223,6 @@ class CaseOutcome(_Frozen):
     reason: str
 
 
-def is_check(arm: dict[str, Any]) -> bool:
-    """Whether these values are those of generate(), which checks the baseline, and not of an arm."""
-    return arm.get("method") == "generate"
-
-
 class Event(_Frozen):
     """One line of what happened besides samples: how a case ended, or what a session found."""
 
@@ -290,7 +286,7 @@ class CaseHeader(_Frozen):
 
     case_id: str
     part: str
-    arm: ArmValues
+    arm: WrittenArm
     label: str
     batch_size: Annotated[int, Field(ge=1, le=MOST_ROWS)]
     task: str
@@ -310,7 +306,7 @@ class CaseHeader(_Frozen):
     @property
     def is_check(self) -> bool:
         """Whether this is no arm but generate(), which checks the baseline."""
-        return is_check(self.arm)
+        return self.arm.is_check
 
     @property
     def shape(self) -> ModelShape:
@@ -349,10 +345,10 @@ class RunHeader(_Frozen):
     environment: Environment
     imported: Annotated[Imported | None, _IF_KNOWN] = None
 
-    def written(self, part: str) -> dict[str, Any]:
+    def written(self, part: str) -> WrittenPart:
         """A part as the recorded scenario has it; empty where the scenario lacks it."""
         parts = self.scenario.get("parts", [])
-        return next((one for one in parts if isinstance(one, dict) and one.get("name") == part), {})
+        return WrittenPart.model_validate(next((one for one in parts if one["name"] == part), {}))
 
     @model_validator(mode="after")
     def _cases_agree(self) -> Self:

@@ -51,7 +51,7 @@ def counted(run: Run) -> dict[CellMetric, Count]:
     for case in run.header.cases:
         if not case.is_check:
             values = _of_case(case, by_case.get(case.case_id, []), outcomes.get(case.case_id, "no sample of it was finished"))
-            if case.arm.get("lossless"):
+            if case.arm.lossless:
                 values["identical_to_ntp"] = _identical_to_ntp(case, run, by_case)
             found |= {metric_of(name, case, by_task=True): count for name, count in values.items()}
     return found
@@ -96,7 +96,7 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
 
     Replayed acceptance is drawn by the seed, so there only samples of the same seed must agree.
     """
-    greedy = case.arm.get("temperature") == GREEDY and case.replayed is None
+    greedy = case.arm.temperature == GREEDY and case.replayed is None
     seen: dict[tuple[int, int], tuple[list[int], list[list[int] | None]]] = {}
     for sample in samples:
         if sample.meters.get(WAYS):
@@ -113,13 +113,11 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
 
 def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sample]]) -> Count:
     """Share of the prompts with exactly the output of the cell's NTP case, each in its first repeat."""
-    if case.arm.get("temperature") != GREEDY:
+    if case.arm.temperature != GREEDY:
         return Count(value=None, reason="sampled outputs differ by chance")
     place = (case.part, case.batch_size, case.task, "ntp", GREEDY)
     beside = [
-        one
-        for one in run.header.cases
-        if (one.part, one.batch_size, one.task, one.arm.get("method"), one.arm.get("temperature")) == place
+        one for one in run.header.cases if (one.part, one.batch_size, one.task, one.arm.method, one.arm.temperature) == place
     ]
     of_ntp = [tally(one, sample, None) for one in beside for sample in _first_repeat(by_case.get(one.case_id, []))]
     mine = [tally(case, sample, None) for sample in _first_repeat(by_case.get(case.case_id, []))]

@@ -91,7 +91,7 @@ def timed_metrics(run: Run) -> tuple[CellMetric, ...]:
 def _is_possible(name: str, case: CaseHeader) -> bool:
     """NTP has no speedup, and only a server's requests have times of their own."""
     if name == "wall_speedup":
-        return case.arm.get("method") != "ntp"
+        return case.arm.method != "ntp"
     return case.execution == "served" or not METRICS[name].of_requests
 
 
@@ -128,7 +128,7 @@ def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
     chosen: list[CellMetric] = []
     for part, batch_size in dict.fromkeys((metric.part, metric.batch_size) for metric in every):
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
-        ntp = next((case for case in cases if case.arm.get("method") == "ntp"), None)
+        ntp = next((case for case in cases if case.arm.method == "ntp"), None)
         asked = [("decode_s_per_token", ntp)] if ntp else []
         arm = _answering_arm(run, cases)
         asked += [(name, arm) for name in ("decode_s_per_token", "wall_speedup")] if arm else []
@@ -138,7 +138,7 @@ def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
 
 def _answering_arm(run: Run, cases: Sequence[CaseHeader]) -> CaseHeader | None:
     """The highlighted arm of the cell, by its label; else its first arm that is not NTP."""
-    others = [case for case in cases if case.arm.get("method") != "ntp"]
+    others = [case for case in cases if case.arm.method != "ntp"]
     if len({case.case_id.rpartition("/")[2] for case in others}) <= 1:
         return next(iter(others), None)
     place = (cases[0].part, cases[0].batch_size)

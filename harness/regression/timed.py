@@ -177,8 +177,8 @@ def _ntp_of(run: Run) -> dict[str, str]:
     found: dict[str, str] = {}
     for case in cases:
         place = (case.part, case.batch_size, case.task)
-        ntp = [one for one in cases if (one.part, one.batch_size, one.task) == place and one.arm.get("method") == "ntp"]
-        same = [one for one in ntp if one.arm.get("temperature") == case.arm.get("temperature")]
+        ntp = [one for one in cases if (one.part, one.batch_size, one.task) == place and one.arm.method == "ntp"]
+        same = [one for one in ntp if one.arm.temperature == case.arm.temperature]
         if ntp:
             found[case.case_id] = (same or ntp)[0].case_id
     return found

@@ -30,7 +30,7 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     check, ceiling = cell.baseline_check, cell.baseline_check.ceiling
     far = "" if ceiling is None or check.far_from_ceiling else ceiling.words  # that stands in the first line
     found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(far)]
-    quota = cell.timed and not cell.imported and crowded(header.environment, header.written(cell.part).get("threads"))
+    quota = cell.timed and not cell.imported and crowded(header.environment, header.written(cell.part).threads)
     found += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
     found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)

@@ -191,10 +191,10 @@ def _identity(arm: ArmResult) -> str:
 
 def prompted(cell: Cell, arm: ArmResult, header: RunHeader) -> str:
     """How the prompts were put, and which answers hardly are any, with what to write into the scenario."""
-    work = header.written(cell.part).get("workload") or {}
-    if arm.replayed or work.get("synthetic") or "chat_template" not in work:
+    work = header.written(cell.part).workload
+    chat, most, answers = work.chat_template, work.max_new_tokens, arm.figures["short_answers"].n
+    if arm.replayed or work.synthetic or chat is None:
         return ""
-    chat, most, answers = work["chat_template"], work["max_new_tokens"], arm.figures["short_answers"].n
     said = [f"prompts are in {'the' if chat else 'no'} chat template"]
     remedy = f"write {'' if chat else 'chat_template: auto, or '}other prompts"
     for name, words in (("short_answers", "one token long or empty"), ("repetitive_answers", "repetitive")):

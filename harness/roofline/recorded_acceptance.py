@@ -6,15 +6,15 @@ how far the next-token head agreed with it; so does what a server accepted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from harness.errors import RecordError
 from harness.record.schema import CaseHeader, PassColumns, Run
 from harness.record.store import read_run
+from harness.record.written import WrittenArm
 from harness.roofline.batches import RecordedRow
 from harness.roofline.served_acceptance import Accepted, accepted_in_file, accepted_in_run, known_labels
 
@@ -77,7 +77,7 @@ def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
     smallest: dict[str, CaseHeader] = {}
     for case in sorted(_cases(run, SBD, block_size), key=lambda case: case.batch_size):
         if case.case_id in taken:
-            arm = {name: value for name, value in case.arm.items() if name != "batching"}
+            arm = {name: value for name, value in case.arm.values.items() if name != "batching"}
             smallest.setdefault(repr((case.part, case.task, sorted(arm.items()))), case)
     if not smallest:
         raise RecordError(
@@ -104,16 +104,16 @@ def blocks_of_row(passes: PassColumns, row: int) -> Iterator[tuple[int, int]]:
     yield taken, decided
 
 
-def way_of(arm: Mapping[str, Any]) -> Way:
+def way_of(arm: WrittenArm) -> Way:
     """Of an arm with one value on every axis."""
-    return str(arm.get("method")), arm.get("form"), bool(arm.get("copies"))
+    return arm.method, arm.form, bool(arm.copies)
 
 
 def _cases(run: Run, way: Way, block_size: int | None = None, label: str | None = None) -> Iterator[CaseHeader]:
     """The cases that decoded or checked whole blocks and chose by themselves what to accept; with a size or label, of that."""
     for case in run.header.cases:
-        whole = case.replayed is None and way_of(case.arm) == way and "least_confidence" not in case.arm
-        if whole and block_size in (None, case.arm.get("block_size")) and label in (None, case.label):
+        whole = case.replayed is None and way_of(case.arm) == way and case.arm.least_confidence is None
+        if whole and block_size in (None, case.arm.block_size) and label in (None, case.label):
             yield case
 
 
@@ -126,7 +126,7 @@ def _rows_of(run: Run, cases: Collection[str]) -> Iterator[tuple[PassColumns, in
 
 
 def _known(run: Run) -> str:
-    sizes = {case.arm.get("block_size") for case in _cases(run, SBD)}
+    sizes = {case.arm.block_size for case in _cases(run, SBD)}
     return ", ".join(sorted({str(size) for size in sizes if size})) or "none"
 
 

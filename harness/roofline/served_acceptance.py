@@ -32,7 +32,7 @@ def accepted_in_run(run: Run, label: str | None = None) -> Iterator[Accepted]:
     arms = {
         case.case_id
         for case in run.header.cases
-        if case.arm.get("method") == SERVED and case.replayed is None and label in (None, case.label)
+        if case.arm.method == SERVED and case.replayed is None and label in (None, case.label)
     }
     for sample in run.samples:
         if sample.case_id in arms and not sample.warmup and not sample.meters.get("served_ways_disagree"):
@@ -88,5 +88,5 @@ def _accepted(answer: Any, where: str) -> tuple[int, ...]:
 
 def known_labels(run: Run) -> str:
     """The labels of the served arms of a run, for a message."""
-    labels = dict.fromkeys(case.label for case in run.header.cases if case.arm.get("method") == SERVED)
+    labels = dict.fromkeys(case.label for case in run.header.cases if case.arm.method == SERVED)
     return ", ".join(map(repr, labels)) or "none"

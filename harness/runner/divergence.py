@@ -70,13 +70,13 @@ def partings(
     of_ntp: dict[tuple[object, ...], Sample] = {}
     for sample in samples:
         case = cases[sample.case_id]
-        if case.arm["method"] == "ntp" and case.arm["temperature"] == GREEDY:
+        if case.arm.method == "ntp" and case.arm.temperature == GREEDY:
             of_ntp[(case.cell, sample.group, sample.repeat)] = sample
     found, compared = [], 0
     for sample in samples:
         case = cases[sample.case_id]
         base = of_ntp.get((case.cell, sample.group, sample.repeat))
-        if base is None or base is sample or case.arm["temperature"] != GREEDY:
+        if base is None or base is sample or case.arm.temperature != GREEDY:
             continue
         for one, other in zip(base.rows, sample.rows, strict=True):
             compared += 1

@@ -7,11 +7,10 @@ no model, device or clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.errors import UserError
 from harness.models import DTYPE_BYTES, ModelShape
@@ -25,27 +24,27 @@ from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, shard, slots_allocated
 from harness.runner.widths import BATCHES
-from harness.scenario.method import AUTO, WIDTHS, PlannedPass, per_token
+from harness.scenario.method import WIDTHS, ArmSettings, PlannedPass, per_token
 from harness.scenario.methods import method_of
 from harness.scenario.part import Part
 from harness.scenario.plan import Case
-from harness.scenario.speculative_arms import draft_shapes, stages
+from harness.scenario.speculative_arms import DraftStage, draft_shapes, stages
 from harness.workloads.instructions import Split, instructions
 from harness.workloads.prompts import read_prompts
 from harness.workloads.tasks import TASKS, problems
 
 
-def draft_passes(arm: Mapping[str, Any], target: ModelShape) -> list[tuple[ModelShape, Role, int, int, int]]:
+def draft_passes(arm: ArmSettings, target: ModelShape) -> list[tuple[ModelShape, Role, int, int, int]]:
     """(shape, role, query tokens, tokens kept, count) of one round, at most.
 
     Each stage makes one token a pass, stops at none for its confidence, and asks the stage below before each pass.
     """
     asked = stages(arm)
-    below = [*(stage["draft_tokens"] for stage in asked[1:]), 0][: len(asked)]
+    below = [*(stage.draft_tokens for stage in asked[1:]), 0][: len(asked)]
     found: list[tuple[ModelShape, Role, int, int, int]] = []
     count = 1
     for stage, shape, tokens in zip(asked, draft_shapes(arm, target), below, strict=True):
-        count *= stage["draft_tokens"]
+        count *= stage.draft_tokens
         if shape is not None:
             found.append((shape, "verify" if tokens else "draft", tokens + 1, 1, count))
     return found
@@ -137,7 +136,7 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
         return slots_allocated(case.batch_size, shape.kv_heads, length + 1) if captured(part) else length
 
     # A draft model has its own KV cache; the target's own first layers add no weights.
-    weights = (own.params + sum(draft.params for stage, draft in drafts if "draft" in stage)) * size
+    weights = (own.params + sum(draft.params for stage, draft in drafts if isinstance(stage, DraftStage))) * size
     kv = kv_cache_bytes(case.shape, deployment_of(case), slots(own))
     kv += sum(kv_cache_bytes(draft, part.dtype, slots(draft)) for _, draft in drafts)
     return MemoryEstimate(
@@ -217,9 +216,9 @@ def estimate_time(case: Case, ceilings: Ceilings) -> tuple[TimeEstimate | None, 
     drafts it assumes that every draft is made slot by slot and is wrong. A width that is left to the machine adds its choice.
     """
     samples = case.sample_count
-    if AUTO in case.arm:  # the fastest is no slower than the narrowest
+    if case.arm.auto:  # the fastest is no slower than the narrowest
         samples += -(-BATCHES // len(case.workload.task_names)) * (1 + len(WIDTHS))
-        case = replace(case, arm=case.arm | {case.arm[AUTO]: WIDTHS[0]})
+        case = replace(case, arm=case.arm.at_width(WIDTHS[0]))
     if case.shape is None:
         return None, case.shape_reason
     if case.replay is not None and case.replay.mean_passes_per_block is None:
@@ -262,9 +261,9 @@ def _decode_s(case: Case, ceilings: Ceilings) -> float:
 
 def _passes(case: Case, slots: int) -> float:
     """Passes of a block with ``slots`` tokens to decide; real acceptance takes at most one pass per token."""
-    if case.replay is None or case.replay.mean_passes_per_block is None:
+    if case.replay is None or case.replay.mean_passes_per_block is None or case.arm.block_size is None:
         return slots
-    passes: float = slowest_row_passes(case.arm["block_size"], case.replay.mean_passes_per_block, case.batch_size)
+    passes: float = slowest_row_passes(case.arm.block_size, case.replay.mean_passes_per_block, case.batch_size)
     return min(passes, slots)
 
 
@@ -281,7 +280,7 @@ def what_would_fit(case: Case, free_bytes: int | None) -> str:
             case.shape,
             Deployment(dtype=case.part.dtype),
             tokens=tokens,
-            block_size=case.arm.get("block_size"),
+            block_size=case.arm.block_size,
             budget_bytes=free_bytes,
         )
     except UserError:

@@ -13,11 +13,12 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.meters.environment import snapshot
-from harness.models.choice import RemoteCode, model_name, refuse_missing, refuse_remote_code
+from harness.models.choice import model_name, refuse_missing, refuse_remote_code
 from harness.paths import data_dir
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.record.store import RunStore, read_run
+from harness.runner.options import RunOptions
 from harness.runner.protocols import Machine
 from harness.runner.stopping_rule import StoppingRule, missing_slots
 from harness.runner.widths import choose_widths, with_widths
@@ -26,27 +27,26 @@ from harness.scenario.part import Part
 from harness.scenario.plan import Plan, make_plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.speculative_arms import draft_models
+from harness.workloads.loader import given_prompts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A scenario file with its plan, and the record's copy of it."""
+    """A scenario file with its plan, the record's copy of it, and what else was asked for."""
 
     path: Path | str
     scenario: Scenario
     plan: Plan
     resolved: dict[str, Any]
     digest: str
-    engines: bool = False
+    options: RunOptions
 
     @classmethod
-    def of(cls, path: Path | str, loaded: Scenario | None = None, engines: bool = False) -> Job:
-        """The scenario of a file, or one ``loaded`` that the record calls by ``path``. Raises UserError and its kind.
-
-        ``engines``: NTP is held against every engine of others that is installed.
-        """
-        scenario = loaded or load_scenario(path)
-        if engines:
+    def of(cls, path: Path | str, options: RunOptions | None = None, loaded: Scenario | None = None) -> Job:
+        """The scenario of a file, or one ``loaded`` that the record calls by ``path``. Raises UserError and its kind."""
+        options = options or RunOptions()
+        scenario = loaded or load_scenario(path, options.trust_remote_code)
+        if options.engines:
             asked = {"baseline_engines": ("installed",)}
             parts = tuple(part.model_copy(update=asked) if part.takes_engines else part for part in scenario.parts)
             if not any(part.takes_engines for part in parts):
@@ -64,7 +64,21 @@ class Job:
                     "has a chat template; fetch it first (hf download), or write chat_template: true or false into the workload"
                 )
         digest = scenario_digest(resolved)
-        return cls(path=path, scenario=scenario, plan=plan, resolved=resolved, digest=digest, engines=engines)
+        return cls(path=path, scenario=scenario, plan=plan, resolved=resolved, digest=digest, options=options)
+
+    def directory(self, out_dir: Path | None) -> Path:
+        """Where the run is kept: ``out_dir``, else the newest folder of the scenario if it is unfinished, else the next.
+
+        Raises:
+            UserError and its kind: a dataset cannot be read; nothing is begun then.
+        """
+        for part in self.scenario.parts:
+            given_prompts(part.workload)
+        return out_dir or default_directory(self.scenario.name, self.digest, self.plan)
+
+    def part(self, name: str) -> Part:
+        """A part of the scenario by its name."""
+        return next(part for part in self.scenario.parts if part.name == name)
 
 
 def machine_here(logs: Path | None = None) -> Machine:
@@ -92,15 +106,7 @@ def make_header(job: Job, machine: Machine, progress: Progress) -> RunHeader:
         question=job.scenario.question,
         scenario=job.resolved,
         scenario_digest=job.digest,
-        command=shlex.join(
-            [
-                "sbd",
-                "run",
-                _seen_from_here(job.path),
-                *(["--engines"] if job.engines else []),
-                *([RemoteCode.OPTION] if RemoteCode.granted else []),
-            ]
-        ),
+        command=shlex.join(["sbd", "run", _seen_from_here(job.path), *job.options.flags]),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         cases=[case.header(known[case.part.name], machine.execution(case.part)) for case in plan.cases],
         hardware=hardware,

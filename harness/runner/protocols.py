@@ -6,28 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.meters.window import Readings
 from harness.models import ModelShape
 from harness.progress import Progress
-from harness.record.schema import RowTimes, Sample
-from harness.record.trace import Generation
+from harness.record.decode import Decoded
+from harness.record.schema import Sample
 from harness.runner.identity import identity_of
 from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
 from harness.scenario.scenario import Scenario
 from harness.workloads.loader import Tokenizer
-
-
-class Decoded(Protocol):
-    """What an engine returns for one batch. ``row_times``: a server's requests have times of their own."""
-
-    generation: Generation
-    prefill_s: float
-    decode_s: float
-    forward_s: list[float] | None
-    sampler_s: list[float] | None
-    readings: Readings | None
-    row_times: list[RowTimes] | None
 
 
 class Engine(Protocol):
@@ -48,13 +35,13 @@ class Engine(Protocol):
     def fingerprint(self, part: Part) -> dict[str, Any]:
         """What the model runs on here, for the shapes of ``part``, as plain data for the record."""
 
-    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]]) -> Sequence[Any]:
-        """Short decodes of NTP, of these block sizes and of what is measured beside them (Part.measured_beside), as Decoded;
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]]) -> Sequence[Decoded]:
+        """Short decodes of NTP, of these block sizes and of what is measured beside them (Part.measured_beside);
         predictions of other cells start from them.
         """
 
-    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Any:
-        """Decode one batch; returns a Decoded."""
+    def decode(self, case: Case, prompts: Sequence[tuple[int, ...]], seed: int) -> Decoded:
+        """Decode one batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ failed try is an event with its reason; the last one is the case's outcome. A pr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from harness.progress import Progress
 from harness.record.identity import IDENTITY, allowed_event, differences, refuse_other
 from harness.record.schema import REMARK, CaseOutcome, Run, Sample
 from harness.record.store import RunStore
+from harness.runner.job import Job
 
 ATTEMPT = "attempt"
 """The event of a failed try that may be repeated."""
@@ -55,15 +56,11 @@ Entry = Sample | Begun | Skipped | Failure | dict[str, Any]
 
 
 class Recorder:
-    """Writes entries into a run directory. ``held``: its earlier record; ``marks``: write the next case for a watchdog;
-    ``allow``: what a part may be gone on with although it differs (harness.record.identity).
-    """
+    """Writes entries into a run directory. ``held``: its earlier record; ``marks``: write the next case for a watchdog."""
 
-    def __init__(
-        self, store: RunStore, progress: Progress, attempts: int, held: Run, marks: bool = False, allow: Collection[str] = ()
-    ) -> None:
-        self._store, self._progress, self._attempts, self._marks = store, progress, attempts, marks
-        self._header, self._allow = held.header, allow
+    def __init__(self, store: RunStore, progress: Progress, job: Job, held: Run, marks: bool = False) -> None:
+        self._store, self._progress, self._attempts, self._marks = store, progress, job.scenario.attempts, marks
+        self._header, self._allow = held.header, job.options.allow
         self._identities = [one for one in held.sessions if one.get("event") == IDENTITY]
         self._failed = Counter(str(one["case_id"]) for one in held.sessions if one.get("event") == ATTEMPT)
         self._lost = Counter((one.get("part"), one.get("process")) for one in held.sessions if one.get("event") == LOST)

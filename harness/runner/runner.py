@@ -1,22 +1,19 @@
 """Walks a plan: begins or continues the run's directory, has the missing samples taken, keeps each at once.
 
-Samples are taken in this process or on cluster nodes (harness.runner.cluster.scheduler). Consecutive fresh processes take them
-where a part asks for several, or a hung one could be ended. The runner writes through the store only and names no vendor.
+Samples are taken in this process, or in consecutive fresh ones where a part asks for several, or a hung one could be ended
+(over a cluster: harness.runner.cluster.scheduler). The runner writes through the store only and names no vendor.
 ``run`` with the same scenario continues a killed run: finished samples are never taken twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import STATUS_AGAIN, HungError, InvariantError, ProcessEndedError, UserError
 from harness.progress import Progress
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
-from harness.runner.cluster.protocol import Cluster
-from harness.runner.cluster.scheduler import spread
-from harness.runner.job import Job, default_directory, machine_here, make_header, refuse_other_execution
+from harness.runner.job import Job, machine_here, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
 from harness.runner.recorder import Failure, Recorder
 from harness.runner.subprocesses import KEPT, ChildTask, FreshInterpreter, Spawner, expect_success, was_killed, why_ended
@@ -24,47 +21,37 @@ from harness.runner.work import work_of
 from harness.runner.worker import take
 from harness.scenario.plan import Share
 from harness.scenario.ranks import ranks_here, refuse_other_world
-from harness.workloads.loader import given_prompts
 
 
 def run(
-    scenario_path: Path | str,
+    scenario: Job | Path | str,
     out_dir: Path | None,
     progress: Progress | None = None,
     machine: Machine | None = None,
     spawn: Spawner | None = None,
-    cluster: Cluster | None = None,
-    allow: Sequence[str] = (),
-    engines: bool = False,
 ) -> Path:
     """Take every sample of a scenario that its run directory does not hold yet; returns that directory.
 
-    ``spawn`` starts the fresh processes of a scenario that asks for some; they, like the nodes of a ``cluster``, find their own
-    ``machine``. ``allow``: items of harness.record.identity that may differ from what the run was begun with. ``engines``: NTP
-    is held against those installed. Under torchrun, its processes take all samples; this must be the first of them.
+    ``spawn`` starts the fresh processes of a scenario that asks for some; they find their own ``machine``. Under torchrun, its
+    processes take all samples; this must be the first of them.
 
     Raises:
         UserError and its kind: the scenario, a model or the directory is not usable, or the run was begun with something else.
         StorageError: the disk refused; everything finished before is kept.
-        ProcessEndedError: a fresh process failed, or no node is left; the same holds.
+        ProcessEndedError: a fresh process failed; the same holds.
     """
     progress = progress or Progress()
-    job, ranks = Job.of(scenario_path, engines=engines), ranks_here()
+    job, ranks = scenario if isinstance(scenario, Job) else Job.of(scenario), ranks_here()
     if ranks is not None:
         refuse_other_world(job.scenario, ranks.world)
-    if cluster is None:
-        _refuse_devices(job)
-    for part in job.scenario.parts:
-        given_prompts(part.workload)  # fail on an unreadable dataset before a model is loaded
-    directory = out_dir or default_directory(job.scenario.name, job.digest, job.plan)
+    _refuse_devices(job)
+    directory = job.directory(out_dir)
     with RunStore(directory) as store:
-        if cluster is not None:
-            spread(job, store, cluster, progress, allow)
-        elif ranks is None and job.scenario.in_fresh_processes:
-            _send_out(job, store, spawn or FreshInterpreter(), progress, allow)
+        if ranks is None and job.scenario.in_fresh_processes:
+            _send_out(job, store, spawn or FreshInterpreter(), progress)
         else:
             machine = machine or machine_here(directory)
-            _take_here(job, store, machine, progress, allow)
+            _take_here(job, store, machine, progress)
             machine.close()
     return directory
 
@@ -76,20 +63,19 @@ def run_errand(errand: ChildTask, progress: Progress, machine: Machine | None = 
         UserError and its kind, StorageError: as ``run``.
     """
     machine = machine or machine_here(errand.directory)
-    job = Job.of(errand.scenario, engines=errand.engines)
+    job = Job.of(errand.scenario, errand.options)
     with RunStore(errand.directory, errand.lent) as store:
         if errand.share is None:
             store.create(make_header(job, machine, progress))
             return
         held = store.resume(job.resolved, job.digest)
-        own = [part for part in job.scenario.parts if part.name == errand.share.part]
-        refuse_other_execution(own, held, machine.execution)
-        keeper = Recorder(store, progress, job.scenario.attempts, held, marks=True, allow=errand.allow)
+        refuse_other_execution([job.part(errand.share.part)], held, machine.execution)
+        keeper = Recorder(store, progress, job, held, marks=True)
         keeper.keep_all(take(work_of(job.plan, held, errand.share), machine, progress))
         machine.close()
 
 
-def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress, allow: Sequence[str]) -> None:
+def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress) -> None:
     """Take all missing samples in this process; failed ones that are tried again come last."""
     if store.exists:
         held = store.resume(job.resolved, job.digest)
@@ -98,18 +84,18 @@ def _take_here(job: Job, store: RunStore, machine: Machine, progress: Progress, 
     else:
         store.create(make_header(job, machine, progress))
         held = read_run(store.directory)
-    keeper = Recorder(store, progress, job.scenario.attempts, held, allow=allow)
+    keeper = Recorder(store, progress, job, held)
     keeper.keep_all(take(work_of(job.plan, held), machine, progress))
     while keeper.again:
         keeper.again.clear()
         keeper.keep_all(take(work_of(job.plan, read_run(store.directory)), machine, progress))
 
 
-def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress, allow: Sequence[str]) -> None:
+def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress) -> None:
     """Take every unfinished share in a fresh process, one after the other, under this process's lock."""
     directory = store.directory
     if not store.exists:
-        begin = ChildTask(scenario=Path(job.path), directory=directory, share=None, lent=store.hold(), engines=job.engines)
+        begin = ChildTask(scenario=Path(job.path), directory=directory, share=None, lent=store.hold(), options=job.options)
         expect_success(spawn(begin), "the process that begins the run")
         held = store.resume(job.resolved, job.digest)
     else:
@@ -118,7 +104,7 @@ def _send_out(job: Job, store: RunStore, spawn: Spawner, progress: Progress, all
     if not _unfinished(job, held):
         progress.start([])
     while shares := _unfinished(job, held):
-        errand, who = _errand(job, store, shares[0], allow)
+        errand, who = _errand(job, store, shares[0])
         progress.note(who)
         store.mark("")
         lost, before = _why_lost(errand, spawn, who), _size(held)
@@ -137,7 +123,7 @@ def _charge(reason: str, who: str, share: Share, job: Job, store: RunStore, prog
     """
     with RunStore(store.directory, store.hold()) as mended:  # drops the line that the process was writing
         held = mended.resume(job.resolved, job.digest)
-        keeper = Recorder(mended, progress, job.scenario.attempts, held)
+        keeper = Recorder(mended, progress, job, held)
         if case_id := store.marked():
             keeper.keep(Failure(case_id=case_id, outcome="failed", reason=reason, part=share.part, process=share.process))
             return
@@ -149,9 +135,9 @@ def _charge(reason: str, who: str, share: Share, job: Job, store: RunStore, prog
         progress.note(f"{who}: {reason}; another one takes what is missing")
 
 
-def _errand(job: Job, store: RunStore, share: Share, allow: Sequence[str]) -> tuple[ChildTask, str]:
+def _errand(job: Job, store: RunStore, share: Share) -> tuple[ChildTask, str]:
     """The task of a fresh process for a share, and its name in words."""
-    part = next(part for part in job.scenario.parts if part.name == share.part)
+    part = job.part(share.part)
     who = f"part {share.part}, fresh process {share.process + 1} of {part.processes}"
     who += f", {part.tensor_parallel} sharing the model" if part.tensor_parallel > 1 else ""
     errand = ChildTask(
@@ -161,8 +147,7 @@ def _errand(job: Job, store: RunStore, share: Share, allow: Sequence[str]) -> tu
         lent=store.hold(),
         deadline_s=job.scenario.deadline_s,
         ranks=part.tensor_parallel,
-        allow=tuple(allow),
-        engines=job.engines,
+        options=job.options,
     )
     return errand, who
 

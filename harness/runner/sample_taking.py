@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from harness.record.decode import Decoded
 from harness.record.schema import PassColumns, RowResult, RowTimes, Sample
 from harness.record.trace import ForwardPass, Generation
-from harness.runner.protocols import Decoded, Engine
+from harness.runner.protocols import Engine
 from harness.scenario.part import Part
 from harness.scenario.plan import Case, Slot
 from harness.workloads.loader import PromptItem, Tokenizer, prompt_items

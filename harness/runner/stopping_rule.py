@@ -66,12 +66,12 @@ class StoppingRule:
     def _repeated_enough(self, slot: Slot, repeats: int, limit: float) -> bool:
         """Whether the first ``repeats`` of the slot's cell and process fix every arm's ratio to NTP; ignores later ones."""
         cases = [case for case in self._cells[slot.case.cell] if case.case_id not in self._left_out]
-        ntp = {case.arm["temperature"]: case.case_id for case in reversed(cases) if case.arm["method"] == "ntp"}
-        arms = [case for case in cases if case.arm["method"] != "ntp"]
+        ntp = {case.arm.temperature: case.case_id for case in reversed(cases) if case.arm.method == "ntp"}
+        arms = [case for case in cases if case.arm.method != "ntp"]
         if not ntp or not arms:
             return False
         first_ntp = next(reversed(ntp.values()))
-        pairs = [(ntp.get(arm.arm["temperature"], first_ntp), arm.case_id) for arm in arms]
+        pairs = [(ntp.get(arm.arm.temperature, first_ntp), arm.case_id) for arm in arms]
         first = partial(self._first, process=slot.process, repeats=repeats)
         errors = [timing_error(first(one), first(arm)) for one, arm in pairs]
         return all(error is not None and error <= limit for error in errors)

@@ -17,15 +17,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError
-from harness.models.choice import RemoteCode
+from pydantic import TypeAdapter, ValidationError
+
+from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError, UserError
 from harness.processes.keeper import PR_SET_PDEATHSIG, prctl
 from harness.record.store import InheritedLock
+from harness.runner.options import RunOptions
 from harness.scenario.plan import Share
 from harness.scenario.ranks import Ranks
 
@@ -101,7 +103,7 @@ class ChildTask:
     """The task of one fresh process: take ``share`` of the run in ``directory``, or (None) begin that run.
 
     ``lent``: the directory's journals, locked by the sender. ``deadline_s``: the longest time without an entry; None: no limit.
-    ``ranks``: so many processes share the model, and the first of them does the task. ``allow`` and ``engines``: of sbd run.
+    ``ranks``: so many processes share the model, and the first of them does the task. ``options``: of sbd run.
     """
 
     scenario: Path
@@ -110,10 +112,18 @@ class ChildTask:
     lent: InheritedLock
     deadline_s: float | None = None
     ranks: int = 1
-    allow: tuple[str, ...] = ()
-    engines: bool = False
+    options: RunOptions = field(default_factory=RunOptions)
+
+    @classmethod
+    def read(cls, text: str) -> ChildTask:
+        """The task that a parent wrote. Raises UserError: it is none."""
+        try:
+            return _TASK.validate_json(text)
+        except ValidationError as error:
+            raise UserError(f"{COMMAND} is started by sbd run, with its task as JSON; use sbd run") from error
 
 
+_TASK = TypeAdapter(ChildTask)
 Spawner = Callable[[ChildTask], int]
 """Runs a fresh process to its end; returns its exit status, negative for a signal.
 
@@ -125,13 +135,10 @@ Raises HungError: it exceeded its deadline and was ended.
 class FreshInterpreter:
     """The Spawner of the command line: `sbd run-process` in another Python, with this one's stderr.
 
-    ``calibrate``: a run begins with this machine's own profile; ``debug``: errors show their traceback; ``remote_code``: models
-    may run code of their own, as the command line of this process says.
+    ``debug``: errors show their traceback.
     """
 
-    calibrate: bool = False
     debug: bool = False
-    remote_code: bool = False
 
     def __call__(self, errand: ChildTask) -> int:
         """As a Spawner. Ctrl-C is passed to the child, which is waited for; a second Ctrl-C ends it."""
@@ -150,16 +157,8 @@ class FreshInterpreter:
 
     def command(self, errand: ChildTask) -> Sequence[str]:
         """The command line of the child."""
-        words = [sys.executable, "-c", PROGRAM, os.pathsep.join(sys.path)]
-        words += ["--debug"] if self.debug else []
-        words += [COMMAND, str(errand.scenario), "--out", str(errand.directory)]
-        words += [word for descriptor in errand.lent for word in ("--lent", str(descriptor))]
-        words += [word for item in errand.allow for word in ("--allow", item)]
-        words += ["--engines"] if errand.engines else []
-        words += [RemoteCode.OPTION] if self.remote_code else []
-        if errand.share is not None:
-            return [*words, "--part", errand.share.part, "--process", str(errand.share.process)]
-        return [*words, "--calibrate"] if self.calibrate else words
+        words = [sys.executable, "-c", PROGRAM, os.pathsep.join(sys.path), *(["--debug"] if self.debug else [])]
+        return [*words, COMMAND, _TASK.dump_json(errand).decode()]
 
 
 class Watchdog:

@@ -19,10 +19,11 @@ from statistics import fmean, median
 
 from harness.errors import DoesNotFitError, ScenarioError, UserError
 from harness.progress import Progress
+from harness.record.decode import Decoded
 from harness.record.schema import TriedWidth, WidthChoice
-from harness.runner.protocols import Decoded, Engine, Machine
+from harness.runner.protocols import Engine, Machine
 from harness.runner.sample_taking import prompt_digest
-from harness.scenario.method import AUTO, WIDTHS
+from harness.scenario.method import WIDTHS, ArmSettings
 from harness.scenario.plan import Case, Plan
 from harness.workloads.loader import PromptItem, prompt_items
 
@@ -37,7 +38,7 @@ def choose_widths(cases: Iterable[Case], machine: Machine, progress: Progress) -
         UserError: a part has no prompts besides those that are timed, or no width can be tried on them.
     """
     found: dict[str, WidthChoice] = {}
-    for part, of_part in groupby((case for case in cases if AUTO in case.arm), lambda case: case.part):
+    for part, of_part in groupby((case for case in cases if case.arm.auto), lambda case: case.part):
         arms: dict[tuple[int, str], list[Case]] = {}
         for case in of_part:
             arms.setdefault((case.batch_size, case.case_id.rpartition("/")[2]), []).append(case)
@@ -57,12 +58,12 @@ def _choice(tasks: Sequence[Case], engine: Engine) -> WidthChoice:
     left_out: set[int] = set()
     for case, items in _spare(tasks, engine):
         digests += [prompt_digest(case.part, item) for item in items]
-        ntp = {"method": "ntp", "temperature": case.arm["temperature"]}
+        ntp = ArmSettings.model_validate({"method": "ntp", "temperature": case.arm.temperature})
         for width, batches in decoded.items():
             if width in left_out:
                 continue
             new = not batches
-            asked = replace(case, arm=ntp if width == 1 else case.arm | {case.arm[AUTO]: width})
+            asked = replace(case, arm=ntp if width == 1 else case.arm.at_width(width))
             with suppress(DoesNotFitError):
                 for _ in range(1 + new):  # a first decode may compile and capture
                     one = engine.decode(asked, [item.ids for item in items], case.part.seed)
@@ -111,17 +112,15 @@ def with_widths(plan: Plan, chosen: Mapping[str, WidthChoice | None]) -> Plan:
     if not any(chosen.values()):
         return plan
     cases = [
-        replace(case, arm=case.arm | {case.arm[AUTO]: choice.best.width}, width=choice)
-        if (choice := chosen.get(case.case_id))
-        else case
+        replace(case, arm=case.arm.at_width(choice.best.width), width=choice) if (choice := chosen.get(case.case_id)) else case
         for case in plan.cases
     ]
     parts = {}
     for part in plan.scenario.parts:
         arms = []
         for arm in part.arms:
-            own = [case.arm for case in cases if case.part is part and case.arm["method"] == arm.method]
-            keys = {one[AUTO] for one in own if AUTO in one}
-            arms.append(arm.model_copy(update={key: tuple(dict.fromkeys(one[key] for one in own)) for key in keys}))
+            own = [case.arm for case in cases if case.part is part and case.arm.method == arm.method]
+            keys = {one.auto for one in own if one.auto}
+            arms.append(arm.model_copy(update={key: tuple(dict.fromkeys(one.values[key] for one in own)) for key in keys}))
         parts[part.name] = part.model_copy(update={"arms": tuple(arms)})
     return replace(plan, cases=tuple(replace(case, part=parts[case.part.name]) for case in cases))

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
 from harness.record.schema import Run
+from harness.runner.estimates import what_would_fit
+from harness.runner.recorder import Failure
 from harness.runner.stopping_rule import StoppingRule, missing_slots
 from harness.runner.widths import with_widths
-from harness.scenario.plan import Plan, Share, Slot
+from harness.scenario.plan import Case, Plan, Share, Slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,22 @@ class Work:
         about = part or (self.share.part if self.share else None)
         found: dict[str, Any] = {"event": name} | ({"part": about} if about else {}) | {"process": self.process}
         return found | ({"node": self.node} if self.node else {})
+
+    def failure(self, case: Case, error: CaseError, final: bool = False) -> Failure:
+        """That of a case that could not run now; it is left out from here on."""
+        self.pace.leave_out(case.case_id)
+        reason = str(error)
+        if isinstance(error, DoesNotFitError):
+            reason += what_would_fit(case, self.free_bytes.get(case.part.name))
+        return Failure(
+            case_id=case.case_id,
+            outcome=error.outcome,
+            reason=reason,
+            final=final or isinstance(error, NotPossibleError | NoTokenError),  # a second try would fail too
+            part=case.part.name,
+            process=self.process,
+            node=self.node,
+        )
 
 
 def work_of(plan: Plan, held: Run, share: Share | None = None, node: str | None = None) -> Work:

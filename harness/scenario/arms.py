@@ -14,7 +14,8 @@ from harness.config_file import Flag, Name, Numbers, Shares, one_or_several
 from harness.scenario.method import (
     GREEDY,
     ArmKeys,
-    ArmValues,
+    ArmSettings,
+    BlockSettings,
     Method,
     PassesOfBlock,
     PlannedPass,
@@ -25,7 +26,7 @@ from harness.scenario.method import (
     widths,
 )
 from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replay_id, with_choice
-from harness.scenario.solvers import SolverChoice, Younger
+from harness.scenario.solvers import SolverChoice, SolverSettings, Younger
 
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]
@@ -54,9 +55,16 @@ class NtpArm(ArmKeys):
     """The server of the part that decodes it, one token a pass. Left out: this program does."""
 
 
+class SbdSettings(SolverSettings):
+    """Of Set Block Decoding."""
+
+    batching: Batching
+
+
 class SbdArm(SolverChoice):
     """Set Block Decoding: the knobs of a solver decide what becomes final, or a replay does."""
 
+    settings = SbdSettings
     axes = ("acceptance", "block_size", "settings", "temperature", "solver", "batching")
     method: Literal["sbd"]
     """Set Block Decoding."""
@@ -113,9 +121,16 @@ class VerifiedSbdArm(SolverChoice):
         return self
 
 
+class SelfSpeculationSettings(BlockSettings):
+    """Of self-speculation."""
+
+    form: Form
+
+
 class SelfSpeculationArm(ArmKeys):
     """One-step drafts of the masked head, checked by the next-token head."""
 
+    settings = SelfSpeculationSettings
     axes = ("acceptance", "form", "block_size", "copies", "temperature")
     lossless = True
     method: Literal["self_speculation"]
@@ -140,9 +155,9 @@ class SelfSpeculationArm(ArmKeys):
         return self
 
 
-def _sbd_passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: PassesOfBlock) -> Iterator[PlannedPass]:
+def _sbd_passes(arm: SbdSettings, prompt_tokens: int, new_tokens: int, passes_of: PassesOfBlock) -> Iterator[PlannedPass]:
     """Every block at its own context; the first pass of a block feeds the block before it again."""
-    block = arm["block_size"]
+    block = arm.block_size
     for start in range(0, new_tokens, block):
         committed = block if start else 0
         yield PlannedPass(
@@ -156,61 +171,58 @@ def _sbd_passes(arm: ArmValues, prompt_tokens: int, new_tokens: int, passes_of: 
         yield PlannedPass(role="decide", query_tokens=block, context_tokens=prompt_tokens + start, logits=block, count=later)
 
 
-def _copies(arm: ArmValues, suffix: str) -> str:
-    return suffix if arm.get("copies") else ""
+def _self_speculation_widest(arm: SelfSpeculationSettings) -> int:
+    return arm.block_size if arm.form == "linear" else arm.block_size * (arm.block_size + 1)
 
 
-def _self_speculation_widest(arm: ArmValues) -> int:
-    block: int = arm["block_size"]
-    return block if arm["form"] == "linear" else block * (block + 1)
-
-
-def _self_speculation_passes(arm: ArmValues, prompt_tokens: int, steps: int) -> Iterator[PlannedPass]:
-    block = arm["block_size"]
-    if arm["form"] == "linear":
+def _self_speculation_passes(arm: SelfSpeculationSettings, prompt_tokens: int, steps: int) -> Iterator[PlannedPass]:
+    block = arm.block_size
+    if arm.form == "linear":
         yield from per_token(prompt_tokens, steps, ("draft", block, 0, 1), ("verify", block, 1, 1))
     else:
         yield from per_token(prompt_tokens, steps, ("verify+draft", _self_speculation_widest(arm), 1, 1))
 
 
-NTP = Method(
+NTP: Method[ArmSettings] = Method(
     name="ntp",
     arm=NtpArm,
     decoder="harness.engine.decoders:next_token",
     label=lambda arm, replay: "NTP",
-    arm_id=lambda arm, replay: "ntp" if arm["temperature"] == GREEDY else f"ntp-t{number(arm['temperature'])}",
+    arm_id=lambda arm, replay: "ntp" if arm.temperature == GREEDY else f"ntp-t{number(arm.temperature)}",
     widest=lambda arm, prompt, new: (1, 1),
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("decide", 1, 1, 1)),
 )
-SBD = Method(
+SBD: Method[SbdSettings] = Method(
     name="sbd",
     arm=SbdArm,
     decoder="harness.engine.decoders:set_block",
-    arm_id=lambda arm, replay: f"sbd-{choice_id(arm, replay)}" + ("-ragged" if arm["batching"] == "ragged" else ""),
-    label=lambda arm, replay: with_choice(f"SBD k={arm['block_size']}", arm, replay),
-    widest=lambda arm, prompt, new: (2 * arm["block_size"], arm["block_size"]) if arm["block_size"] > 1 else (1, 1),
+    arm_id=lambda arm, replay: f"sbd-{choice_id(arm, replay)}" + ("-ragged" if arm.batching == "ragged" else ""),
+    label=lambda arm, replay: with_choice(f"SBD k={arm.k}", arm, replay),
+    widest=lambda arm, prompt, new: (2 * arm.block_size, arm.block_size) if arm.block_size > 1 else (1, 1),
     passes=_sbd_passes,
 )
-VERIFIED_SBD = Method(
+VERIFIED_SBD: Method[SolverSettings] = Method(
     name="sbd_verified",
     arm=VerifiedSbdArm,
     decoder="harness.engine.decoders:verified_blocks",
-    arm_id=lambda arm, replay: f"sbd-verified-{choice_id(arm, replay)}{confidence_bound(arm, '-c')}",
-    label=lambda arm, replay: with_choice(f"SBD verified k={arm['block_size']}", arm, replay) + confidence_bound(arm, " c>"),
-    widest=lambda arm, prompt, new: (2 * arm["block_size"], 2 * arm["block_size"]),
+    arm_id=lambda arm, replay: f"sbd-verified-{choice_id(arm, replay)}{confidence_bound(arm.least_confidence, '-c')}",
+    label=lambda arm, replay: (
+        with_choice(f"SBD verified k={arm.k}", arm, replay) + confidence_bound(arm.least_confidence, " c>")
+    ),
+    widest=lambda arm, prompt, new: (2 * arm.block_size, 2 * arm.block_size),
     passes=lambda arm, prompt, new, passes_of: per_token(
-        prompt, new - 1, ("draft", arm["block_size"], 0, arm["block_size"] - 1), ("verify+draft", 2 * arm["block_size"], 1, 1)
+        prompt, new - 1, ("draft", arm.block_size, 0, arm.block_size - 1), ("verify+draft", 2 * arm.block_size, 1, 1)
     ),
 )
-SELF_SPECULATION = Method(
+SELF_SPECULATION: Method[SelfSpeculationSettings] = Method(
     name="self_speculation",
     arm=SelfSpeculationArm,
     decoder="harness.engine.decoders:self_speculation",
     arm_id=lambda arm, replay: (
-        f"{arm['form']}-k{arm['block_size']}{replay_id(replay)}-t{number(arm['temperature'])}" + _copies(arm, "-copies")
+        f"{arm.form}-k{arm.k}{replay_id(replay)}-t{number(arm.temperature)}" + "-copies" * bool(arm.copies)
     ),
     label=lambda arm, replay: (
-        f"{arm['form']} self-speculation k={arm['block_size']}" + _copies(arm, " with copies") + " replayed" * bool(replay)
+        f"{arm.form} self-speculation k={arm.k}" + " with copies" * bool(arm.copies) + " replayed" * bool(replay)
     ),
     widest=lambda arm, prompt, new: (_self_speculation_widest(arm),) * 2,
     passes=lambda arm, prompt, new, passes_of: _self_speculation_passes(arm, prompt, new - 1),

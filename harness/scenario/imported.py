@@ -18,6 +18,7 @@ from harness.record.schema import CaseHeader, RunHeader, Sample
 from harness.scenario.arms import NTP
 from harness.scenario.claims import Claims
 from harness.scenario.loading import scenario_digest
+from harness.scenario.method import ArmSettings
 from harness.scenario.servers import SERVED
 
 PART, TASK = "imported", "requests"
@@ -40,9 +41,9 @@ class ImportedArm:
     files: tuple[ResultFile, ...]
 
     @property
-    def spec(self) -> dict[str, Any]:
-        """The arm's values as a record has them."""
-        return {"method": "ntp"} if self.is_ntp else {"method": "served", "server": self.name}
+    def settings(self) -> ArmSettings:
+        """No file tells more."""
+        return ArmSettings.model_validate({"method": "ntp"} if self.is_ntp else {"method": "served", "server": self.name})
 
     @property
     def case_id(self) -> str:
@@ -52,7 +53,7 @@ class ImportedArm:
     @property
     def label(self) -> str:
         """As tables write it."""
-        return NTP.label(self.spec, None) if self.is_ntp else SERVED.label(self.spec, None)
+        return (NTP if self.is_ntp else SERVED).label(self.settings, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +141,7 @@ def _scenario(arms: Sequence[ImportedArm], files: Sequence[Placed], about: About
         "tool_version": first.tool_version,
         "model": first.model,
         "shape": about.model.name if about.model else None,
-        "arms": [arm.spec for arm in arms],
+        "arms": [arm.settings.values for arm in arms],
         "requests": max(one.measured.sent for one in files),
         "concurrency": first.concurrency,
         "requests_per_s": first.requests_per_s,
@@ -158,7 +159,7 @@ def _case(arm: ImportedArm, first: Placed, about: About) -> CaseHeader:
     return CaseHeader(
         case_id=arm.case_id,
         part=PART,
-        arm=arm.spec,
+        arm=arm.settings.written,
         label=arm.label,
         batch_size=1,
         task=TASK,

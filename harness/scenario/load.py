@@ -7,16 +7,17 @@ concurrency; for arrivals at times of their own it is all requests of the sample
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
 from harness.config_file import Count, Counts, StrictModel, Text, as_list, read_text
 from harness.errors import ScenarioError
+from harness.record.written import WrittenPart
 from harness.workloads.arrivals import TracedRequest, of_lengths, read_trace
 from harness.workloads.loader import PromptItem
 
@@ -152,9 +153,9 @@ def by_size(loads: Sequence[Load], prompts: int) -> dict[int, Load]:
 _LOADS: TypeAdapter[tuple[Load, ...]] = TypeAdapter(Loads)
 
 
-def recorded_load(part: Mapping[str, Any], in_flight: int) -> Load | None:
+def recorded_load(part: WrittenPart, in_flight: int) -> Load | None:
     """The load of a cell of a recorded part; None where all requests go at once."""
     with suppress(ValidationError, ValueError):
-        loads = _LOADS.validate_python(part.get("load") or ())
-        return by_size(loads, (part.get("workload") or {}).get("prompts") or 1).get(in_flight)
+        loads = _LOADS.validate_python(part.values.get("load") or ())
+        return by_size(loads, part.workload.prompts).get(in_flight)
     return None

@@ -11,14 +11,17 @@ from pydantic import ValidationError
 
 from harness.config_file import read_yaml
 from harness.errors import ScenarioError, UnknownModelError, UnknownTaskError
+from harness.models.choice import REMOTE_CODE
 from harness.paths import data_dir
 from harness.scenario.claims import misplaced
 from harness.scenario.part import Part
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 
 
-def load_scenario(path: Path | str) -> Scenario:
+def load_scenario(path: Path | str, remote_code: bool = False) -> Scenario:
     """Read a scenario file, or a shipped scenario by its bare name; paths in it are resolved against its folder.
+
+    ``remote_code``: models that ask for it may run code of their own.
 
     Raises:
         ScenarioError, UnknownModelError, UnknownTaskError: with ``file:line: key: given, allowed, what to do`` per mistake.
@@ -26,7 +29,8 @@ def load_scenario(path: Path | str) -> Scenario:
     file = find_scenario(path)
     document = read_yaml(file)
     try:
-        return by_device(Scenario.model_validate(document.data, context={"base": file.parent.resolve()}), str(file))
+        context = {"base": file.parent.resolve(), REMOTE_CODE: remote_code}
+        return by_device(Scenario.model_validate(document.data, context=context), str(file))
     except ValidationError as error:
         kinds = {details["type"] for details in error.errors()}
         lines = document.describe(error)

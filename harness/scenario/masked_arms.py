@@ -15,16 +15,23 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config_file import Count, Counts, Numbers, Shares
 from harness.models.block_families import FAMILIES, BlockProtocol, Commit
-from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, PlannedPass, ReplaySpec, number, per_token
-from harness.scenario.solvers import SolverChoice, setting_id, setting_in_words
+from harness.scenario.method import GREEDY, ArmKeys, BlockSettings, Method, PlannedPass, ReplaySpec, number, per_token
+from harness.scenario.solvers import SolverChoice, SolverSettings
 
 MASKED_CHAIN = "greedy decoding of the masked head, one token a pass, same weights and block size"
 """What nested drafts are lossless against."""
 
 
+class FreeDaveSettings(BlockSettings):
+    """Of nested drafts."""
+
+    draft_steps: int
+
+
 class FreeDaveArm(ArmKeys):
     """Nested drafts on the masked chain (arXiv 2510.00294)."""
 
+    settings = FreeDaveSettings
     axes = ("block_size", "draft_steps", "temperature")
     lossless = MASKED_CHAIN
     method: Literal["freedave"]
@@ -44,9 +51,16 @@ class FreeDaveArm(ArmKeys):
         return temperature
 
 
+class ApdSettings(BlockSettings):
+    """Of adaptive parallel decoding."""
+
+    mixture: float
+
+
 class ApdArm(ArmKeys):
     """Adaptive parallel decoding (arXiv 2506.00413), the model's own next-token head as auxiliary model; lossy."""
 
+    settings = ApdSettings
     axes = ("block_size", "mixture", "temperature")
     method: Literal["apd"]
     """Adaptive parallel decoding."""
@@ -58,26 +72,26 @@ class ApdArm(ArmKeys):
     """Sampling temperature; 0 takes the likeliest token."""
 
 
-FREEDAVE = Method(
+FREEDAVE: Method[FreeDaveSettings] = Method(
     name="freedave",
     arm=FreeDaveArm,
     decoder="harness.engine.decoders:freedave",
-    arm_id=lambda arm, replay: f"freedave-k{arm['block_size']}-d{arm['draft_steps']}-t{number(arm['temperature'])}",
-    label=lambda arm, replay: f"FreeDave k={arm['block_size']} d={arm['draft_steps']}",
-    widest=lambda arm, prompt, new: ((arm["draft_steps"] + 1) * arm["block_size"], arm["draft_steps"] * arm["block_size"]),
+    arm_id=lambda arm, replay: f"freedave-k{arm.block_size}-d{arm.draft_steps}-t{number(arm.temperature)}",
+    label=lambda arm, replay: f"FreeDave k={arm.block_size} d={arm.draft_steps}",
+    widest=lambda arm, prompt, new: ((arm.draft_steps + 1) * arm.block_size, arm.draft_steps * arm.block_size),
     passes=lambda arm, prompt, new, passes_of: per_token(
-        prompt, new, ("verify+draft", (arm["draft_steps"] + 1) * arm["block_size"], 1, 1)
+        prompt, new, ("verify+draft", (arm.draft_steps + 1) * arm.block_size, 1, 1)
     ),
 )
-APD = Method(
+APD: Method[ApdSettings] = Method(
     name="apd",
     arm=ApdArm,
     decoder="harness.engine.decoders:apd",
-    arm_id=lambda arm, replay: f"apd-k{arm['block_size']}-r{number(arm['mixture'])}-t{number(arm['temperature'])}",
-    label=lambda arm, replay: f"APD k={arm['block_size']} R={number(arm['mixture'])}",
-    widest=lambda arm, prompt, new: (2 * arm["block_size"], 2 * arm["block_size"]),
+    arm_id=lambda arm, replay: f"apd-k{arm.block_size}-r{number(arm.mixture)}-t{number(arm.temperature)}",
+    label=lambda arm, replay: f"APD k={arm.block_size} R={number(arm.mixture)}",
+    widest=lambda arm, prompt, new: (2 * arm.block_size, 2 * arm.block_size),
     passes=lambda arm, prompt, new, passes_of: per_token(
-        prompt, new, ("draft", arm["block_size"], 0, 1), ("verify+draft", 2 * arm["block_size"], 1, 1)
+        prompt, new, ("draft", arm.block_size, 0, 1), ("verify+draft", 2 * arm.block_size, 1, 1)
     ),
 )
 
@@ -94,9 +108,30 @@ def _known(name: str) -> str:
 FamilyName = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": list(FAMILIES)})]
 
 
+class BlockDiffusionSettings(SolverSettings):
+    """Of a public block model."""
+
+    family: str
+    commit: Commit | None = None
+    sub_block: int | None = None
+
+    @property
+    def protocol(self) -> BlockProtocol:
+        """The family's, with what the arm changes."""
+        return replace(FAMILIES[self.family].protocol, commit=self.commit, sub_block=self.sub_block)
+
+    @property
+    def departures(self) -> list[str]:
+        """The differences between the arm and the published code."""
+        published = FAMILIES[self.family].protocol
+        commit = ["merged"] if self.commit != published.commit else []
+        return commit + ([f"sub{self.sub_block}"] if self.sub_block != published.sub_block else [])
+
+
 class BlockDiffusionArm(SolverChoice):
     """Decoding as the family's authors do: what a block sees, when its KV is kept, which slots may be decided."""
 
+    settings = BlockDiffusionSettings
     axes = ("family", "block_size", "settings", "temperature", "solver")
     method: Literal["block_diffusion"]
     """A public block model, as its authors decode it."""
@@ -133,45 +168,33 @@ class BlockDiffusionArm(SolverChoice):
             )
         return self
 
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, then the protocol, as published where the arm does not say."""
+    def points(self) -> list[dict[str, Any]]:
+        """The product of the axes, then the protocol, as published where the arm does not say."""
         published = FAMILIES[self.family].protocol
         how = {"commit": self.commit or published.commit, "sub_block": self.sub_block or published.sub_block}
-        return [point | how for point in super().variants()]
+        return [point | how for point in super().points()]
 
 
-def protocol_of(arm: ArmValues) -> BlockProtocol:
-    """The protocol of an arm with one value on every axis."""
-    return replace(FAMILIES[arm["family"]].protocol, commit=arm["commit"], sub_block=arm["sub_block"])
+def _arm_id(arm: BlockDiffusionSettings, replay: ReplaySpec | None) -> str:
+    block, warm = f"{arm.family}-k{arm.block_size}", f"t{number(arm.temperature)}"
+    return "-".join([block, arm.setting_id, warm, arm.solver, *arm.departures])
 
 
-def _departures(arm: ArmValues) -> list[str]:
-    """The differences between the arm and the published code."""
-    published = FAMILIES[arm["family"]].protocol
-    commit = ["merged"] if arm["commit"] != published.commit else []
-    return commit + ([f"sub{arm['sub_block']}"] if arm["sub_block"] != published.sub_block else [])
+def _label(arm: BlockDiffusionSettings, replay: ReplaySpec | None) -> str:
+    return " ".join([arm.family, f"k={arm.block_size}", arm.setting_in_words, *arm.departures])
 
 
-def _arm_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
-    block, warm = f"{arm['family']}-k{arm['block_size']}", f"t{number(arm['temperature'])}"
-    return "-".join([block, setting_id(arm), warm, arm["solver"], *_departures(arm)])
-
-
-def _label(arm: ArmValues, replay: ReplaySpec | None) -> str:
-    return " ".join([arm["family"], f"k={arm['block_size']}", setting_in_words(arm), *_departures(arm)])
-
-
-def _widest(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:
-    protocol, block = protocol_of(arm), int(arm["block_size"])
+def _widest(arm: BlockDiffusionSettings, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:
+    protocol, block = arm.protocol, arm.block_size
     if protocol.layout == "canvas":
         return prompt_tokens + new_tokens, new_tokens + (protocol.prediction == "shifted")
     wider = protocol.layout == "window" or protocol.commit == "merged"
     return (2 * block if wider else block), block
 
 
-def _passes(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> Iterator[PlannedPass]:
+def _passes(arm: BlockDiffusionSettings, prompt_tokens: int, new_tokens: int) -> Iterator[PlannedPass]:
     """The kinds of pass of one decode, one slot decided a pass, at the context in its middle."""
-    protocol, block = protocol_of(arm), int(arm["block_size"])
+    protocol, block = arm.protocol, arm.block_size
     context, blocks = prompt_tokens + new_tokens // 2, new_tokens / block
     planned = partial(PlannedPass, context_tokens=context, logits=block)
     if protocol.layout == "canvas":
@@ -188,7 +211,7 @@ def _passes(arm: ArmValues, prompt_tokens: int, new_tokens: int) -> Iterator[Pla
         yield planned(role="commit+decide", query_tokens=block, kept=block, count=blocks, logits=logits)
 
 
-BLOCK_DIFFUSION = Method(
+BLOCK_DIFFUSION: Method[BlockDiffusionSettings] = Method(
     name="block_diffusion",
     arm=BlockDiffusionArm,
     decoder="harness.engine.decoders:block_diffusion",

@@ -7,23 +7,22 @@ name that the engine resolves, so no torch is loaded. harness.scenario.methods h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import reduce
 from importlib.metadata import entry_points
 from itertools import product
 from math import prod
 from operator import or_
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import Discriminator, Tag
+from pydantic import ConfigDict, Discriminator, Tag
 
 from harness.config_file import Count, StrictModel, one_or_several
 from harness.errors import UserError
 from harness.record.trace import Role
+from harness.record.written import WrittenArm
 
-ArmValues = Mapping[str, Any]
-"""An arm of a case: the keys of a scenario's arm, one value on every axis."""
 PassesOfBlock = Callable[[int], float]
 """Passes of a block with so many tokens to decide: at most one a token, or the replayed number."""
 GREEDY = 0.0
@@ -65,23 +64,63 @@ def widths(arm: StrictModel, key: str) -> tuple[int, ...]:
     return tuple(WIDTHS[-1] if value == AUTO else value for value in getattr(arm, key, ()))
 
 
+class ArmSettings(WrittenArm):
+    """An arm of a case, one value on every axis: what its decoder reads, and, as ``values``, what a record keeps.
+
+    A method with settings of its own has a class with these fields.
+    """
+
+    model_config = ConfigDict(strict=False)
+
+    temperature: float = GREEDY
+    auto: str | None = None
+    """The key of a width that the machine chooses, chosen or not."""
+    batching: Literal["lockstep", "ragged"] | None = None
+
+    def at_width(self, width: int) -> Self:
+        """With this width where the machine chooses one."""
+        return self | {self.auto: width} if self.auto else self
+
+    @property
+    def written(self) -> WrittenArm:
+        """As a record has it."""
+        return WrittenArm.model_validate(self.values)
+
+
+class BlockSettings(ArmSettings):
+    """Of an arm that decodes in blocks."""
+
+    block_size: int
+
+    @property
+    def k(self) -> str:
+        """The block size in ids and labels; ``auto`` before and after the choice of a width."""
+        return AUTO if self.auto else str(self.block_size)
+
+
 class ArmKeys(StrictModel):
     """The keys of an arm in a scenario; a list on one of them is an axis of the plan.
 
     ``axes``: the keys of a variant after ``method``, in order; one that is not dumped is left out. ``lossless``: whether the
     output is identical to that of NTP, or, in words, to what. A replayed arm writes nothing that could be identical.
+    ``settings``: the class of a variant.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("temperature",)
     lossless: ClassVar[bool | str] = False
+    settings: ClassVar[type[ArmSettings]] = ArmSettings
 
     def axis(self, name: str, dumped: Any) -> list[dict[str, Any]]:
         """The keys of a variant at each point of one axis; ``auto`` is the widest that may be chosen until it is."""
         values = dumped if isinstance(dumped, list) else [dumped]
         return [{name: WIDTHS[-1], AUTO: name} if value == AUTO else {name: value} for value in values]
 
-    def variants(self) -> list[dict[str, Any]]:
-        """One mapping per point of the product of the axes, every key with a single value."""
+    def variants(self) -> list[ArmSettings]:
+        """The settings of every point."""
+        return [self.settings.model_validate(point) for point in self.points()]
+
+    def points(self) -> list[dict[str, Any]]:
+        """One mapping per point of the product of the axes, every key with a single value, as a record has it."""
         dumped = {"settings": None} | self.model_dump(mode="json")
         axes = [self.axis(name, dumped[name]) for name in self.axes if name in dumped]
         refuse_many(prod(map(len, axes)), "settings of one arm")
@@ -121,13 +160,15 @@ class PlannedPass:
     count: float = 1
 
 
+S = TypeVar("S", bound=ArmSettings)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Method:
-    """One decoding method.
+class Method(Generic[S]):
+    """One decoding method, with settings of the type ``S``.
 
     ``name``     the value of an arm's key ``method``; other methods may share ``arm``
-    ``arm``      its keys in a scenario: a pydantic model with ``variants()``, one mapping per setting. A variant's key
-                 ``lossless`` says in words what the method's output is identical to
+    ``arm``      its keys in a scenario, which also name the class of its settings
     ``arm_id``   its part of a case id, which never changes once a run was recorded
     ``label``    what tables and figures call it, without the temperature
     ``decoder``  dotted name, ``module:function``, of a function from harness.engine.decoders.Decoding to the decoder
@@ -137,12 +178,12 @@ class Method:
     """
 
     name: str
-    arm: type[Any]
-    arm_id: Callable[[ArmValues, ReplaySpec | None], str]
-    label: Callable[[ArmValues, ReplaySpec | None], str]
+    arm: type[ArmKeys]
+    arm_id: Callable[[S, ReplaySpec | None], str]
+    label: Callable[[S, ReplaySpec | None], str]
     decoder: str
-    widest: Callable[[ArmValues, int, int], tuple[int, int]]
-    passes: Callable[[ArmValues, int, int, PassesOfBlock], Iterable[PlannedPass]]
+    widest: Callable[[S, int, int], tuple[int, int]]
+    passes: Callable[[S, int, int, PassesOfBlock], Iterable[PlannedPass]]
     rival: bool = False
 
 
@@ -158,9 +199,9 @@ def number(value: float) -> str:
     return format(value, ".12g")
 
 
-def confidence_bound(arm: ArmValues, prefix: str) -> str:
-    """An arm's ``least_confidence`` in ids and labels, behind ``prefix``; empty for one that has none."""
-    return f"{prefix}{number(arm['least_confidence'])}" if "least_confidence" in arm else ""
+def confidence_bound(least_confidence: float | None, prefix: str) -> str:
+    """An arm's ``least_confidence`` in ids and labels, after ``prefix``; empty for one that has none."""
+    return "" if least_confidence is None else f"{prefix}{number(least_confidence)}"
 
 
 T = TypeVar("T")

@@ -7,15 +7,15 @@ those of a gate.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
 Basis = Literal["measured", "counted", "modelled", "predicted", "replayed"]
 Better = Literal["higher", "lower", "equal", "nearer_zero"]
 Scale = Literal["ratio", "difference"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
     """One figure. Who may use it: ``claimed``, ``gated``, ``tracked`` (by a history; ``by_default`` where none is named).
 
@@ -35,6 +35,7 @@ class Metric:
     name: str
     unit: str
     better: Better
+    _: KW_ONLY
     basis: Basis = "measured"
     words: str = ""
     what: str = ""
@@ -67,11 +68,6 @@ WAITS = {
 REQUEST_PERCENTILES = (50, 95, 99)
 
 
-def _gated(what: str, percent: int) -> dict[str, Any]:
-    """Of a percentile that a gate may take; the highest one rests on too few requests."""
-    return {"gated": "timed", "what": what} if percent < 99 else {}
-
-
 def _percentile_words(percent: int) -> str:
     return "median" if percent == 50 else f"{percent}th percentile"
 
@@ -80,16 +76,16 @@ _SHARE_OF_NTP = "NTP's time per token by the arm's, geometric mean over the prom
 _ALL = (
     # speed by the clock; a gate takes the first few
     Metric(
-        name="decode_s_per_token",
-        unit="s/token",
-        better="lower",
+        "decode_s_per_token",
+        "s/token",
+        "lower",
         gated="timed",
         what="decode time by decode tokens, median over the samples of a process",
     ),
     Metric(
-        name="wall_speedup",
-        unit="x",
-        better="higher",
+        "wall_speedup",
+        "x",
+        "higher",
         words="faster by the clock",
         what=_SHARE_OF_NTP,
         claimed=True,
@@ -98,17 +94,15 @@ _ALL = (
         by_default=True,
         to_ntp=True,
     ),
-    Metric(name="request_speedup", unit="x", better="higher", words="faster, prompt included", claimed=True, to_ntp=True),
-    Metric(
-        name="wall_over_nfe", unit="x", better="higher", words="speedup by the clock ÷ passes saved", claimed=True, to_ntp=True
-    ),
-    Metric(name="tokens_per_s", unit="tokens/s", better="higher", words="tokens per second", claimed=True, tracked=True),
-    Metric(name="time_per_token_s", unit="s/token", better="lower", tracked=True, by_default=True),
+    Metric("request_speedup", "x", "higher", words="faster, prompt included", claimed=True, to_ntp=True),
+    Metric("wall_over_nfe", "x", "higher", words="speedup by the clock ÷ passes saved", claimed=True, to_ntp=True),
+    Metric("tokens_per_s", "tokens/s", "higher", words="tokens per second", claimed=True, tracked=True),
+    Metric("time_per_token_s", "s/token", "lower", tracked=True, by_default=True),
     *(
         Metric(
-            name=f"latency_p{percent}_s",
-            unit="s",
-            better="lower",
+            f"latency_p{percent}_s",
+            "s",
+            "lower",
             claimed=True,
             averaged=False,
             percentile=percent,
@@ -119,24 +113,25 @@ _ALL = (
     # requests to servers under a load
     *(
         Metric(
-            name=f"{wait}_p{percent}_s",
-            unit="s",
-            better="lower",
+            f"{wait}_p{percent}_s",
+            "s",
+            "lower",
             claimed=True,
             tracked=True,
             averaged=False,
             of_requests=True,
             words=f"{words}, {_percentile_words(percent)}",
-            **_gated(f"{words}, {_percentile_words(percent)} over the requests of a process", percent),
+            what=f"{words}, {_percentile_words(percent)} over the requests of a process",
+            gated="timed" if percent < 99 else None,  # the highest rests on too few requests
         )
         for wait, words in WAITS.items()
         for percent in REQUEST_PERCENTILES
     ),
     *(
         Metric(
-            name=f"{wait}_p{percent}_speedup",
-            unit="x",
-            better="higher",
+            f"{wait}_p{percent}_speedup",
+            "x",
+            "higher",
             claimed=True,
             averaged=False,
             of_requests=True,
@@ -147,9 +142,9 @@ _ALL = (
         for percent in REQUEST_PERCENTILES
     ),
     Metric(
-        name="throughput_tokens_per_s",
-        unit="tokens/s",
-        better="higher",
+        "throughput_tokens_per_s",
+        "tokens/s",
+        "higher",
         claimed=True,
         tracked=True,
         averaged=False,
@@ -157,9 +152,9 @@ _ALL = (
         words="output tokens per second of all requests",
     ),
     Metric(
-        name="throughput_ratio",
-        unit="x",
-        better="higher",
+        "throughput_ratio",
+        "x",
+        "higher",
         claimed=True,
         averaged=False,
         of_requests=True,
@@ -167,9 +162,9 @@ _ALL = (
         words="output tokens per second against NTP's",
     ),
     Metric(
-        name="goodput_per_s",
-        unit="requests/s",
-        better="higher",
+        "goodput_per_s",
+        "requests/s",
+        "higher",
         claimed=True,
         tracked=True,
         averaged=False,
@@ -177,54 +172,43 @@ _ALL = (
         words="requests per second within the limits of the load",
     ),
     Metric(
-        name="goodput_ratio",
-        unit="x",
-        better="higher",
+        "goodput_ratio",
+        "x",
+        "higher",
         claimed=True,
         averaged=False,
         of_requests=True,
         to_ntp=True,
         words="goodput against NTP's",
     ),
-    Metric(
-        name="prefill_s",
-        unit="s",
-        better="lower",
-        gated="timed",
-        what="time of the prefill, median over the samples of a process",
-    ),
+    Metric("prefill_s", "s", "lower", gated="timed", what="time of the prefill, median over the samples of a process"),
     # resources of the machine
-    Metric(name="joules_per_token", unit="J/token", better="lower", words="energy per token", claimed=True),
+    Metric("joules_per_token", "J/token", "lower", words="energy per token", claimed=True),
     Metric(
-        name="bandwidth_share",
-        unit="of the read ceiling",
-        better="higher",
-        basis="modelled",
-        words="share of the read ceiling",
-        claimed=True,
+        "bandwidth_share", "of the read ceiling", "higher", basis="modelled", words="share of the read ceiling", claimed=True
     ),
-    Metric(name="ceiling_share", unit="share", better="higher", tracked=True),
+    Metric("ceiling_share", "share", "higher", tracked=True),
     Metric(
-        name="peak_device_memory_bytes",
-        unit="bytes",
-        better="lower",
+        "peak_device_memory_bytes",
+        "bytes",
+        "lower",
         gated="deterministic",
         tolerance=0.01,
         what="most memory allocated on the GPU",
     ),
     Metric(
-        name="peak_memory_bytes",
-        unit="bytes",
-        better="lower",
+        "peak_memory_bytes",
+        "bytes",
+        "lower",
         gated="deterministic",
         tolerance=0.1,
         what="most memory of the process that was resident",
     ),
     # counts
     Metric(
-        name="nfe_speedup",
-        unit="x",
-        better="higher",
+        "nfe_speedup",
+        "x",
+        "higher",
         basis="counted",
         words="fewer forward passes",
         claimed=True,
@@ -233,50 +217,50 @@ _ALL = (
         by_default=True,
     ),
     Metric(
-        name="passes",
-        unit="passes",
-        better="equal",
+        "passes",
+        "passes",
+        "equal",
         basis="counted",
         gated="deterministic",
         what="forward passes after prefill (NFE), first repeat",
     ),
     Metric(
-        name="final_tokens_per_pass",
-        unit="tokens/pass",
-        better="equal",
+        "final_tokens_per_pass",
+        "tokens/pass",
+        "equal",
         basis="counted",
         gated="deterministic",
         what="decode tokens by forward passes after prefill",
     ),
     Metric(
-        name="decode_tokens",
-        unit="tokens",
-        better="equal",
+        "decode_tokens",
+        "tokens",
+        "equal",
         basis="counted",
         gated="deterministic",
         what="output tokens less those of the prefill, first repeat",
     ),
     Metric(
-        name="output_sha256",
-        unit="",
-        better="equal",
+        "output_sha256",
+        "",
+        "equal",
         basis="counted",
         gated="deterministic",
         what="SHA-256 over all output ids in the order of the prompts, first repeat",
     ),
     Metric(
-        name="modelled_bytes",
-        unit="bytes",
-        better="equal",
+        "modelled_bytes",
+        "bytes",
+        "equal",
         basis="modelled",
         gated="deterministic",
         what="bytes that the decode passes move, by the byte model",
     ),
     # what was written
     Metric(
-        name="accuracy_loss_points",
-        unit="percentage points",
-        better="lower",
+        "accuracy_loss_points",
+        "percentage points",
+        "lower",
         basis="counted",
         words="accuracy lost to NTP",
         claimed=True,
@@ -285,9 +269,9 @@ _ALL = (
         of_prompts=True,
     ),
     Metric(
-        name="identical_to_ntp",
-        unit="of the prompts",
-        better="higher",
+        "identical_to_ntp",
+        "of the prompts",
+        "higher",
         basis="counted",
         words="outputs identical to NTP's",
         claimed=True,
@@ -300,9 +284,9 @@ _ALL = (
     ),
     # an answer that parts from NTP's where rounding explains it counts as without loss (harness.runner.divergence)
     Metric(
-        name="lossless",
-        unit="of the prompts",
-        better="higher",
+        "lossless",
+        "of the prompts",
+        "higher",
         basis="counted",
         words="answers without an error",
         claimed=True,
@@ -311,9 +295,9 @@ _ALL = (
         of_prompts=True,
     ),
     Metric(
-        name="accuracy",
-        unit="share",
-        better="higher",
+        "accuracy",
+        "share",
+        "higher",
         basis="counted",
         gated="deterministic",
         gate_unit="correct/prompt",
@@ -323,9 +307,9 @@ _ALL = (
     ),
     # distinct 4-grams ÷ all 4-grams of an answer's token ids, median over prompts: repetition flatters every method
     Metric(
-        name="distinct4_median",
-        unit="share",
-        better="higher",
+        "distinct4_median",
+        "share",
+        "higher",
         basis="counted",
         words="distinct 4-grams of an answer",
         claimed=True,
@@ -333,28 +317,28 @@ _ALL = (
         averaged=False,
         of_prompts=True,
     ),
-    Metric(name="accuracy_difference", unit="share", better="higher", tracked=True, scale="difference"),
+    Metric("accuracy_difference", "share", "higher", tracked=True, scale="difference"),
     # predictions
     Metric(
-        name="prediction_error",
-        unit="predicted ÷ measured - 1",
-        better="lower",
+        "prediction_error",
+        "predicted ÷ measured - 1",
+        "lower",
         basis="predicted",
         claimed=True,
         words="error of the prediction, ex-ante",
         either_way=True,
     ),
     Metric(
-        name="prediction_error_during_run",
-        unit="predicted ÷ measured - 1",
-        better="lower",
+        "prediction_error_during_run",
+        "predicted ÷ measured - 1",
+        "lower",
         basis="predicted",
         claimed=True,
         words="error of the prediction calibrated during the run",
         either_way=True,
     ),
     *(
-        Metric(name=f"{name}.{price}", unit="share", better="nearer_zero", tracked=True, scale="difference", by_default=default)
+        Metric(f"{name}.{price}", "share", "nearer_zero", tracked=True, scale="difference", by_default=default)
         for name, default in (("wall_speedup_error", True), ("decode_error", False))
         for price in PRICES
     ),

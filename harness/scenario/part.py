@@ -9,11 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Counts, Flag, Name, StrictModel, distinct, one_or_several
+from harness.config_file import Count, CountOrZero, Counts, Flag, Name, NonNegative, StrictModel, distinct, one_or_several
 from harness.errors import ScenarioError
 from harness.models.choice import ModelChoice, RandomModel, has_chat_template
 from harness.scenario.arms import NtpArm
-from harness.scenario.limits import HealthLimits, Until
 from harness.scenario.load import Load, Loads, by_size
 from harness.scenario.method import AUTO, GREEDY, MOST_SAMPLES, refuse_many, widths
 from harness.scenario.methods import Arm
@@ -24,6 +23,24 @@ Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 Execution = Literal["eager", "native", "compiled", "graphs"]
 """native: by our own kernels, on a CPU; compiled: by torch.compile, then captured into CUDA graphs; graphs: captured."""
 Beside = Literal["causal", "quadratic"]
+
+
+class HealthLimits(StrictModel):
+    """How much disturbance a timed sample may show before its times are void; shared machines need more."""
+
+    kernel: NonNegative = 0.03
+    """Share of its usual time by which the calibration kernel may be slower."""
+    steal: NonNegative = 0.01
+    """Share of the cores' time that the hypervisor may give to others."""
+
+
+class Until(StrictModel):
+    """Repeat until the timing standard error of every arm's log ratio to NTP, prompts held fixed, is small enough."""
+
+    standard_error: NonNegative = 0.01
+    """Standard error to reach, of the log ratio: 0.01 is about 1 % of the speedup."""
+    at_most: Count = 16
+    """Repeats at most; checked after 2, 4, 8 and so on."""
 
 
 def _template_known(workload: Workload, info: ValidationInfo) -> Workload:
@@ -224,7 +241,7 @@ class Part(StrictModel):
         """Cases of arms in the plan. Raises ValueError where they are too many to be listed."""
         settings = 0
         for arm in self.arms:
-            settings += len(arm.variants())
+            settings += len(arm.points())
             refuse_many(settings, "settings of the arms of one part")
         return settings * len(self.batch_sizes) * len(self.workload.task_names) * max(1, len(self.devices))
 
@@ -263,7 +280,7 @@ class Part(StrictModel):
         acceptances = {one for arm in self.arms if not isinstance(arm, NtpArm) for one in finds_acceptance(arm, self.servers)}
         if len(acceptances) > 1:
             raise ValueError("real and replayed acceptance need different stop rules; give the replayed arms their own part")
-        variants = [variant for arm in self.arms for variant in arm.variants()]
+        variants = [point for arm in self.arms for point in arm.points()]
         cannot = not self.timed or self.replayed or self.tensor_parallel > 1 or isinstance(self.model, RandomModel)
         if cannot and any(AUTO in variant for variant in variants):
             raise ValueError("auto is not for timed: false, replays, tensor_parallel or random weights; give a number")

@@ -1,27 +1,32 @@
 """From a scenario to its cases: stable ids, labels and seeds, and the order in which a run takes its samples.
 
 The same scenario gives the same plan everywhere: no model, device, clock or network is used.
+
+Each arm of a cell comes about equally often in each position, and after each other arm. So a machine that slows down within a
+group, or an arm that disturbs a cache or a clock, affects all arms alike. A shuffle balances in expectation only. A fixed
+rotation balances exactly, but a disturbance of the same period would always affect one arm. So rounds come in Latin squares,
+with the rows' order and the arms' letters drawn at random.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import model_name, shape_of
 from harness.models.decodable import refuse_ids_of, refuse_undecodable
-from harness.record.schema import CaseHeader, SampleKey, WidthChoice, is_check
+from harness.record.schema import CaseHeader, SampleKey, WidthChoice
 from harness.scenario.arm_names import refuse_unknown_arms
 from harness.scenario.arms import GENERATE_MODES
 from harness.scenario.load import WARMING, Load
-from harness.scenario.method import GREEDY, ReplaySpec
+from harness.scenario.method import GREEDY, ArmSettings, ReplaySpec
 from harness.scenario.methods import arm_id, arm_label
-from harness.scenario.order import balanced_order
 from harness.scenario.part import Part
 from harness.scenario.ranks import refuse_uneven_heads
 from harness.scenario.replay import replay_spec
@@ -31,6 +36,7 @@ from harness.scenario.speculative_arms import draft_models, draft_shapes
 from harness.workloads.spec import Workload
 
 PLAN_VERSION = 1
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +49,7 @@ class Case:
 
     case_id: str
     part: Part
-    arm: dict[str, Any]
+    arm: ArmSettings
     label: str
     batch_size: int
     task: str
@@ -78,7 +84,7 @@ class Case:
     @property
     def is_check(self) -> bool:
         """Whether this is no arm but generate(), or an engine of others, that checks the baseline: a few batches, once."""
-        return is_check(self.arm)
+        return self.arm.is_check
 
     @property
     def sample_count(self) -> int:
@@ -114,13 +120,13 @@ class Case:
         return CaseHeader(
             case_id=self.case_id,
             part=self.part.name,
-            arm=self.arm,
+            arm=self.arm.written,
             label=self.label,
             batch_size=self.batch_size,
             task=self.task,
             model=shape,
             model_source=self.part.model.model_dump(mode="json"),
-            execution=self.arm.get("execution", execution),
+            execution=self.arm.execution or execution,
             width=self.width,
             replayed=self.replay.to_dict() if self.replay else None,
             draft_models={one.name: one for one in draft_shapes(self.arm, shape) if one is not None},
@@ -243,7 +249,7 @@ def _part_cases(part: Part) -> Iterator[Case]:
                 )
 
 
-def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
+def _variants(part: Part) -> Iterator[tuple[ArmSettings, ReplaySpec | None]]:
     """The arms with one value on every axis, then generate() and the engines of others that check the baseline."""
     for arm in part.arms:
         for variant in arm.variants():
@@ -253,9 +259,13 @@ def _variants(part: Part) -> Iterator[tuple[dict[str, Any], ReplaySpec | None]]:
         compiled = part.tensor_parallel == 1 and (kind == "cuda" or (part.session == "static" and part.execution != "eager"))
         for cache, execution in GENERATE_MODES[kind]:
             if execution == "eager" or compiled:
-                yield {"method": "generate", "cache": cache, "execution": execution, "temperature": GREEDY}, None
+                yield _check({"cache": cache, "execution": execution}), None
         for name in part.engines_beside:
-            yield {"method": "generate", "server": name, "execution": "served", "temperature": GREEDY}, None
+            yield _check({"server": name, "execution": "served"}), None
+
+
+def _check(values: dict[str, str]) -> ArmSettings:
+    return ArmSettings.model_validate({"method": "generate"} | values | {"temperature": GREEDY})
 
 
 def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:
@@ -273,6 +283,30 @@ def _cell_slots(cases: list[Case], process: int) -> Iterator[Slot]:
             present = [case for case in cases if beside or not case.is_check]
             for case in balanced_order(present, turn, partial(_seed, part.seed, "order", *cases[0].cell, beside)):
                 yield Slot(case=case, group=group, repeat=repeat, warmup=False, process=process)
+
+
+def balanced_order(arms: Sequence[_T], turn: int, seed_of: Callable[..., int]) -> list[_T]:
+    """The order of the arms in round ``turn`` (from 0) of a run.
+
+    Rounds are rows of Williams squares of n arms. Over rounds 0..t any two arms come in a position equally often, or one of
+    them once more. Over n rounds (2n for an odd n) each arm follows each other one directly equally often. The order across
+    two rounds is not balanced. Source: Williams, Australian J. Sci. Res. A 2 (1949) 149.
+
+    Args:
+        seed_of: a seed from values, the same in every interpreter.
+    """
+    n = len(arms)
+    if n < 2:
+        return list(arms)
+    square, row = divmod(turn, n)
+    pair, mirrored = divmod(square, 2) if n % 2 else (square, 0)  # an odd n needs two squares to balance who follows whom
+    rows, letters = list(range(n)), list(arms)
+    random.Random(seed_of("rows", square)).shuffle(rows)
+    random.Random(seed_of("letters", pair)).shuffle(letters)
+    # 0, 1, n-1, 2, n-2, …: the steps between neighbours, modulo n, are all different
+    first = [(place + 1) // 2 if place % 2 else (n - place // 2) % n for place in range(n)]
+    order = [letters[(one + rows[row]) % n] for one in first]
+    return order[::-1] if mirrored else order
 
 
 def _check_length(part: Part, shape: ModelShape | None) -> None:

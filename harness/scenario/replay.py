@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from harness.config_file import StrictModel, Text, named_by_key
-from harness.scenario.method import ArmValues, ReplaySpec, number
-from harness.scenario.solvers import Younger, setting_id, setting_in_words
+from harness.scenario.method import ArmSettings, ReplaySpec, number
+from harness.scenario.solvers import SolverSettings, Younger
 
 BaseModelName = Literal["llama-3.1-8b", "qwen-3-8b"]
 Sampling = Literal["sbd_gamma_low", "sbd_gamma_high"]
@@ -126,7 +126,7 @@ RecordedAcceptance = Annotated[
 ]
 
 
-def replay_spec(arm: Any, variant: dict[str, Any]) -> ReplaySpec | None:
+def replay_spec(arm: Any, variant: ArmSettings) -> ReplaySpec | None:
     """The replay of a scenario's arm and one of its variants; None where the sampler decides."""
     acceptance: Literal["real"] | Replay | TraceReplay = getattr(arm, "acceptance", "real")
     if acceptance == "real":
@@ -135,15 +135,15 @@ def replay_spec(arm: Any, variant: dict[str, Any]) -> ReplaySpec | None:
     return ReplaySpec(
         source=acceptance.replay.model_dump(mode="json"),
         nfe_speedup=speedup,
-        mean_passes_per_block=variant["block_size"] / speedup if speedup else None,
+        mean_passes_per_block=variant.block_size / speedup if speedup and variant.block_size else None,
         assumed=not isinstance(acceptance.replay, ReplayFromTrace),
     )
 
 
-def choice_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
+def choice_id(arm: SolverSettings, replay: ReplaySpec | None) -> str:
     """Block size, who decides what is accepted, or drafted, temperature and solver, as case ids have them."""
-    choice = replay_id(replay) or f"-{setting_id(arm)}"
-    return f"k{arm['block_size']}{choice}-t{number(arm['temperature'])}-{arm['solver']}"
+    choice = replay_id(replay) or f"-{arm.setting_id}"
+    return f"k{arm.k}{choice}-t{number(arm.temperature)}-{arm.solver}"
 
 
 def replay_id(replay: ReplaySpec | None) -> str:
@@ -160,10 +160,10 @@ def _source_id(replay: ReplaySpec) -> str:
     return f"{number(replay.source['nfe_speedup'])}x"
 
 
-def with_choice(name: str, arm: ArmValues, replay: ReplaySpec | None) -> str:
+def with_choice(name: str, arm: SolverSettings, replay: ReplaySpec | None) -> str:
     """``name`` and who decides what is accepted, or drafted; a recorded arm of the same name by its other properties."""
     if replay is None:
-        return f"{name} {setting_in_words(arm)}"
+        return f"{name} {arm.setting_in_words}"
     if cell := replay.source.get("table1"):
         return f"{name} replayed {cell['task']} {'γ low' if cell['sampling'].endswith('low') else 'γ high'}"
     of_record = replay.source.get("arm", "trace").removeprefix(f"{name} ")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config_file import Name, Numbers, StrictModel, Text, one_or_several
 from harness.models.choice import RandomModel
-from harness.scenario.method import GREEDY, ArmKeys, Method, ReplaySpec, number, per_token
+from harness.scenario.method import GREEDY, ArmKeys, ArmSettings, Method, ReplaySpec, number, per_token
 
 EngineName = Literal["vllm", "llama_cpp", "sglang", "lmdeploy", "tensorrt_llm"]
 SWITCHES = ("VLLM_", "LLAMA_", "GGML_", "SGLANG_", "LMDEPLOY_", "OMP_", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
@@ -148,9 +148,9 @@ def finds_acceptance(arm: ArmKeys, servers: Mapping[str, Server]) -> set[bool]:
     return given or {getattr(arm, "acceptance", "real") == "real"}
 
 
-def server_replay(variant: Mapping[str, Any], servers: Mapping[str, Server]) -> ReplaySpec | None:
+def server_replay(variant: ArmSettings, servers: Mapping[str, Server]) -> ReplaySpec | None:
     """The replay of a variant whose server is given its acceptance; None where it finds it."""
-    server = servers.get(variant.get("server", ""))
+    server = servers.get(variant.server or "")
     given = None if server is None else given_acceptance(server)
     if given is None:
         return None
@@ -219,12 +219,12 @@ class ServedArm(ArmKeys):
     """Sampling temperature; 0 takes the likeliest token."""
 
 
-SERVED = Method(
+SERVED: Method[ArmSettings] = Method(
     name="served",
     arm=ServedArm,
     decoder="harness.serving.engine:ServedEngine",
-    arm_id=lambda arm, replay: f"served-{arm['server']}-t{number(arm['temperature'])}",
-    label=lambda arm, replay: f"server {arm['server']}" + (" replayed" if replay else ""),
+    arm_id=lambda arm, replay: f"served-{arm.server}-t{number(arm.temperature)}",
+    label=lambda arm, replay: f"server {arm.server}" + (" replayed" if replay else ""),
     widest=lambda arm, prompt, new: (1, 1),
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", 1, 1, 1)),
 )

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
 from harness.config_file import Counts, Numbers, Shares, one_or_several
-from harness.scenario.method import ArmKeys, refuse_many
+from harness.scenario.method import ArmKeys, ArmSettings, BlockSettings, refuse_many
 
 SlotFigure = Literal["entropy", "confidence", "margin"]
 
@@ -133,9 +133,33 @@ SolverNames = Annotated[tuple[SolverName, ...], *one_or_several(SolverName)]
 Younger = Field(exclude_if=lambda value: value is None)
 
 
+class SolverSettings(BlockSettings):
+    """Of an arm whose blocks a solver decides, or a replay."""
+
+    solver: str
+
+    @property
+    def knobs(self) -> dict[str, float]:
+        """The value of each knob of the solver, where acceptance is real."""
+        return {name: self.values[name] for name in SOLVERS[self.solver].knobs}
+
+    @property
+    def setting_in_words(self) -> str:
+        """The solver and its setting in labels: ``factor f=1``; for the default solver the bound alone, ``γ=0.1``."""
+        words = SOLVERS[self.solver].words
+        values = " ".join(f"{KNOBS[name].symbol}={value:.12g}" for name, value in self.knobs.items())
+        return f"{words} {values}" if words else values
+
+    @property
+    def setting_id(self) -> str:
+        """The setting as case ids have it, without the solver's name: ``g0.1``, ``tau0.9-s4``."""
+        return "-".join(f"{KNOBS[name].in_ids}{value:.12g}" for name, value in self.knobs.items())
+
+
 class SolverChoice(ArmKeys):
     """The keys by which an arm names its solvers and sets their knobs; solvers listed together take the same knobs."""
 
+    settings: ClassVar[type[ArmSettings]] = SolverSettings
     solver: SolverNames = (DEFAULT_SOLVER,)
     """Rule that picks the masked slots of a pass that become final."""
     gamma: Numbers | None = None
@@ -201,20 +225,3 @@ class SolverChoice(ArmKeys):
         refuse_many(prod(map(len, values)), "settings of one solver")
         points = product(*values)
         return [dict(zip(names, point, strict=True)) for point in points]
-
-
-def knobs_of(arm: Mapping[str, Any]) -> dict[str, float]:
-    """The value of each knob of the solver of an arm with one value on every axis and real acceptance."""
-    return {name: arm[name] for name in SOLVERS[arm["solver"]].knobs}
-
-
-def setting_in_words(arm: Mapping[str, Any]) -> str:
-    """The solver and its setting in labels: ``factor f=1``; for the default solver the bound alone, ``γ=0.1``."""
-    words = SOLVERS[arm["solver"]].words
-    values = " ".join(f"{KNOBS[name].symbol}={value:.12g}" for name, value in knobs_of(arm).items())
-    return f"{words} {values}" if words else values
-
-
-def setting_id(arm: Mapping[str, Any]) -> str:
-    """The setting as case ids have it, without the solver's name: ``g0.1``, ``tau0.9-s4``."""
-    return "-".join(f"{KNOBS[name].in_ids}{value:.12g}" for name, value in knobs_of(arm).items())

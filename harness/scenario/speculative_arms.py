@@ -9,7 +9,7 @@ their passes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag, ValidationInfo, model_validator
@@ -19,7 +19,18 @@ from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
 from harness.models.shape import with_layers
-from harness.scenario.method import GREEDY, ArmKeys, ArmValues, Method, ReplaySpec, Widths, confidence_bound, number, per_token
+from harness.scenario.method import (
+    AUTO,
+    GREEDY,
+    ArmKeys,
+    ArmSettings,
+    Method,
+    ReplaySpec,
+    Widths,
+    confidence_bound,
+    number,
+    per_token,
+)
 from harness.scenario.solvers import Younger
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
@@ -42,57 +53,6 @@ ByConfidence = Younger, BeforeValidator(_in_a_file), Field(validate_default=True
 
 _KINDS = ("draft", "exit_layers", "max_ngram")
 """The key that says who drafts."""
-
-
-class _Rival(ArmKeys):
-    """Shared keys."""
-
-    axes = ("max_ngram", "draft", "exit_layers", "draft_tokens", "least_confidence", "temperature")
-    lossless = True
-    draft_tokens: Widths = (DRAFT_TOKENS,)
-    """Tokens that are drafted at a time, at most; `auto`: as many as are fastest on this machine."""
-    temperature: Numbers = (GREEDY,)
-    """Sampling temperature; 0 takes the likeliest token."""
-
-
-class PromptLookupArm(_Rival):
-    """Drafts what followed the newest earlier place of the last ``max_ngram`` tokens, or fewer, in the prompt or the output."""
-
-    method: Literal["prompt_lookup"]
-    """Prompt lookup."""
-    draft_tokens: Widths = (LOOKUP_TOKENS,)
-    """Tokens that are copied at a time, at most; `auto`: as many as are fastest on this machine."""
-    max_ngram: Counts = (LOOKUP_NGRAM,)
-    """Longest run of last tokens that is looked for; shorter ones where it is not found."""
-
-
-class _ModelDrafts(_Rival):
-    least_confidence: Annotated[Shares | None, *ByConfidence] = None
-    """Behind a draft of this confidence or less the target checks; 0 makes every draft. Left out: 0.7."""
-
-
-class DraftModelArm(_ModelDrafts):
-    """A smaller model drafts."""
-
-    method: Literal["draft_model", "universal_draft"]
-    """`draft_model`: the draft has the target's tokenizer; `universal_draft`: another, and tokens are translated."""
-    draft: ModelChoice
-    """The model that drafts."""
-
-    @model_validator(mode="after")
-    def _other_tokens_need_text(self) -> DraftModelArm:
-        if self.method == "universal_draft" and isinstance(self.draft, RandomModel):
-            raise ValueError("a random model has no tokenizer to translate with; use method: draft_model, or another draft")
-        return self
-
-
-class EarlyExitArm(_ModelDrafts):
-    """The first ``exit_layers`` layers of the target draft, with its own final norm and LM head."""
-
-    method: Literal["early_exit"]
-    """Early exit."""
-    exit_layers: Counts
-    """Layers of the target that draft, counted from the first."""
 
 
 class _Stage(StrictModel):
@@ -136,11 +96,88 @@ DraftingStage = Annotated[
 ]
 
 
+class DraftingSettings(ArmSettings):
+    """Of an arm whose drafts come from elsewhere: of a stack, or of one stage."""
+
+    stack: tuple[DraftingStage, ...] = ()
+    draft_tokens: int = 0
+    draft: ModelChoice | None = None
+    exit_layers: int | None = None
+    max_ngram: int = LOOKUP_NGRAM
+
+    @property
+    def stages(self) -> tuple[DraftingStage, ...]:
+        """Who drafts, the best first."""
+        tokens, sure = self.draft_tokens, self.least_confidence
+        if self.draft is not None:
+            return (DraftStage(draft=self.draft, draft_tokens=tokens, least_confidence=sure),)
+        if self.exit_layers is not None:
+            return (ExitStage(exit_layers=self.exit_layers, draft_tokens=tokens, least_confidence=sure),)
+        return self.stack or (LookupStage(max_ngram=self.max_ngram, draft_tokens=tokens),)
+
+
+class _Rival(ArmKeys):
+    """Shared keys."""
+
+    settings = DraftingSettings
+    axes = ("max_ngram", "draft", "exit_layers", "draft_tokens", "least_confidence", "temperature")
+    lossless = True
+    draft_tokens: Widths = (DRAFT_TOKENS,)
+    """Tokens that are drafted at a time, at most; `auto`: as many as are fastest on this machine."""
+    temperature: Numbers = (GREEDY,)
+    """Sampling temperature; 0 takes the likeliest token."""
+
+
+class PromptLookupArm(_Rival):
+    """Drafts what followed the newest earlier place of the last ``max_ngram`` tokens, or fewer, in the prompt or the output."""
+
+    method: Literal["prompt_lookup"]
+    """Prompt lookup."""
+    draft_tokens: Widths = (LOOKUP_TOKENS,)
+    """Tokens that are copied at a time, at most; `auto`: as many as are fastest on this machine."""
+    max_ngram: Counts = (LOOKUP_NGRAM,)
+    """Longest run of last tokens that is looked for; shorter ones where it is not found."""
+
+
+class _ModelDrafts(_Rival):
+    least_confidence: Annotated[Shares | None, *ByConfidence] = None
+    """Behind a draft of this confidence or less the target checks; 0 makes every draft. Left out: 0.7."""
+
+
+class DraftModelArm(_ModelDrafts):
+    """A smaller model drafts."""
+
+    method: Literal["draft_model", "universal_draft"]
+    """`draft_model`: the draft has the target's tokenizer; `universal_draft`: another, and tokens are translated."""
+    draft: ModelChoice
+    """The model that drafts."""
+
+    def variants(self) -> list[ArmSettings]:
+        """With the model as it was read, and what was granted to it."""
+        return [variant.model_copy(update={"draft": self.draft}) for variant in super().variants()]
+
+    @model_validator(mode="after")
+    def _other_tokens_need_text(self) -> DraftModelArm:
+        if self.method == "universal_draft" and isinstance(self.draft, RandomModel):
+            raise ValueError("a random model has no tokenizer to translate with; use method: draft_model, or another draft")
+        return self
+
+
+class EarlyExitArm(_ModelDrafts):
+    """The first ``exit_layers`` layers of the target draft, with its own final norm and LM head."""
+
+    method: Literal["early_exit"]
+    """Early exit."""
+    exit_layers: Counts
+    """Layers of the target that draft, counted from the first."""
+
+
 class HierarchicalArm(ArmKeys):
     """A stack of drafts, the best first: each is checked by the one before it, and the first by the target."""
 
     axes = ("stack", "temperature")
     lossless = True
+    settings = DraftingSettings
     method: Literal["hierarchical"]
     """A stack of drafts."""
     stack: tuple[DraftingStage, ...] = Field(min_length=1)
@@ -156,41 +193,34 @@ class HierarchicalArm(ArmKeys):
             raise ValueError("prompt lookup checks nothing, so nothing can stand below it; make it the last of the stack")
         return self
 
+    def variants(self) -> list[ArmSettings]:
+        """With the models as they were read, and what was granted to them."""
+        return [variant.model_copy(update={"stack": self.stack}) for variant in super().variants()]
+
     def axis(self, name: str, dumped: Any) -> list[dict[str, Any]]:
         """The stack is one value, not an axis."""
         return [{name: dumped}] if name == "stack" else super().axis(name, dumped)
 
 
-def stages(arm: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The drafters, the best first: mappings with ``draft_tokens`` and one of ``draft``, ``exit_layers`` and ``max_ngram``.
-
-    Empty for an arm of another method.
-    """
-    if "stack" in arm:
-        return list(arm["stack"])
-    return [arm] if any(kind in arm for kind in _KINDS) else []
+def stages(arm: ArmSettings) -> tuple[DraftingStage, ...]:
+    """The drafters of an arm, the best first; empty for one of another method."""
+    return arm.stages if isinstance(arm, DraftingSettings) else ()
 
 
-def draft_choice(stage: Mapping[str, Any]) -> ModelChoice | None:
-    """The draft model of a stage, or None; the choice was checked when the scenario was read."""
-    return DraftStage.model_validate({"draft_tokens": 1, "draft": stage["draft"]}).draft if "draft" in stage else None
+def _names(arm: DraftingSettings, stage: DraftingStage) -> tuple[str, str]:
+    """The stage in ids and in labels; ``auto`` before and after the choice of a width."""
+    tokens = AUTO if arm.auto else stage.draft_tokens
+    if isinstance(stage, LookupStage):
+        words = "" if stage.max_ngram == LOOKUP_NGRAM else f" {stage.max_ngram}-grams"
+        return f"prompt-lookup-g{stage.max_ngram}-n{tokens}", f"prompt lookup{words} n={tokens}"
+    in_id, in_label = (f"{tokens}{confidence_bound(stage.least_confidence, prefix)}" for prefix in ("-c", " c>"))
+    if isinstance(stage, ExitStage):
+        return f"exit{stage.exit_layers}-n{in_id}", f"early exit layer {stage.exit_layers} n={in_label}"
+    name = model_name(stage.draft).rpartition("/")[2]
+    return f"draft-model-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}-n{in_id}", f"draft model ({name}) n={in_label}"
 
 
-def _names(stage: Mapping[str, Any]) -> tuple[str, str]:
-    """The stage in ids and in labels."""
-    choice, tokens = draft_choice(stage), stage["draft_tokens"]
-    in_id, in_label = (f"{tokens}{confidence_bound(stage, prefix)}" for prefix in ("-c", " c>"))
-    if choice is not None:
-        name = model_name(choice).rpartition("/")[2]
-        return f"draft-model-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)}-n{in_id}", f"draft model ({name}) n={in_label}"
-    if layers := stage.get("exit_layers"):
-        return f"exit{layers}-n{in_id}", f"early exit layer {layers} n={in_label}"
-    ngram = stage["max_ngram"]
-    words = "" if ngram == LOOKUP_NGRAM else f" {ngram}-grams"
-    return f"prompt-lookup-g{ngram}-n{tokens}", f"prompt lookup{words} n={tokens}"
-
-
-def draft_shapes(arm: Mapping[str, Any], target: ModelShape) -> tuple[ModelShape | None, ...]:
+def draft_shapes(arm: ArmSettings, target: ModelShape) -> tuple[ModelShape | None, ...]:
     """The shape of every stage of an arm's drafts, the best first; None for prompt lookup, which makes no pass.
 
     Raises:
@@ -205,41 +235,42 @@ def draft_shapes(arm: Mapping[str, Any], target: ModelShape) -> tuple[ModelShape
     return found
 
 
-def draft_models(arm: Mapping[str, Any]) -> Iterator[ModelChoice]:
+def draft_models(arm: ArmSettings) -> Iterator[ModelChoice]:
     """The models that draft for an arm, the best first."""
-    yield from (choice for stage in stages(arm) if (choice := draft_choice(stage)) is not None)
+    yield from (stage.draft for stage in stages(arm) if isinstance(stage, DraftStage))
 
 
-def _shape(stage: Mapping[str, Any], target: ModelShape) -> ModelShape | None:
-    choice = draft_choice(stage)
-    if choice is not None:
-        shape, reason = shape_of(choice)
+def _shape(stage: DraftingStage, target: ModelShape) -> ModelShape | None:
+    if isinstance(stage, DraftStage):
+        shape, reason = shape_of(stage.draft)
         if shape is None:
             raise UserError(
-                f"the draft model {model_name(choice)} is not here: {reason}; download it first, or give the folder it is in"
+                f"the draft model {model_name(stage.draft)} is not here: {reason}; download it first, or give the folder it is "
+                "in"
             )
         return shape
-    layers = stage.get("exit_layers")
-    if layers is not None and layers >= target.layers:
+    if isinstance(stage, LookupStage):
+        return None
+    if stage.exit_layers >= target.layers:
         raise UserError(
-            f"exit_layers: {layers} of {target.name}, which has {target.layers}; allowed are 1 to {target.layers - 1}"
+            f"exit_layers: {stage.exit_layers} of {target.name}, which has {target.layers}; allowed are 1 to "
+            f"{target.layers - 1}"
         )
-    return None if layers is None else with_layers(target, layers)
+    return with_layers(target, stage.exit_layers)
 
 
-def _rival(name: str, arm: type[StrictModel], before: str = "") -> Method:
+def _rival(name: str, arm: type[ArmKeys], before: str = "") -> Method[DraftingSettings]:
     """``before``: what stands in front of the stack in ids and labels."""
 
-    def checked(arm: ArmValues) -> int:
-        tokens: int = stages(arm)[0]["draft_tokens"]
-        return tokens + 1
+    def checked(arm: DraftingSettings) -> int:
+        return arm.stages[0].draft_tokens + 1
 
-    def arm_id(arm: ArmValues, replay: ReplaySpec | None) -> str:
-        who = "-on-".join(_names(stage)[0] for stage in stages(arm))
-        return f"{before and before + '-'}{who}-t{number(arm['temperature'])}"
+    def arm_id(arm: DraftingSettings, replay: ReplaySpec | None) -> str:
+        who = "-on-".join(_names(arm, stage)[0] for stage in arm.stages)
+        return f"{before and before + '-'}{who}-t{number(arm.temperature)}"
 
-    def label(arm: ArmValues, replay: ReplaySpec | None) -> str:
-        return f"{before and before + ' '}{' on '.join(_names(stage)[1] for stage in stages(arm))}"
+    def label(arm: DraftingSettings, replay: ReplaySpec | None) -> str:
+        return f"{before and before + ' '}{' on '.join(_names(arm, stage)[1] for stage in arm.stages)}"
 
     return Method(
         name=name,

@@ -11,7 +11,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from typing import Any
 import httpx2 as httpx
 
 from harness.errors import NotPossibleError, RequestError
-from harness.meters.window import Absent, Readings, Windows
+from harness.meters.window import Absent, Windows
 from harness.models import ModelShape
-from harness.record.schema import RowTimes
+from harness.record.decode import Decoded, Readings
 from harness.record.trace import ForwardPass, Generation
-from harness.scenario.part import Part
+from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
 from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
 from harness.serving.dialects.dialect import Rounds, ServerRequest
@@ -36,22 +36,6 @@ from harness.workloads.loader import Tokenizer
 SETTLE_S, SETTLE_TRIES = 0.05, 20
 LONGEST_TOLD = 1000
 """Characters of what is wrong with an answer, which may quote the server."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
-    """One sample that a server decoded, with the client's times; ``forward_s`` are the gaps between chunks.
-
-    The generation has no passes where the server does not tell them; its readings have the reason.
-    """
-
-    generation: Generation
-    prefill_s: float
-    decode_s: float
-    forward_s: list[float] | None
-    sampler_s: list[float] | None
-    readings: Readings | None
-    row_times: list[RowTimes] | None = None
 
 
 class ServedEngine:
@@ -97,7 +81,7 @@ class ServedEngine:
         """What every server of the part says of itself."""
         return {"servers": {name: self._servers[name].described() for name in part.servers}}
 
-    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[Any] = ()) -> list[Decoded]:
+    def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]] = ()) -> list[Decoded]:
         """Raises NotPossibleError: a server is asked for answers, not for passes."""
         raise NotPossibleError("a server's passes cannot be measured one by one; its requests are")
 
@@ -107,7 +91,7 @@ class ServedEngine:
         Raises:
             RequestError: it did not answer; a server of ours that ended is started again for the next batch.
         """
-        served = self._servers[case.arm["server"]]
+        served = self._servers[case.arm.server or ""]
         served.ensure_running()
         turns = turns_of(case.load, case.batch_size, len(prompts), seed)
         lengths = turns.output_tokens or [case.workload.max_new_tokens] * len(prompts)
@@ -115,7 +99,7 @@ class ServedEngine:
             ServerRequest(
                 ids=ids,
                 max_tokens=tokens,
-                temperature=case.arm["temperature"],
+                temperature=case.arm.temperature,
                 seed=seed + row,
                 salt=f"{id(self)}-{next(self._salt)}",
                 ignore_stop=case.part.replayed or turns.output_tokens is not None,
@@ -175,7 +159,7 @@ def _decoded(
     rounds: Rounds,
 ) -> Decoded:
     """The answers of a sample as one decode."""
-    one_by_one = case.arm["method"] != "served" and rounds.passes == 1
+    one_by_one = case.arm.method != "served" and rounds.passes == 1
     together = merged(
         [
             arrivals(row, answer, len(prompt), one_by_one, rounds.fed)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from harness.meters.window import MeterFigure, Readings
+from harness.meters.window import MeterFigure
+from harness.record.decode import Readings
 from harness.record.schema import FIRST_TOKENS, NO_PASSES
 from harness.serving.counts import PROMPT_PASSES, Ways
 from harness.serving.stream import ServedAnswer

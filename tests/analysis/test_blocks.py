@@ -62,7 +62,7 @@ def test_timeline_takes_the_first_decode_and_the_texts_of_its_part() -> None:
 def test_published_records(version: int) -> None:
     """What a real decode left: counts agree with the trace's own columns whatever the version; positions from version 5 on."""
     found = read_run(RECORDS / f"v{version}")
-    (case,) = (case for case in found.header.cases if case.arm["method"] == "sbd")
+    (case,) = (case for case in found.header.cases if case.arm.method == "sbd")
     blocks = block_passes(found, [case.case_id])
     assert isinstance(blocks, BlockPasses)
     taken = [one for one in found.samples if one.case_id == case.case_id and not one.warmup]

@@ -58,7 +58,7 @@ def row_as_it_arrives(row: RowResult, arrive: Arrive) -> RowResult:
 
 def as_it_arrives(run: Run, arrive: Arrive, arms: Sequence[str] = ("ntp", "served")) -> Run:
     """The run of the same servers, had the pieces of these arms' answers arrived so."""
-    methods = {case.case_id: case.arm["method"] for case in run.header.cases}
+    methods = {case.case_id: case.arm.method for case in run.header.cases}
     samples = []
     for one in run.samples:
         if methods[one.case_id] in arms:

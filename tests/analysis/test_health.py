@@ -9,7 +9,7 @@ from harness.analysis.health import Usual, broken_rules, usual_of, without_void_
 from harness.analysis.verdict import verdict
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
-from harness.scenario.limits import HealthLimits
+from harness.scenario.part import HealthLimits
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.synthetic_run import CLOCK, COMPILED, KERNEL, NEIGHBOUR, STOLEN, THROTTLED
 

@@ -150,7 +150,7 @@ def arm_of(words: str, label: str = "server fast") -> ArmResult:
 
 def counted_rows(run: Run, words: str, method: str, process: int) -> list[tuple[RowResult, Sample]]:
     """The rows of one process that count, by the rule of arrivals: an independent reading of the record."""
-    cases = [case for case in run.header.cases if case.batch_size == cell_of(words).batch_size and case.arm["method"] == method]
+    cases = [case for case in run.header.cases if case.batch_size == cell_of(words).batch_size and case.arm.method == method]
     samples = [one for one in run.samples if one.case_id == cases[0].case_id and one.process == process and not one.warmup]
     kept = []
     for sample in samples:

@@ -48,7 +48,7 @@ def test_its_scenario_is_valid_and_its_cells_share_the_weights(dry: bool, cells:
     assert (len(arms) - len(energy), len(energy)) == (cells * 6 + 1, 4)
     assert {case.cell for case in plan.cases if case.is_check} == {("baseline", "synthetic", 1)}
     assert len({str(case.part.engine) for case in arms}) == 1
-    rates = {case.replay.to_dict()["mean_passes_per_block"] for case in arms if case.replay and case.arm["block_size"] == 16}
+    rates = {case.replay.to_dict()["mean_passes_per_block"] for case in arms if case.replay and case.arm.block_size == 16}
     assert sorted(rates) == pytest.approx([16 / 4.59, 16 / 2.20])  # LiveCodeBench and GSM8K, Table 1 of the paper
     heads = KNOWN_SHAPES["llama-3.1-8b"]
     assert grid.attention_heads(False) == (heads.heads, heads.kv_heads, heads.head_dim)

@@ -67,8 +67,8 @@ def test_a_reader_that_left_is_no_verdict(arguments: str, code: int) -> None:
         ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "-k", "0"],
         ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--dtype", "int3"],
         ["report", "--each", "a", "b", "--out", "c.html"],
-        ["run-process", "s.yaml", "--out", "o", "--lent", "3"],
-        ["run-process", "s.yaml", "--out", "o", "--lent", "3", "--lent", "4", "--process", "1"],
+        ["run-process", "s.yaml"],
+        ["run-process", '{"scenario": "s.yaml", "directory": "o", "lent": [3], "share": null}'],
     ],
 )
 def test_mistakes_exit_with_2_and_no_traceback(

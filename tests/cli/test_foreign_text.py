@@ -140,8 +140,8 @@ def test_no_text_of_a_record_is_obeyed(text: str) -> None:
 @given(text=hostile)
 def test_no_text_of_a_machine_or_plan_is_obeyed(text: str) -> None:
     """In `doctor`, `plan`, what `calibrate` shows, and the progress of a run."""
-    described = planning.describe_plan(make_plan(load_scenario("quickstart")), lambda case: (None, f"{case.label}{text}"))
-    assert_inert(planning.render(planted(described, text, frozenset({"bound"}))))
+    estimate = planning.estimated(make_plan(load_scenario("quickstart")), lambda case: (None, f"{case.label}{text}"))
+    assert_inert(planning.render(planted(estimate, text, frozenset({"bound"}))))
     absent = {"figure": "f", "unit": None, "source": None, "value": None, "reason": "r", "remedy": None}
     attention = {
         "model": "m",

@@ -43,7 +43,7 @@ def test_ids_and_labels_name_the_method_and_what_it_is_lossless_against() -> Non
         {"method": "self_speculation", "form": ["linear", "quadratic"], "block_size": 8},
     ]
     cases = plan_of(arms=arms, baseline_check=0).cases
-    assert [(case.case_id.rpartition("/")[2], case.label, case.arm.get("lossless")) for case in cases] == [
+    assert [(case.case_id.rpartition("/")[2], case.label, case.arm.lossless) for case in cases] == [
         ("ntp", "NTP", None),
         ("sbd-verified-k8-g0.1-t0-entropy_bounded", "SBD verified k=8 γ=0.1", GREEDY),
         ("sbd-verified-k8-g99-t0-entropy_bounded", "SBD verified k=8 γ=99", GREEDY),

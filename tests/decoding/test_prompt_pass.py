@@ -85,7 +85,7 @@ def test_the_prompt_pass_is_that_of_ntp_or_counts_as_a_pass(run: tuple[Path, Run
     cases = {case.case_id: case for case in run[1].header.cases}
     of_ntp = {}
     for sample in run[1].samples:
-        if cases[sample.case_id].arm["method"] == "ntp":
+        if cases[sample.case_id].arm.method == "ntp":
             of_ntp[cases[sample.case_id].batch_size, sample.group] = sample.passes
     drafting = set()
     for sample in run[1].samples:
@@ -94,10 +94,10 @@ def test_the_prompt_pass_is_that_of_ntp_or_counts_as_a_pass(run: tuple[Path, Run
         work = ("role", "query_tokens", "logit_tokens")
         mine, theirs = ([getattr(one, name)[0] for name in work] for one in (passes, ntp))
         assert "prefill" not in passes.role[1:], "nobody reads the prompts outside the clock"
-        if case.arm["method"] != "block_diffusion":
+        if case.arm.method != "block_diffusion":
             assert mine == theirs and passes.kept_tokens[0] == ntp.kept_tokens[0], case.label
         elif TraceArrays(sample.packed_passes).drafts_in_prompt:
-            drafting.add(case.arm["family"])
+            drafting.add(case.arm.values["family"])
             assert tally(case, sample, None).passes == len(passes.role)
         else:
             assert all(own <= other for one in zip(mine[1:], theirs[1:], strict=True) for own, other in zip(*one, strict=True))
@@ -121,7 +121,7 @@ def test_a_pass_is_counted_alike_everywhere(run: tuple[Path, Run]) -> None:
 
 def of_sample(run: Run, method: str) -> tuple[Tally, ...]:
     """Tallies of the first arm of a method at batch 1."""
-    case = next(one for one in run.header.cases if one.arm["method"] == method and one.batch_size == 1)
+    case = next(one for one in run.header.cases if one.arm.method == method and one.batch_size == 1)
     return tuple(tally(case, sample, None) for sample in run.samples if sample.case_id == case.case_id)
 
 

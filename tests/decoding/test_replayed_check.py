@@ -151,7 +151,7 @@ def test_every_replay_is_tried(runs: tuple[Path, Path]) -> None:
     """Labels say what is replayed, and none of the arms claims to write what NTP writes."""
     cases = [case for case in read_run(runs[1]).header.cases if case.replayed]
     assert {case.label for case in cases} == set(REPLAYED)
-    assert not any(case.arm.get("lossless") for case in cases)
+    assert not any(case.arm.lossless for case in cases)
 
 
 @pytest.mark.parametrize("label", REPLAYED)
@@ -186,7 +186,7 @@ def test_the_first_pass_of_the_quadratic_form_has_no_draft_to_miss(runs: tuple[P
     last, and of that one where it shows a right draft.
     """
     run, missed, reached = read_run(runs[0]), 0, 0
-    cases = {case.case_id for case in run.header.cases if case.arm.get("form") == "quadratic"}
+    cases = {case.case_id for case in run.header.cases if case.arm.form == "quadratic"}
     for sample in run.samples:
         for row in range(len(sample.rows) if sample.case_id in cases else 0):
             decoded = zip(sample.passes.active[1:], sample.passes.final_tokens[1:], strict=True)

@@ -19,8 +19,7 @@ from harness.engine.checkpoint_files import refuse_cut_checkpoint
 from harness.engine.loading import load_model
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import EXIT_USER_ERROR, UnknownModelError, UserError
-from harness.models.choice import REFERENCE_DIR, RemoteCode
-from harness.runner.subprocesses import ChildTask, FreshInterpreter
+from harness.models.choice import REFERENCE_DIR, REMOTE_CODE
 from harness.scenario.scenario import Scenario
 from tests.helpers.command import sbd
 
@@ -60,10 +59,11 @@ def scenario(folder: Path, **model: Any) -> dict[str, Any]:
     return {"version": 1, "name": "s", "parts": [part]}
 
 
-def load(folder: Path, **model: Any) -> Any:
+def load(folder: Path, granted: bool = False, **model: Any) -> Any:
     """The model as a run loads it."""
+    read = Scenario.model_validate(scenario(folder, **model), context={REMOTE_CODE: granted})
     with torch.set_grad_enabled(torch.is_grad_enabled()):
-        return load_model(Scenario.model_validate(scenario(folder, **model)).parts[0])
+        return load_model(read.parts[0])
 
 
 def plant(folder: Path) -> Path:
@@ -125,12 +125,11 @@ def test_code_runs_where_scenario_and_command_line_grant_it(folder: Path, monkey
     )
     with pytest.raises(UnknownModelError, match="add --trust-remote-code"):
         load(folder, trust_remote_code=True)
-    monkeypatch.setattr(RemoteCode, "granted", True)
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(folder.parent / "modules"))
-    load(folder)
+    load(folder, granted=True)
     assert not mark.exists()
     with pytest.raises((UnknownModelError, AssertionError)):  # its kernel is nowhere to be had
-        load(folder, trust_remote_code=True)
+        load(folder, granted=True, trust_remote_code=True)
     assert "canary" in mark.read_text()
 
 
@@ -138,7 +137,6 @@ def test_the_command_line_says_what_to_type(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 2 before anything begins; with the option the run goes on. A plan opens no model."""
-    monkeypatch.setattr(RemoteCode, "granted", False)
     file = tmp_path / "s.yaml"
     file.write_text(yaml.safe_dump(scenario(folder, trust_remote_code=True)))
     out = tmp_path / "out"
@@ -147,13 +145,6 @@ def test_the_command_line_says_what_to_type(
     assert sbd(monkeypatch, "plan", str(file)) == 0
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         assert sbd(monkeypatch, "run", str(file), "--out", str(out), "--no-report", "--trust-remote-code") == 0
-
-
-@pytest.mark.parametrize("granted", [True, False])
-def test_fresh_processes_are_told(granted: bool) -> None:
-    """And no others: what a child may is on its own command line."""
-    task = ChildTask(scenario=Path("s"), directory=Path("d"), share=None, lent=(3, 4))
-    assert (RemoteCode.OPTION in FreshInterpreter(remote_code=granted).command(task)) is granted
 
 
 HEADER = {"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}

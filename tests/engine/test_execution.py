@@ -94,4 +94,4 @@ def test_generate_runs_as_it_would_for_a_user(device, execution, labels):
     """transformers compiles a static cache on a GPU whatever our own arm does; the record says so."""
     checks = [case for case in plan(device, execution).cases if case.is_check]
     assert [case.label for case in checks] == [f"generate(), {label}" for label in labels]
-    assert all((case.arm["execution"] == "compiled") == ("compiled" in case.label) for case in checks)
+    assert all((case.arm.execution == "compiled") == ("compiled" in case.label) for case in checks)

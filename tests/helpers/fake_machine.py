@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.errors import DoesNotFitError
-from harness.meters.window import Readings
+from harness.record.decode import Readings
 from harness.record.schema import RowTimes
 from harness.record.trace import ForwardPass, Generation
 from harness.runner.protocols import Machine

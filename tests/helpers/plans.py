@@ -25,4 +25,4 @@ def plan_of(**changes: object) -> Plan:
 
 def case_of(method: str, **changes: object) -> Case:
     """The first case of an arm."""
-    return next(case for case in plan_of(**changes).cases if case.arm["method"] == method)
+    return next(case for case in plan_of(**changes).cases if case.arm.method == method)

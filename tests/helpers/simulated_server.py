@@ -122,8 +122,8 @@ def load_run(
 def sample_of(slot: Slot, fast: Serving = FAST) -> Sample:
     """One sample of the plan, as the server of its arm would have answered."""
     case, seed = slot.case, slot.case.sample_seed(slot.group, slot.repeat)
-    one = NTP if case.arm["method"] == "ntp" else fast
-    slower = 1 + 0.01 * (slot.process if case.arm["method"] == "ntp" else slot.process**2 / 2)
+    one = NTP if case.arm.method == "ntp" else fast
+    slower = 1 + 0.01 * (slot.process if case.arm.method == "ntp" else slot.process**2 / 2)
     turns = turns_of(case.load, case.batch_size, len(slot.prompt_range), seed)
     answers = answers_of(turns, case.workload.max_new_tokens, one.per_pass, lambda n: slower * one.pass_s(n))
     return served_sample(case, slot, answers, seed)
@@ -132,7 +132,7 @@ def sample_of(slot: Slot, fast: Serving = FAST) -> Sample:
 def served_sample(case: Case, slot: Slot, answers: Sequence[ServedAnswer], seed: int) -> Sample:
     """Answers as harness.serving.engine makes a sample of them."""
     prompts = [(1,) * PROMPT] * len(answers)
-    passes = merged([arrivals(row, one, PROMPT, case.arm["method"] == "ntp") for row, one in enumerate(answers)])
+    passes = merged([arrivals(row, one, PROMPT, case.arm.method == "ntp") for row, one in enumerate(answers)])
     every = [prompt_pass(answers, prompts), *(described(one, len(answers)) for one in passes)]
     times = batch_times(answers, passes) if case.load is None or case.load.closed else own_times(answers)
     columns: dict[str, Any] = {

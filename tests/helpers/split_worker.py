@@ -111,7 +111,7 @@ def fail(how: str, out: Path) -> None:
     tensor_parallel.GRACE_S = 0.5
     part = part_of("llama")
     cases = make_plan(Scenario(version=1, name="s", parts=(part,))).cases
-    case = next(case for case in cases if case.arm["temperature"] == 1)
+    case = next(case for case in cases if case.arm.temperature == 1)
     if os.environ["RANK"] == "1":
         LocalEngine.decode = failing(how, LocalEngine.decode)  # type: ignore[method-assign]  # the fault that is planted
         tensor_parallel.follow()

@@ -81,7 +81,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ours(here: Path) -> dict[str, list[bool]]:
     """What `sbd run` finds: per method, whether each problem is answered correctly."""
     held = read_run(run(here / "s.yaml", here / "run"))
-    methods = {case.case_id: case.arm["method"] for case in held.header.cases}
+    methods = {case.case_id: case.arm.method for case in held.header.cases}
     found: dict[str, dict[str, bool]] = {}
     for sample in held.samples:
         for row in sample.rows:

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from harness.analysis.integrity.integrity import integrity_of
-from harness.cli.plan import describe_plan, render
+from harness.cli.plan import estimated, render
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.hardware.profile import Calibration
 from harness.progress import Progress
@@ -95,10 +95,10 @@ def test_the_plan_counts_every_process():
     from harness.roofline.ceilings import ceilings_of
 
     ceilings = ceilings_of(load_profile("h100-sxm"), "bfloat16")
-    once, thrice = (describe_plan(plan_of({"processes": n}), lambda case: (ceilings, None)) for n in (1, 3))
-    assert thrice["samples"] == 3 * once["samples"] == len(list(plan_of({"processes": 3}).slots()))
-    assert thrice["total_s"] == pytest.approx(3 * once["total_s"])
-    assert [case["case_id"] for case in thrice["cases"]] == [case["case_id"] for case in once["cases"]]
+    once, thrice = (estimated(plan_of({"processes": n}), lambda case: (ceilings, None)) for n in (1, 3))
+    assert thrice.samples == 3 * once.samples == len(list(plan_of({"processes": 3}).slots()))
+    assert thrice.total_s == pytest.approx(3 * (once.total_s or 0))
+    assert [one.case.case_id for one in thrice.cases] == [one.case.case_id for one in once.cases]
     assert "fresh processes, counted above: part one 3" in " ".join(render(thrice).split())
     assert "processes" not in render(once)
 
@@ -138,9 +138,9 @@ def test_each_process_is_repeated_until_its_own_ratios_stand_still():
     for slot in plan.slots():
         if slot.warmup or not pace.needs(slot):
             continue
-        kind = synthetic.NTP if slot.case.arm["method"] == "ntp" else synthetic.ARMS[1]
+        kind = synthetic.NTP if slot.case.arm.method == "ntp" else synthetic.ARMS[1]
         one = synthetic.sample(synthetic.Part(prompts=6), kind, slot.case.case_id, slot.group, slot.repeat)
-        slow = 1 + 0.5 * (slot.repeat % 2) * (slot.case.arm["method"] == "ntp") * (slot.process == 0)
+        slow = 1 + 0.5 * (slot.repeat % 2) * (slot.case.arm.method == "ntp") * (slot.process == 0)
         taken.append(one.model_copy(update={"decode_s": one.decode_s * slow, "process": slot.process}))
         pace.note(taken[-1])
     assert Counter((s.process, s.repeat) for s in taken) == {(0, r): 12 for r in range(4)} | {(1, r): 12 for r in range(2)}
@@ -475,19 +475,8 @@ def test_a_child_finds_the_program_that_started_it(tmp_path):
     (tmp_path / "harness").mkdir()
     (tmp_path / "harness" / "__init__.py").write_text("raise SystemExit('the wrong one')")
     errand = ChildTask(scenario=Path("s.yaml"), directory=Path("o"), share=None, lent=(3, 4))
-    command = list(FreshInterpreter(calibrate=True, debug=True).command(errand))
-    assert command[command.index(PROGRAM) + 2 :] == [
-        "--debug",
-        "run-process",
-        "s.yaml",
-        "--out",
-        "o",
-        "--lent",
-        "3",
-        "--lent",
-        "4",
-        "--calibrate",
-    ]
+    command = list(FreshInterpreter(debug=True).command(errand))
+    assert command[command.index(PROGRAM) + 2 : -1] == ["--debug", "run-process"]
     words = [*command[: command.index(PROGRAM) + 2], "--version"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment)

@@ -154,7 +154,10 @@ def test_three_nodes_take_what_one_process_takes(ray, tmp_path, calibrated, monk
     units ever overlap on a node.
     """
     from benchmarks.faults import local_cluster
+    from harness.progress import Progress
     from harness.runner.cluster.ray_cluster import RayCluster
+    from harness.runner.cluster.scheduler import spread
+    from harness.runner.job import Job
     from harness.runner.runner import run
 
     file = tmp_path / "twenty_four.yaml"
@@ -166,7 +169,7 @@ def test_three_nodes_take_what_one_process_takes(ray, tmp_path, calibrated, monk
     with local_cluster(workers=3) as cluster:
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         with RayCluster("ray") as nodes:
-            held = read_run(run(file, tmp_path / "spread", cluster=nodes))
+            held = read_run(spread(Job.of(file), tmp_path / "spread", nodes, Progress()))
 
     def counted(found):
         return {s.key: (s.seed, s.rows, s.passes.untimed()) for s in found.samples if not s.warmup}

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from harness.engine.loading import load_model
 from harness.errors import UnknownModelError
 from harness.models.block_families import FAMILIES, native_config
-from harness.models.choice import REFERENCE_DIR, HuggingFaceModel, RemoteCode
+from harness.models.choice import REFERENCE_DIR, REMOTE_CODE, HuggingFaceModel
 from tests.helpers.block_configs import config_of
 
 VOCAB = 896  # as many as the tokenizer has
@@ -153,7 +153,7 @@ def written(folder: Path, kind: str, shards: int = 1) -> Any:
 def loaded(folder: Path, **choice: Any) -> Any:
     """As a scenario loads it."""
     part = SimpleNamespace(
-        model=HuggingFaceModel.model_validate({"huggingface": str(folder), **choice}),
+        model=HuggingFaceModel.model_validate({"huggingface": str(folder), **choice}, context={REMOTE_CODE: True}),
         device="cpu",
         dtype="float32",
         model_attention="sdpa",
@@ -215,10 +215,9 @@ def test_a_tensor_under_another_name_is_not_made_up(tmp_path: Path) -> None:
             loaded(tmp_path / "n")
 
 
-def test_the_code_of_a_checkpoint_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     """Even where it is granted: a family's native class is used, and the file that would tell is not read."""
     written(tmp_path / "m", "dream")
     for name in ("configuration_dream", "modeling_dream"):
         (tmp_path / "m" / f"{name}.py").write_text("raise SystemExit('the code of the checkpoint ran')\n")
-    monkeypatch.setattr(RemoteCode, "granted", True)
     assert loaded(tmp_path / "m", trust_remote_code=True).family is FAMILIES["dream"]

@@ -99,12 +99,12 @@ def test_the_printed_scenario_can_be_planned(
     (tmp_path / "s.yaml").write_text(text)
     cases = make_plan(load_scenario(tmp_path / "s.yaml")).cases
     family = KNOWN[name][0]
-    ours = [case for case in cases if case.arm["method"] == "block_diffusion"]
-    assert ours[0].arm["family"] == family and ours[0].arm["block_size"] == KNOWN[name][2]
-    assert ours[0].shape is not None and any(case.arm["method"] == "ntp" for case in cases)
+    ours = [case for case in cases if case.arm.method == "block_diffusion"]
+    assert ours[0].arm.values["family"] == family and ours[0].arm.block_size == KNOWN[name][2]
+    assert ours[0].shape is not None and any(case.arm.method == "ntp" for case in cases)
     for case in cases:
-        if case.part.name == "blocks" and case.arm["method"] != "generate":
-            assert misuse(FAMILIES[family], case.arm["method"]) is None, "no arm that the weights are not trained for"
+        if case.part.name == "blocks" and case.arm.method != "generate":
+            assert misuse(FAMILIES[family], case.arm.method) is None, "no arm that the weights are not trained for"
     assert f"family {family}" in text and max(map(len, text.splitlines())) < 200
     assert ("write mask_token_id" in text) == (KNOWN[name][3] is None)
 
@@ -140,7 +140,7 @@ def test_our_own_checkpoints_and_plain_models(
         text = capsys.readouterr().out
         assert words in text and ("sbd train --help" in text) == (path is folder)
         (tmp_path / "s.yaml").write_text(text)
-        methods = {case.arm["method"] for case in make_plan(load_scenario(tmp_path / "s.yaml")).cases} - {"generate"}
+        methods = {case.arm.method for case in make_plan(load_scenario(tmp_path / "s.yaml")).cases} - {"generate"}
         assert methods == ({"ntp"} if path is folder else {"ntp", "sbd", "sbd_verified", "self_speculation"})
 
 

@@ -316,7 +316,7 @@ def chosen(label: str) -> Run:
     ntp = TriedWidth(width=1, prompts=8, query_tokens=1, pass_s=0.008, tokens_per_pass=1)
     choice = WidthChoice(ntp=ntp, tried=widths, prompt_digests=["0123456789abcdef"])
     cases = [
-        case if case.arm["method"] == "ntp" else case.model_copy(update={"label": label, "width": choice})
+        case if case.arm.method == "ntp" else case.model_copy(update={"label": label, "width": choice})
         for case in FULL.header.cases
     ]
     return FULL.model_copy(update={"header": FULL.header.model_copy(update={"cases": cases})})

@@ -15,6 +15,8 @@ from harness.models.digests import file_digest, model_digests
 from harness.record.identity import ITEMS, LATER_FACTS, allowed_items, differences, machine_facts
 from harness.record.store import read_run
 from harness.runner import identity, sample_taking, worker
+from harness.runner.job import Job
+from harness.runner.options import RunOptions
 from harness.runner.runner import run
 from tests.helpers.begun_runs import make_header
 from tests.helpers.child_processes import InThisProcess
@@ -71,7 +73,7 @@ def begun(scenario, tmp_path):
 def go_on(scenario, out, engine=None, allow=()):
     """The same command again; returns the record and the engine."""
     engine = engine or FakeEngine(SHAPE)
-    run(scenario, out, machine=fake_machine(engine), allow=allow)
+    run(Job.of(scenario, RunOptions(allow=tuple(allow))), out, machine=fake_machine(engine))
     return read_run(out), engine
 
 
@@ -211,8 +213,8 @@ def test_fresh_processes_refuse_too(tmp_path):
         run(file, out, spawn=Replaced(SHAPE))
     assert {one.process for one in read_run(out).samples} == {0}
     spawn = Replaced(SHAPE)
-    run(file, out, spawn=spawn, allow=["weights"])
-    assert {one.process for one in read_run(out).samples} == {0, 1} and spawn.errands[-1].allow == ("weights",)
+    run(Job.of(file, RunOptions(allow=("weights",))), out, spawn=spawn)
+    assert {one.process for one in read_run(out).samples} == {0, 1} and spawn.errands[-1].options.allow == ("weights",)
 
 
 def test_the_command_takes_names_with_commas_and_refuses_others(scenario, begun, monkeypatch, capsys):

@@ -14,10 +14,10 @@ import pytest
 
 from harness.analysis.comparison import compare
 from harness.errors import NotPossibleError, StorageError, UserError
-from harness.meters.window import Readings
 from harness.progress import Progress
+from harness.record.decode import Readings
 from harness.record.store import RunStore, read_run
-from harness.runner import job, worker
+from harness.runner import job, sample_taking, sampling
 from harness.runner.runner import run
 from tests.helpers.fake_machine import SCENARIO, FakeDecoded, FakeEngine, fake_machine, generation
 
@@ -78,8 +78,8 @@ def test_passes_are_measured_among_the_samples(scenario, shape, tmp_path, monkey
     it takes 3 s and may take a quarter, every 12 s, after every fifth: six times; and every time before and after them all.
     """
     for every_s, decodes, times in ((60.0, [], 1), (1.0, [FakeDecoded(generation(1), decode_s=1.0)] * 2, 6)):
-        monkeypatch.setattr(worker, "MEASURE_EVERY_S", every_s)
-        monkeypatch.setattr(worker, "MEASURE_SHARE", 0.25)
+        monkeypatch.setattr(sampling, "MEASURE_EVERY_S", every_s)
+        monkeypatch.setattr(sampling, "MEASURE_SHARE", 0.25)
         engine = FakeEngine(shape)
         monkeypatch.setattr(engine, "measure_passes", lambda block_sizes, beside, decodes=decodes: decodes)
         held = read_run(run(scenario, tmp_path / f"every {every_s}", machine=fake_machine(engine)))
@@ -271,5 +271,5 @@ def test_tokens_of_the_first_decodes_are_spelt_in_the_record(scenario, shape, tm
 def test_a_server_that_tells_no_passes_leaves_empty_columns():
     """Its answers are recorded all the same."""
     untold = FakeDecoded(replace(generation(2), passes=()), forward_s=None, sampler_s=None)
-    columns = worker.pass_columns(untold)
+    columns = sample_taking.pass_columns(untold)
     assert (columns.role, columns.query_tokens, columns.forward_s) == ([], [], None)

@@ -18,6 +18,8 @@ from harness.runner.cluster import scheduler
 from harness.runner.cluster.protocol import LostError
 from harness.runner.cluster.ray_worker import header_here, taken_here
 from harness.runner.identity import identity_of
+from harness.runner.job import Job
+from harness.runner.options import RunOptions
 from harness.runner.recorder import Begun
 from harness.runner.runner import run
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
@@ -127,11 +129,13 @@ def scenario(tmp_path):
     return file
 
 
-def spread(scenario, out, cluster, progress=None):
+def spread(asked, out, cluster, progress=None):
     """Run it there; the clock is the cluster's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduler, "CLOCK", cluster.clock)
-        return read_run(run(scenario, out, progress, cluster=cluster))
+        return read_run(
+            scheduler.spread(asked if isinstance(asked, Job) else Job.of(asked), out, cluster, progress or Progress())
+        )
 
 
 def keys(held):
@@ -279,7 +283,8 @@ def test_a_node_with_other_weights_ends_the_run_and_one_with_another_processor_d
     changes["weights"] = "those"
     with pytest.raises(UserError, match=r"part (one|two), node node\d: .*\n  weights: was those of node\d, is those of node\d"):
         spread(scenario, tmp_path / "out", FakeCluster(node=node))
-    held = read_run(run(scenario, tmp_path / "out", cluster=FakeCluster(node=node), allow=["weights"]))
+    job = Job.of(scenario, RunOptions(allow=("weights",)))
+    held = spread(job, tmp_path / "out", FakeCluster(node=node))
     assert {item for one in held.sessions if one["event"] == "allowed" for item in one["items"]} == {"weights"}
 
 

@@ -87,9 +87,9 @@ def test_a_cell_is_repeated_until_its_ratios_stand_still(noise, repeats):
     for slot in plan.slots():
         if slot.warmup or not pace.needs(slot):
             continue
-        kind = synthetic.NTP if slot.case.arm["method"] == "ntp" else synthetic.ARMS[1]
+        kind = synthetic.NTP if slot.case.arm.method == "ntp" else synthetic.ARMS[1]
         one = synthetic.sample(synthetic.Part(prompts=2), kind, slot.case.case_id, slot.group, slot.repeat)
-        slow = 1 + noise * (slot.repeat % 2) * (slot.case.arm["method"] == "ntp")
+        slow = 1 + noise * (slot.repeat % 2) * (slot.case.arm.method == "ntp")
         taken.append(one.model_copy(update={"decode_s": one.decode_s * slow}))
         pace.note(taken[-1])
     assert {(s.case_id.rpartition("/")[2][:3], s.repeat) for s in taken if "generate" not in s.case_id} == {

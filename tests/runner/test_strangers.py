@@ -11,7 +11,9 @@ from harness.analysis.comparison import compare
 from harness.errors import MissingExtraError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run
-from harness.runner import worker
+from harness.runner import sampling
+from harness.runner.job import Job
+from harness.runner.options import RunOptions
 from harness.runner.protocols import Machine
 from harness.runner.runner import run
 from harness.scenario.part import Part
@@ -65,17 +67,22 @@ def machine_with(opened: list[Part], **engines: float) -> Machine:
 @pytest.fixture
 def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The scenario as a file, on a machine where torch has three threads."""
-    monkeypatch.setattr(worker, "snapshot", lambda: {"threads": {"torch": 3}})
+    monkeypatch.setattr(sampling, "snapshot", lambda: {"threads": {"torch": 3}})
     file = tmp_path / "beside.yaml"
     file.write_text(SCENARIO)
     return file
+
+
+def asked(scenario: Path) -> Job:
+    """As `sbd run --engines` asks."""
+    return Job.of(scenario, RunOptions(engines=True))
 
 
 @pytest.mark.parametrize(("engine_s", "state"), [(2 / 1.5, "slow"), (2 / 1.05, "kept_up"), (2.4, "kept_up")])
 def test_a_planted_engine_is_timed_in_turn_and_judged(engine_s: float, state: str, scenario: Path, tmp_path: Path) -> None:
     """One that is 1.5 times as fast makes the part void for speed, one that is 1.05 times as fast does not."""
     opened: list[Part] = []
-    folder = run(scenario, tmp_path / "out", machine=machine_with(opened, llama_cpp=engine_s), engines=True)
+    folder = run(asked(scenario), tmp_path / "out", machine=machine_with(opened, llama_cpp=engine_s))
     held = read_run(folder)
     cells = [cell for cell in compare(held).cells if cell.is_summary]
     assert [cell.baseline_check.state for cell in cells] == [state, state]
@@ -92,14 +99,14 @@ def test_what_is_not_installed_has_its_reason_and_stops_nothing(scenario: Path, 
     """Every other case has its samples, and the run is finished."""
     opened: list[Part] = []
     machine = machine_with(opened)
-    held = read_run(run(scenario, tmp_path / "out", machine=machine, engines=True))
+    held = read_run(run(asked(scenario), tmp_path / "out", machine=machine))
     reasons = {one.case_id: one.reason for one in held.outcomes}
     assert len(reasons) == 4 and all("is not installed; set SBD_" in reason for reason in reasons.values())
     cases = {one.case_id for one in held.header.cases if not one.case_id.rpartition("/")[2].startswith("engine-")}
     assert {one.case_id for one in held.samples} == cases
     assert [list(part.servers) for part in opened if part.servers] == [["llama_cpp"], ["vllm"]], "once, for both batch sizes"
     before = len(opened)
-    run(scenario, tmp_path / "out", machine=machine, engines=True)
+    run(asked(scenario), tmp_path / "out", machine=machine)
     assert len(opened) == before, "nothing is tried again"
 
 
@@ -108,7 +115,7 @@ def test_a_scenario_without_a_checkpoint_has_nothing_to_hold_it_against(tmp_path
     file = tmp_path / "fake.yaml"
     file.write_text(RANDOM)
     with pytest.raises(UserError, match="--engines: no part decodes a checkpoint"):
-        run(file, tmp_path / "out", machine=machine_with([]), engines=True)
+        run(asked(file), tmp_path / "out", machine=machine_with([]))
     assert not (tmp_path / "out" / "run.json").exists()
 
 
@@ -118,4 +125,4 @@ def test_a_plain_run_starts_no_engine_and_has_the_same_digest(scenario: Path, tm
     held = read_run(run(scenario, tmp_path / "out", machine=machine_with(opened)))
     assert not any(part.servers for part in opened)
     assert "baseline_engines" not in held.header.scenario["parts"][0]
-    assert not any("server" in case.arm for case in held.header.cases) and not held.outcomes
+    assert not any(case.arm.server for case in held.header.cases) and not held.outcomes

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from harness.errors import DoesNotFitError, ScenarioError, UserError
+from harness.integrations.single_arm import case_of_scenario, single_case
 from harness.models import KNOWN_SHAPES
 from harness.record.schema import Run, TriedWidth, WidthChoice
 from harness.record.store import read_run
@@ -19,7 +20,6 @@ from harness.runner.runner import run
 from harness.scenario.loading import load_scenario
 from harness.scenario.method import WIDTHS
 from harness.scenario.plan import make_plan
-from harness.scenario.single_arm import case_of_scenario, single_case
 from tests.helpers.fake_machine import FakeDecoded, FakeEngine, fake_machine, generation
 from tests.helpers.plans import CEILINGS
 
@@ -81,7 +81,7 @@ class WideEngine(FakeEngine):
 
     def decode(self, case: Any, prompts: Any, seed: int) -> Any:
         """The arm's width decides."""
-        width = case.arm.get("block_size", case.arm.get("draft_tokens"))
+        width = case.arm.block_size or case.arm.values.get("draft_tokens")
         self.widths.append((case.label, width))
         self.decoded.append((case.case_id, tuple(prompts), seed))
         if (width or 0) > self.most:
@@ -156,7 +156,7 @@ def test_a_run_chooses_before_its_first_sample_and_keeps_its_choice(tmp_path: Pa
     held = read_run(out)
     headers = {case.case_id: case for case in held.header.cases}
     auto = headers[AUTO]
-    assert (auto.label, auto.arm["block_size"], auto.arm["auto"]) == ("quadratic self-speculation k=auto", 3, "block_size")
+    assert (auto.label, auto.arm.block_size, auto.arm.values["auto"]) == ("quadratic self-speculation k=auto", 3, "block_size")
     choice = auto.width
     assert choice is not None and choice.best.width == 3 and choice.best.token_s == pytest.approx(0.011 / 2.2, rel=0.06)
     assert (choice.ntp.pass_s, choice.best.pass_s, choice.best.query_tokens) == pytest.approx((NTP_S, 0.011, 12.0))

@@ -16,7 +16,7 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
-from harness.scenario.masked_arms import protocol_of
+from harness.scenario.masked_arms import BlockDiffusionSettings
 from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
 
@@ -49,7 +49,9 @@ def test_ids_and_labels_name_the_family_and_where_it_departs() -> None:
         ("fast_dllm_v2-k32-tau0.95-t0-threshold_strict", "fast_dllm_v2 k=32 strict threshold τ=0.95"),
         ("fast_dllm_v2-k32-tau0.95-t0.5-threshold_strict-sub4", "fast_dllm_v2 k=32 strict threshold τ=0.95 sub4 T=0.5"),
     ]
-    assert protocol_of(cases[5].arm).commit == "merged" and protocol_of(cases[7].arm).sub_block == 4
+    merged, small = cases[5].arm, cases[7].arm
+    assert isinstance(merged, BlockDiffusionSettings) and merged.protocol.commit == "merged"
+    assert isinstance(small, BlockDiffusionSettings) and small.protocol.sub_block == 4
     assert plan_of(arms=arms).scenario.parts[0].block_sizes == (4, 8, 32)
 
 
@@ -57,7 +59,8 @@ def test_ids_and_labels_name_the_family_and_where_it_departs() -> None:
 def test_the_published_rule_of_every_family_is_an_arm(family: str) -> None:
     """With its own block size and knobs, nothing changed."""
     case = case_of("block_diffusion", arms=[{"method": "ntp"}, arm_of(family, FAMILIES[family].block_size)])
-    assert protocol_of(case.arm) == FAMILIES[family].protocol and case.label.startswith(family)
+    assert isinstance(case.arm, BlockDiffusionSettings) and case.arm.protocol == FAMILIES[family].protocol
+    assert case.label.startswith(family)
 
 
 @pytest.mark.parametrize(

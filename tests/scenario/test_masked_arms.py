@@ -33,7 +33,7 @@ def test_ids_and_labels_name_the_method_and_what_it_is_lossless_against() -> Non
         {"method": "apd", "mixture": [0, 0.7], "temperature": [0, 0.7]},
     ]
     cases = plan_of(arms=arms, baseline_check=0).cases
-    assert [(case.case_id.rpartition("/")[2], case.label, case.arm.get("lossless")) for case in cases] == [
+    assert [(case.case_id.rpartition("/")[2], case.label, case.arm.lossless) for case in cases] == [
         ("ntp", "NTP", None),
         ("freedave-k8-d1-t0", "FreeDave k=8 d=1", MASKED_CHAIN),
         ("freedave-k8-d4-t0", "FreeDave k=8 d=4", MASKED_CHAIN),

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.cli.plan import describe_plan, render
+from harness.cli.plan import estimated, render
 from harness.errors import UnknownModelError, UserError
 from harness.hardware.profile import Calibration
 from harness.models import KNOWN_SHAPES
@@ -28,8 +28,7 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.runner.estimates import estimate_memory, estimate_time, process_bytes, prompt_tokens_at_most
-from harness.scenario.order import balanced_order
-from harness.scenario.plan import Slot, make_plan
+from harness.scenario.plan import Slot, balanced_order, make_plan
 from harness.scenario.replay import TABLE1
 from harness.scenario.scenario import Scenario
 from harness.workloads.tasks import TASKS, problems
@@ -39,12 +38,12 @@ from tests.helpers.plans import CEILINGS, case_of, plan_of
 
 def test_the_baseline_is_checked_on_the_first_batches() -> None:
     """Two ways of generate() beside a timed greedy NTP arm, on so many batches; interleaved with the arms they share."""
-    cases = [case for case in plan_of(baseline_check=2, batch_sizes=[1, 2]).cases if case.arm["method"] == "generate"]
+    cases = [case for case in plan_of(baseline_check=2, batch_sizes=[1, 2]).cases if case.arm.method == "generate"]
     assert [case.case_id.rpartition("/")[2] for case in cases] == ["generate-dynamic", "generate-static"] * 2
-    slots = [slot for slot in plan_of(baseline_check=2, warmup=0).slots() if slot.case.arm["method"] == "generate"]
+    slots = [slot for slot in plan_of(baseline_check=2, warmup=0).slots() if slot.case.arm.method == "generate"]
     assert sorted({slot.group for slot in slots}) == [0, 1]
     every = list(plan_of(baseline_check=2, warmup=0).slots())
-    assert {slot.case.arm["method"] for slot in every[:4]} == {"ntp", "sbd", "generate"}
+    assert {slot.case.arm.method for slot in every[:4]} == {"ntp", "sbd", "generate"}
 
 
 CHECKPOINT = {"model": {"reference": "sbd"}, "arms": [{"method": "ntp"}, {"method": "sbd", "gamma": 0.1}]}
@@ -63,7 +62,7 @@ CHECKPOINT = {"model": {"reference": "sbd"}, "arms": [{"method": "ntp"}, {"metho
 def test_engines_of_others_are_checks_as_generate_is(asked: dict[str, object], engines: list[str]) -> None:
     """On the same batches, in turn with the arms; and none are arms of the part."""
     plan = plan_of(**CHECKPOINT, **{"baseline_check": 2} | asked)
-    found = [case for case in plan.cases if "server" in case.arm]
+    found = [case for case in plan.cases if case.arm.server]
     assert [case.case_id.rpartition("/")[2] for case in found] == engines
     assert all(case.is_check and case.groups == 2 for case in found)
     assert {case.label for case in found} <= {"llama.cpp", "vLLM"}
@@ -88,7 +87,7 @@ def test_engines_that_could_never_decode_the_part_are_refused(changes: dict[str,
 )
 def test_where_there_is_nothing_to_check_the_baseline_is_left_alone(changes: dict[str, object]) -> None:
     """Left out, not timed, or not greedy."""
-    assert all(case.arm["method"] != "generate" for case in plan_of(**changes).cases)
+    assert all(case.arm.method != "generate" for case in plan_of(**changes).cases)
 
 
 def test_ids_are_the_product_of_the_axes() -> None:
@@ -375,11 +374,11 @@ def test_the_time_of_the_real_model_is_what_its_published_run_took() -> None:
     run = read_run(ROOT / "reports" / "real_model")
     [part] = {case.part for case in run.header.cases}
     ceilings = ceilings_from_calibration(Calibration.model_validate((run.header.calibration or {})[part]), "bfloat16")
-    told = describe_plan(make_plan(Scenario.model_validate(run.header.scenario)), lambda case: (ceilings, None))
-    assert told["total_s"] == pytest.approx(sum((one.prefill_s or 0) + (one.decode_s or 0) for one in run.samples), rel=0.25)
+    told = estimated(make_plan(Scenario.model_validate(run.header.scenario)), lambda case: (ceilings, None))
+    assert told.total_s == pytest.approx(sum((one.prefill_s or 0) + (one.decode_s or 0) for one in run.samples), rel=0.25)
     ends = [datetime.fromisoformat(one) for one in (run.header.created_at, run.samples[-1].ended_at) if one]
-    assert told["run_s"] + COMPILED_S == pytest.approx((ends[1] - ends[0]).total_seconds(), rel=0.25)
-    assert told["run_s"] > 1.25 * told["total_s"], "calibration and measured passes come on top"
+    assert told.run_s + COMPILED_S == pytest.approx((ends[1] - ends[0]).total_seconds(), rel=0.25)
+    assert told.run_s > 1.25 * told.total_s, "calibration and measured passes come on top"
     assert "the whole run: about" in render(told)
 
 

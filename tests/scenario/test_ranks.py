@@ -49,7 +49,7 @@ def scenario(*parts: dict[str, object]) -> Scenario:
 
 def case_of(method: str, **changes: object) -> Case:
     """The first case of that method."""
-    return next(case for case in make_plan(scenario(changes)).cases if case.arm["method"] == method)
+    return next(case for case in make_plan(scenario(changes)).cases if case.arm.method == method)
 
 
 def test_a_process_learns_from_its_environment_which_one_it_is() -> None:
@@ -121,7 +121,7 @@ def test_generate_is_not_compiled_where_the_model_is_split() -> None:
     """The yardstick is the eager one, on either device."""
     for device in ("cpu", "cuda"):
         checks = [case for case in make_plan(scenario({"device": device, "execution": "auto"})).cases if case.is_check]
-        assert {case.arm["execution"] for case in checks} == {"eager"}
+        assert {case.arm.execution for case in checks} == {"eager"}
 
 
 def test_memory_is_that_of_one_gpu_or_of_all_processes_on_a_host() -> None:

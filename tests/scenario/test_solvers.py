@@ -17,7 +17,7 @@ from harness.scenario.arms import SbdArm
 from harness.scenario.loading import load_scenario, scenario_digest
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
-from harness.scenario.solvers import KNOBS, SOLVERS, knobs_of
+from harness.scenario.solvers import KNOBS, SOLVERS
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 
@@ -46,8 +46,8 @@ def scenario_with(folder: Path, arm: str) -> Scenario:
 
 def arms_of(folder: Path, arm: str) -> list[tuple[str, str, dict[str, Any]]]:
     """(end of the case id, label, values of the knobs) of the SBD cases."""
-    cases = [case for case in make_plan(scenario_with(folder, arm)).cases if case.arm["method"] == "sbd"]
-    return [(case.case_id.rpartition("/")[2], case.label, knobs_of(case.arm)) for case in cases]
+    cases = [case for case in make_plan(scenario_with(folder, arm)).cases if case.arm.method == "sbd"]
+    return [(case.case_id.rpartition("/")[2], case.label, case.arm.knobs) for case in cases]
 
 
 def test_every_name_has_a_rule_and_every_rule_a_name() -> None:
@@ -64,8 +64,8 @@ def test_runs_from_before_other_solvers_are_what_they_were(folder: Path) -> None
     header = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     scenario = Scenario.model_validate(header["scenario"])
     assert scenario_digest(scenario.model_dump(mode="json")) == header["scenario_digest"]
-    planned = [(case.case_id, case.label, case.arm) for case in make_plan(scenario).cases]
-    assert planned == [(case["case_id"], case["label"], case["arm"]) for case in header["cases"]]
+    planned = [(case.case_id, case.label, list(case.arm.values.items())) for case in make_plan(scenario).cases]
+    assert planned == [(case["case_id"], case["label"], list(case["arm"].items())) for case in header["cases"]]
 
 
 def test_there_are_such_runs() -> None:
@@ -85,11 +85,11 @@ def test_an_arm_takes_every_solver_at_its_usual_settings(name: str) -> None:
         "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 4, "max_new_tokens": 16},
     }
     scenario = Scenario.model_validate({"version": 1, "name": "s", "parts": [part]})
-    cases = [case for case in make_plan(scenario).cases if case.arm["method"] == "sbd"]
+    cases = [case for case in make_plan(scenario).cases if case.arm.method == "sbd"]
     assert len(cases) == len(next(iter(sweep.values()))) == 3 and KNOBS.keys() >= sweep.keys()
     assert len({case.case_id for case in cases}) == len({case.label for case in cases}) == 3
     assert all(case.case_id.endswith(f"-{name}") and SOLVERS[name].words in case.label for case in cases)
-    assert all(f"{value:g}" in case.label for case in cases for value in knobs_of(case.arm).values())
+    assert all(f"{value:g}" in case.label for case in cases for value in case.arm.knobs.values())
     dumped = json.loads(json.dumps(scenario.model_dump(mode="json")))
     assert Scenario.model_validate(dumped) == scenario
     assert KNOBS.keys() & dumped["parts"][0]["arms"][1].keys() == {"gamma", *sweep}
@@ -122,7 +122,7 @@ def test_ids_and_labels() -> None:
     part = yaml.safe_load(GOOD.replace(", ARM", ", gamma: 1"))["parts"][0]
     part["arms"][1:] = [{"method": "sbd"} | keys for _, keys in arms.values()]
     plan = make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [part]}))
-    found = {case.case_id.rpartition("/")[2]: case.label for case in plan.cases if case.arm["method"] == "sbd"}
+    found = {case.case_id.rpartition("/")[2]: case.label for case in plan.cases if case.arm.method == "sbd"}
     assert found == {id_: label for id_, (label, _) in arms.items()}
 
 
@@ -187,8 +187,8 @@ def test_a_report_tells_arms_of_other_solvers_apart() -> None:
 def test_the_shipped_scenario_has_every_solver_at_three_settings() -> None:
     """In each of its parts; a solver that is added is compared, too."""
     for part in load_scenario("solvers").parts:
-        plain = [arm for one in part.arms for arm in one.variants() if arm["method"] == "sbd"]
-        settings = [(arm["solver"], *knobs_of(arm).values()) for arm in plain]
+        plain = [arm for one in part.arms for arm in one.variants() if arm.method == "sbd"]
+        settings = [(arm.solver, *arm.knobs.values()) for arm in plain]
         names = [name for name, *_ in settings]
         assert len(set(settings)) == len(settings)
         assert {name: names.count(name) for name in SOLVERS} == dict.fromkeys(SOLVERS, 3)

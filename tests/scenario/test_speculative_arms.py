@@ -77,8 +77,8 @@ def test_ids_and_labels_name_who_drafts() -> None:
             "early exit layer 4 n=6 c>0.5 on draft model (random small) n=3 c>0.5",
         ),
     ]
-    assert [case.arm["lossless"] for case in cases].count(GREEDY) == 9
-    assert cases[2].arm["lossless"] == "NTP at temperature 0.7, same weights, in distribution"
+    assert [case.arm.lossless for case in cases].count(GREEDY) == 9
+    assert cases[2].arm.lossless == "NTP at temperature 0.7, same weights, in distribution"
     assert plan_of(arms=arms).scenario.parts[0].block_sizes == ()
 
 
@@ -97,13 +97,13 @@ def test_drafts_that_a_file_says_nothing_of_end_behind_a_doubted_one(tmp_path: P
     del resolved["parts"][0]["arms"][1]["least_confidence"]
     older = Scenario.model_validate(resolved)
     assert older.model_dump(mode="json") == resolved
-    assert [case.arm.get("least_confidence") for case in make_plan(older).cases[:3]] == [None, None, 0.0]
+    assert [case.arm.least_confidence for case in make_plan(older).cases[:3]] == [None, None, 0.0]
     assert make_plan(older).cases[1].label == "draft model (reference draft) n=4"
 
 
 def test_a_header_has_the_shapes_of_all_models_that_make_passes() -> None:
     """By the names that their passes bear; prompt lookup makes none, and the first layers are a model of the same widths."""
-    by_method = {case.arm["method"]: case for case in plan_of(arms=arms_with(LOOKUP, MODEL, EXIT, STACK)).cases}
+    by_method = {case.arm.method: case for case in plan_of(arms=arms_with(LOOKUP, MODEL, EXIT, STACK)).cases}
     headers = {method: case.header(TARGET, "eager") for method, case in by_method.items()}
     four = with_layers(TARGET, 4)
     assert headers["ntp"].draft_models == headers["prompt_lookup"].draft_models == {}

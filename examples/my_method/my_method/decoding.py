@@ -8,6 +8,7 @@ from harness.decoding.drafters import Drafter, Proposal, Sequences
 from harness.decoding.solvers import BlockView
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.decoders import Decoder, Decoding
+from my_method import RepetitionSettings
 
 
 class Repetition(Drafter):
@@ -22,9 +23,9 @@ class Repetition(Drafter):
         return [[row[-1]] * min(self.tokens, most) for row, most in zip(sequences, wanted, strict=True)]
 
 
-def decode(asked: Decoding) -> Decoder:
+def decode(asked: Decoding[RepetitionSettings]) -> Decoder:
     """Draft, and let the model check."""
-    return decode_draft_and_check(asked.session, asked.request, Repetition(asked.arm["draft_tokens"]))
+    return decode_draft_and_check(asked.session, asked.request, Repetition(asked.arm.draft_tokens))
 
 
 def leftmost(view: BlockView, *, tokens: int) -> Tensor:

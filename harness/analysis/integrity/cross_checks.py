@@ -8,9 +8,8 @@ to be honest.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from harness.analysis.integrity.imported_checks import IMPORTED_CHECKS
 from harness.analysis.pass_arrays import TraceArrays
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.record.seal import SEALED_SINCE
+from harness.record.written import WrittenPart
 from harness.scenario.loading import scenario_digest
 from harness.scenario.plan import sample_seed
 
@@ -35,7 +35,7 @@ class Decode:
 
     case: CaseHeader
     sample: Sample
-    part: Mapping[str, Any]
+    part: WrittenPart
     trace: TraceArrays
 
 
@@ -67,14 +67,14 @@ def _span(one: Decode) -> Iterator[str]:
 
 
 def _one_by_one(one: Decode) -> Iterator[str]:
-    if one.case.arm.get("method") == "ntp" and one.trace.count and int(one.trace.per_row("final_tokens").max()) > 1:
+    if one.case.arm.method == "ntp" and one.trace.count and int(one.trace.per_row("final_tokens").max()) > 1:
         yield "a pass of next-token prediction made several tokens final"
 
 
 def _seeded(one: Decode) -> Iterator[str]:
-    case, sample, seed = one.case, one.sample, one.part.get("seed")
+    case, sample, seed = one.case, one.sample, one.part.seed
     place = case.part, case.task, case.batch_size, sample.group, sample.repeat
-    if isinstance(seed, int) and not one.part.get("devices") and sample.seed != sample_seed(seed, *place):
+    if seed is not None and not one.part.devices and sample.seed != sample_seed(seed, *place):
         yield "its seed is not that of its group and repeat"
 
 
@@ -180,11 +180,12 @@ def contradictions(run: Run) -> dict[str, list[str]]:
     """Where the record contradicts itself: the places of each contradiction, in words; empty where nothing does."""
     found: dict[str, list[str]] = defaultdict(list)
     cases = {case.case_id: case for case in run.header.cases}
+    parts = {case.part: run.header.written(case.part) for case in run.header.cases}
     for sample, place in _placed(run):
         if sample.packed_passes is None:
             continue
         case = cases[sample.case_id]
-        one = Decode(case=case, sample=sample, part=run.header.written(case.part), trace=TraceArrays(sample.packed_passes))
+        one = Decode(case=case, sample=sample, part=parts[case.part], trace=TraceArrays(sample.packed_passes))
         for check in SAMPLE_CHECKS:
             for words in check(one):
                 found[words].append(place)

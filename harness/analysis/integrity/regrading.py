@@ -9,7 +9,6 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,6 +16,7 @@ from harness.models.choice import ModelChoice, RandomModel, model_folder
 from harness.models.config import read_bounded
 from harness.models.limited_process import LimitedProcess, decode, facts
 from harness.record.schema import CaseHeader, Run, Sample
+from harness.record.written import WrittenPart
 from harness.scenario.load import recorded_load
 from harness.workloads.loader import PromptItem, prompt_items
 from harness.workloads.spec import Workload
@@ -60,7 +60,7 @@ def regrade(run: Run) -> Regraded:
         if not samples or case.replayed is not None:
             continue
         part = run.header.written(case.part)
-        told = json.dumps([part.get("workload"), part.get("seed"), case.model_source, case.task], sort_keys=True)
+        told = json.dumps([part.workload.values, part.seed, case.model_source, case.task], sort_keys=True)
         if told not in graders:
             graders[told] = _grader(run, part, case)
         grader = graders[told]
@@ -68,7 +68,7 @@ def regrade(run: Run) -> Regraded:
             found.reasons.add(grader)
             continue
         load = recorded_load(part, case.batch_size)
-        each = case.batch_size if load is None else load.per_sample(part["workload"]["prompts"])
+        each = case.batch_size if load is None else load.per_sample(part.workload.prompts)
         for sample in samples:
             for index, row in enumerate(sample.rows, start=sample.group * each):
                 where = f"{case.case_id}, group {sample.group}, process {sample.process}"
@@ -98,7 +98,7 @@ class _Grader:
         return self.known[key]
 
 
-def _grader(run: Run, part: dict[str, Any], case: CaseHeader) -> _Grader | str:
+def _grader(run: Run, part: WrittenPart, case: CaseHeader) -> _Grader | str:
     tokenizer = _tokenizer(run, case)
     if isinstance(tokenizer, str):
         return tokenizer
@@ -106,16 +106,16 @@ def _grader(run: Run, part: dict[str, Any], case: CaseHeader) -> _Grader | str:
     return items if isinstance(items, str) else _Grader(items, tokenizer)
 
 
-def _items(part: dict[str, Any], case: CaseHeader) -> tuple[PromptItem, ...] | str:
+def _items(part: WrittenPart, case: CaseHeader) -> tuple[PromptItem, ...] | str:
     """The prompts of a built-in task; in words why there are none."""
     try:
-        workload = Workload.model_validate(part.get("workload"))
+        workload = Workload.model_validate(part.workload.values)
     except ValidationError:
         return "the workload cannot be read"
     if workload.prompts_file is not None or workload.dataset is not None:
         return "the answers are in a file that is no part of the record"
-    seed = part.get("seed")
-    if workload.tasks is None or not isinstance(seed, int) or case.task not in workload.task_names:
+    seed = part.seed
+    if workload.tasks is None or seed is None or case.task not in workload.task_names:
         return "the workload has no built-in task"
     return prompt_items(workload, case.task, seed, _Encoded(), case.shape.vocab)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.record.schema import Run, RunHeader
+from harness.runner.options import RunOptions
 from harness.runner.recorder import Entry
 from harness.scenario.part import Part
 from harness.scenario.plan import Share
@@ -19,12 +20,11 @@ STARTING, START_S = "starting the process", 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class NodeTask:
     """An order to a node: take ``share`` of this scenario, or (None) make the run's header.
 
     ``scenario`` is resolved; ``held`` is the unit's part of the record with the whole header. ``code`` is the digest of the
-    sending program. ``here``: the node that the unit began on, or None. ``remote_code``: the sender's command line lets models
-    run code of their own.
+    sending program. ``here``: the node that the unit began on, or None. ``options``: of the sender's command line.
     """
 
     scenario: dict[str, Any]
@@ -33,8 +33,8 @@ class Order:
     code: str
     share: Share | None
     held: Run | None
+    options: RunOptions
     here: str | None = None
-    remote_code: bool = False
 
 
 class LostError(Exception):
@@ -44,13 +44,13 @@ class LostError(Exception):
 class Cluster(Protocol):
     """A place that takes units. A ``unit`` is whatever ``start`` returns."""
 
-    def header(self, order: Order, part: Part) -> RunHeader:
+    def header(self, order: NodeTask, part: Part) -> RunHeader:
         """Let a node that fits ``part`` make the header of a run. Raises UserError; LostError."""
 
     def room(self) -> int:
         """How many units to keep in flight."""
 
-    def start(self, order: Order, part: Part) -> Any:
+    def start(self, order: NodeTask, part: Part) -> Any:
         """Ask for an exclusive place for a unit; returns at once."""
 
     def ask(self, unit: Any) -> Any:

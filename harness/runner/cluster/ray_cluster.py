@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.errors import MissingExtraError, SbdError, UserError
 from harness.record.schema import RunHeader
-from harness.runner.cluster.protocol import LostError, Order
+from harness.runner.cluster.protocol import LostError, NodeTask
 from harness.runner.cluster.ray_worker import Unit, header_here
 from harness.runner.job import machine_here
 from harness.runner.protocols import Machine
@@ -32,7 +32,7 @@ SOME = 0.001
 class RayUnit(Unit):
     """A unit that asks Ray where it is."""
 
-    def __init__(self, order: Order, machine: Callable[[], Machine], threads: str | None) -> None:
+    def __init__(self, order: NodeTask, machine: Callable[[], Machine], threads: str | None) -> None:
         import ray
 
         super().__init__(order, ray.get_runtime_context().get_node_id(), machine, threads)
@@ -77,7 +77,7 @@ class RayCluster:
     def __exit__(self, *_: object) -> None:
         self._ray.shutdown()
 
-    def header(self, order: Order, part: Part) -> RunHeader:
+    def header(self, order: NodeTask, part: Part) -> RunHeader:
         """As the protocol says; by a Ray task."""
         task = self._ray.remote(header_here).options(**needs_of(part, self._nodes()), max_retries=0)
         found: RunHeader = self._got(task.remote(order, self._machine))
@@ -87,7 +87,7 @@ class RayCluster:
         """Two per node or GPU, so that one is ready when another ends."""
         return 2 * sum(max(1, int(node.get("GPU", 0))) for node in self._nodes()) or 1
 
-    def start(self, order: Order, part: Part) -> Any:
+    def start(self, order: NodeTask, part: Part) -> Any:
         """As the protocol says; the actor waits in Ray's queue for its resources."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

@@ -15,12 +15,12 @@ from pydantic import ValidationError
 
 from harness import __version__
 from harness.errors import UserError
-from harness.models.choice import RemoteCode
+from harness.models.choice import REMOTE_CODE
 from harness.progress import Progress
 from harness.record.identity import IDENTITY
 from harness.record.machine import CEILINGS
 from harness.record.schema import RunHeader
-from harness.runner.cluster.protocol import STARTING, Order
+from harness.runner.cluster.protocol import STARTING, NodeTask
 from harness.runner.identity import source_digest
 from harness.runner.job import Job, make_header, refuse_other_execution
 from harness.runner.protocols import Machine
@@ -36,7 +36,7 @@ ON_NODES = "in a run over a cluster every node has its own: see the session entr
 class Unit:
     """A unit of a run on this node, in its own process."""
 
-    def __init__(self, order: Order, node: str, machine: Callable[[], Machine], threads: str | None = None) -> None:
+    def __init__(self, order: NodeTask, node: str, machine: Callable[[], Machine], threads: str | None = None) -> None:
         """``machine``: how a node finds its own. ``threads``: the sender's OMP_NUM_THREADS, so that torch chooses as there."""
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the CPUs asked for
         if threads is not None:
@@ -52,12 +52,12 @@ class Unit:
         return next(self._entries, None)
 
 
-def _taken(order: Order, node: str, machine: Callable[[], Machine]) -> Iterator[Entry]:
+def _taken(order: NodeTask, node: str, machine: Callable[[], Machine]) -> Iterator[Entry]:
     yield Begun(case_id="", what=STARTING)
     yield from taken_here(order, node, machine())
 
 
-def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
+def header_here(order: NodeTask, machine: Callable[[], Machine]) -> RunHeader:
     """The header of a run, without what every node finds out about itself.
 
     Raises:
@@ -67,11 +67,11 @@ def header_here(order: Order, machine: Callable[[], Machine]) -> RunHeader:
     return make_header(job, replace(machine(), profile=lambda scenario: (None, ON_NODES)), Progress())
 
 
-def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
+def taken_here(order: NodeTask, node: str, machine: Machine) -> Iterator[Entry]:
     """The entries of an order's unit, with the profile of this machine, which a local run has in its header."""
     assert order.share is not None and order.held is not None
     job = _checked(order, f"node {node}")
-    part = next(part for part in job.scenario.parts if part.name == order.share.part)
+    part = job.part(order.share.part)
     _pin(part)
     refuse_other_execution([part], order.held, machine.execution)
     work = work_of(job.plan, order.held, order.share, node)
@@ -85,7 +85,7 @@ def taken_here(order: Order, node: str, machine: Machine) -> Iterator[Entry]:
     yield from entries
 
 
-def _checked(order: Order, where: str) -> Job:
+def _checked(order: NodeTask, where: str) -> Job:
     """The order's job, after a check that this program is the sender's.
 
     Raises:
@@ -98,15 +98,15 @@ def _checked(order: Order, where: str) -> Job:
             "the same version on every node"
         )
     try:  # its paths are resolved; with a context they are searched here
-        scenario = Scenario.model_validate(order.scenario, context={"base": Path("/")})
+        context = {"base": Path("/"), REMOTE_CODE: order.options.trust_remote_code}
+        scenario = Scenario.model_validate(order.scenario, context=context)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UserError(
             f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}; models and prompts in files must be at the same "
             "path on every node, on a shared disk for example"
         ) from error
-    RemoteCode.granted = order.remote_code
-    job = Job.of(order.path, scenario)
+    job = Job.of(order.path, order.options, scenario)
     if job.digest != order.digest:
         raise UserError(f"{where}: reads the scenario otherwise than the process that sent it; install the same version there")
     return job

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from harness.errors import ProcessEndedError, UserError
-from harness.models.choice import RemoteCode
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.record.store import RunStore, read_run
-from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, Order
+from harness.runner.cluster.protocol import START_S, STARTING, Cluster, LostError, NodeTask
 from harness.runner.identity import source_digest
 from harness.runner.job import Job
 from harness.runner.recorder import Begun, Failure, Recorder
 from harness.runner.subprocesses import KEPT
 from harness.runner.work import work_of
-from harness.scenario.method import AUTO
 from harness.scenario.plan import Share
 
 CLOCK: Callable[[], float] = time.monotonic
@@ -51,32 +50,35 @@ class _Flight:
         return self.begun is not None and self.begun.what == STARTING
 
 
-def spread(job: Job, store: RunStore, cluster: Cluster, progress: Progress, allow: Sequence[str] = ()) -> None:
-    """Take all missing samples; ``allow`` as harness.runner.runner.run has it.
+def spread(job: Job, out_dir: Path | None, cluster: Cluster, progress: Progress) -> Path:
+    """Take all missing samples on the nodes of a cluster; returns the run directory, as harness.runner.runner.run does.
 
     Raises:
         UserError and its kind: the scenario cannot run there, or a node has other code or another model.
         StorageError: the disk refused; everything finished before is kept.
         ProcessEndedError: no node is left, or no node has what is needed.
     """
-    order = Order(
+    order = NodeTask(
         scenario=job.resolved,
         path=str(job.path),
         digest=job.digest,
         code=source_digest(),
         share=None,
         held=None,
-        remote_code=RemoteCode.granted,
+        options=job.options,
     )
     _refuse_what_nodes_cannot(job)
-    if not store.exists:
-        store.create(_header(job, order, cluster, progress))
-    else:
-        progress.note(f"continuing {store.directory}")
-    _Spread(job, store, cluster, progress, order, allow).take_all()
+    directory = job.directory(out_dir)
+    with RunStore(directory) as store:
+        if not store.exists:
+            store.create(_header(job, order, cluster, progress))
+        else:
+            progress.note(f"continuing {directory}")
+        _Spread(job, store, cluster, progress, order).take_all()
+    return directory
 
 
-def _header(job: Job, order: Order, cluster: Cluster, progress: Progress) -> RunHeader:
+def _header(job: Job, order: NodeTask, cluster: Cluster, progress: Progress) -> RunHeader:
     part = job.scenario.parts[0]
     if (lacking := cluster.lacking(part)) is not None:
         progress.note(f"part {part.name}: waiting, for {lacking}")
@@ -87,7 +89,7 @@ def _header(job: Job, order: Order, cluster: Cluster, progress: Progress) -> Run
 
 
 def _refuse_what_nodes_cannot(job: Job) -> None:
-    if any(AUTO in case.arm for case in job.plan.cases):
+    if any(case.arm.auto for case in job.plan.cases):
         raise UserError("auto chooses a width for one machine, and a cluster has several; give a number, or leave out --on ray")
     for part in job.scenario.parts:
         if part.tensor_parallel > 1:
@@ -102,14 +104,11 @@ def _refuse_what_nodes_cannot(job: Job) -> None:
 class _Spread:
     """One call of a run over a cluster."""
 
-    def __init__(
-        self, job: Job, store: RunStore, cluster: Cluster, progress: Progress, order: Order, allow: Sequence[str]
-    ) -> None:
+    def __init__(self, job: Job, store: RunStore, cluster: Cluster, progress: Progress, order: NodeTask) -> None:
         self._job, self._store, self._cluster, self._progress = job, store, cluster, progress
         self._order = order
-        self._parts = {part.name: part for part in job.scenario.parts}
         self._held = store.resume(job.resolved, job.digest)
-        self._keeper = Recorder(store, progress, job.scenario.attempts, self._held, allow=allow)
+        self._keeper = Recorder(store, progress, job, self._held)
         self._flights: dict[Any, _Flight] = {}
         self._waiting: deque[Share] = deque()
         self._idle_since_s: float | None = None
@@ -136,7 +135,7 @@ class _Spread:
         while self._waiting and len(self._flights) < self._cluster.room():
             share = self._waiting.popleft()
             order = replace(self._order, share=share, held=_of_unit(self._held, share), here=self._begun_on(share))
-            unit = self._cluster.start(order, self._parts[share.part])
+            unit = self._cluster.start(order, self._job.part(share.part))
             self._flights[self._cluster.ask(unit)] = _Flight(share=share, unit=unit)
 
     def _next(self, asked: Any) -> None:
@@ -224,7 +223,7 @@ class _Spread:
             return
         flight = next(iter(self._flights.values()))
         if CLOCK() - self._idle_since_s > NO_NODE_S:
-            lacking = self._cluster.lacking(self._parts[flight.share.part]) or "a node that others have taken"
+            lacking = self._cluster.lacking(self._job.part(flight.share.part)) or "a node that others have taken"
             raise ProcessEndedError(
                 f"{flight.share}: waited {NO_NODE_S:g} s for {lacking}; finished samples are kept: start such a node, then the "
                 "same command"

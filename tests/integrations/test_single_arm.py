@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import ScenarioError, UserError
-from harness.scenario.single_arm import case_of_scenario, read_arm, single_case, with_lengths
+from harness.integrations.single_arm import case_of_scenario, read_arm, single_case, with_lengths
 
 PART = {"model": {"reference": "sbd"}, "dtype": "float32"}
 
@@ -38,7 +38,7 @@ def test_the_case_is_that_of_a_scenario() -> None:
     """Same arm, same defaults as an arm of a file; the model is the part's."""
     case = single_case({"method": "sbd", "gamma": 0.35}, PART)
     other = case_of_scenario("gate", None, 0)
-    assert case.arm == {
+    assert case.arm.values == {
         "method": "sbd",
         "acceptance": "real",
         "block_size": 16,
@@ -48,7 +48,7 @@ def test_the_case_is_that_of_a_scenario() -> None:
         "batching": "lockstep",
     }
     assert case.part.model.model_dump() == {"reference": "sbd"} and not case.part.replayed
-    assert other.part.arms[0].method == other.arm["method"]
+    assert other.part.arms[0].method == other.arm.method
     longer = with_lengths(case, 33, ("\n",))
     assert (longer.workload.max_new_tokens, longer.workload.stop_strings, longer.arm) == (33, ("\n",), case.arm)
     assert case.workload.max_new_tokens == 1, "the case itself is as it was"

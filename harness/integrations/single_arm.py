@@ -14,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.config_file import parse_yaml
 from harness.errors import ScenarioError, in_words
+from harness.models.choice import REMOTE_CODE
 from harness.scenario.arms import NtpArm
 from harness.scenario.loading import load_scenario
-from harness.scenario.method import AUTO
 from harness.scenario.methods import Arm
 from harness.scenario.part import Part
 from harness.scenario.plan import Case, make_plan
@@ -46,8 +46,10 @@ def read_arm(given: str | Mapping[str, Any], knobs: Mapping[str, Any] | None = N
     return {**parsed, **(knobs or {})}
 
 
-def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
+def single_case(arm: Mapping[str, Any], part: Mapping[str, Any], remote_code: bool = False) -> Case:
     """The case of an arm with one value on every axis; ``part``: model, dtype and more, as a scenario's part has them.
+
+    ``remote_code``: as load_scenario has it.
 
     Raises:
         ScenarioError, UnknownModelError: a key or value that a scenario also refuses; or several settings.
@@ -57,9 +59,9 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
     except ValidationError as error:
         raise ScenarioError(_described(error, "arm")) from error
     variants = known.variants()
-    if len(variants) != 1 or AUTO in variants[0]:
+    if len(variants) != 1 or variants[0].auto:
         raise ScenarioError(
-            f"arm: {dict(arm)} has {'several' if AUTO in variants[0] else len(variants)} settings, and one is decoded with; "
+            f"arm: {dict(arm)} has {'several' if variants[0].auto else len(variants)} settings, and one is decoded with; "
             "give every key one value"
         )
     baseline = [] if isinstance(known, NtpArm) else [{"method": "ntp"}]
@@ -67,27 +69,28 @@ def single_case(arm: Mapping[str, Any], part: Mapping[str, Any]) -> Case:
     workload = {"synthetic": {"prompt_tokens": 1}, "prompts": 1, "max_new_tokens": 1}
     whole = {**part, "name": "single", "arms": [*baseline, dict(arm)], "workload": workload, "baseline_check": 0, "warmup": 0}
     try:
-        scenario = Scenario.model_validate({"version": 1, "name": "single", "parts": [whole]}, context={"base": Path.cwd()})
+        context = {"base": Path.cwd(), REMOTE_CODE: remote_code}
+        scenario = Scenario.model_validate({"version": 1, "name": "single", "parts": [whole]}, context=context)
     except ValidationError as error:
         raise ScenarioError(_described(error, "model")) from error
     return make_plan(scenario).cases[-1]
 
 
-def case_of_scenario(file: str | Path, part: str | None, arm: str | int) -> Case:
+def case_of_scenario(file: str | Path, part: str | None, arm: str | int, remote_code: bool = False) -> Case:
     """A case of a scenario: ``arm`` by its id, the last component of the case id that `sbd plan` shows, or by its number there.
 
-    Arms with ``auto`` are left out.
+    Arms with ``auto`` are left out. ``remote_code``: as load_scenario has it.
 
     Raises:
         ScenarioError and its kind: no such file, part or arm; the message lists the known ones.
     """
-    scenario = load_scenario(file)
+    scenario = load_scenario(file, remote_code)
     names = [one.name for one in scenario.parts]
     if part not in names and (part is not None or len(names) > 1):
         raise ScenarioError(f"{file}: part {part!r} is not there; give part=NAME, one of {', '.join(names)}")
     wanted = part or names[0]
     of_part = [case for case in make_plan(scenario).cases if case.part.name == wanted]
-    cases = [case for case in of_part if not case.is_check and AUTO not in case.arm]
+    cases = [case for case in of_part if not (case.is_check or case.arm.auto)]
     first = [case for case in cases if case.cell == cases[0].cell]
     ids = [case.case_id.rsplit("/", 1)[1] for case in first]
     index = int(arm) if str(arm).isdecimal() else ids.index(str(arm)) if arm in ids else -1

@@ -1,0 +1,30 @@
+"""What a run is asked for besides its scenario: one value, from the command line to fresh processes and cluster nodes.
+
+A new option is a field here and its words in harness.cli.run; whoever acts on it reads ``Job.options``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.models.choice import REMOTE_CODE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of `sbd run` that the processes of a run act on."""
+
+    allow: tuple[str, ...] = ()
+    """Items of harness.record.identity that may differ from what the run was begun with."""
+    engines: bool = False
+    """NTP is held against every engine of others that is installed."""
+    trust_remote_code: bool = False
+    """Models whose scenario asks for it may run code of their own."""
+    calibrate: bool = False
+    """The run begins with this machine's own profile."""
+
+    @property
+    def flags(self) -> list[str]:
+        """As a command line has those that its record keeps, for they decide what is measured."""
+        kept = {"--engines": self.engines, REMOTE_CODE: self.trust_remote_code}
+        return [flag for flag, given in kept.items() if given]
