@@ -19,7 +19,7 @@ from harness.analysis.verdict import claims_for, verdict
 from harness.cli.output import json_text, show
 from harness.errors import UserError
 from harness.formatting import one_line
-from harness.record.machine import by_machine
+from harness.record.by_machine import by_machine
 from harness.record.publication import CHANGED, pages_of, publish
 from harness.record.regular_file import write_whole
 from harness.record.schema import Run

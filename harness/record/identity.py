@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UserError
+from harness.record.same import LATER_FACTS, LIBRARIES, facts_of
 from harness.record.schema import Run, RunHeader
 
 IDENTITY, ALLOWED = "identity", "allowed"
 """The names of the events."""
 OF_MODEL = ("weights", "tokenizer", "config", "drafts", "prompts")
-LATER_FACTS = ("cpu_id", "caches", "memory_about", "product")
-"""Of a machine: what tells two of one name apart. Older records lack them, and what one record lacks is no difference."""
-ITEMS = (*OF_MODEL, "code", "cpu", *LATER_FACTS, "gpus", "torch", "transformers", "python")
+ITEMS = (*OF_MODEL, "code", "cpu", *LATER_FACTS, "gpus", *LIBRARIES, "python")
 """What is compared, by the names that --allow takes."""
 ON_EVERY_NODE = (*OF_MODEL, "code")
-"""What the nodes of a cluster share; unlike machines are kept apart on reading (harness.record.machine)."""
+"""What the nodes of a cluster share; unlike machines are kept apart on reading (harness.record.by_machine)."""
 KEYS = {"code": ("code", "commit", "harness"), "cpu": ("cpu", "cpu_model")}
 """Keys of an item, where it has several: the first that both sides know decides. Older records lack the first one."""
 ALL = "all"
@@ -79,7 +78,6 @@ def allowed_items(given: Iterable[str]) -> tuple[str, ...]:
 def machine_facts(environment: dict[str, Any]) -> dict[str, Any]:
     """What an environment tells of an identity, by key; None where it does not."""
     model, flags = environment.get("cpu_model"), environment.get("isa_flags")
-    packages = environment.get("packages") or {}
     gpus = {
         f"{gpu.get('name')} ({gpu.get('memory_bytes')} bytes, {gpu.get('multiprocessors')} multiprocessors)"
         for gpu in environment.get("gpus") or ()
@@ -87,8 +85,8 @@ def machine_facts(environment: dict[str, Any]) -> dict[str, Any]:
     return {
         "cpu": None if model is None or flags is None else f"{model} ({' '.join(map(str, flags))})",
         "gpus": ", ".join(sorted(gpus)) or None,
-        **{name: packages.get(name) for name in ("torch", "transformers")},
-        **{name: environment.get(name) for name in ("cpu_model", *LATER_FACTS, "python", "commit", "harness")},
+        **facts_of(environment.get("packages") or {}, LIBRARIES),
+        **facts_of(environment, ("cpu_model", *LATER_FACTS, "python", "commit", "harness")),
     }
 
 

@@ -22,9 +22,9 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from harness.errors import InvariantError, RecordError, StorageError, UserError
-from harness.record.diff import differing
+from harness.record.same import differing
 from harness.record.journal import Journal, damaged, unreadable, whole_lines
-from harness.record.machine import calibrations, of_one_machine
+from harness.record.by_machine import calibrations, of_one_machine
 from harness.record.regular_file import open_regular, read_regular, refused, remove, write_whole
 from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 from harness.record.seal import SEAL, SEALED_SINCE, Digest, SealCheck, SealHead, unlinked

@@ -14,7 +14,7 @@ from harness.analysis import pass_values
 from harness.analysis.comparison import compare
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.errors import RecordError, StorageError, UserError
-from harness.record.machine import machine_of, software_of
+from harness.record.same import machine_of, software_of
 from harness.record.schema import RECORD_VERSION, Run
 from harness.record.store import read_run
 from harness.regression.history.derive import reciprocal, record_of

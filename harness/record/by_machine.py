@@ -1,8 +1,6 @@
-"""Which machine a run was measured on, as a key, and a run over several nodes as one run for every kind of machine.
+"""A run over several nodes as one run for every kind of machine, and as a run of the only kind there is.
 
-Runs of one key may share one line of a trend; two kinds of machine never enter one statistic. The key holds hardware only.
-Versions of software are kept beside a run, and named where a change coincides with theirs. Nodes are of one kind if their
-processor, their GPUs and the versions of their software agree.
+Nodes are of one kind if their processor, their GPUs and the versions of their software agree.
 """
 
 from __future__ import annotations
@@ -10,99 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UserError
-from harness.record.identity import LATER_FACTS
+from harness.record.same import MachineIdentity, machine_of, software_of
 from harness.record.schema import CaseHeader, Run, RunHeader
 
-CPU_FACTS = ("cpu_model", "logical_cores", "affinity_cores", "cgroup_cpus", "isa_flags", "hypervisor")
-"""With flags, because hypervisors give several processors one name. A snapshot without a fact differs from one with it."""
 CEILINGS = "ceilings"
 """The event of a part's calibration, and of a node's hardware profile."""
-GPU_FACTS = ("name", "memory_bytes", "multiprocessors")
-SOFTWARE = ("python", "harness", "kernel", "nvidia_driver", "cuda_driver")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineIdentity:
-    """``fingerprint``: 12 hexadecimal digits over the facts and, behind a hyphen, 12 over those that older records lack.
-    ``words``: for a reader, not unique.
-    """
-
-    fingerprint: str
-    words: str
-
-
-def machine_of(header: RunHeader) -> MachineIdentity:
-    """The machine of a run: its processor, and its GPUs where a case ran on one."""
-    environment = header.environment
-    if header.imported is not None:
-        return _told(header)
-    devices = {device for case in header.cases if (device := case.device) is not None}
-    on_gpu = any(not device.startswith("cpu") for device in devices)
-    facts: dict[str, Any] = {name: environment.get(name) for name in CPU_FACTS}
-    gpus = [gpu for gpu in environment.get("gpus") or [] if isinstance(gpu, dict)] if on_gpu else []
-    facts["gpus"] = [{name: gpu.get(name) for name in GPU_FACTS} for gpu in gpus]
-    facts["devices"] = sorted({device.partition(":")[0] for device in devices})
-    written = json.dumps(facts, sort_keys=True, ensure_ascii=True, default=str)
-    later = [*map(environment.get, LATER_FACTS)]
-    more = f"-{_digest(repr(later))}" if any(later) else ""
-    return MachineIdentity(fingerprint=_digest(written) + more, words=_words(environment, gpus))
-
-
-def _digest(written: str) -> str:
-    return hashlib.sha256(written.encode()).hexdigest()[:12]
-
-
-def _told(header: RunHeader) -> MachineIdentity:
-    """The machine of an imported run by the words of whoever imported it; unnamed ones are never taken for the same."""
-    words = header.environment.get("machine")
-    if words is None:
-        return MachineIdentity(fingerprint=_digest(f"run {header.run_id}"), words="a machine that no file names")
-    return MachineIdentity(fingerprint=_digest(f"machine {words}"), words=str(words))
-
-
-def _words(environment: dict[str, Any], gpus: list[dict[str, Any]]) -> str:
-    if gpus:
-        names = [str(gpu.get("name")) for gpu in gpus]
-        return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-    cores = environment.get("affinity_cores") or environment.get("logical_cores")
-    model = environment.get("cpu_model") or environment.get("cpu_id") or "processor not known"
-    return f"{model}, {cores} cores" if cores else str(model)
-
-
-def crowded(environment: dict[str, Any], threads: int | None = None) -> str:
-    """That more threads share the quota of CPUs than fit, and the remedy; empty where they fit, or it is not known.
-
-    ``threads``: of a part; None: torch's own number.
-    """
-    cpus, threads = environment.get("cgroup_cpus"), threads or (environment.get("threads") or {}).get("torch")
-    return (
-        ""
-        if not threads or not cpus or threads <= cpus
-        else (
-            f"{threads} threads share a quota of {cpus:g} CPUs (cgroup), so times stop and go: write "
-            f"threads: {max(1, int(cpus))} into the part, or raise the quota"
-        )
-    )
-
-
-def checkout_of(environment: dict[str, Any]) -> dict[str, Any]:
-    """``commit``, ``commit_has_changes`` and ``committed_at`` of the repository that the run was begun in; nothing where it was
-    begun in none. Older records have sbd's own checkout alone.
-    """
-    return environment.get("repository", environment) or {}
-
-
-def software_of(header: RunHeader) -> dict[str, str]:
-    """Versions that may explain a change of speed, by name; what the snapshot lacks is left out."""
-    environment = header.environment
-    found = {name: environment.get(name) for name in SOFTWARE} | (environment.get("packages") or {})
-    own = environment.get("commit")
-    found |= {"sbd commit": own} if checkout_of(environment).get("commit") != own else {}
-    return {str(name): str(version) for name, version in sorted(found.items()) if version is not None}
 
 
 def by_machine(run: Run) -> tuple[Run, ...]:
