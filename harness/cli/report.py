@@ -113,7 +113,7 @@ def write_page(run: Path, out: Path | None) -> Path:
 
     def tell(comparison: Comparison, held: Run) -> None:
         show(answer_lines(run, comparison, held.header))
-        if any(state == CHANGED for *_, state in pages_of(run, held)):
+        if any(state == CHANGED for *_, state in pages_of(run, held.seal)):
             show(one_line(f"signed  the signature covers this page no more; sign again: sbd publish {run} {run} --sign KEY"))
 
     page = write_report(run, out, tell)

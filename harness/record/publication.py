@@ -12,7 +12,6 @@ from pathlib import Path
 from harness.errors import SbdError, UserError
 from harness.record.journal import packed, whole_lines
 from harness.record.regular_file import remove, write_whole
-from harness.record.schema import Run
 from harness.record.seal import SEAL, Seal, digest
 from harness.record.signature import sign
 from harness.record.store import EVENTS, HEADER, JOURNALS, SAMPLES, SIGNATURE, RunStore, kept, read_header, read_run, read_seal
@@ -26,12 +25,12 @@ _NAMED = re.compile(rb'(?:"sbd-record" content=|"record_sha256": ?)"([0-9a-f]{64
 """What a page of a record says of its content; the first one, as texts of the record come behind it or with quotes escaped."""
 
 
-def pages_of(path: Path, run: Run) -> Iterator[tuple[str, bytes, str]]:
+def pages_of(path: Path, seal: Seal | None) -> Iterator[tuple[str, bytes, str]]:
     """The file, the contents and the state of each page beside a run, given by its folder or its run.json: CHANGED, or words;
-    one of OWN begins those of its own.
+    one of OWN begins those of its own. ``seal``: of the run.
     """
     directory = path if path.is_dir() else path.parent
-    seal = run.seal or Seal(state="broken")
+    seal = seal or Seal(state="broken")
     for name in REPORTS:
         try:
             page = kept(directory / name, MOST_PAGE_BYTES)
@@ -63,7 +62,7 @@ def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:
     run, pages = read_run(run_directory), dict[str, bytes]()
     if run.seal is None or run.seal.state == "broken":
         read_seal(run_directory)
-    for name, page, state in pages_of(run_directory, run):
+    for name, page, state in pages_of(run_directory, run.seal):
         if not state.startswith(OWN) and not (key and state == CHANGED):
             raise UserError(
                 f"{run_directory / name}: {state}; render it again (sbd report {run_directory}), and sign it again with --sign "
