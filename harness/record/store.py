@@ -26,7 +26,7 @@ from harness.record.same import differing
 from harness.record.journal import Journal, damaged, unreadable, whole_lines
 from harness.record.by_machine import calibrations, of_one_machine
 from harness.record.regular_file import open_regular, read_regular, refused, remove, write_whole
-from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
+from harness.record.schema import OLDEST_READ, RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 from harness.record.seal import SEAL, SEALED_SINCE, Digest, SealCheck, SealHead, unlinked
 from harness.record.seal import digest as sha256
 from harness.record.signature import check
@@ -56,7 +56,6 @@ class RunStore:
         self.directory = directory
         self._lent: InheritedLock | tuple[None, None] = lent or (None, None)
         self._journals: dict[str, Journal] = {}
-        self._version = RECORD_VERSION
         self._origin: str | None = None
 
     @property
@@ -116,18 +115,16 @@ class RunStore:
         return read_run(self.directory)
 
     def _begin(self, header: RunHeader, written: bytes) -> None:
-        """Lines are written as the header's version has them, so that an older program can still read the run it began."""
-        self._version = header.record_version
-        self._origin = sha256(written) if self._version >= SEALED_SINCE else None
+        """Lines are chained as the header's version has them, so that an older program can still read the run it began."""
+        self._origin = sha256(written) if header.record_version >= SEALED_SINCE else None
 
     def append(self, sample: Sample, sync: bool = True) -> None:
-        """Keep one sample, in the run's version of the format; it is on the disk when this returns, or with a later one that is
-        ``sync``.
+        """Keep one sample; it is on the disk when this returns, or with a later one that is ``sync``.
 
         Raises:
             StorageError: the disk refuses; earlier samples are untouched.
         """
-        self._append(SAMPLES, sample.model_dump_json(context={"record_version": self._version}), sync)
+        self._append(SAMPLES, sample.model_dump_json(), sync)
 
     def append_outcome(self, outcome: CaseOutcome) -> None:
         """Keep how a case ended that has no samples. Raises StorageError as ``append`` does."""
@@ -313,9 +310,11 @@ def read_header(file: Path) -> tuple[RunHeader, bytes]:
     try:
         data = from_json(written, allow_inf_nan=False)
         version = data["record_version"]
-        if type(version) is not int or not 1 <= version <= RECORD_VERSION:
-            found = repr(version)[:LONGEST_SHOWN]
-            raise RecordError(f"{file}: format version {found} is none of 1 to {RECORD_VERSION}: if it is newer, upgrade sbd")
+        if type(version) is not int or not OLDEST_READ <= version <= RECORD_VERSION:
+            raise RecordError(
+                f"{file}: format version {repr(version)[:LONGEST_SHOWN]} is none of {OLDEST_READ} to {RECORD_VERSION}: if it is "
+                "newer, upgrade sbd; an older one is converted by benchmarks/convert_record.py of sbd's repository"
+            )
         return RunHeader.model_validate(data), written
     except ValidationError as error:
         raise RecordError(f"{file}: not the header of a run: {_first(error)}") from error

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from harness.errors import ScenarioError, UnknownModelError
 from harness.workloads.datasets import dataset_prompts
-from harness.workloads.instructions import instructions
+from harness.workloads.instructions.draw import instructions
 from harness.workloads.prompts import Prompt, read_prompts
 from harness.workloads.spec import Workload
 from harness.workloads.tasks import TASKS

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from harness.config_file import Count, StrictModel, Text, distinct
 from harness.errors import ScenarioError
 from harness.models.pretrained import here_or_on_hub, hub_cache
-from harness.workloads.instructions import MOST_PROMPTS, Split, domains_of
+from harness.workloads.instructions.draw import MOST_PROMPTS, Split, domains_of
 from harness.workloads.prompts import Check, Pattern, read_prompts
 from harness.workloads.tasks import TASKS
 

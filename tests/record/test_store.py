@@ -281,8 +281,9 @@ def test_a_lender_that_writes_again_takes_back_no_line_of_the_borrower(tmp_path:
     [
         ("", "not the header"),
         ("[]", "not the header"),
-        ('{"record_version": 1}', "run_id"),
+        ('{"record_version": 6}', "run_id"),
         ('{"record_version": 99}', "newer"),
+        ('{"record_version": 5}', "convert_record"),
         ('{"record_version": "1"}', "newer"),
     ],
 )

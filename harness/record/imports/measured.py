@@ -56,7 +56,7 @@ class Measured:
     ``sent``: all requests, failed ones included. ``concurrency``: most requests in flight; None: no limit is given.
     ``requests_per_s``: the rate that was asked for; None: none. ``printed``: the tool's own figures, by the names of
     ``figures`` and TOTALS, and ``rule`` how it takes them. ``counted``: its counts of drafts over all requests. ``lacks``: what
-    this file does not tell, and why, by names of harness.record.imported.MAY_LACK. ``measured_at``: the file's own date (ISO
+    this file does not tell, and why, by names of harness.record.schema.Imported. ``measured_at``: the file's own date (ISO
     8601); None: it has none, but its requests may.
     """
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.record.bounds import SHORTEST_S, arrived_together
-from harness.record.imported import Imported, ImportedFile, Pairing
 from harness.record.imports.formats import ResultFile
 from harness.record.imports.measured import Measured, Request
-from harness.record.schema import REQUEST_S, TOGETHER, UNTOLD, RowResult, Sample
+from harness.record.schema import REQUEST_S, TOGETHER, UNTOLD, Imported, ImportedFile, Pairing, RowResult, Sample
 
 GAPS_S, PIECES = "gaps_s", "stream_pieces"
 """Meters of an imported sample: the sum of the gaps between the pieces of its stream, and the pieces."""
