@@ -166,7 +166,7 @@ def from_stored(given: Any) -> PackedPasses:
     except (binascii.Error, zlib.error, ValueError) as error:
         raise ValueError(f"the data of the passes is damaged: {error}") from error
     if not unpacker.eof or unpacker.unused_data:
-        raise ValueError("the data of the passes is cut off, or goes on behind its end")
+        raise ValueError("the data of the passes is cut off, or goes on after its end")
     return _checked(PackedPasses(tuple(roles), count, rows, types, plain, tuple(models)))
 
 

@@ -22,7 +22,7 @@ OWN = OF_RECORD, UNCHECKED = "of this record", "not checked"
 """States of pages that may be shown beside a record begin so."""
 CHANGED = "changed since it was signed"
 _NAMED = re.compile(rb'(?:"sbd-record" content=|"record_sha256": ?)"([0-9a-f]{64})"')
-"""What a page of a record says of its content; the first one, as texts of the record come behind it or with quotes escaped."""
+"""What a page of a record says of its content; the first one, as texts of the record come after it or with quotes escaped."""
 
 
 def pages_of(path: Path, seal: Seal | None) -> Iterator[tuple[str, bytes, str]]:

@@ -1,4 +1,4 @@
-"""The schema of what a run leaves behind: raw samples only; everything else is derived on reading.
+"""The schema of what a run leaves: raw samples only; everything else is derived on reading.
 
 Numbers and texts are bounded, widely enough for every measurement. A value outside is damage, and is refused on reading.
 

@@ -7,7 +7,7 @@
     seal.json.sig   an SSH signature of seal.json (harness.record.signature)
 
 Whoever changes a record can seal it anew, but not sign it anew without the key. A seal says nothing about the honesty of the
-run itself. A run that was killed, or gone on with, has lines behind its last seal: it is unsealed, not broken.
+run itself. A run that was killed, or continued, has lines after its last seal: it is unsealed, not broken.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def read_seal(directory: Path) -> SealCheck:
     """What a record holds now, held against its seal; the lines are not parsed.
 
     Raises:
-        UserError: the seal is broken; then the record is not gone on with, not sealed anew and not published.
+        UserError: the seal is broken; then the record is not continued, not sealed anew and not published.
         RecordError: as read_run.
     """
     check = _opened_seal(directory)[1]
@@ -230,7 +230,7 @@ def read_seal(directory: Path) -> SealCheck:
         deque(check.through(name, whole_lines(directory / name)), 0)
     if (seal := check.seal()).state == "broken":
         raise UserError(
-            f"{directory}: its seal is broken ({seal.reason}), so it is neither gone on with nor published, and nothing was "
+            f"{directory}: its seal is broken ({seal.reason}), so it is neither continued nor published, and nothing was "
             "written; restore the record as the run wrote it, or give another folder"
         )
     return check

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.config_file import read_text
-from harness.errors import MissingExtraError, ScenarioError
+from harness.errors import MissingExtraError, ScenarioError, first_mistake
 from harness.workloads.prompts import Prompt, cluster_of, last_match
 from harness.workloads.spec import FORMATS, DatasetChoice, fields_of
 
@@ -115,8 +115,7 @@ def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any], cluster: 
     try:
         return Prompt(prompt=prompt, answer=answer, check=choice.check, pattern=choice.output_pattern, cluster=label)
     except ValidationError as error:
-        message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise ScenarioError(f"{where}: {message}") from error
+        raise ScenarioError(f"{where}: {first_mistake(error, 'the prompt')}") from error
 
 
 def _filled_in(template: str, row: Mapping[str, Any], where: str) -> str:

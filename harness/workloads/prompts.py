@@ -3,7 +3,7 @@
 One object each: {"prompt": "...", "answer": "...", "check": "exact" | "contains" | "number" | "none", "pattern": "..."}.
 Without an answer nothing is checked. In the place of the prompt may stand a conversation, in OpenAI's form (messages of role
 and content) or in ShareGPT's (conversations of from and value). Its prompt is everything up to the last user turn; what was
-written behind that turn is left out, as are keys of other programs. A workload may name one more field, which says what
+written after that turn is left out, as are keys of other programs. A workload may name one more field, which says what
 prompts are related. What a model wrote is never executed.
 """
 
@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ValidationError, model_validator
 
 from harness.config_file import StrictModel, Text, read_text
-from harness.errors import ScenarioError
+from harness.errors import ScenarioError, first_mistake
 
 MOST_ROWS = 100_000
 Check = Literal["exact", "contains", "number", "none"]
@@ -39,7 +39,7 @@ _ARRAY, _BETWEEN = re.compile(r"^(\s*)\[(.*)\]\s*$", re.DOTALL), re.compile(r"[\
 _MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"), "-")
 _GAP = r"['\u2019\xa0\u2009\u202f]"
 _NUMBER = re.compile(rf"(?:(?<![\w)])-)?(?:\d+|(?<![\w.])\.\d+)(?:(?:[-,.:/^*]|{_GAP}(?=\d{{3}}(?!\d))|[eE][-+]?)\d+)*")
-"""A number, or a chain of them, such as a date; a minus behind a word or a number is no sign."""
+"""A number, or a chain of them, such as a date; a minus after a word or a number is no sign."""
 _IN_GROUPS = re.compile(rf"-?(?!0)\d{{1,3}}(?:(?:,|{_GAP})\d{{2,3}})*(?:,|{_GAP})\d{{3}}(?:\.\d+)?")
 
 
@@ -164,9 +164,7 @@ def _read_row(where: str, row: Any, cluster: str | None) -> Prompt:
         own = {key: value for key, value in kept.items() if key in Prompt.model_fields or (said is None and key != cluster)}
         return Prompt.model_validate(own | {"cluster": label})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the line"
-        raise ScenarioError(f"{where}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise ScenarioError(f"{where}: {first_mistake(error, 'the line')}") from error
 
 
 def _conversation(said: Any, where: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.config_file import Count, StrictModel, Text, distinct
 from harness.errors import ScenarioError
+from harness.models.digests import file_digest
 from harness.models.pretrained import here_or_on_hub, hub_cache
 from harness.workloads.instructions.draw import MOST_PROMPTS, Split, domains_of
 from harness.workloads.prompts import Check, Pattern, read_prompts
@@ -71,7 +72,7 @@ class DatasetChoice(StrictModel):
     answer: Template | None = None
     """Text of the right answer, with {field} as above. Left out: nothing is scored."""
     answer_pattern: Pattern | None = None
-    """Regular expression for the part of the answer that counts, its last match: GSM8K has it behind ####."""
+    """Regular expression for the part of the answer that counts, its last match: GSM8K has it after ####."""
     output_pattern: Pattern | None = None
     """Regular expression for the part of the output that is compared with it, its last match."""
     check: Check | None = None
@@ -144,9 +145,7 @@ def digest_of(path: Path) -> str:
     for file in files:
         name = file.relative_to(path) if path.is_dir() else Path(file.name)
         if not any(part.startswith(".") for part in name.parts):
-            with file.open("rb") as content:
-                own = hashlib.file_digest(content, "sha256").hexdigest()
-            whole.update(f"{own}  {name.as_posix()}\n".encode())
+            whole.update(f"{file_digest(file)}  {name.as_posix()}\n".encode())
     return whole.hexdigest()
 
 
@@ -250,7 +249,7 @@ class Workload(StrictModel):
         file = info.data.get("prompts_file")
         if file is None or (info.context or {}).get("base") is None:
             return wanted
-        found = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        found = file_digest(Path(file))
         if wanted not in {None, found}:
             raise ValueError(f"got {wanted}, but {file} has {found}; the prompts are not the ones meant, or remove the key")
         return found

@@ -139,7 +139,7 @@ def repacked(change: bytes) -> str:
         ({"data": SOUND["data"][:-8]}, "damaged|cut off"),
         ({"data": "!"}, "damaged"),
         ({"data": repacked(b"\x09")}, "not listed"),
-        ({"data": repacked(b"") + "AAAA"}, "damaged|behind"),
+        ({"data": repacked(b"") + "AAAA"}, "damaged|after its end"),
         ({"more": 1}, "keys"),
     ],
 )

@@ -1,6 +1,6 @@
 """GuideLLM's `benchmarks.json`: one JSON object with the requests of every benchmark, and their prompts in the arguments sent.
 
-A file of a sweep holds several benchmarks of different loads, and is refused. GuideLLM calls the mean time of the tokens behind
+A file of a sweep holds several benchmarks of different loads, and is refused. GuideLLM calls the mean time of the tokens after
 the first inter-token latency; its time per output token has the first one in it.
 """
 

@@ -44,9 +44,9 @@ class Request:
 
     @property
     def time_per_token_s(self) -> float | None:
-        """Mean time of the tokens behind the first; None without any. All four tools call it so, under several names."""
-        behind = self.output_tokens - 1
-        return (self.last_token_s - self.first_token_s) / behind if behind > 0 else None
+        """Mean time of the tokens after the first; None without any. All four tools call it so, under several names."""
+        later = self.output_tokens - 1
+        return (self.last_token_s - self.first_token_s) / later if later > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +98,10 @@ def figures(requests: Sequence[Request], rule: Rule = "per_request") -> dict[str
         "gap_s": [gap for one in requests for gap in one.gaps_s or ()],
         "request_s": [one.request_s for one in requests],
     }
-    behind = [one.output_tokens - 1.0 for one in requests if one.output_tokens > 1]
+    later = [one.output_tokens - 1.0 for one in requests if one.output_tokens > 1]
     found = dict[str, float]()
     for figure, known in ((figure, known) for figure, known in values.items() if known):
-        weights = behind if figure == "time_per_token_s" else [1.0] * len(known)
+        weights = later if figure == "time_per_token_s" else [1.0] * len(known)
         told = _by_request(known) if rule == "per_request" else _by_token(list(zip(known, weights, strict=True)))
         found |= {f"{name}_{figure}": one for name, one in told.items()}
     return found

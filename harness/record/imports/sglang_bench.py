@@ -1,6 +1,6 @@
 """SGLang's bench_serving with `--output-details`: one JSON object a line and run, with lists as in vLLM's, which it came from.
 
-It keeps no time of a whole request: that is the first token's and the gaps behind it, without the end of the stream. Its own
+It keeps no time of a whole request: that is the first token's and the gaps after it, without the end of the stream. Its own
 figures of requests and of time per token have that end, so they stand under other names and are held against nothing.
 """
 
