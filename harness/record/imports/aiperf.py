@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from harness.record.imports.document import LONGEST, Document, Each, Keys, Line, Number
-from harness.record.imports.measured import Measured, Request
+from harness.record.imports.measured import Request, ResultFile
 
 NAME, TOOL = "aiperf", "AIPerf"
 IN_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
@@ -106,7 +106,7 @@ def is_it(value: Any) -> bool:
     return isinstance(value, dict) and {"metadata", "metrics"} <= set(value) and isinstance(value["metadata"], dict)
 
 
-def read(document: Document) -> Measured:
+def read(document: Document) -> ResultFile:
     """The file's requests, without those of the warm-up.
 
     Raises:
@@ -127,18 +127,12 @@ def read(document: Document) -> Measured:
     if not timed:
         raise document.first.refusal("metadata.benchmark_phase: the file holds no request of the phase profiling")
     requests = tuple(replace(one, place=place) for place, (*_, one) in enumerate(sorted(timed, key=itemgetter(0, 1))) if one)
-    return Measured(
+    return ResultFile(
         format=NAME,
         tool=TOOL,
-        tool_version=None,
-        model=None,
         requests=requests,
         sent=len(timed),
-        duration_s=None,
-        concurrency=None,
-        requests_per_s=None,
         printed={"median_time_per_token_s": median(own_s)} if own_s else {},
-        counted={},
         lacks=LACKS,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Literal
 
@@ -50,30 +50,32 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One file: one run of a tool.
+class ResultFile:
+    """One file: one run of a tool. ``name``: without folders. What the file does not tell is None or empty.
 
     ``sent``: all requests, failed ones included. ``concurrency``: most requests in flight; None: no limit is given.
     ``requests_per_s``: the rate that was asked for; None: none. ``printed``: the tool's own figures, by the names of
     ``figures`` and TOTALS, and ``rule`` how it takes them. ``counted``: its counts of drafts over all requests. ``lacks``: what
     this file does not tell, and why, by names of harness.record.schema.Imported. ``measured_at``: the file's own date (ISO
-    8601); None: it has none, but its requests may.
+    8601); its requests may have their own.
     """
 
     format: str
     tool: str
-    tool_version: str | None
-    model: str | None
     requests: tuple[Request, ...]
     sent: int
-    duration_s: float | None
-    concurrency: int | None
-    requests_per_s: float | None
     printed: Mapping[str, float]
     lacks: Mapping[str, str]
-    counted: Mapping[str, float]
+    counted: Mapping[str, float] = field(default_factory=dict)
+    tool_version: str | None = None
+    model: str | None = None
+    duration_s: float | None = None
+    concurrency: int | None = None
+    requests_per_s: float | None = None
     measured_at: str | None = None
     rule: Rule = "per_request"
+    name: str = ""
+    sha256: str = ""
 
     @property
     def failed(self) -> int:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.record.bounds import SHORTEST_S, arrived_together
-from harness.record.imports.formats import ResultFile
-from harness.record.imports.measured import Measured, Request
+from harness.record.imports.measured import Request, ResultFile
 from harness.record.schema import REQUEST_S, TOGETHER, UNTOLD, Imported, ImportedFile, Pairing, RowResult, Sample
 
 GAPS_S, PIECES = "gaps_s", "stream_pieces"
@@ -25,24 +24,19 @@ class Placed:
     process: int
     file: ResultFile
 
-    @property
-    def measured(self) -> Measured:
-        """What it holds."""
-        return self.file.measured
-
 
 def pairing_of(files: Sequence[Placed]) -> tuple[Pairing | None, str]:
     """Whether requests of different files are of the same prompts, by the files alone; and why, in words."""
-    measured = [one.measured for one in files]
-    if all(request.prompt is not None for one in measured for request in one.requests):
-        every = {request.prompt for one in measured for request in one.requests}
-        if all(len(every) - len({request.prompt for request in one.requests}) <= one.failed for one in measured):
+    given = [one.file for one in files]
+    if all(request.prompt is not None for one in given for request in one.requests):
+        every = {request.prompt for one in given for request in one.requests}
+        if all(len(every) - len({request.prompt for request in one.requests}) <= one.failed for one in given):
             return "prompts", "paired by the text of the prompts"
         return None, "unpaired: the files hold different prompts, so means over whole files are compared"
-    if len({one.sent for one in measured}) > 1:
+    if len({one.sent for one in given}) > 1:
         return None, "unpaired: the files hold different numbers of requests, so means over whole files are compared"
     lengths: dict[int, set[int]] = {}
-    for one in measured:
+    for one in given:
         for request in one.requests:
             lengths.setdefault(request.place, set()).add(request.prompt_tokens)
     if any(len(found) > 1 for found in lengths.values()):
@@ -54,9 +48,9 @@ def pairing_of(files: Sequence[Placed]) -> tuple[Pairing | None, str]:
 
 def imported_of(files: Sequence[Placed], lacks: dict[str, str]) -> Imported:
     """What the header says of these files, which are of one tool; ``lacks``: what none of them tells, beside their own."""
-    first = files[0].measured
+    first = files[0].file
     pairing, words = pairing_of(files)
-    known = [one.measured.concurrency for one in files]
+    known = [one.file.concurrency for one in files]
     return Imported(
         tool=first.tool,
         format=first.format,
@@ -70,14 +64,14 @@ def imported_of(files: Sequence[Placed], lacks: dict[str, str]) -> Imported:
                 sha256=one.file.sha256,
                 case_id=one.case_id,
                 process=one.process,
-                tool_version=one.measured.tool_version,
-                requests=one.measured.sent,
-                failed=one.measured.failed,
-                duration_s=one.measured.duration_s,
-                printed=dict(one.measured.printed),
-                figures=one.measured.figures,
-                counted=dict(one.measured.counted),
-                rule=one.measured.rule,
+                tool_version=one.file.tool_version,
+                requests=one.file.sent,
+                failed=one.file.failed,
+                duration_s=one.file.duration_s,
+                printed=dict(one.file.printed),
+                figures=one.file.figures,
+                counted=dict(one.file.counted),
+                rule=one.file.rule,
             )
             for one in files
         ],
@@ -86,11 +80,11 @@ def imported_of(files: Sequence[Placed], lacks: dict[str, str]) -> Imported:
 
 def samples_of(files: Sequence[Placed], pairing: Pairing | None) -> Iterator[Sample]:
     """One sample for every answered request, file by file; a group is a prompt."""
-    widest = max(one.measured.sent for one in files)
+    widest = max(one.file.sent for one in files)
     groups: dict[str, int] = {}
     for one in files:
         seen: Counter[str] = Counter()
-        for request in one.measured.requests:
+        for request in one.file.requests:
             group, repeat, prompt_id = request.place, 0, f"request-{request.place + 1}"
             if pairing == "prompts" and request.prompt is not None:
                 group, repeat = groups.setdefault(request.prompt, len(groups)), seen[request.prompt]
