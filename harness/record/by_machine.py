@@ -24,14 +24,15 @@ def by_machine(run: Run) -> tuple[Run, ...]:
     Parts that were made for one of several ``devices`` get their common name back, so that these runs can be compared. A run
     without nodes or samples is returned as it is.
     """
-    nodes = list(dict.fromkeys(sample.node for sample in run.samples if sample.node is not None))
-    if not nodes:
+    nodes = list(dict.fromkeys(sample.node for sample in run.samples))
+    if nodes in ([], [None]):
         return (run,)
     kinds: dict[tuple[MachineIdentity, str], list[str | None]] = {}
-    for node in [*nodes, *([None] if any(sample.node is None for sample in run.samples) else [])]:
+    for node in sorted(nodes, key=lambda node: node is None):
         kinds.setdefault(_kind(run, node), []).append(node)
-    several = len(kinds) > 1
-    return tuple(_of_nodes(run, own, _name(*kind) if several else "") for kind, own in kinds.items())
+    if len(kinds) == 1:
+        return (_of_nodes(run, nodes),)
+    return tuple(_apart(_of_nodes(run, own), *kind) for kind, own in kinds.items())
 
 
 def of_one_machine(run: Run) -> Run:
@@ -40,28 +41,34 @@ def of_one_machine(run: Run) -> Run:
     Raises:
         UserError: it was taken on several.
     """
-    found = by_machine(run)
-    if len(found) == 1:
-        return found[0]
-    kinds = "; ".join(machine_of(one.header).words for one in found)
+    runs = by_machine(run)
+    if len(runs) == 1:
+        return runs[0]
+    kinds = "; ".join(machine_of(own.header).words for own in runs)
     raise UserError(
-        f"run {run.header.run_id}: was taken on {len(found)} kinds of machine ({kinds}), which are never mixed in one "
+        f"run {run.header.run_id}: was taken on {len(runs)} kinds of machine ({kinds}), which are never mixed in one "
         "statistic; `sbd report RUN` shows them beside each other"
     )
 
 
-def _name(machine: MachineIdentity, software: str) -> str:
-    """The part of a run's id that names its kind of machine."""
-    return hashlib.sha256(f"{machine.fingerprint} {software}".encode()).hexdigest()[:12]
+def calibrations(sessions: Sequence[dict[str, Any]], nodes: Sequence[str | None] = (None,)) -> dict[str, Any]:
+    """By part, what its machine, or these nodes, were measured to reach before its first sample."""
+    events = _ceilings(sessions, nodes)
+    return {event["part"]: event["calibration"] for event in events if event.get("calibration") is not None}
+
+
+def _ceilings(sessions: Sequence[dict[str, Any]], nodes: Sequence[str | None]) -> list[dict[str, Any]]:
+    return [event for event in sessions if event.get("event") == CEILINGS and event.get("node") in nodes]
 
 
 def _kind(run: Run, node: str | None) -> tuple[MachineIdentity, str]:
     """The kind of a node, with the versions of its software."""
-    found = _environment(run, node)
-    if found is None:
+    environment = _environment(run, node)
+    if environment is None:
         return MachineIdentity(fingerprint="unknown", words="a node that the record says nothing of"), ""
-    cases = [case for case in run.header.cases if case.case_id in {one.case_id for one in run.samples if one.node == node}]
-    header = run.header.model_copy(update={"environment": found, "cases": cases})
+    taken = {sample.case_id for sample in run.samples if sample.node == node}
+    cases = [case for case in run.header.cases if case.case_id in taken]
+    header = run.header.model_copy(update={"environment": environment, "cases": cases})
     return machine_of(header), json.dumps(software_of(header), sort_keys=True)
 
 
@@ -69,75 +76,54 @@ def _environment(run: Run, node: str | None) -> dict[str, Any] | None:
     """The environment of a node when it began; that of the header where the samples have no node."""
     if node is None:
         return run.header.environment
-    return next((one for one in run.sessions if one.get("event") == "start" and one.get("node") == node), None)
+    return next((event for event in run.sessions if event.get("event") == "start" and event.get("node") == node), None)
 
 
-def _of_nodes(run: Run, nodes: Sequence[str | None], name: str) -> Run:
-    samples = [sample for sample in run.samples if sample.node in nodes]
-    taken = {sample.case_id for sample in samples}
-    header = run.header
-    if name:
-        cells = {(case.part, case.batch_size) for case in header.cases if case.case_id in taken}
-        own = [case for case in header.cases if (case.part, case.batch_size) in cells]
-    else:
-        own = header.cases
-    ids = {case.case_id for case in own}
-    changes = {
-        "header": _header(run, nodes, own, name),
-        "samples": samples,
-        "outcomes": [outcome for outcome in run.outcomes if outcome.case_id in ids],
-        "sessions": [one for one in run.sessions if one.get("node") in {None, *nodes}],
-    }
-    found = run.model_copy(update=changes)
-    return _common_names(found) if name else found
-
-
-def _ceilings(sessions: Sequence[dict[str, Any]], nodes: Sequence[str | None]) -> list[dict[str, Any]]:
-    return [one for one in sessions if one.get("event") == CEILINGS and one.get("node") in nodes]
-
-
-def calibrations(sessions: Sequence[dict[str, Any]], nodes: Sequence[str | None] = (None,)) -> dict[str, Any]:
-    """By part, what its machine, or these nodes, were measured to reach before its first sample."""
-    told = _ceilings(sessions, nodes)
-    return {one["part"]: one["calibration"] for one in told if one.get("calibration") is not None}
-
-
-def _header(run: Run, nodes: Sequence[str | None], cases: list[CaseHeader], name: str) -> RunHeader:
-    """The run's header as a run on this machine alone would have it."""
-    header = run.header
-    ceilings = [one for one in _ceilings(run.sessions, nodes) if "hardware" in one]
-    changes: dict[str, Any] = {"environment": _environment(run, nodes[0]) or {}, "cases": cases}
-    if ceilings:
-        changes |= {
+def _of_nodes(run: Run, nodes: Sequence[str | None]) -> Run:
+    """The samples of these nodes, with a header that describes their machine."""
+    header: dict[str, Any] = {"environment": _environment(run, nodes[0]) or {}}
+    profiles = [event for event in _ceilings(run.sessions, nodes) if "hardware" in event]
+    if profiles:
+        header |= {
             "calibration": calibrations(run.sessions, nodes) or None,
-            "hardware": ceilings[-1].get("hardware"),
-            "hardware_reason": ceilings[-1].get("hardware_reason"),
+            "hardware": profiles[-1]["hardware"],
+            "hardware_reason": profiles[-1].get("hardware_reason"),
         }
-    if name:
-        changes["run_id"] = f"{header.run_id}-{name}"
-    return header.model_copy(update=changes)
+    changes = {
+        "header": run.header.model_copy(update=header),
+        "samples": [sample for sample in run.samples if sample.node in nodes],
+        "sessions": [event for event in run.sessions if event.get("node") in {None, *nodes}],
+    }
+    return run.model_copy(update=changes)
 
 
-def _common_names(run: Run) -> Run:
-    """The run with its parts named as in the file of several devices; parts without samples are left out."""
-    scenario, there = run.header.scenario, {case.part for case in run.header.cases}
-    parts = [part for part in scenario.get("parts", []) if part["name"] in there]
+def _apart(run: Run, machine: MachineIdentity, software: str) -> Run:
+    """The run of one of several kinds, under an id of its own: the cells that have samples, their parts named as in the file of
+    several devices.
+    """
+    header, taken = run.header, {sample.case_id for sample in run.samples}
+    cells = {(case.part, case.batch_size) for case in header.cases if case.case_id in taken}
+    own = [case for case in header.cases if (case.part, case.batch_size) in cells]
+    parts = [part for part in header.scenario.get("parts", []) if part["name"] in {case.part for case in own}]
     names = {part["name"]: _common_name(part) for part in parts}
     if len(set(names.values())) < len(names):  # two devices of one kind of machine: their parts stay apart
         names = {name: name for name in names}
-    baselines = {part["name"]: names.get(part.get("baseline"), part.get("baseline")) for part in parts}
-    renamed = [part | {"name": names[part["name"]], "baseline": baselines[part["name"]]} for part in parts]
-    cases = [
-        case.model_copy(
-            update={"part": names[case.part], "case_id": f"{names[case.part]}/{case.case_id.removeprefix(f'{case.part}/')}"}
-        )
-        for case in run.header.cases
-    ]
-    ids = {old.case_id: new.case_id for old, new in zip(run.header.cases, cases, strict=True)}
+
+    def renamed(case_id: str) -> str:
+        part, _, rest = case_id.partition("/")
+        return f"{names[part]}/{rest}"
+
+    cases = [case.model_copy(update={"part": names[case.part], "case_id": renamed(case.case_id)}) for case in own]
+    baselines = [names.get(part.get("baseline"), part.get("baseline")) for part in parts]
+    written = [part | {"name": names[part["name"]], "baseline": base} for part, base in zip(parts, baselines, strict=True)]
+    kind = hashlib.sha256(f"{machine.fingerprint} {software}".encode()).hexdigest()[:12]
+    own_header = {"run_id": f"{header.run_id}-{kind}", "scenario": header.scenario | {"parts": written}, "cases": cases}
+    ids = {case.case_id for case in own}
+    outcomes = [outcome for outcome in run.outcomes if outcome.case_id in ids]
     changes = {
-        "header": run.header.model_copy(update={"scenario": scenario | {"parts": renamed}, "cases": cases}),
-        "samples": [sample.model_copy(update={"case_id": ids[sample.case_id]}) for sample in run.samples],
-        "outcomes": [outcome.model_copy(update={"case_id": ids[outcome.case_id]}) for outcome in run.outcomes],
+        "header": header.model_copy(update=own_header),
+        "samples": [one.model_copy(update={"case_id": renamed(one.case_id)}) for one in run.samples],
+        "outcomes": [one.model_copy(update={"case_id": renamed(one.case_id)}) for one in outcomes],
         "sessions": [one | {"part": names[one["part"]]} if one.get("part") in names else one for one in run.sessions],
     }
     return run.model_copy(update=changes)

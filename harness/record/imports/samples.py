@@ -47,16 +47,15 @@ def pairing_of(files: Sequence[Placed]) -> tuple[Pairing | None, str]:
 
 
 def imported_of(files: Sequence[Placed], lacks: dict[str, str]) -> Imported:
-    """What the header says of these files, which are of one tool; ``lacks``: what none of them tells, beside their own."""
+    """What the header says of these files, which are of one tool and load; ``lacks``: what none of them tells, beside their own."""
     first = files[0].file
     pairing, words = pairing_of(files)
-    known = [one.file.concurrency for one in files]
     return Imported(
         tool=first.tool,
         format=first.format,
         pairing=pairing,
         pairing_words=words,
-        concurrency=known[0] if len(set(known)) == 1 else None,
+        concurrency=first.concurrency,
         lacks={**first.lacks, "grades": NOT_GRADED, **lacks},
         files=[
             ImportedFile(
