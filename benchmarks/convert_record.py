@@ -54,7 +54,7 @@ def convert(old: Path, new: Path) -> Path:
             else:
                 store.append_session(event["session"])
         store.append_session({"event": CONVERTED, "from_version": version, "by": BY, "originals": originals})
-        words = f"the record was converted from format version {version} by {BY}; its event `{CONVERTED}` has the originals' digests"
+        words = f"the record was converted from format version {version} by {BY}; its event {CONVERTED} has the digests"
         for part in dict.fromkeys(case["part"] for case in header["cases"]):
             store.append_session({"event": REMARK, "part": part, REMARK: words})
         return publish(store.directory, new)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.published              the records that are not in the tree
     python -m benchmarks.published NAME ...     writes them beside their pages, each file held to its SHA-256
-    python -m benchmarks.published --leave NAME writes reports/NAME/elsewhere.json; `git rm` of the record's files comes after it
+    python -m benchmarks.published --leave NAME writes reports/NAME/elsewhere.json; `git rm` the record's files after it
 
 Records above 1 MB stay in the tree only if a scenario, a benchmark or a test reads them. The others are in the history of this
 repository: reports/NAME/elsewhere.json says which commit holds one. git does not track what is written here.

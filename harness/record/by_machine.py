@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.errors import UserError
 from harness.record.same import MachineIdentity, machine_of, software_of
-from harness.record.schema import CaseHeader, Run, RunHeader
+from harness.record.schema import Run
 
 CEILINGS = "ceilings"
 """The event of a part's calibration, and of a node's hardware profile."""

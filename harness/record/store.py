@@ -22,10 +22,10 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from harness.errors import InvariantError, RecordError, StorageError, UserError
-from harness.record.same import differing
-from harness.record.journal import Journal, damaged, unreadable, whole_lines
 from harness.record.by_machine import calibrations, of_one_machine
+from harness.record.journal import Journal, damaged, unreadable, whole_lines
 from harness.record.regular_file import open_regular, read_regular, refused, remove, write_whole
+from harness.record.same import differing
 from harness.record.schema import OLDEST_READ, RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 from harness.record.seal import SEAL, SEALED_SINCE, Digest, SealCheck, SealHead, unlinked
 from harness.record.seal import digest as sha256
@@ -312,8 +312,8 @@ def read_header(file: Path) -> tuple[RunHeader, bytes]:
         version = data["record_version"]
         if type(version) is not int or not OLDEST_READ <= version <= RECORD_VERSION:
             raise RecordError(
-                f"{file}: format version {repr(version)[:LONGEST_SHOWN]} is none of {OLDEST_READ} to {RECORD_VERSION}: if it is "
-                "newer, upgrade sbd; an older one is converted by benchmarks/convert_record.py of sbd's repository"
+                f"{file}: format version {repr(version)[:LONGEST_SHOWN]} is none of {OLDEST_READ} to {RECORD_VERSION}: if it "
+                "is newer, upgrade sbd; an older one is converted by benchmarks/convert_record.py of sbd's repository"
             )
         return RunHeader.model_validate(data), written
     except ValidationError as error:

@@ -14,9 +14,9 @@ from typing import Any
 from harness.errors import CaseError, DoesNotFitError, MissingExtraError, NoTokenError, NotPossibleError
 from harness.meters.environment import snapshot
 from harness.progress import Progress
+from harness.record.by_machine import CEILINGS
 from harness.record.identity import IDENTITY
 from harness.record.kept_engines import kept
-from harness.record.by_machine import CEILINGS
 from harness.record.schema import REMARK, SUPPRESSED_FIRST, Sample
 from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory, what_would_fit

@@ -146,5 +146,8 @@ def _azure(file: Path, lines: Iterator[str]) -> Numbered:
         yield rows.line_num, {"timestamp": at_s, "input_length": tokens[0], "output_length": tokens[1]}
 
 
-FORMS: dict[str, tuple[Callable[[Path, Iterator[str]], Numbered], float]] = {".jsonl": (_mooncake, 1000.0), ".csv": (_azure, 1.0)}
+FORMS: dict[str, tuple[Callable[[Path, Iterator[str]], Numbered], float]] = {
+    ".jsonl": (_mooncake, 1000.0),
+    ".csv": (_azure, 1.0),
+}
 """How the values of a line are read, and how many units of its time are a second."""

@@ -1,4 +1,4 @@
-"""A run as frames: against a published run's report in JSON by other arithmetic, against a run built by hand, and as documented."""
+"""A run as frames: against a published run's report by other arithmetic, against a run built by hand, and as documented."""
 
 from __future__ import annotations
 

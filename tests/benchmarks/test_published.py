@@ -56,7 +56,7 @@ def test_another_digest_and_a_page_of_another_record_are_not_taken(root: Path) -
     card = (folder / ELSEWHERE).read_text()
     digest = read_elsewhere(folder).files["run.json"]
     (folder / ELSEWHERE).write_text(card.replace(digest, "0" * 64))
-    with pytest.raises(RecordError, match="run.json: has SHA-256"):
+    with pytest.raises(RecordError, match=r"run\.json: has SHA-256"):
         published.restore("large", root)
     assert sorted(file.name for file in folder.iterdir()) == [ELSEWHERE]
     (folder / "report.html").write_text(f'<meta name="sbd-record" content="{"0" * 64}">')
@@ -71,7 +71,7 @@ def test_another_digest_and_a_page_of_another_record_are_not_taken(root: Path) -
 def test_a_shallow_clone_is_told_what_to_fetch(root: Path, tmp_path: Path) -> None:
     """Its one commit does not hold the record."""
     git(tmp_path, "clone", "--depth", "1", root.as_uri(), "shallow")
-    with pytest.raises(UserError, match="git fetch origin [0-9a-f]{40}"):
+    with pytest.raises(UserError, match=r"git fetch origin [0-9a-f]{40}"):
         published.restore("large", tmp_path / "shallow")
 
 

@@ -152,8 +152,8 @@ def test_damage_is_refused(change: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"role": LISTS["role"][:-1]}, "not as many"),
-        ({"query_tokens": [[1, 2]] * len(LISTS["role"])}, "numbers of rows|not as many"),
+        ({"role": COLUMN_LISTS.role[:-1]}, "not as many"),
+        ({"query_tokens": [[1, 2]] * len(COLUMN_LISTS.role)}, "numbers of rows|not as many"),
         ({"query_tokens": [[-1]] * 5}, "whole numbers"),
         ({"query_tokens": []}, "numbers of rows|not as many"),
         ({"forward_s": [float("inf")] * 5}, "duration"),
@@ -197,11 +197,6 @@ def test_copies_take_passes_in_any_form() -> None:
     """``model_copy(update={"passes": ...})`` would else leave the packed ones as they were."""
     sample = synthetic.build().samples[-1]
     other = sample.passes.untimed()
-    assert (
-        sample.model_copy(update={"passes": other}).passes
-        == other
-        == sample.model_copy(
-            update={"passes": LISTS | {name: getattr(other, name) for name in PassColumns.model_fields}}
-        ).passes
-    )
+    assert sample.model_copy(update={"passes": other}).passes == other
+    assert sample.model_copy(update={"passes": read_passes(other).stored()}).passes == other
     assert sample.passes.forward_s is not None and other.forward_s is None

@@ -139,7 +139,9 @@ def read(document: Document) -> ResultFile:
 
 def _request(line: Line, about: Metadata, metrics: Metrics) -> Request:
     if metrics.time_to_first_token is None:
-        raise line.refusal("metrics.time_to_first_token: the key is required and missing; a stream (--streaming) is needed for it")
+        raise line.refusal(
+            "metrics.time_to_first_token: the key is required and missing; a stream (--streaming) is needed for it"
+        )
     whole_s, gaps = metrics.request_latency.seconds, metrics.inter_chunk_latency
     begun = datetime.fromtimestamp(about.request_start_ns / 1e9, UTC)
     return Request(

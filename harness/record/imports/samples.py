@@ -47,7 +47,7 @@ def pairing_of(files: Sequence[Placed]) -> tuple[Pairing | None, str]:
 
 
 def imported_of(files: Sequence[Placed], lacks: dict[str, str]) -> Imported:
-    """What the header says of these files, which are of one tool and load; ``lacks``: what none of them tells, beside their own."""
+    """What the header says of these files, which are of one tool and load; ``lacks``: what none tells, beside their own."""
     first = files[0].file
     pairing, words = pairing_of(files)
     return Imported(
