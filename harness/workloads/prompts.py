@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -111,7 +111,7 @@ def read_prompts(file: Path, cluster: str | None = None) -> tuple[Prompt, ...]:
         ScenarioError: the file cannot be read, holds no prompt, or has a bad line (named as ``file:line``), such as one
             without the field ``cluster``.
     """
-    rows = islice(_rows(file, read_text(file, "prompts")), MOST_ROWS + 1)
+    rows = islice(json_values(file, read_text(file, "prompts")), MOST_ROWS + 1)
     found = tuple(_read_row(f"{file}:{line}", row, cluster) for line, row in rows)
     if len(found) > MOST_ROWS:
         raise ScenarioError(f"{file}: holds more than {MOST_ROWS:,} prompts; give a file of those that are to be decoded")
@@ -140,13 +140,17 @@ def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:
     raise ScenarioError(f"{where}: {what}, and cluster: names it; give it in every row, or remove cluster: from the workload")
 
 
-def _rows(file: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """Each value of the file, with the line (from 1) on which it begins. Raises ScenarioError."""
+def json_values(file: Path, text: str, number: Callable[[str], Any] = float) -> Iterator[tuple[int, Any]]:
+    """Each value of JSON lines or of one array, with the line (from 1) on which it begins. ``number``: of a text with a point.
+
+    Raises:
+        ScenarioError: it is no JSON.
+    """
     text, at, end, line = _ARRAY.sub(r"\1 \2", text), 0, 0, 1
     while (begin := next(_BETWEEN.finditer(text, end)).end()) < len(text):
         line, at = line + text.count("\n", at, begin), begin
         try:
-            row, end = json.JSONDecoder().raw_decode(text, at)
+            row, end = json.JSONDecoder(parse_float=number).raw_decode(text, at)
         except (ValueError, RecursionError) as error:
             raise ScenarioError(f'{file}:{line}: not JSON: {error}; write one object per line: {{"prompt": "..."}}') from error
         yield line, row
