@@ -78,8 +78,8 @@ _RANGES = {"block_size": (1, 1 << 24), "gamma": (0, 1e6), "temperature": (0, 1e6
 def finite(value: Any) -> Any:
     """The same value. Raises ValueError where a number in it, at any depth, is not finite or beyond every measurement."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for one in inner:
-        finite(one)
+    for value_inside in inner:
+        finite(value_inside)
     if isinstance(value, int | float) and not -MOST <= value <= MOST:
         raise ValueError(f"a number is not finite, or beyond {MOST:g}")
     return value
@@ -158,12 +158,12 @@ def _duration(seconds: float) -> float:
 
 def _moment(text: str) -> str:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ValueError(f"got {text!r}, not a time in ISO 8601 such as 2026-11-20T10:00:00Z") from error
-    if found.year not in YEARS:
+    if moment.year not in YEARS:
         raise ValueError(f"got {text!r}; the year of a time is from {YEARS[0]} to {YEARS[-1]}")
-    return text if found.tzinfo else found.replace(tzinfo=UTC).isoformat()  # times with and without a zone have no order
+    return text if moment.tzinfo else moment.replace(tzinfo=UTC).isoformat()  # times with and without a zone have no order
 
 
 def _known_dtype(dtype: str) -> str:

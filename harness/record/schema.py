@@ -195,14 +195,14 @@ class Sample(_Frozen):
     @property
     def lacks(self) -> tuple[str, ...]:
         """What it lacks without a reason, as only an imported sample may: by the names of ``Imported.lacks``."""
-        found = {
+        lacking = {
             "passes": self.packed_passes is None and NO_PASSES not in self.meter_reasons,
             "seed": self.seed is None,
             "started_at": self.started_at is None,
             "output_ids": any(row.output_ids is None for row in self.rows),
             "stop_reason": any(row.stop_reason is None for row in self.rows),
         }
-        return tuple(name for name, missing in found.items() if missing)
+        return tuple(name for name, missing in lacking.items() if missing)
 
     @model_validator(mode="after")
     def _passes_are_of_these_rows(self) -> Self:

@@ -110,8 +110,8 @@ class SealCheck:
         before, hashed, number = self.head.header_sha256 if self._chained else None, hashlib.sha256(), 0
         loose, at_seal = None, hashed.hexdigest()
         for number, line in enumerate(lines, start=1):
-            found = _LINK.match(line)
-            if loose is None and (found[1].decode() if found else None) != before:
+            link = _LINK.match(line)
+            if loose is None and (link[1].decode() if link else None) != before:
                 loose = number
             if self._chained:
                 hashed = hashlib.sha256(line)

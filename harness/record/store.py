@@ -291,15 +291,15 @@ def _read_samples(file: Path, check: SealCheck, header: RunHeader) -> list[Sampl
 
 def _read_lines(file: Path, check: SealCheck, kind: type[_Line]) -> list[_Line]:
     """Line by line, so that of a long file that is no journal little is read."""
-    found = []
+    read = []
     for number, line in enumerate(check.through(file.name, whole_lines(file)), start=1):
         try:
-            found.append(kind.model_validate_json(unlinked(line)))
+            read.append(kind.model_validate_json(unlinked(line)))
         except ValidationError as error:
-            if (said := _first(error)).startswith("the whole: Invalid JSON"):
-                raise damaged(file, number, said) from error
-            raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {said}") from error
-    return found
+            if (words := _first(error)).startswith("the whole: Invalid JSON"):
+                raise damaged(file, number, words) from error
+            raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {words}") from error
+    return read
 
 
 def read_header(file: Path) -> tuple[RunHeader, bytes]:

@@ -93,10 +93,10 @@ class Prompt(StrictModel):
         if self.answer is None or self.check == "none":
             return None
         if self.pattern is not None:
-            found = last_match(self.pattern, output)
-            if found is None:
+            picked = last_match(self.pattern, output)
+            if picked is None:
                 return False
-            output = found
+            output = picked
         if self.check == "number":
             return _last_number(output) == _last_number(self.answer)
         if self.check == "contains":
@@ -112,18 +112,18 @@ def read_prompts(file: Path, cluster: str | None = None) -> tuple[Prompt, ...]:
             without the field ``cluster``.
     """
     rows = islice(json_values(file, read_text(file, "prompts")), MOST_ROWS + 1)
-    found = tuple(_read_row(f"{file}:{line}", row, cluster) for line, row in rows)
-    if len(found) > MOST_ROWS:
+    prompts = tuple(_read_row(f"{file}:{line}", row, cluster) for line, row in rows)
+    if len(prompts) > MOST_ROWS:
         raise ScenarioError(f"{file}: holds more than {MOST_ROWS:,} prompts; give a file of those that are to be decoded")
-    if not found:
+    if not prompts:
         raise ScenarioError(f'{file}: holds no prompt; write at least one line such as {{"prompt": "2+2="}}')
-    return found
+    return prompts
 
 
 def last_match(pattern: str, text: str) -> str | None:
     """What the group of the last match of ``pattern`` in ``text`` holds, or the whole match without a group; None: no match."""
-    found = list(re.finditer(pattern, text))
-    return (found[-1].group(found[-1].re.groups) or "") if found else None
+    matches = list(re.finditer(pattern, text))
+    return (matches[-1].group(matches[-1].re.groups) or "") if matches else None
 
 
 def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:
@@ -163,9 +163,9 @@ def _read_row(where: str, row: Any, cluster: str | None) -> Prompt:
         if "cluster" in row and cluster != "cluster":
             raise ScenarioError(f'{where}: "cluster" is read only where the workload says cluster: cluster; rename it')
         label = None if cluster is None else cluster_of(row, cluster, where)
-        said = None if "prompt" in row else row.get("messages", row.get("conversations"))
-        kept = row if said is None else _conversation(said, where) | row
-        own = {key: value for key, value in kept.items() if key in Prompt.model_fields or (said is None and key != cluster)}
+        turns = None if "prompt" in row else row.get("messages", row.get("conversations"))
+        kept = row if turns is None else _conversation(turns, where) | row
+        own = {key: value for key, value in kept.items() if key in Prompt.model_fields or (turns is None and key != cluster)}
         return Prompt.model_validate(own | {"cluster": label})
     except ValidationError as error:
         raise ScenarioError(f"{where}: {first_mistake(error, 'the line')}") from error
@@ -190,10 +190,10 @@ def _conversation(said: Any, where: str) -> dict[str, Any]:
 
 def _last_number(text: str) -> Decimal | Fraction | str | None:
     """Its value, or itself where it has none, as a date; None: there is no number."""
-    found = _NUMBER.findall(text.translate(_MINUS))
-    if not found:
+    numbers = _NUMBER.findall(text.translate(_MINUS))
+    if not numbers:
         return None
-    last: str = found[-1]
+    last: str = numbers[-1]
     if _IN_GROUPS.fullmatch(last):
         last = re.sub(r"[^-.\d]", "", last)
     with suppress(ArithmeticError, ValueError):

@@ -272,10 +272,10 @@ class Workload(StrictModel):
         file = info.data.get("prompts_file")
         if file is None or _base(info) is None:
             return wanted
-        found = len(read_prompts(Path(file), info.data.get("cluster")))
-        if wanted is not None and wanted > found:
-            raise ValueError(f"got {wanted}, but {file} has {found} prompts; ask for at most {found}")
-        return wanted or found
+        there = len(read_prompts(Path(file), info.data.get("cluster")))
+        if wanted is not None and wanted > there:
+            raise ValueError(f"got {wanted}, but {file} has {there} prompts; ask for at most {there}")
+        return wanted or there
 
     @model_validator(mode="after")
     def _one_source(self) -> Workload:
