@@ -14,10 +14,10 @@ from harness.reporting.gallery import ELSEWHERE, read_elsewhere, render
 from tests.helpers.two_runs import stored, two_arms
 
 
-def git(root: Path, *arguments: str) -> None:
-    """One call of git as somebody with a name."""
+def git(root: Path, *arguments: str) -> bytes:
+    """What one call of git prints, as somebody with a name."""
     name = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
-    subprocess.run(["git", *name, *arguments], cwd=root, check=True, capture_output=True)
+    return subprocess.run(["git", *name, *arguments], cwd=root, check=True, capture_output=True).stdout
 
 
 @pytest.fixture
@@ -42,7 +42,10 @@ def test_it_is_listed_as_before_and_comes_back_to_the_byte(root: Path) -> None:
     away = render(root / "reports")
     assert "python -m benchmarks.published large" in away and away.count("<article") == 1
     assert published.restore("large", root) == folder
-    git(root, "diff", "--exit-code", "HEAD~", "--", *(f"reports/large/{name}" for name in read_elsewhere(folder).files))
+    files = read_elsewhere(folder).files
+    assert len(files) == 4 and all(
+        git(root, "show", f"HEAD~:reports/large/{name}") == (folder / name).read_bytes() for name in files
+    )
     here = render(root / "reports")
     assert [line for line in here.splitlines() if "Record: " not in line] == [
         line for line in away.splitlines() if "Record: " not in line
