@@ -43,7 +43,7 @@ def test_a_run_is_added_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys
     said = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in said] == ["added", "history", "unchanged", "history"]
     assert sbd(monkeypatch, "history", "list") == 0
-    assert f"{RUN_ID[:10]}  2026-11-21 20:14:23  quickstart" in capsys.readouterr().out
+    assert f"{RUN_ID[:10]}  2026-11-21 22:11:57  quickstart" in capsys.readouterr().out
     assert sbd(monkeypatch, "history", "list", "--json", "--branch", "main") == 0
     (listed,) = json.loads(capsys.readouterr().out)
     assert listed["revision"] == {
