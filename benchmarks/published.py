@@ -18,11 +18,11 @@ from harness.errors import RecordError, SbdError, UserError
 from harness.record.journal import packed
 from harness.record.regular_file import write_whole
 from harness.record.seal import SEAL, digest
-from harness.record.store import EVENTS, HEADER, SAMPLES, SIGNATURE
+from harness.record.store import EVENTS, HEADER, JOURNALS, SIGNATURE
 from harness.reporting.gallery import ELSEWHERE, Elsewhere, read_elsewhere, row_of
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = (HEADER, packed(Path(SAMPLES)).name, EVENTS, SEAL, SIGNATURE)
+FILES = (HEADER, *(packed(Path(name)).name for name in JOURNALS), EVENTS, SEAL, SIGNATURE)
 """Of a published record."""
 
 

@@ -81,7 +81,7 @@ def publish_command(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="folder to write, for example reports/name")],
     sign: Annotated[Path | None, typer.Option(metavar="KEY", help="sign the seal with this SSH key (needs ssh-keygen)")] = None,
 ) -> None:
-    """Copy a run for keeping, its samples gzipped, and seal it; the same run gives the same bytes.
+    """Copy a run for keeping, samples and events gzipped, and seal it; the same run gives the same bytes.
 
     The seal shows whether anything was changed afterwards; a signature, that nobody without the key sealed it anew.
 

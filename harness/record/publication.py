@@ -1,4 +1,4 @@
-"""A run copied for keeping: its samples packed, sealed, and signed if a key is given."""
+"""A run copied for keeping: its journals packed, sealed, and signed if a key is given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.record.journal import packed, whole_lines
 from harness.record.regular_file import remove, write_whole
 from harness.record.seal import SEAL, Seal, digest
 from harness.record.signature import sign
-from harness.record.store import EVENTS, HEADER, JOURNALS, SAMPLES, SIGNATURE, RunStore, kept, read_header, read_run, read_seal
+from harness.record.store import HEADER, JOURNALS, SIGNATURE, RunStore, kept, read_header, read_run, read_seal
 
 REPORTS = ("report.html", "report.json")
 MOST_PAGE_BYTES = 1 << 28
@@ -49,9 +49,9 @@ def pages_of(path: Path, seal: Seal | None) -> Iterator[tuple[str, bytes, str]]:
 
 
 def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:
-    """Copy a run for keeping, sealed: samples gzipped, byte for byte the same each time. Returns ``target``.
+    """Copy a run for keeping, sealed: samples and events gzipped, byte for byte the same each time. Returns ``target``.
 
-    Where that is the run itself, its samples are packed in place. ``key``: an SSH key that signs the seal, and the pages.
+    Where that is the run itself, they are packed in place. ``key``: an SSH key that signs the seal, and the pages.
 
     Raises:
         RecordError: there is no readable run, or the one in ``target`` cannot be read.
@@ -94,14 +94,12 @@ def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:
 
 def _copy(run_directory: Path, target: Path, pages: Mapping[str, bytes]) -> None:
     """Pack the lines unchanged, so that after a kill the unpacked copies are recognised and no line counts twice."""
-    contents = {
-        HEADER: read_header(run_directory / HEADER)[1],
-        packed(target / SAMPLES).name: _gzipped(whole_lines(run_directory / SAMPLES)),
-        EVENTS: b"".join(line + b"\n" for line in whole_lines(run_directory / EVENTS)),
-    }
+    contents = {HEADER: read_header(run_directory / HEADER)[1]}
+    contents |= {packed(target / name).name: _gzipped(whole_lines(run_directory / name)) for name in JOURNALS}
     for name, content in (*pages.items(), *contents.items()):
         write_whole(target / name, content)
-    remove(target / SAMPLES)
+    for name in JOURNALS:
+        remove(target / name)
 
 
 def _gzipped(lines: Iterable[bytes]) -> bytes:

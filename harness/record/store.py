@@ -1,8 +1,9 @@
 """The run directory: append-only and crash-safe. Finished samples stay, however the process ends.
 
     run.json        the RunHeader, written whole or not at all
-    samples.jsonl   one Sample per line (samples.jsonl.gz in a published run; later samples come here again)
+    samples.jsonl   one Sample per line
     events.jsonl    one CaseOutcome or environment snapshot per line
+    *.jsonl.gz      the lines of either in a published run; later lines come to the plain file again
     seal.json       what the record held when it was sealed last (harness.record.seal), and seal.json.sig, who signed that
 
 The meaning of the values is the schema's (harness.record.schema).

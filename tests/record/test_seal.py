@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -144,8 +145,8 @@ def test_an_older_record_is_sealed_as_it_is_published(tmp_path: Path) -> None:
     """By the bytes of its lines: a change of one figure is seen, and a broken record is not published."""
     target = publish(RECORDS / "v6", tmp_path / "kept")
     assert seal_of(target).state == "sealed"
-    events = (target / "events.jsonl").read_text()
-    (target / "events.jsonl").write_text(events.replace('"process": 0', '"process": 1', 1))
+    events = gzip.decompress((target / "events.jsonl.gz").read_bytes()).replace(b'"process": 0', b'"process": 1', 1)
+    (target / "events.jsonl.gz").write_bytes(gzip.compress(events))
     assert seal_of(target).state == "broken"
     with pytest.raises(UserError, match=r"its seal is broken .*restore the record as the run wrote it"):
         publish(target, tmp_path / "again")
