@@ -53,7 +53,9 @@ def leave(name: str, root: Path = ROOT) -> Path:
     """
     folder = root / "reports" / name
     row, seal = row_of(folder)
-    commit = _git("log", "-1", "--format=%H", "--", *(f"reports/{name}/{file}" for file in FILES), root=root).decode().strip()
+    paths = (f"reports/{name}/{file}" for file in FILES)
+    last_written = ("log", "-1", "--diff-filter=AM", "--format=%H", "--", *paths)  # the commit that removes them is not meant
+    commit = _git(*last_written, root=root).decode().strip()
     held = {file: (folder / file).read_bytes() for file in FILES if (folder / file).exists()}
     for file, content in held.items():
         if _at(commit, f"reports/{name}/{file}", root) != content:

@@ -46,6 +46,8 @@ def test_it_is_listed_as_before_and_comes_back_to_the_byte(root: Path) -> None:
     assert len(files) == 4 and all(
         git(root, "show", f"HEAD~:reports/large/{name}") == (folder / name).read_bytes() for name in files
     )
+    card = (folder / ELSEWHERE).read_bytes()
+    assert published.leave("large", root).read_bytes() == card, "after a new page or formula it leaves again"
     here = render(root / "reports")
     assert [line for line in here.splitlines() if "Record: " not in line] == [
         line for line in away.splitlines() if "Record: " not in line
