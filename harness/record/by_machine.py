@@ -28,7 +28,7 @@ def by_machine(run: Run) -> tuple[Run, ...]:
     if nodes in ([], [None]):
         return (run,)
     kinds: dict[tuple[MachineIdentity, str], list[str | None]] = {}
-    for node in sorted(nodes, key=lambda node: node is None):
+    for node in [*(name for name in nodes if name is not None), *([None] if None in nodes else [])]:
         kinds.setdefault(_kind(run, node), []).append(node)
     if len(kinds) == 1:
         return (_of_nodes(run, nodes),)
