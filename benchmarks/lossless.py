@@ -2,8 +2,8 @@
 
     python -m benchmarks.lossless [RUN]
 
-RUN: a run measured earlier, of any scenario with such arms (reports/every_arm_accuracy has them all, in bfloat16); its lossy
-arms are left out.
+RUN: a run measured earlier, of any scenario with such arms; its lossy arms are left out. reports/every_arm_accuracy has them
+all, in bfloat16; benchmarks.published brings its record back.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ from harness.analysis.sample_totals import distinct_share
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.training.curve import trained_tokens
-from harness.workloads.instructions import TRAINED, UNSEEN
+from harness.workloads.instructions.draw import TRAINED, UNSEEN
 
 LEAST_TOKENS = 64
 REPETITIVE = 0.85

@@ -27,7 +27,7 @@ from benchmarks.real_model import Answers, answers_of, by_domain, summary_of
 from benchmarks.results_file import write_results
 from harness.analysis.comparison import compare
 from harness.record.store import read_run
-from harness.workloads.instructions import TRAINED, UNSEEN
+from harness.workloads.instructions.draw import TRAINED, UNSEEN
 
 DRAWS = 2000
 PREFIX = {"self_speculation": "", "sbd_verified": "verified_sbd_", "prompt_lookup": "lookup_"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from harness.formatting import each_line, one_line
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+    from pydantic_core import ErrorDetails, ValidationError
 
 EXIT_OK = 0
 EXIT_REGRESSION = 1
@@ -155,6 +155,12 @@ def in_words(details: ErrorDetails) -> str:
     """One error of pydantic as what was given, what is allowed and what to do, without its place."""
     todo = _WHAT_TO_DO.get(details["type"])
     return _sentence(details)[:LONGEST_SENTENCE] + (f"; {todo}" if todo else "")
+
+
+def first_mistake(error: ValidationError, whole: str) -> str:
+    """The place and the words of the first of the mistakes; ``whole``: what is named where it is in no single key."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {in_words(first)}"
 
 
 def _sentence(details: ErrorDetails) -> str:

@@ -93,7 +93,7 @@ class World:
 def profile_trees() -> list[Any]:
     """A GPU, a CPU, and one that `sbd calibrate` has measured."""
     files = [data_dir("hardware_profiles") / f"{name}.yaml" for name in ("h100-sxm", "cpu-amx")]
-    measured = json.loads((RECORDS / "v5" / "run.json").read_text())["hardware"]
+    measured = json.loads((RECORDS / "v6" / "run.json").read_text())["hardware"]
     return [*(yaml.safe_load(file.read_text()) for file in files), measured]
 
 
@@ -108,7 +108,7 @@ def record() -> dict[str, Any]:
     samples = [json.loads(sample.model_dump_json()) for sample in run.samples]
     samples[1]["meters"] = {"kernel_before_s": 0.1, "kernel_after_s": 0.1, "energy_j": 3.0, "dram_bandwidth_pct": 5.0}
     events = [{"session": one} for one in run.sessions]
-    old = (RECORDS / "v5" / "events.jsonl").read_text().splitlines()
+    old = (RECORDS / "v6" / "events.jsonl").read_text().splitlines()
     events += [json.loads(line) for line in old if json.loads(line).get("session", {}).get("part")][:4]
     outcome = CaseOutcome(case_id=header["cases"][-1]["case_id"], outcome="does_not_fit", reason="too large")
     events.append({"outcome": outcome.model_dump()})
@@ -118,12 +118,11 @@ def record() -> dict[str, Any]:
 def runs() -> st.SearchStrategy[dict[str, bytes]]:
     """Run directories in which one file, or one thing all over, is not as it should be."""
     tree = record()
-    texts = [(RECORDS / f"v{version}" / "samples.jsonl").read_text().splitlines() for version in (1, 5)]
-    older = [[json.loads(line) for line in text] for text in texts]
+    older = [json.loads(line) for line in (RECORDS / "v6" / "samples.jsonl").read_text().splitlines()]
     header, events = json.dumps(tree["header"]).encode(), "".join(f"{json.dumps(one)}\n" for one in tree["events"]).encode()
     samples = "".join(f"{json.dumps(one)}\n" for one in tree["samples"]).encode()
     whole = {"run.json": header, "samples.jsonl": samples, "events.jsonl": events}
-    some = st.one_of([json_lines(lines) for lines in (tree["samples"], *older)])
+    some = st.one_of([json_lines(lines) for lines in (tree["samples"], older)])
     return weighted(
         (4, json_files(tree["header"]).map(lambda data: whole | {"run.json": data})),
         (3, some.map(lambda data: whole | {"samples.jsonl": data})),

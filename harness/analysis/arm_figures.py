@@ -94,8 +94,8 @@ class Arm:
 class CellContext:
     """What all arms of a cell share.
 
-    ``lacks``: why an imported run has no ids, passes or grades, by names of harness.record.imported. ``unpaired``: why its
-    requests have no pairs; None where they have. ``wrong``: prompts that some arm answers wrongly.
+    ``lacks``: why an imported run has no ids, passes or grades, by names of harness.record.schema.Imported. ``unpaired``: why
+    its requests have no pairs; None where they have. ``wrong``: prompts that some arm answers wrongly.
     """
 
     ladder: Ladder

@@ -34,8 +34,8 @@ from harness.analysis.sample_totals import Tally, charged, one_name_each
 from harness.analysis.served import partings_of, served_counts
 from harness.analysis.stats.quantity import absent, simultaneous_confidence
 from harness.analysis.traffic import TrafficCounter, counters
+from harness.record.by_machine import of_one_machine
 from harness.record.identity import mixes
-from harness.record.machine import of_one_machine
 from harness.record.schema import NO_PASSES, REMARK, CaseHeader, Run, RunHeader, Sample
 from harness.record.written import WrittenPart
 from harness.scenario.load import recorded_load

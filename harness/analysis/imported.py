@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.formatting import count, seconds
-from harness.record.imported import Imported
+from harness.record.schema import Imported
 
 STARTS = "each file counts as a process: whether its server was started anew, no file tells"
 WARM = 3.0

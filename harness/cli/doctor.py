@@ -22,8 +22,8 @@ from harness.hardware.counter_scale import BandwidthScale
 from harness.meters.environment import snapshot
 from harness.models import KNOWN_SHAPES
 from harness.models.decodable import ModelFacts, read_model_facts
-from harness.record.machine import crowded
 from harness.record.regular_file import write_whole
+from harness.record.same import crowded
 from harness.scenario.part import Part
 from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
 

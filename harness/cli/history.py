@@ -22,7 +22,7 @@ from harness.cli.output import give, grid, lines_of, show
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
 from harness.formatting import one_line
 from harness.meters.environment import branch_at, committed_at
-from harness.record.machine import checkout_of
+from harness.record.same import checkout_of
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.history.causes import cause

@@ -19,7 +19,8 @@ from harness.cli.output import grid, json_text, lines_of, wrapped
 from harness.config_file import Name
 from harness.errors import UserError
 from harness.models.choice import shape_called
-from harness.record.imports.formats import FORMATS, ResultFile, read_file
+from harness.record.imports.formats import FORMATS, read_file
+from harness.record.imports.measured import ResultFile
 from harness.record.schema import Run, RunHeader, Sample
 from harness.record.store import RunStore
 from harness.scenario.claim_text import read_claim
@@ -124,7 +125,7 @@ def _arms(files: Sequence[Path], ntp: Sequence[Path], named: Sequence[str], want
     arms += [ImportedArm(name=name, is_ntp=False, files=_read(own, wanted)) for name, own in found.items()]
     if files:
         read = _read(files, wanted)
-        arms = [ImportedArm(name=read[0].measured.format, is_ntp=False, files=read)]
+        arms = [ImportedArm(name=read[0].format, is_ntp=False, files=read)]
     return arms
 
 
@@ -154,16 +155,15 @@ def _write(out: Path, header: RunHeader, samples: Sequence[Sample]) -> None:
 
 def _figures(arm: ImportedArm, file: ResultFile, mute: bool) -> dict[str, Any]:
     """A file's own figures, worked out from its requests, in seconds; ``mute``: without those of its stream."""
-    measured = file.measured
-    figures = {name: one for name, one in measured.figures.items() if not (mute and name.endswith(("token_s", "gap_s")))}
+    figures = {name: one for name, one in file.figures.items() if not (mute and name.endswith(("token_s", "gap_s")))}
     return {
         "arm": arm.label,
         "file": file.name,
-        "sent": measured.sent,
-        "failed": measured.failed,
+        "sent": file.sent,
+        "failed": file.failed,
         "figures": figures,
-        "printed": dict(measured.printed),
-        "counted": dict(measured.counted),
+        "printed": dict(file.printed),
+        "counted": dict(file.counted),
     }
 
 

@@ -19,7 +19,7 @@ from harness.analysis.verdict import claims_for, verdict
 from harness.cli.output import json_text, show
 from harness.errors import UserError
 from harness.formatting import one_line
-from harness.record.machine import by_machine
+from harness.record.by_machine import by_machine
 from harness.record.publication import CHANGED, pages_of, publish
 from harness.record.regular_file import write_whole
 from harness.record.schema import Run
@@ -81,7 +81,7 @@ def publish_command(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="folder to write, for example reports/name")],
     sign: Annotated[Path | None, typer.Option(metavar="KEY", help="sign the seal with this SSH key (needs ssh-keygen)")] = None,
 ) -> None:
-    """Copy a run for keeping, its samples gzipped, and seal it; the same run gives the same bytes.
+    """Copy a run for keeping, samples and events gzipped, and seal it; the same run gives the same bytes.
 
     The seal shows whether anything was changed afterwards; a signature, that nobody without the key sealed it anew.
 
@@ -113,7 +113,7 @@ def write_page(run: Path, out: Path | None) -> Path:
 
     def tell(comparison: Comparison, held: Run) -> None:
         show(answer_lines(run, comparison, held.header))
-        if any(state == CHANGED for *_, state in pages_of(run, held)):
+        if any(state == CHANGED for *_, state in pages_of(run, held.seal)):
             show(one_line(f"signed  the signature covers this page no more; sign again: sbd publish {run} {run} --sign KEY"))
 
     page = write_report(run, out, tell)

@@ -60,5 +60,5 @@ def verify_command(
     demand = Demand(demanded=require_signature, signers=signers)
     compared = replace(compared, integrity=demanding(compared.integrity, run, demand))
     judged = verdict(compared, asked, record.header)
-    pages = [f"page {name}: {state}" for name, _, state in pages_of(run, record)]
+    pages = [f"page {name}: {state}" for name, _, state in pages_of(run, record.seal)]
     finish(replace(judged, records=(*judged.records, *pages)), as_json, inconclusive, to)

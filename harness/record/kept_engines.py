@@ -11,8 +11,8 @@ from typing import Any
 from harness.errors import StorageError
 from harness.formatting import one_line
 from harness.paths import cache_dir
-from harness.record.identity import LATER_FACTS
 from harness.record.regular_file import write_whole
+from harness.record.same import LATER_FACTS
 
 LONGEST = 300
 """Characters of a sentence."""

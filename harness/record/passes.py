@@ -12,7 +12,7 @@ JSON (from version 6 of the format on) they are an object:
             1, 2, 4 bytes, d a float of 8; - where the column is absent, as are columns beyond the end
     data    the columns one after the other, little-endian, packed by zlib, in base64
 
-Older versions of the format hold every column as a list; both are read.
+In memory they may also be columns of lists, as decoders write them.
 """
 
 from __future__ import annotations
@@ -103,49 +103,41 @@ class PackedPasses:
 
 
 def read_passes(given: Any) -> PackedPasses:
-    """The passes from any form: packed, stored, columns or (an older record) JSON lists.
+    """The passes from any form: packed, columns, or the object of a record.
 
     Raises:
         ValueError: it is none of these; the message says where.
     """
     if isinstance(given, PackedPasses):
         return given
-    if isinstance(given, PassColumns):
-        return pack(dict(given))
-    if not isinstance(given, Mapping):
-        raise ValueError("passes are an object, packed or with one list per column")
-    return from_stored(given) if "data" in given else pack(given)
+    return pack(given) if isinstance(given, PassColumns) else from_stored(given)
 
 
-def pack(lists: Mapping[str, Any]) -> PackedPasses:
-    """From one list per column, named as in PassColumns.
+def pack(passes: PassColumns) -> PackedPasses:
+    """From one list per column.
 
     Raises:
-        ValueError: a column is missing, unknown, of another length than the others, or holds a wrong value.
+        ValueError: a column is of another length than the others, or holds a count that is negative or too large.
     """
-    fields = PassColumns.model_fields
-    wrong = [name for name in fields if name not in lists and fields[name].is_required()]
-    wrong += [name for name in lists if name not in fields]
-    if wrong:
-        raise ValueError(f"the columns {', '.join(map(str, wrong))} are missing or unknown; needed are {', '.join(fields)}")
+    lists: dict[str, Any] = dict(passes)
     try:
         roles = tuple(dict.fromkeys(lists["role"]))
         codes = {role: code for code, role in enumerate(roles)}
         columns: Arrays = {"role": _unsigned([codes[role] for role in lists["role"]])}
-        rows = len(lists["query_tokens"][0]) if columns["role"] else 0
+        rows = len(next(iter(lists["query_tokens"]), ()))
         for name in PER_ROW:
             if set(map(len, lists[name])) - {rows}:
                 raise ValueError(f"{name} has passes of different numbers of rows")
             columns[name] = _unsigned(list(chain.from_iterable(lists[name])))
         columns |= {name: _unsigned(lists[name]) for name in PER_PASS}
-        columns |= {name: array("d", lists[name]) for name in DURATIONS if lists.get(name) is not None}
-        if lists.get("decided_slots") is not None:
-            columns |= _slots(lists["decided_slots"], rows)
-        models = tuple(dict.fromkeys(one for one in lists.get("model") or () if one is not None))
+        columns |= {name: array("d", lists[name]) for name in DURATIONS if lists[name] is not None}
+        if passes.decided_slots is not None:
+            columns |= _slots(passes.decided_slots, rows)
+        models = tuple(dict.fromkeys(name for name in passes.made_by if name is not None))
         if models:
-            columns["model"] = _unsigned([0 if one is None else 1 + models.index(one) for one in lists["model"]])
-    except (TypeError, KeyError, OverflowError) as error:
-        raise ValueError(f"a column holds something else than lists of whole numbers from 0 on: {error}") from error
+            columns["model"] = _unsigned([0 if name is None else 1 + models.index(name) for name in passes.made_by])
+    except OverflowError as error:
+        raise ValueError(f"a column holds something else than whole numbers from 0 on: {error}") from error
     count = len(columns["role"])
     known = {"slot_counts": sum(columns.get("slots_given", ())) * rows, "slots": sum(columns.get("slot_counts", ()))}
     uneven = [n for n, one in columns.items() if len(one) != known.get(n, count * rows if n in PER_ROW else count)]
@@ -154,12 +146,14 @@ def pack(lists: Mapping[str, Any]) -> PackedPasses:
     return _checked(_packed(roles, rows, columns, models))
 
 
-def from_stored(given: Mapping[str, Any]) -> PackedPasses:
+def from_stored(given: Any) -> PackedPasses:
     """From the object in a record.
 
     Raises:
         ValueError: it is damaged.
     """
+    if not isinstance(given, Mapping):
+        raise ValueError("the passes of a sample are an object")
     models = given.get("models", [])
     if set(given) - {"models"} != STORED or not isinstance(models, list):
         raise ValueError(f"packed passes have the keys {', '.join(sorted(STORED))}; got {', '.join(map(str, given))}")
@@ -172,7 +166,7 @@ def from_stored(given: Mapping[str, Any]) -> PackedPasses:
     except (binascii.Error, zlib.error, ValueError) as error:
         raise ValueError(f"the data of the passes is damaged: {error}") from error
     if not unpacker.eof or unpacker.unused_data:
-        raise ValueError("the data of the passes is cut off, or goes on behind its end")
+        raise ValueError("the data of the passes is cut off, or goes on after its end")
     return _checked(PackedPasses(tuple(roles), count, rows, types, plain, tuple(models)))
 
 

@@ -1,4 +1,4 @@
-"""A run copied for keeping: its samples packed, sealed, and signed if a key is given."""
+"""A run copied for keeping: its journals packed, sealed, and signed if a key is given."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pathlib import Path
 from harness.errors import SbdError, UserError
 from harness.record.journal import packed, whole_lines
 from harness.record.regular_file import remove, write_whole
-from harness.record.schema import Run
 from harness.record.seal import SEAL, Seal, digest
 from harness.record.signature import sign
-from harness.record.store import EVENTS, HEADER, JOURNALS, SAMPLES, SIGNATURE, RunStore, kept, read_header, read_run, read_seal
+from harness.record.store import HEADER, JOURNALS, SIGNATURE, RunStore, kept, read_header, read_run, read_seal
 
 REPORTS = ("report.html", "report.json")
 MOST_PAGE_BYTES = 1 << 28
@@ -23,15 +22,15 @@ OWN = OF_RECORD, UNCHECKED = "of this record", "not checked"
 """States of pages that may be shown beside a record begin so."""
 CHANGED = "changed since it was signed"
 _NAMED = re.compile(rb'(?:"sbd-record" content=|"record_sha256": ?)"([0-9a-f]{64})"')
-"""What a page of a record says of its content; the first one, as texts of the record come behind it or with quotes escaped."""
+"""What a page of a record says of its content; the first one, as texts of the record come after it or with quotes escaped."""
 
 
-def pages_of(path: Path, run: Run) -> Iterator[tuple[str, bytes, str]]:
+def pages_of(path: Path, seal: Seal | None) -> Iterator[tuple[str, bytes, str]]:
     """The file, the contents and the state of each page beside a run, given by its folder or its run.json: CHANGED, or words;
-    one of OWN begins those of its own.
+    one of OWN begins those of its own. ``seal``: of the run.
     """
     directory = path if path.is_dir() else path.parent
-    seal = run.seal or Seal(state="broken")
+    seal = seal or Seal(state="broken")
     for name in REPORTS:
         try:
             page = kept(directory / name, MOST_PAGE_BYTES)
@@ -50,9 +49,9 @@ def pages_of(path: Path, run: Run) -> Iterator[tuple[str, bytes, str]]:
 
 
 def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:
-    """Copy a run for keeping, sealed: samples gzipped, byte for byte the same each time. Returns ``target``.
+    """Copy a run for keeping, sealed: samples and events gzipped, byte for byte the same each time. Returns ``target``.
 
-    Where that is the run itself, its samples are packed in place. ``key``: an SSH key that signs the seal, and the pages.
+    Where that is the run itself, they are packed in place. ``key``: an SSH key that signs the seal, and the pages.
 
     Raises:
         RecordError: there is no readable run, or the one in ``target`` cannot be read.
@@ -63,7 +62,7 @@ def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:
     run, pages = read_run(run_directory), dict[str, bytes]()
     if run.seal is None or run.seal.state == "broken":
         read_seal(run_directory)
-    for name, page, state in pages_of(run_directory, run):
+    for name, page, state in pages_of(run_directory, run.seal):
         if not state.startswith(OWN) and not (key and state == CHANGED):
             raise UserError(
                 f"{run_directory / name}: {state}; render it again (sbd report {run_directory}), and sign it again with --sign "
@@ -95,14 +94,12 @@ def publish(run_directory: Path, target: Path, key: Path | None = None) -> Path:
 
 def _copy(run_directory: Path, target: Path, pages: Mapping[str, bytes]) -> None:
     """Pack the lines unchanged, so that after a kill the unpacked copies are recognised and no line counts twice."""
-    contents = {
-        HEADER: read_header(run_directory / HEADER)[1],
-        packed(target / SAMPLES).name: _gzipped(whole_lines(run_directory / SAMPLES)),
-        EVENTS: b"".join(line + b"\n" for line in whole_lines(run_directory / EVENTS)),
-    }
+    contents = {HEADER: read_header(run_directory / HEADER)[1]}
+    contents |= {packed(target / name).name: _gzipped(whole_lines(run_directory / name)) for name in JOURNALS}
     for name, content in (*pages.items(), *contents.items()):
         write_whole(target / name, content)
-    remove(target / SAMPLES)
+    for name in JOURNALS:
+        remove(target / name)
 
 
 def _gzipped(lines: Iterable[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""The schema of what a run leaves behind: raw samples only; everything else is derived on reading.
+"""The schema of what a run leaves: raw samples only; everything else is derived on reading.
 
 Numbers and texts are bounded, widely enough for every measurement. A value outside is damage, and is refused on reading.
 
@@ -15,10 +15,12 @@ History of the format (RECORD_VERSION):
         try of a case is an event; a case names over how many processes its model was split
     7   every line of a sample or an event carries the hash of the line before it, beside these values (harness.record.seal)
     8   a row may have its own times: a request of several that a server answers. A run may be imported from files of other
-        benchmarking tools (harness.record.imported); only then a sample may lack output ids, passes, stop reasons, its seed and
+        benchmarking tools (``Imported``); only then a sample may lack output ids, passes, stop reasons, its seed and
         its begin, and a case its model, dtype, device and attention. A sample of a server that does not tell its passes lacks
         them and says so in ``meter_reasons``. A sample may tell its begin and end by the monotonic clock, and a case what its
         width was chosen from. A part's calibration is an event before its first sample (earlier ones: in the header)
+
+Versions below 6 are not read any more; benchmarks/convert_record.py makes version 6 of them.
 """
 
 from __future__ import annotations
@@ -28,13 +30,24 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SerializationInfo, field_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, field_serializer, model_validator
 
 from harness.errors import RecordError
 from harness.models import ModelShape
-from harness.record.bounds import Device, Dtype, Moment, Reading, Seconds, Seed, TablePlace, Tokens
-from harness.record.imported import Imported
-from harness.record.open_values import Environment, Happened, OpenValues, WrittenScenario
+from harness.record.bounds import (
+    Device,
+    Dtype,
+    Environment,
+    Happened,
+    Moment,
+    OpenValues,
+    Reading,
+    Seconds,
+    Seed,
+    TablePlace,
+    Tokens,
+    WrittenScenario,
+)
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
@@ -42,10 +55,7 @@ from harness.record.written import WrittenArm, WrittenPart
 
 MOST_ROWS = 1 << 16
 """Limit of a batch, and of the processes that share a model."""
-
-
-RECORD_VERSION = 8
-PACKED_SINCE = 6
+OLDEST_READ, RECORD_VERSION = 6, 8
 _T = TypeVar("_T")
 NO_PASSES = "passes"
 """Of a sample's ``meter_reasons``: why a server's passes are unknown."""
@@ -61,6 +71,7 @@ REMARK = "remark"
 """The event, and its key, of what is odd about a part's prompts or its head."""
 FIRST_TOKENS = "served_first_tokens"
 """Of a served sample's ``meters``: tokens of the first chunks of its answers."""
+Pairing = Literal["prompts", "order"]
 SampleKey = tuple[str, int, int, bool, int]
 """(case id, group, repeat, warm-up, process)."""
 
@@ -183,15 +194,15 @@ class Sample(_Frozen):
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """What it lacks without a reason, as only an imported sample may: by names of harness.record.imported.MAY_LACK."""
-        found = {
+        """What it lacks without a reason, as only an imported sample may: by the names of ``Imported.lacks``."""
+        lacking = {
             "passes": self.packed_passes is None and NO_PASSES not in self.meter_reasons,
             "seed": self.seed is None,
             "started_at": self.started_at is None,
             "output_ids": any(row.output_ids is None for row in self.rows),
             "stop_reason": any(row.stop_reason is None for row in self.rows),
         }
-        return tuple(name for name, missing in found.items() if missing)
+        return tuple(name for name, missing in lacking.items() if missing)
 
     @model_validator(mode="after")
     def _passes_are_of_these_rows(self) -> Self:
@@ -200,12 +211,8 @@ class Sample(_Frozen):
         return self
 
     @field_serializer("packed_passes")
-    def _written(self, packed: PackedPasses | None, info: SerializationInfo) -> dict[str, Any] | None:
-        """The passes in the form of the ``context``'s version of the format."""
-        if packed is None:
-            return None
-        spelt = (info.context or {}).get("record_version", RECORD_VERSION) < PACKED_SINCE
-        return packed.spelt().model_dump() if spelt else packed.stored()
+    def _written(self, packed: PackedPasses | None) -> dict[str, Any] | None:
+        return None if packed is None else packed.stored()
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with other values; ``passes`` among them in any form."""
@@ -322,6 +329,47 @@ class CaseHeader(_Frozen):
     def known_device(self) -> str:
         """Where the case ran. Raises RecordError as ``_known`` does."""
         return _known(self.device, self.case_id)
+
+
+class ImportedFile(_Frozen):
+    """One file, which is one process of a case's samples.
+
+    ``requests``: all that were sent; ``failed``: those without an answer, which are no samples. ``duration_s``: of all
+    requests together, by the tool. ``printed``: the tool's own figures by our names, taken by the ``rule`` of
+    harness.record.imports.measured; ``figures``: the same worked out from the file's requests.
+    ``counted``: its counts of drafts, over all requests.
+    """
+
+    name: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    case_id: str
+    process: TablePlace
+    tool_version: str | None
+    requests: Annotated[int, Field(ge=1, le=1 << 24)]
+    failed: Annotated[int, Field(ge=0, le=1 << 24)]
+    duration_s: Seconds | None
+    printed: dict[str, Reading]
+    figures: dict[str, Reading]
+    counted: dict[str, Reading] = {}
+    rule: Literal["per_request", "per_token"] = "per_request"
+
+
+class Imported(_Frozen):
+    """The origin of an imported run.
+
+    ``pairing``: whose times are compared, those of the same ``prompts`` by their text or of requests at the same place of
+    their files (``order``); None: means over whole files. ``pairing_words`` say why. ``concurrency``: most requests in
+    flight; None: unknown or without a limit. ``lacks``: why the files do not tell something, by name: output_ids, passes,
+    stop_reason, seed, started_at, grades, model, dtype, device, machine, measured_at.
+    """
+
+    tool: str
+    format: str
+    pairing: Pairing | None
+    pairing_words: str
+    concurrency: Annotated[int, Field(ge=1, le=1 << 24)] | None
+    lacks: dict[str, str]
+    files: list[ImportedFile]
 
 
 class RunHeader(_Frozen):

@@ -7,7 +7,7 @@
     seal.json.sig   an SSH signature of seal.json (harness.record.signature)
 
 Whoever changes a record can seal it anew, but not sign it anew without the key. A seal says nothing about the honesty of the
-run itself. A run that was killed, or gone on with, has lines behind its last seal: it is unsealed, not broken.
+run itself. A run that was killed, or continued, has lines after its last seal: it is unsealed, not broken.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class SealCheck:
         before, hashed, number = self.head.header_sha256 if self._chained else None, hashlib.sha256(), 0
         loose, at_seal = None, hashed.hexdigest()
         for number, line in enumerate(lines, start=1):
-            found = _LINK.match(line)
-            if loose is None and (found[1].decode() if found else None) != before:
+            link = _LINK.match(line)
+            if loose is None and (link[1].decode() if link else None) != before:
                 loose = number
             if self._chained:
                 hashed = hashlib.sha256(line)

@@ -1,8 +1,9 @@
 """The run directory: append-only and crash-safe. Finished samples stay, however the process ends.
 
     run.json        the RunHeader, written whole or not at all
-    samples.jsonl   one Sample per line (samples.jsonl.gz in a published run; later samples come here again)
+    samples.jsonl   one Sample per line
     events.jsonl    one CaseOutcome or environment snapshot per line
+    *.jsonl.gz      the lines of either in a published run; later lines come to the plain file again
     seal.json       what the record held when it was sealed last (harness.record.seal), and seal.json.sig, who signed that
 
 The meaning of the values is the schema's (harness.record.schema).
@@ -22,11 +23,11 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from harness.errors import InvariantError, RecordError, StorageError, UserError
-from harness.record.diff import differing
+from harness.record.by_machine import calibrations, of_one_machine
 from harness.record.journal import Journal, damaged, unreadable, whole_lines
-from harness.record.machine import calibrations, of_one_machine
 from harness.record.regular_file import open_regular, read_regular, refused, remove, write_whole
-from harness.record.schema import RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
+from harness.record.same import differing
+from harness.record.schema import OLDEST_READ, RECORD_VERSION, CaseOutcome, Event, Run, RunHeader, Sample, SampleKey
 from harness.record.seal import SEAL, SEALED_SINCE, Digest, SealCheck, SealHead, unlinked
 from harness.record.seal import digest as sha256
 from harness.record.signature import check
@@ -56,7 +57,6 @@ class RunStore:
         self.directory = directory
         self._lent: InheritedLock | tuple[None, None] = lent or (None, None)
         self._journals: dict[str, Journal] = {}
-        self._version = RECORD_VERSION
         self._origin: str | None = None
 
     @property
@@ -116,18 +116,16 @@ class RunStore:
         return read_run(self.directory)
 
     def _begin(self, header: RunHeader, written: bytes) -> None:
-        """Lines are written as the header's version has them, so that an older program can still read the run it began."""
-        self._version = header.record_version
-        self._origin = sha256(written) if self._version >= SEALED_SINCE else None
+        """Lines are chained as the header's version has them, so that an older program can still read the run it began."""
+        self._origin = sha256(written) if header.record_version >= SEALED_SINCE else None
 
     def append(self, sample: Sample, sync: bool = True) -> None:
-        """Keep one sample, in the run's version of the format; it is on the disk when this returns, or with a later one that is
-        ``sync``.
+        """Keep one sample; it is on the disk when this returns, or with a later one that is ``sync``.
 
         Raises:
             StorageError: the disk refuses; earlier samples are untouched.
         """
-        self._append(SAMPLES, sample.model_dump_json(context={"record_version": self._version}), sync)
+        self._append(SAMPLES, sample.model_dump_json(), sync)
 
     def append_outcome(self, outcome: CaseOutcome) -> None:
         """Keep how a case ended that has no samples. Raises StorageError as ``append`` does."""
@@ -225,7 +223,7 @@ def read_seal(directory: Path) -> SealCheck:
     """What a record holds now, held against its seal; the lines are not parsed.
 
     Raises:
-        UserError: the seal is broken; then the record is not gone on with, not sealed anew and not published.
+        UserError: the seal is broken; then the record is not continued, not sealed anew and not published.
         RecordError: as read_run.
     """
     check = _opened_seal(directory)[1]
@@ -233,7 +231,7 @@ def read_seal(directory: Path) -> SealCheck:
         deque(check.through(name, whole_lines(directory / name)), 0)
     if (seal := check.seal()).state == "broken":
         raise UserError(
-            f"{directory}: its seal is broken ({seal.reason}), so it is neither gone on with nor published, and nothing was "
+            f"{directory}: its seal is broken ({seal.reason}), so it is neither continued nor published, and nothing was "
             "written; restore the record as the run wrote it, or give another folder"
         )
     return check
@@ -294,15 +292,15 @@ def _read_samples(file: Path, check: SealCheck, header: RunHeader) -> list[Sampl
 
 def _read_lines(file: Path, check: SealCheck, kind: type[_Line]) -> list[_Line]:
     """Line by line, so that of a long file that is no journal little is read."""
-    found = []
+    read = []
     for number, line in enumerate(check.through(file.name, whole_lines(file)), start=1):
         try:
-            found.append(kind.model_validate_json(unlinked(line)))
+            read.append(kind.model_validate_json(unlinked(line)))
         except ValidationError as error:
-            if (said := _first(error)).startswith("the whole: Invalid JSON"):
-                raise damaged(file, number, said) from error
-            raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {said}") from error
-    return found
+            if (words := _first(error)).startswith("the whole: Invalid JSON"):
+                raise damaged(file, number, words) from error
+            raise RecordError(f"{file}:{number}: does not fit format version {RECORD_VERSION}: {words}") from error
+    return read
 
 
 def read_header(file: Path) -> tuple[RunHeader, bytes]:
@@ -313,9 +311,11 @@ def read_header(file: Path) -> tuple[RunHeader, bytes]:
     try:
         data = from_json(written, allow_inf_nan=False)
         version = data["record_version"]
-        if type(version) is not int or not 1 <= version <= RECORD_VERSION:
-            found = repr(version)[:LONGEST_SHOWN]
-            raise RecordError(f"{file}: format version {found} is none of 1 to {RECORD_VERSION}: if it is newer, upgrade sbd")
+        if type(version) is not int or not OLDEST_READ <= version <= RECORD_VERSION:
+            raise RecordError(
+                f"{file}: format version {repr(version)[:LONGEST_SHOWN]} is none of {OLDEST_READ} to {RECORD_VERSION}: if it "
+                "is newer, upgrade sbd; an older one is converted by benchmarks/convert_record.py of sbd's repository"
+            )
         return RunHeader.model_validate(data), written
     except ValidationError as error:
         raise RecordError(f"{file}: not the header of a run: {_first(error)}") from error

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer, model_validator
 
-from harness.record.open_values import finite
+from harness.record.bounds import finite
 
 
 class _Written(BaseModel):

@@ -18,31 +18,17 @@ from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.formatting import one_line
-from harness.record.diff import ABSENT, differing
-from harness.record.identity import LATER_FACTS, mixes, model_values
+from harness.record.identity import mixes, model_values
+from harness.record.same import ABSENT, LATER_FACTS, differing, hardware_of, versions_of
 from harness.record.schema import Run, RunHeader, Sample
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 
 GROUPS = ("hardware", "versions", "scenario", "model", "cases", "prompts", "record_version")
-HARDWARE = (
-    "cpu_model",
-    "isa_flags",
-    "hypervisor",
-    "logical_cores",
-    "smt",
-    "governor",
-    "affinity_cores",
-    "cgroup_cpus",
-    "threads",
-)
 MAY_LACK = {f"hardware.{name}" for name in LATER_FACTS}
-GPU = ("name", "memory_bytes", "multiprocessors")
-NVIDIA_GPU = ("power_limit_w", "ecc", "mig")
 MOST_TOLD, LONGEST_LINE = 6, 120
 """Differences that a refusal names one by one, and letters of each."""
 LONGEST_VALUE = 80
 """Most letters of a value in a refusal; a whole part that only one side has is not written out."""
-PACKAGES = ("torch", "transformers", "triton")
 WORDS = ("name", "question")
 """Keys of a scenario that do not change the measurement, besides those that no sample depends on."""
 
@@ -127,8 +113,8 @@ def work_fingerprint(header: RunHeader) -> str:
 
 def _facts(run: Run) -> dict[str, Any]:
     return {
-        "hardware": _hardware(run.header.environment) | _told(run.header),
-        "versions": _versions(run.header.environment),
+        "hardware": hardware_of(run.header.environment) | _told(run.header),
+        "versions": versions_of(run.header.environment),
         "scenario": _scenario(run.header.scenario),
         "model": _models(run),
         "cases": {
@@ -140,30 +126,9 @@ def _facts(run: Run) -> dict[str, Any]:
     }
 
 
-def _hardware(environment: dict[str, Any]) -> dict[str, Any]:
-    """Processor, memory and GPUs of the environment; sizes in rounded words, GPUs by model."""
-    memory = environment.get("memory_total_bytes")
-    found = {name: environment[name] for name in HARDWARE if name in environment}
-    return (
-        found
-        | {name: environment.get(name) for name in LATER_FACTS}
-        | {
-            "memory_gib": None if memory is None else round(memory / 2**30),
-            "gpus": [{name: gpu.get(name) for name in GPU} for gpu in environment.get("gpus") or []],
-            "nvidia_gpus": [{name: gpu.get(name) for name in NVIDIA_GPU} for gpu in environment.get("nvidia_gpus") or []],
-        }
-    )
-
-
 def _told(header: RunHeader) -> dict[str, str]:
     """The machine of an imported run; two that nobody named are not one."""
     return {} if header.imported is None else {"machine": header.environment.get("machine") or f"not named ({header.run_id})"}
-
-
-def _versions(environment: dict[str, Any]) -> dict[str, Any]:
-    packages = environment.get("packages") or {}
-    pinned = {name: packages[name] for name in PACKAGES if name in packages}
-    return {"python": environment.get("python"), "nvidia_driver": environment.get("nvidia_driver")} | pinned
 
 
 def _scenario(recorded: dict[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import Any
 from harness.analysis.stats.one_sided import prediction_bound
 from harness.errors import RecordError, UserError
 from harness.paths import user_data_dir
-from harness.record.machine import machine_of
 from harness.record.regular_file import refused, write_whole
+from harness.record.same import machine_of
 from harness.record.schema import RunHeader
 from harness.regression.comparability import work_fingerprint
 from harness.regression.gate_metrics import MARGIN

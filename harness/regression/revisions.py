@@ -33,8 +33,8 @@ from typing import Any, Literal
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
 from harness.processes.kept import Launcher, launch
 from harness.progress import Progress
-from harness.record.machine import checkout_of
 from harness.record.regular_file import open_regular, read_regular, refused, write_whole
+from harness.record.same import checkout_of
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.gate_decision import PairOrder, PairStage

@@ -16,7 +16,7 @@ from harness.analysis.best_settings import faster
 from harness.analysis.claim_places import has_contender
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.analysis.stats.quantity import Quantity
-from harness.record.machine import crowded
+from harness.record.same import crowded
 from harness.record.schema import RunHeader
 from harness.reporting import cells as wording
 from harness.reporting import sentences

@@ -29,7 +29,7 @@ from harness.scenario.methods import method_of
 from harness.scenario.part import Part
 from harness.scenario.plan import Case
 from harness.scenario.speculative_arms import DraftStage, draft_shapes, stages
-from harness.workloads.instructions import Split, instructions
+from harness.workloads.instructions.draw import Split, instructions
 from harness.workloads.prompts import read_prompts
 from harness.workloads.tasks import TASKS, problems
 

@@ -15,9 +15,9 @@ from typing import Any
 from harness.errors import CaseError, DoesNotFitError
 from harness.meters.environment import snapshot
 from harness.progress import Progress
+from harness.record.by_machine import CEILINGS
 from harness.record.identity import IDENTITY
 from harness.record.kept_engines import kept
-from harness.record.machine import CEILINGS
 from harness.record.schema import REMARK, Sample
 from harness.runner.divergence import DIVERGENCES, noting
 from harness.runner.estimates import estimate_memory

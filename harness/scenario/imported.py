@@ -11,8 +11,7 @@ from typing import Any
 from harness import __version__
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.record.imports.formats import ResultFile
-from harness.record.imports.measured import MOST_REQUESTS
+from harness.record.imports.measured import MOST_REQUESTS, ResultFile
 from harness.record.imports.samples import Placed, imported_of, samples_of
 from harness.record.schema import CaseHeader, RunHeader, Sample
 from harness.scenario.arms import NTP
@@ -75,17 +74,17 @@ def refuse_unlike_files(arms: Sequence[ImportedArm]) -> None:
     """
     every = [file for arm in arms for file in arm.files]
     alike: dict[str, set[object]] = {
-        "the tool": {one.measured.tool for one in every},
-        "the tool's version": {one.measured.tool_version for one in every},
-        "the model": {one.measured.model for one in every},
-        "the most requests at once": {one.measured.concurrency for one in every},
-        "the rate of requests": {one.measured.requests_per_s for one in every},
+        "the tool": {one.tool for one in every},
+        "the tool's version": {one.tool_version for one in every},
+        "the model": {one.model for one in every},
+        "the most requests at once": {one.concurrency for one in every},
+        "the rate of requests": {one.requests_per_s for one in every},
     }
     for what, values in alike.items():
         if len(values) > 1:
             told = ", ".join(sorted(str(value) for value in values))
             raise UserError(f"{what} differs between the files ({told}); give files that were made alike, or import each alone")
-    if (sent := sum(one.measured.sent for one in every)) > MOST_REQUESTS:
+    if (sent := sum(one.sent for one in every)) > MOST_REQUESTS:
         raise UserError(f"the files hold {sent:,} requests together, at most {MOST_REQUESTS:,} are read; give fewer")
     first: dict[str, str] = {}
     for one in every:
@@ -105,7 +104,7 @@ def imported_run(arms: Sequence[ImportedArm], about: About) -> tuple[RunHeader, 
     """
     refuse_unlike_files(arms)
     files = [Placed(case_id=arm.case_id, process=process, file=file) for arm in arms for process, file in enumerate(arm.files)]
-    told = (at for file in files for at in (file.measured.measured_at, *(one.begun_at for one in file.measured.requests)))
+    told = (at for arm in arms for file in arm.files for at in (file.measured_at, *(one.begun_at for one in file.requests)))
     begun = min(filter(None, told), default=None)
     lacks = NOT_TOLD | ({} if begun else {"measured_at": NO_TIME}) | ({} if about.model else {"model": NO_MODEL})
     lacks |= {} if about.machine else {"machine": NO_MACHINE}
@@ -134,7 +133,7 @@ def imported_run(arms: Sequence[ImportedArm], about: About) -> tuple[RunHeader, 
 
 def _scenario(arms: Sequence[ImportedArm], files: Sequence[Placed], about: About) -> dict[str, Any]:
     """The same for every import of the same arms under the same load, so that a history joins them."""
-    first = files[0].measured
+    first = files[0].file
     part = {
         "name": PART,
         "tool": first.tool,
@@ -142,7 +141,7 @@ def _scenario(arms: Sequence[ImportedArm], files: Sequence[Placed], about: About
         "model": first.model,
         "shape": about.model.name if about.model else None,
         "arms": [arm.settings.values for arm in arms],
-        "requests": max(one.measured.sent for one in files),
+        "requests": max(one.file.sent for one in files),
         "concurrency": first.concurrency,
         "requests_per_s": first.requests_per_s,
     }
@@ -164,7 +163,7 @@ def _case(arm: ImportedArm, first: Placed, about: About) -> CaseHeader:
         batch_size=1,
         task=TASK,
         model=about.model,
-        model_source={"named": first.measured.model},
+        model_source={"named": first.file.model},
         dtype=None,
         device=None,
         attention=None,

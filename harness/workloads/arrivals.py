@@ -23,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from harness.config_file import NonNegative, StrictModel, read_text
-from harness.errors import ScenarioError
+from harness.errors import ScenarioError, first_mistake
 from harness.workloads.loader import PromptItem
 
 AZURE_HEAD = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -44,25 +44,13 @@ class TracedRequest:
     line: int
 
 
-class MooncakeLine(StrictModel):
-    """``timestamp`` in milliseconds."""
+class TraceLine(StrictModel):
+    """One request, by the keys of Mooncake's form. ``timestamp``: in the unit of its form, since any moment."""
 
     timestamp: NonNegative
     input_length: Length
     output_length: Length
     hash_ids: tuple[int, ...] = ()
-
-
-class AzureLine(StrictModel):
-    """``timestamp`` in seconds since 1970."""
-
-    timestamp: float
-    input_length: Length
-    output_length: Length
-
-
-Stamped = tuple[int, float, int, int]
-"""(line, seconds, prompt tokens, output tokens)."""
 
 
 def read_trace(file: Path, most: int | None = None) -> tuple[TracedRequest, ...]:
@@ -72,19 +60,32 @@ def read_trace(file: Path, most: int | None = None) -> tuple[TracedRequest, ...]
         ScenarioError: the file cannot be read, has another form, no request or fewer than ``most``; or a line is wrong (named
             as ``file:line``), such as one that comes before the line above it.
     """
-    reader = FORMS.get(file.suffix)
-    if reader is None:
+    if file.suffix not in FORMS:
         raise ScenarioError(f"{file}: a trace ends in {' or '.join(FORMS)} (Mooncake's or Azure's form); rename or convert it")
-    stamped = list(islice(reader(file, StringIO(read_text(file, "trace", most_bytes=MOST_BYTES), newline="")), most))
-    if len(stamped) < (most or 1):
-        raise ScenarioError(f"{file}: has {len(stamped)} requests, {most or 'at least 1'} are asked for; ask for fewer")
-    for (_, before_s, _, _), (line, at_s, _, _) in pairwise(stamped):
-        if at_s < before_s:
-            raise ScenarioError(f"{file}:{line}: comes before the line above it; sort the trace by time")
+    values_of, per_s = FORMS[file.suffix]
+    text = StringIO(read_text(file, "trace", most_bytes=MOST_BYTES), newline="")
+    lines = [(number, _line(file, number, values)) for number, values in islice(values_of(file, text), most)]
+    if len(lines) < (most or 1):
+        raise ScenarioError(f"{file}: has {len(lines)} requests, {most or 'at least 1'} are asked for; ask for fewer")
+    for (_, before), (number, line) in pairwise(lines):
+        if line.timestamp < before.timestamp:
+            raise ScenarioError(f"{file}:{number}: comes before the line above it; sort the trace by time")
     return tuple(
-        TracedRequest(after_s=at_s - stamped[0][1], prompt_tokens=prompt, output_tokens=output, line=line)
-        for line, at_s, prompt, output in stamped
+        TracedRequest(
+            after_s=line.timestamp / per_s - lines[0][1].timestamp / per_s,
+            prompt_tokens=line.input_length,
+            output_tokens=line.output_length,
+            line=number,
+        )
+        for number, line in lines
     )
+
+
+def _line(file: Path, number: int, values: Any) -> TraceLine:
+    try:
+        return TraceLine.model_validate(values)
+    except ValidationError as error:
+        raise ScenarioError(f"{file}:{number}: {first_mistake(error, 'the line')}") from error
 
 
 def of_lengths(items: Sequence[PromptItem], trace: Sequence[TracedRequest]) -> tuple[PromptItem, ...]:
@@ -111,22 +112,23 @@ def _ids(items: Sequence[PromptItem], last: int, wanted: int) -> tuple[int, ...]
     return tuple(chain.from_iterable(reversed(pieces)))[-wanted:]
 
 
-def _mooncake(file: Path, lines: Iterator[str]) -> Iterator[Stamped]:
+Numbered = Iterator[tuple[int, Any]]
+"""The number of a line from 1, and its values as TraceLine has them, not yet checked."""
+
+
+def _mooncake(file: Path, lines: Iterator[str]) -> Numbered:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found = MooncakeLine.model_validate(json.loads(line))
-        except ValidationError as error:
-            raise _refused(file, number, error) from error
+            yield number, json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ScenarioError(
                 f'{file}:{number}: not JSON: {error}; write {{"timestamp": 0, "input_length": 64, "output_length": 16}}'
             ) from error
-        yield number, found.timestamp / 1000, found.input_length, found.output_length
 
 
-def _azure(file: Path, lines: Iterator[str]) -> Iterator[Stamped]:
+def _azure(file: Path, lines: Iterator[str]) -> Numbered:
     rows = csv.reader(lines)
     if (head := tuple(next(rows, ()))) != AZURE_HEAD:
         raise ScenarioError(f"{file}:1: begins with {','.join(head)[:200]!r}; Azure's form begins with {','.join(AZURE_HEAD)}")
@@ -137,25 +139,15 @@ def _azure(file: Path, lines: Iterator[str]) -> Iterator[Stamped]:
             raise ScenarioError(f"{file}:{rows.line_num}: has {len(row)} columns; {len(AZURE_HEAD)} are read")
         try:
             at = datetime.fromisoformat(row[0])
-            values: dict[str, Any] = {"timestamp": (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()}
+            at_s = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
         except ValueError as error:
             raise ScenarioError(f"{file}:{rows.line_num}: {row[0][:200]!r} is no time; write 2023-11-16 18:17:03.97") from error
-        values |= {
-            key: int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
-            for key, text in zip(("input_length", "output_length"), row[1:], strict=True)
-        }
-        try:
-            found = AzureLine.model_validate(values)
-        except ValidationError as error:
-            raise _refused(file, rows.line_num, error) from error
-        yield rows.line_num, found.timestamp, found.input_length, found.output_length
+        tokens = [int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text for text in row[1:]]
+        yield rows.line_num, {"timestamp": at_s, "input_length": tokens[0], "output_length": tokens[1]}
 
 
-FORMS: dict[str, Callable[[Path, Iterator[str]], Iterator[Stamped]]] = {".jsonl": _mooncake, ".csv": _azure}
-
-
-def _refused(file: Path, number: int, error: ValidationError) -> ScenarioError:
-    """The first mistake of a line, by its key in Mooncake's form."""
-    first = error.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"])) or "the line"
-    return ScenarioError(f"{file}:{number}: {where}: {first['msg'].removeprefix('Value error, ')}")
+FORMS: dict[str, tuple[Callable[[Path, Iterator[str]], Numbered], float]] = {
+    ".jsonl": (_mooncake, 1000.0),
+    ".csv": (_azure, 1.0),
+}
+"""How the values of a line are read, and how many units of its time are a second."""

@@ -6,7 +6,6 @@ would match. So columns of CSV are read as text, and a JSON file is read here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.config_file import read_text
-from harness.errors import MissingExtraError, ScenarioError
-from harness.workloads.prompts import Prompt, cluster_of, last_match
+from harness.errors import MissingExtraError, ScenarioError, first_mistake
+from harness.workloads.prompts import Prompt, cluster_of, json_values, last_match
 from harness.workloads.spec import FORMATS, DatasetChoice, fields_of
 
 
@@ -58,7 +57,8 @@ def read_rows(choice: DatasetChoice) -> Any:
     path = Path(choice.path)
     try:
         if path.is_file() and FORMATS[path.suffix] == "json":
-            return _as_written(read_text(path, "dataset").removeprefix("\ufeff"))
+            written = read_text(path, "dataset").removeprefix("\ufeff")
+            return [{**row} for _, row in json_values(path, written, number=str)]  # with the digits as written
         if path.is_file():
             read = partial(datasets.load_dataset, FORMATS[path.suffix], data_files={choice.split: choice.path})
         else:
@@ -71,15 +71,6 @@ def read_rows(choice: DatasetChoice) -> Any:
     except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ScenarioError(f"{choice.words}: cannot read the dataset: {reason}; mend path, name or split") from error
-
-
-def _as_written(text: str) -> list[dict[str, Any]]:
-    """The rows of JSON, one a line or a list; numbers with a point keep their digits as text."""
-    try:
-        found = json.loads(text, parse_float=str)
-    except ValueError:
-        found = [json.loads(line, parse_float=str) for line in text.split("\n") if line.strip()]
-    return [{**row} for row in (found if isinstance(found, list) else [found])]
 
 
 def _snapshot(choice: DatasetChoice) -> str:
@@ -115,8 +106,7 @@ def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any], cluster: 
     try:
         return Prompt(prompt=prompt, answer=answer, check=choice.check, pattern=choice.output_pattern, cluster=label)
     except ValidationError as error:
-        message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise ScenarioError(f"{where}: {message}") from error
+        raise ScenarioError(f"{where}: {first_mistake(error, 'the prompt')}") from error
 
 
 def _filled_in(template: str, row: Mapping[str, Any], where: str) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from harness.errors import ScenarioError, UnknownModelError
 from harness.workloads.datasets import dataset_prompts
-from harness.workloads.instructions import instructions
+from harness.workloads.instructions.draw import instructions
 from harness.workloads.prompts import Prompt, read_prompts
 from harness.workloads.spec import Workload
 from harness.workloads.tasks import TASKS
@@ -63,7 +63,7 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
     encode = tokenizer.encode_chat if chat else tokenizer.encode
     prompts = given_prompts(workload)
     if prompts is not None:
-        found = tuple(
+        items = tuple(
             PromptItem(
                 prompt_id=f"{task}/{index}",
                 ids=tuple(tokenizer.encode_chat(prompt.prompt, prompt.turns) if chat else encode(prompt.prompt)),
@@ -73,12 +73,12 @@ def prompt_items(workload: Workload, task: str, seed: int, tokenizer: Tokenizer 
             )
             for index, prompt in enumerate(prompts)
         )
-        empty = next((item.prompt_id for item in found if not item.ids), None)  # only the tokenizer can find it
+        empty = next((item.prompt_id for item in items if not item.ids), None)  # only the tokenizer can find it
         if empty is not None:
             raise ScenarioError(
                 f"{empty}: the tokenizer makes no token of this prompt, so there is nothing to answer; give it text"
             )
-        return found
+        return items
     if workload.instructions is not None:
         split = workload.instructions.split
         return tuple(

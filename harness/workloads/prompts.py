@@ -3,7 +3,7 @@
 One object each: {"prompt": "...", "answer": "...", "check": "exact" | "contains" | "number" | "none", "pattern": "..."}.
 Without an answer nothing is checked. In the place of the prompt may stand a conversation, in OpenAI's form (messages of role
 and content) or in ShareGPT's (conversations of from and value). Its prompt is everything up to the last user turn; what was
-written behind that turn is left out, as are keys of other programs. A workload may name one more field, which says what
+written after that turn is left out, as are keys of other programs. A workload may name one more field, which says what
 prompts are related. What a model wrote is never executed.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ValidationError, model_validator
 
 from harness.config_file import StrictModel, Text, read_text
-from harness.errors import ScenarioError
+from harness.errors import ScenarioError, first_mistake
 
 MOST_ROWS = 100_000
 Check = Literal["exact", "contains", "number", "none"]
@@ -39,7 +39,7 @@ _ARRAY, _BETWEEN = re.compile(r"^(\s*)\[(.*)\]\s*$", re.DOTALL), re.compile(r"[\
 _MINUS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"), "-")
 _GAP = r"['\u2019\xa0\u2009\u202f]"
 _NUMBER = re.compile(rf"(?:(?<![\w)])-)?(?:\d+|(?<![\w.])\.\d+)(?:(?:[-,.:/^*]|{_GAP}(?=\d{{3}}(?!\d))|[eE][-+]?)\d+)*")
-"""A number, or a chain of them, such as a date; a minus behind a word or a number is no sign."""
+"""A number, or a chain of them, such as a date; a minus after a word or a number is no sign."""
 _IN_GROUPS = re.compile(rf"-?(?!0)\d{{1,3}}(?:(?:,|{_GAP})\d{{2,3}})*(?:,|{_GAP})\d{{3}}(?:\.\d+)?")
 
 
@@ -93,10 +93,10 @@ class Prompt(StrictModel):
         if self.answer is None or self.check == "none":
             return None
         if self.pattern is not None:
-            found = last_match(self.pattern, output)
-            if found is None:
+            picked = last_match(self.pattern, output)
+            if picked is None:
                 return False
-            output = found
+            output = picked
         if self.check == "number":
             return _last_number(output) == _last_number(self.answer)
         if self.check == "contains":
@@ -111,19 +111,19 @@ def read_prompts(file: Path, cluster: str | None = None) -> tuple[Prompt, ...]:
         ScenarioError: the file cannot be read, holds no prompt, or has a bad line (named as ``file:line``), such as one
             without the field ``cluster``.
     """
-    rows = islice(_rows(file, read_text(file, "prompts")), MOST_ROWS + 1)
-    found = tuple(_read_row(f"{file}:{line}", row, cluster) for line, row in rows)
-    if len(found) > MOST_ROWS:
+    rows = islice(json_values(file, read_text(file, "prompts")), MOST_ROWS + 1)
+    prompts = tuple(_read_row(f"{file}:{line}", row, cluster) for line, row in rows)
+    if len(prompts) > MOST_ROWS:
         raise ScenarioError(f"{file}: holds more than {MOST_ROWS:,} prompts; give a file of those that are to be decoded")
-    if not found:
+    if not prompts:
         raise ScenarioError(f'{file}: holds no prompt; write at least one line such as {{"prompt": "2+2="}}')
-    return found
+    return prompts
 
 
 def last_match(pattern: str, text: str) -> str | None:
     """What the group of the last match of ``pattern`` in ``text`` holds, or the whole match without a group; None: no match."""
-    found = list(re.finditer(pattern, text))
-    return (found[-1].group(found[-1].re.groups) or "") if found else None
+    matches = list(re.finditer(pattern, text))
+    return (matches[-1].group(matches[-1].re.groups) or "") if matches else None
 
 
 def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:
@@ -140,13 +140,17 @@ def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:
     raise ScenarioError(f"{where}: {what}, and cluster: names it; give it in every row, or remove cluster: from the workload")
 
 
-def _rows(file: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """Each value of the file, with the line (from 1) on which it begins. Raises ScenarioError."""
+def json_values(file: Path, text: str, number: Callable[[str], Any] = float) -> Iterator[tuple[int, Any]]:
+    """Each value of JSON lines or of one array, with the line (from 1) on which it begins. ``number``: of a text with a point.
+
+    Raises:
+        ScenarioError: it is no JSON.
+    """
     text, at, end, line = _ARRAY.sub(r"\1 \2", text), 0, 0, 1
     while (begin := next(_BETWEEN.finditer(text, end)).end()) < len(text):
         line, at = line + text.count("\n", at, begin), begin
         try:
-            row, end = json.JSONDecoder().raw_decode(text, at)
+            row, end = json.JSONDecoder(parse_float=number).raw_decode(text, at)
         except (ValueError, RecursionError) as error:
             raise ScenarioError(f'{file}:{line}: not JSON: {error}; write one object per line: {{"prompt": "..."}}') from error
         yield line, row
@@ -159,14 +163,12 @@ def _read_row(where: str, row: Any, cluster: str | None) -> Prompt:
         if "cluster" in row and cluster != "cluster":
             raise ScenarioError(f'{where}: "cluster" is read only where the workload says cluster: cluster; rename it')
         label = None if cluster is None else cluster_of(row, cluster, where)
-        said = None if "prompt" in row else row.get("messages", row.get("conversations"))
-        kept = row if said is None else _conversation(said, where) | row
-        own = {key: value for key, value in kept.items() if key in Prompt.model_fields or (said is None and key != cluster)}
+        turns = None if "prompt" in row else row.get("messages", row.get("conversations"))
+        kept = row if turns is None else _conversation(turns, where) | row
+        own = {key: value for key, value in kept.items() if key in Prompt.model_fields or (turns is None and key != cluster)}
         return Prompt.model_validate(own | {"cluster": label})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the line"
-        raise ScenarioError(f"{where}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise ScenarioError(f"{where}: {first_mistake(error, 'the line')}") from error
 
 
 def _conversation(said: Any, where: str) -> dict[str, Any]:
@@ -188,10 +190,10 @@ def _conversation(said: Any, where: str) -> dict[str, Any]:
 
 def _last_number(text: str) -> Decimal | Fraction | str | None:
     """Its value, or itself where it has none, as a date; None: there is no number."""
-    found = _NUMBER.findall(text.translate(_MINUS))
-    if not found:
+    numbers = _NUMBER.findall(text.translate(_MINUS))
+    if not numbers:
         return None
-    last: str = found[-1]
+    last: str = numbers[-1]
     if _IN_GROUPS.fullmatch(last):
         last = re.sub(r"[^-.\d]", "", last)
     with suppress(ArithmeticError, ValueError):

@@ -18,8 +18,9 @@ from pydantic_core import PydanticCustomError
 
 from harness.config_file import Count, StrictModel, Text, distinct
 from harness.errors import ScenarioError
+from harness.models.digests import file_digest
 from harness.models.pretrained import here_or_on_hub, hub_cache
-from harness.workloads.instructions import MOST_PROMPTS, Split, domains_of
+from harness.workloads.instructions.draw import MOST_PROMPTS, Split, domains_of
 from harness.workloads.prompts import Check, Pattern, read_prompts
 from harness.workloads.tasks import TASKS
 
@@ -42,6 +43,19 @@ def fields_of(template: str) -> tuple[str, ...]:
         if not name.isidentifier() or spec or convert:
             raise ValueError(f"{template!r}: {{{name}}} is not the name of a field; write {{field}}, and {{{{ for a brace")
     return tuple(name for name, _, _ in parsed)
+
+
+def _base(info: ValidationInfo) -> Path | None:
+    """The folder of the scenario file; None for a recorded scenario, whose files are not looked up again."""
+    base: Path | None = (info.context or {}).get("base")
+    return base
+
+
+def _as_meant(wanted: str | None, file: str, digest: str) -> str:
+    """The digest, if it is the one that is wanted, or none is."""
+    if wanted not in {None, digest}:
+        raise ValueError(f"got {wanted}, but {file} has {digest}; these are other prompts than meant, or remove the key")
+    return digest
 
 
 def _with_fields(template: str) -> str:
@@ -71,7 +85,7 @@ class DatasetChoice(StrictModel):
     answer: Template | None = None
     """Text of the right answer, with {field} as above. Left out: nothing is scored."""
     answer_pattern: Pattern | None = None
-    """Regular expression for the part of the answer that counts, its last match: GSM8K has it behind ####."""
+    """Regular expression for the part of the answer that counts, its last match: GSM8K has it after ####."""
     output_pattern: Pattern | None = None
     """Regular expression for the part of the output that is compared with it, its last match."""
     check: Check | None = None
@@ -80,7 +94,7 @@ class DatasetChoice(StrictModel):
     @field_validator("path")
     @classmethod
     def _found(cls, path: str, info: ValidationInfo) -> str:
-        base = (info.context or {}).get("base")
+        base = _base(info)
         if base is None:
             return path
         found = here_or_on_hub(path, base, lambda local: local.is_dir() or (local.is_file() and local.suffix in FORMATS))
@@ -96,7 +110,7 @@ class DatasetChoice(StrictModel):
     def _pinned(cls, revision: str | None, info: ValidationInfo) -> str | None:
         """The commit of a branch or tag in the hub's cache on this machine; the hub is not asked."""
         path = info.data.get("path")
-        if path is None or (info.context or {}).get("base") is None:
+        if path is None or _base(info) is None:
             return revision
         if Path(path).is_absolute():
             if revision is not None:
@@ -116,12 +130,9 @@ class DatasetChoice(StrictModel):
     @classmethod
     def _same_files(cls, wanted: str | None, info: ValidationInfo) -> str | None:
         path = info.data.get("path")
-        if path is None or (info.context or {}).get("base") is None or not Path(path).is_absolute():
+        if path is None or _base(info) is None or not Path(path).is_absolute():
             return wanted
-        found = digest_of(Path(path))
-        if wanted not in {None, found}:
-            raise ValueError(f"got {wanted}, but {path} has {found}; these are other prompts than meant, or remove the key")
-        return found
+        return _as_meant(wanted, path, digest_of(Path(path)))
 
     @model_validator(mode="after")
     def _something_to_check(self) -> DatasetChoice:
@@ -144,9 +155,7 @@ def digest_of(path: Path) -> str:
     for file in files:
         name = file.relative_to(path) if path.is_dir() else Path(file.name)
         if not any(part.startswith(".") for part in name.parts):
-            with file.open("rb") as content:
-                own = hashlib.file_digest(content, "sha256").hexdigest()
-            whole.update(f"{own}  {name.as_posix()}\n".encode())
+            whole.update(f"{file_digest(file)}  {name.as_posix()}\n".encode())
     return whole.hexdigest()
 
 
@@ -233,7 +242,7 @@ class Workload(StrictModel):
     @field_validator("prompts_file")
     @classmethod
     def _readable_prompts(cls, name: str | None, info: ValidationInfo) -> str | None:
-        base = (info.context or {}).get("base")
+        base = _base(info)
         if name is None or base is None:
             return name
         file = (base / name).resolve()
@@ -248,12 +257,9 @@ class Workload(StrictModel):
     def _pinned_prompts(cls, wanted: str | None, info: ValidationInfo) -> str | None:
         """Fill in the file's digest, which pins the prompts of a run; a given one must agree."""
         file = info.data.get("prompts_file")
-        if file is None or (info.context or {}).get("base") is None:
+        if file is None or _base(info) is None:
             return wanted
-        found = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-        if wanted not in {None, found}:
-            raise ValueError(f"got {wanted}, but {file} has {found}; the prompts are not the ones meant, or remove the key")
-        return found
+        return _as_meant(wanted, file, file_digest(Path(file)))
 
     @field_validator("prompts")
     @classmethod
@@ -264,12 +270,12 @@ class Workload(StrictModel):
                 f"got {wanted}, but a domain has {MOST_PROMPTS} prompts of a split; ask for at most {MOST_PROMPTS}"
             )
         file = info.data.get("prompts_file")
-        if file is None or (info.context or {}).get("base") is None:
+        if file is None or _base(info) is None:
             return wanted
-        found = len(read_prompts(Path(file), info.data.get("cluster")))
-        if wanted is not None and wanted > found:
-            raise ValueError(f"got {wanted}, but {file} has {found} prompts; ask for at most {found}")
-        return wanted or found
+        there = len(read_prompts(Path(file), info.data.get("cluster")))
+        if wanted is not None and wanted > there:
+            raise ValueError(f"got {wanted}, but {file} has {there} prompts; ask for at most {there}")
+        return wanted or there
 
     @model_validator(mode="after")
     def _one_source(self) -> Workload:

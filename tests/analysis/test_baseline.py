@@ -219,7 +219,7 @@ def test_a_run_whose_outputs_all_differ_has_no_baseline():
     assert (check.state, check.tokens.same, check.tokens.rows) == ("different_tokens", 0, 16) and check.best is not None
 
 
-@pytest.mark.parametrize("name", [pytest.param("every_arm", marks=pytest.mark.full), "quickstart", "verified_250m"])
+@pytest.mark.parametrize("name", ["quickstart", "verified_250m"])
 def test_recorded_baselines_wrote_what_generate_wrote(name):
     """Published runs: equal in float32; in bfloat16 NTP parts from the modes of generate() as they part from one another."""
     comparison = compare(read_run(ROOT / "reports" / name))

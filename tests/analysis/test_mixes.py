@@ -47,7 +47,7 @@ def test_processes_with_other_weights_leave_no_verdict() -> None:
 def test_what_was_allowed_is_a_weakness_in_words() -> None:
     """Judged, with what differed beside it; an item that was not allowed stays void."""
     mixed = measured_with(RUN, "a", "b", "b", weights={"then": "a", "now": "b"})
-    weakness = "; the run was gone on with under --allow although this differed (weights: a, then b)"
+    weakness = "; the run was continued under --allow although this differed (weights: a, then b)"
     assert words(mixed) == {metric: said + weakness for metric, said in words(RUN).items()}
     assert any("under --allow" in line for line in health(compare(mixed)))
     other = measured_with(RUN, "a", "b", "b", cpu={"then": "x", "now": "y"})

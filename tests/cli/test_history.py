@@ -17,7 +17,7 @@ from tests.helpers.command import sbd
 from tests.helpers.records import RECORDS
 from tests.helpers.synthetic_history import commit, records_of
 
-RUN_ID = json.loads((RECORDS / "v3" / "run.json").read_text())["run_id"]
+RUN_ID = json.loads((RECORDS / "v6" / "run.json").read_text())["run_id"]
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def put(database: Path, values: list[float]) -> None:
 @pytest.mark.usefixtures("database")
 def test_a_run_is_added_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The second time nothing changes; what the user says of the commit is kept."""
-    arguments = [str(RECORDS / "v3"), "--branch", "main", "--commit", "c0ffee", "--committed-at", "2026-11-20T12:00:00+02:00"]
+    arguments = [str(RECORDS / "v6"), "--branch", "main", "--commit", "c0ffee", "--committed-at", "2026-11-20T12:00:00+02:00"]
     assert sbd(monkeypatch, "history", "add", *arguments) == sbd(monkeypatch, "history", "add", *arguments) == 0
     said = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in said] == ["added", "history", "unchanged", "history"]
     assert sbd(monkeypatch, "history", "list") == 0
-    assert f"{RUN_ID[:10]}  2026-11-21 20:14:23  quickstart" in capsys.readouterr().out
+    assert f"{RUN_ID[:10]}  2026-11-21 22:11:57  quickstart" in capsys.readouterr().out
     assert sbd(monkeypatch, "history", "list", "--json", "--branch", "main") == 0
     (listed,) = json.loads(capsys.readouterr().out)
     assert listed["revision"] == {
@@ -54,7 +54,7 @@ def test_a_run_is_added_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys
     }
     assert sbd(monkeypatch, "history", "show", RUN_ID[:6]) == 0
     shown = capsys.readouterr().out
-    assert RUN_ID in shown and "time_per_token_s" in shown and str(RECORDS / "v3") in shown
+    assert RUN_ID in shown and "time_per_token_s" in shown and str(RECORDS / "v6") in shown
     assert sbd(monkeypatch, "history", "show", RUN_ID, "--json") == 0
     assert json.loads(capsys.readouterr().out)["version"] == 1
 
@@ -64,8 +64,9 @@ def test_figures_of_older_formulas_are_derived_again(
 ) -> None:
     """From the run where it lies; one that is gone keeps what it has."""
     run, lost = tmp_path / "run", tmp_path / "lost"
-    shutil.copytree(RECORDS / "v1", run)
-    shutil.copytree(RECORDS / "v2", lost)
+    shutil.copytree(RECORDS / "v6", run)
+    shutil.copytree(run, lost)
+    (lost / "run.json").write_text((run / "run.json").read_text().replace(RUN_ID, "0" * 32))
     assert sbd(monkeypatch, "history", "add", str(run / "run.json"), str(lost), "--branch", "main") == 0
     with History(str(database)) as history:
         before = {Path(one.path).name: history.record(one.run_id) for one in history.records(Wanted())}
@@ -112,7 +113,7 @@ def test_a_trend_is_printed_written_and_alarms(
         (["trend", "--metric", "speed"], "--metric speed: is not followed; known are"),
         (["trend", "--db", "mysql://h/d"], "mysql is not supported; allowed are"),
         (["show", "ff"], "`sbd history list` shows them"),
-        (["add", str(RECORDS / "v1"), "--committed-at", "yesterday"], "give one such as"),
+        (["add", str(RECORDS / "v6"), "--committed-at", "yesterday"], "give one such as"),
         (["trend", "--last", "0"], "--last"),
     ],
 )

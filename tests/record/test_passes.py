@@ -18,7 +18,7 @@ from harness.analysis.pass_arrays import ROLES, TraceArrays
 from harness.errors import RecordError
 from harness.record.passes import COLUMNS, PER_PASS, PER_ROW, pack, read_passes
 from harness.record.publication import publish
-from harness.record.schema import PACKED_SINCE, RECORD_VERSION, PassColumns, Sample
+from harness.record.schema import PassColumns, Sample
 from harness.record.store import RunStore, read_run
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.two_runs import stored
@@ -53,11 +53,11 @@ def pass_columns(draw: st.DrawFn) -> PassColumns:
 
 @given(pass_columns())
 def test_what_goes_in_comes_out(columns: PassColumns) -> None:
-    """To the bit: packed, stored as JSON and read again, from the columns or from an older record's lists."""
+    """To the bit: packed, stored as JSON and read again."""
     packed = read_passes(columns)
     assert packed.spelt() == columns and len(packed) == len(columns.role)
     again = read_passes(json.loads(json.dumps(packed.stored())))
-    assert again == packed == read_passes(json.loads(columns.model_dump_json()))
+    assert again == packed
     assert again.spelt().passes() == columns.passes()
     assert packed.untimed().spelt() == columns.untimed()
 
@@ -95,23 +95,23 @@ def test_the_documented_form_is_the_form(tmp_path: Path) -> None:
 
 
 def test_a_record_stays_in_the_version_it_was_begun_in(tmp_path: Path) -> None:
-    """What an older program began is continued, and published, in its own form: lists, which it can read."""
+    """What an older program began is continued, and published, in its own form: lines without hashes, which it can read."""
     run = synthetic.build()
-    older = run.model_copy(update={"header": run.header.model_copy(update={"record_version": PACKED_SINCE - 1})})
+    older = run.model_copy(update={"header": run.header.model_copy(update={"record_version": 6})})
     folder = stored(older.model_copy(update={"samples": []}), tmp_path / "old")
     with RunStore(folder) as store:
         store.resume(run.header.scenario, run.header.scenario_digest)
         for sample in run.samples:
             store.append(sample)
     lines = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
-    assert [line["passes"]["query_tokens"] for line in lines] == [sample.passes.query_tokens for sample in run.samples]
+    assert len(lines) == len(run.samples) and not any("before" in line for line in lines)
     assert read_run(folder).samples == run.samples
     assert read_run(publish(folder, tmp_path / "kept")).samples == run.samples
-    assert json.loads((tmp_path / "kept" / "run.json").read_text())["record_version"] == PACKED_SINCE - 1 < RECORD_VERSION
+    assert json.loads((tmp_path / "kept" / "run.json").read_text())["record_version"] == 6
 
 
 SOUND = read_passes(synthetic.columns(synthetic.ARMS[1], 1, 1, 1.0, True)).stored()
-LISTS = json.loads(synthetic.columns(synthetic.ARMS[1], 1, 1, 1.0, True).model_dump_json())
+COLUMN_LISTS = synthetic.columns(synthetic.ARMS[1], 1, 1, 1.0, True)
 
 
 def repacked(change: bytes) -> str:
@@ -139,7 +139,7 @@ def repacked(change: bytes) -> str:
         ({"data": SOUND["data"][:-8]}, "damaged|cut off"),
         ({"data": "!"}, "damaged"),
         ({"data": repacked(b"\x09")}, "not listed"),
-        ({"data": repacked(b"") + "AAAA"}, "damaged|behind"),
+        ({"data": repacked(b"") + "AAAA"}, "damaged|after its end"),
         ({"more": 1}, "keys"),
     ],
 )
@@ -152,30 +152,32 @@ def test_damage_is_refused(change: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"role": LISTS["role"][:-1]}, "not as many"),
-        ({"query_tokens": [[1, 2]] * len(LISTS["role"])}, "numbers of rows|not as many"),
+        ({"role": COLUMN_LISTS.role[:-1]}, "not as many"),
+        ({"query_tokens": [[1, 2]] * len(COLUMN_LISTS.role)}, "numbers of rows|not as many"),
         ({"query_tokens": [[-1]] * 5}, "whole numbers"),
-        ({"final_tokens": [[0.5]] * 5}, "whole numbers"),
-        ({"final_tokens": [["1"]] * 5}, "whole numbers"),
-        ({"role": ["guess"] * 5}, "guess"),
-        ({"role": [["x"]] * 5}, "whole numbers"),
-        ({"forward_s": [float("nan")] * 5}, "duration"),
+        ({"query_tokens": []}, "numbers of rows|not as many"),
+        ({"forward_s": [float("inf")] * 5}, "duration"),
         ({"forward_s": [-1.0] * 5}, "duration"),
         ({"forward_s": [0.1]}, "not as many"),
         ({"kept_tokens": [[(1 << 24) + 1]] * 5}, "more than"),
         ({"kept_tokens": [[1 << 40]] * 5}, "whole numbers"),
-        ({"padded_query": None}, "whole numbers"),
-        ({"more": []}, "unknown"),
-        ({"active": [[2]] * 5}, "neither active"),
         ({"decided_slots": [[[1], [2]]] * 5}, "numbers of rows"),
         ({"decided_slots": [None]}, "not as many"),
     ],
 )
 def test_lists_that_do_not_fit_are_refused(change: dict[str, Any], words: str) -> None:
-    """Columns of unlike length, of other things than counts, of roles that no decoder has."""
-    assert len(LISTS["role"]) == 5
+    """Columns of unlike length, and counts or durations that cannot be."""
+    assert len(COLUMN_LISTS.role) == 5
     with pytest.raises(ValueError, match=words):
-        pack(LISTS | change)
+        pack(COLUMN_LISTS.model_copy(update=change))
+
+
+def test_a_record_of_lists_is_no_longer_read() -> None:
+    """Versions below 6 had one list for each column; and what is no object is damage."""
+    with pytest.raises(ValueError, match="packed passes have the keys"):
+        read_passes(json.loads(COLUMN_LISTS.model_dump_json()))
+    with pytest.raises(ValueError, match="an object"):
+        read_passes([1])
 
 
 def test_a_sample_has_the_rows_of_its_passes(tmp_path: Path) -> None:
@@ -195,11 +197,6 @@ def test_copies_take_passes_in_any_form() -> None:
     """``model_copy(update={"passes": ...})`` would else leave the packed ones as they were."""
     sample = synthetic.build().samples[-1]
     other = sample.passes.untimed()
-    assert (
-        sample.model_copy(update={"passes": other}).passes
-        == other
-        == sample.model_copy(
-            update={"passes": LISTS | {name: getattr(other, name) for name in PassColumns.model_fields}}
-        ).passes
-    )
+    assert sample.model_copy(update={"passes": other}).passes == other
+    assert sample.model_copy(update={"passes": read_passes(other).stored()}).passes == other
     assert sample.passes.forward_s is not None and other.forward_s is None

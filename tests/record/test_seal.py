@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -123,9 +124,8 @@ def test_a_child_goes_on_with_the_chain_and_its_sender_after_it(tmp_path: Path) 
 
 
 def test_a_record_without_its_seal_is_unsealed_and_not_broken(tmp_path: Path) -> None:
-    """Records of all older versions, and one whose seal.json is gone."""
-    for version in range(1, 7):
-        assert seal_of(RECORDS / f"v{version}").words == f"unsealed (records of format {version} carried no seal)"
+    """One of format 6, and one whose seal.json is gone."""
+    assert seal_of(RECORDS / "v6").words == "unsealed (records of format 6 carried no seal)"
     folder = begun(tmp_path / "run", samples=1)
     (folder / "seal.json").unlink()
     assert seal_of(folder).words == "unsealed (its run has not ended)"
@@ -143,10 +143,10 @@ def test_a_header_made_older_does_not_hide_a_broken_chain(tmp_path: Path) -> Non
 
 def test_an_older_record_is_sealed_as_it_is_published(tmp_path: Path) -> None:
     """By the bytes of its lines: a change of one figure is seen, and a broken record is not published."""
-    target = publish(RECORDS / "v5", tmp_path / "kept")
+    target = publish(RECORDS / "v6", tmp_path / "kept")
     assert seal_of(target).state == "sealed"
-    events = (target / "events.jsonl").read_text()
-    (target / "events.jsonl").write_text(events.replace('"process": 0', '"process": 1', 1))
+    events = gzip.decompress((target / "events.jsonl.gz").read_bytes()).replace(b'"process": 0', b'"process": 1', 1)
+    (target / "events.jsonl.gz").write_bytes(gzip.compress(events))
     assert seal_of(target).state == "broken"
     with pytest.raises(UserError, match=r"its seal is broken .*restore the record as the run wrote it"):
         publish(target, tmp_path / "again")

@@ -281,8 +281,9 @@ def test_a_lender_that_writes_again_takes_back_no_line_of_the_borrower(tmp_path:
     [
         ("", "not the header"),
         ("[]", "not the header"),
-        ('{"record_version": 1}', "run_id"),
+        ('{"record_version": 6}', "run_id"),
         ('{"record_version": 99}', "newer"),
+        ('{"record_version": 5}', "convert_record"),
         ('{"record_version": "1"}', "newer"),
     ],
 )
@@ -332,7 +333,7 @@ def test_publishing_gives_the_same_run_and_the_same_bytes(tmp_path: Path) -> Non
     one, two = publish(tmp_path / "run", tmp_path / "one"), publish(tmp_path / "run", tmp_path / "two")
     assert read_run(one) == read_run(tmp_path / "run") and not (one / "samples.jsonl").exists()
     files = sorted(path.name for path in one.iterdir())
-    assert files == ["events.jsonl", "report.html", "run.json", "samples.jsonl.gz", "seal.json"]
+    assert files == ["events.jsonl.gz", "report.html", "run.json", "samples.jsonl.gz", "seal.json"]
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in files)
     assert (one / "samples.jsonl.gz").read_bytes()[4:8] == b"\0" * 4, "the archive's time stamp is none"
     assert publish(one, tmp_path / "three") and read_run(tmp_path / "three") == read_run(one)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.record.diff import ABSENT, differing
+from harness.record.same import ABSENT, differing
 from harness.record.schema import RECORD_VERSION, Run
 from harness.regression.comparability import refuse_unlike, unlike, work_fingerprint
 from harness.scenario.loading import load_scenario

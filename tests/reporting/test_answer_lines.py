@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from statistics import geometric_mean
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.comparison import compare, to_json
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting.exports.answer_lines import answer_lines
@@ -33,12 +32,13 @@ def passes_saved(run: Run, arm: Mapping[str, Any]) -> float:
 
 @pytest.mark.parametrize("name", ["quickstart", "real_model"])
 def test_the_answer_has_the_figures_of_the_page(name: str) -> None:
-    """Label and speedup with interval as report.json has them, passes by hand from the samples; then what to type."""
+    """Label and speedup with interval as the report's JSON has them, passes by hand from the samples; then what to type."""
     folder = ROOT / "reports" / name
     run = read_run(folder)
-    lines = answer_lines(folder, compare(run), run.header).splitlines()
+    comparison = compare(run)
+    lines = answer_lines(folder, comparison, run.header).splitlines()
     assert 4 <= len(lines) <= 8 and [line.split()[0] for line in lines][:3] == ["answer", "passes", "base"]
-    published = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    published = to_json(comparison)
     highlight = published["answers"][0]
     cell = next(one for one in published["cells"] if one["is_summary"] and one["part"] == highlight["part"])
     arm = next(one for one in cell["arms"] if one["label"] == highlight["label"])

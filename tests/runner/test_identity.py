@@ -12,7 +12,8 @@ from harness.errors import UserError
 from harness.models import KNOWN_SHAPES, digests
 from harness.models.choice import HuggingFaceModel, RandomModel
 from harness.models.digests import file_digest, model_digests
-from harness.record.identity import ITEMS, LATER_FACTS, allowed_items, differences, machine_facts
+from harness.record.identity import ITEMS, allowed_items, differences, machine_facts
+from harness.record.same import LATER_FACTS
 from harness.record.store import read_run
 from harness.runner import identity, sample_taking, worker
 from harness.runner.job import Job

@@ -224,11 +224,11 @@ def test_a_draft_pass_is_priced_at_the_size_of_the_model_that_made_it() -> None:
         padded_context=[0, 70, 70],
         model=[None, "small", None],
     )
-    trace = TraceArrays(pack(dict(columns)))
+    trace = TraceArrays(pack(columns))
     assert trace.decode.tolist() == [False, True, True] and trace.own.tolist() == [False, False, True]
     costs = pricer.bytes_(pricer.places(trace, trace.decode)).tolist()
     assert costs == [priced(pricer, theirs).bytes_, priced(pricer, own).bytes_]
-    again = from_stored(pack(dict(columns)).stored())
+    again = from_stored(pack(columns).stored())
     assert again.spelt() == columns and again.untimed().spelt().model == [None, "small", None]
     assert [one.model for one in columns.passes()] == [None, "small", None]
     assert columns.model_copy(update={"model": None}).passes()[1].model is None

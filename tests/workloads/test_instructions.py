@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -17,17 +19,8 @@ from harness.errors import InvariantError, ScenarioError
 from harness.runner.estimates import prompt_tokens_at_most
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
-from harness.workloads.instructions import (
-    DOMAINS,
-    MOST_PROMPTS,
-    TRAINED,
-    UNSEEN,
-    Split,
-    draw,
-    instruction_digest,
-    instructions,
-    normalised,
-)
+from harness.workloads.instructions import draw
+from harness.workloads.instructions.draw import DOMAINS, MOST_PROMPTS, TRAINED, UNSEEN, Split, instructions, normalised
 from harness.workloads.instructions.grammar import REFERENCE, Several, Sides, read_rules, write
 from harness.workloads.loader import prompt_items
 from tests.helpers import ROOT
@@ -43,9 +36,16 @@ DIGESTS = {
 }
 SHARED = ("names", "topics")
 DIGEST = """
-from harness.workloads.instructions import *
-print(instruction_digest(text for domain in DOMAINS for text in instructions(domain, "test", 20, 3)))
+import hashlib
+from harness.workloads.instructions.draw import DOMAINS, instructions
+texts = (text for domain in DOMAINS for text in instructions(domain, "test", 20, 3))
+print(hashlib.sha256("".join(f"{text}\\0" for text in texts).encode()).hexdigest())
 """
+
+
+def instruction_digest(texts: Iterable[str]) -> str:
+    """SHA-256 over prompts, each ended by a zero byte."""
+    return hashlib.sha256("".join(f"{text}\0" for text in texts).encode()).hexdigest()
 
 
 @cache

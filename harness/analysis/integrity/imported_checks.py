@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from math import isclose
 
-from harness.record.imported import ImportedFile
 from harness.record.imports.measured import Request, figures, totals
 from harness.record.imports.samples import GAPS_S
-from harness.record.schema import REQUEST_S, Run, Sample
+from harness.record.schema import REQUEST_S, ImportedFile, Run, Sample
 
 SHARE, LEAST_S = 0.01, 0.002
 """Two ways to the same time may differ by 1 %, or by 2 ms: a tool takes its times at slightly different places."""

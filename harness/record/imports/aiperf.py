@@ -7,21 +7,20 @@ none of the tool's own medians, but each request's time per token.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import itemgetter
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.record.imports.document import LONGEST, Document, Each, Keys, Line, Number
-from harness.record.imports.measured import Measured, Request
+from harness.record.imports.measured import Request, ResultFile
 
 NAME, TOOL = "aiperf", "AIPerf"
 IN_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
-PROFILING, OWN = "profiling", "inter_token_latency"
+PROFILING = "profiling"
 LACKS = {
     "output_ids": "AIPerf's records keep neither text nor token ids",
     "passes": "AIPerf's records keep counts of tokens, and no passes",
@@ -32,11 +31,40 @@ Nanoseconds = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
 Place = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
 
 
-class Metric(Keys):
-    """A figure with its unit; ``value`` is a list for gaps."""
+class Duration(Keys):
+    """A time with its unit, or the list of the gaps of a stream."""
 
     value: Number | Each[Number]
-    unit: str
+    unit: Literal["ns", "us", "ms", "s", "sec"]
+
+    @property
+    def list_s(self) -> list[float]:
+        """In seconds; a single time as a list of one."""
+        values = self.value if isinstance(self.value, list) else [self.value]
+        return [value * IN_SECONDS[self.unit] for value in values]
+
+    @model_validator(mode="after")
+    def _times(self) -> Self:
+        if not all(0 <= time_s <= LONGEST for time_s in self.list_s):
+            raise ValueError(f"durations from 0 to {LONGEST:g} s are needed")
+        return self
+
+
+class Time(Duration):
+    """A single one."""
+
+    value: Number
+
+    @property
+    def seconds(self) -> float:
+        """In seconds."""
+        return self.list_s[0]
+
+
+class Count(Keys):
+    """A number of tokens."""
+
+    value: Annotated[float, Field(strict=True, ge=0, le=1 << 24, multiple_of=1)]
 
 
 class Metadata(Keys):
@@ -50,22 +78,27 @@ class Metadata(Keys):
 
 
 class Metrics(Keys):
-    """The figures of a request that are read."""
+    """The figures of an answered request that are read; the first token's time is there only if its answer was streamed."""
 
-    request_latency: Metric | None = None
-    time_to_first_token: Metric | None = None
-    input_sequence_length: Metric | None = None
-    output_sequence_length: Metric | None = None
-    inter_token_latency: Metric | None = None
-    inter_chunk_latency: Metric | None = None
+    request_latency: Time
+    time_to_first_token: Time | None = None
+    input_sequence_length: Count
+    output_sequence_length: Count
+    inter_token_latency: Time | None = None
+    inter_chunk_latency: Duration | None = None
 
 
 class Record(Keys):
-    """One line."""
+    """One line. ``metrics``: read of an answered request alone."""
 
     metadata: Metadata
-    metrics: Metrics
     error: Any = None
+
+
+class Answered(Keys):
+    """The line of an answered request."""
+
+    metrics: Metrics
 
 
 def is_it(value: Any) -> bool:
@@ -73,7 +106,7 @@ def is_it(value: Any) -> bool:
     return isinstance(value, dict) and {"metadata", "metrics"} <= set(value) and isinstance(value["metadata"], dict)
 
 
-def read(document: Document) -> Measured:
+def read(document: Document) -> ResultFile:
     """The file's requests, without those of the warm-up.
 
     Raises:
@@ -81,77 +114,43 @@ def read(document: Document) -> Measured:
     """
     timed, own_s = list[tuple[int, int, Request | None]](), list[float]()
     for line in document.lines:
-        about = (one := line.read(Record)).metadata
-        if about.benchmark_phase == PROFILING:
-            answered = one.error is None and not about.was_cancelled
-            timed.append((about.session_num, about.turn_index or 0, _request(line, one) if answered else None))
-            own_s += [_seconds(line, one.metrics, OWN)] if answered and one.metrics.inter_token_latency else []
+        record = line.read(Record)
+        about = record.metadata
+        if about.benchmark_phase != PROFILING:
+            continue
+        request = None
+        if record.error is None and not about.was_cancelled:
+            metrics = line.read(Answered).metrics
+            request = _request(line, about, metrics)
+            own_s += metrics.inter_token_latency.list_s if metrics.inter_token_latency else []
+        timed.append((about.session_num, about.turn_index or 0, request))
     if not timed:
         raise document.first.refusal("metadata.benchmark_phase: the file holds no request of the phase profiling")
     requests = tuple(replace(one, place=place) for place, (*_, one) in enumerate(sorted(timed, key=itemgetter(0, 1))) if one)
-    return Measured(
+    return ResultFile(
         format=NAME,
         tool=TOOL,
-        tool_version=None,
-        model=None,
         requests=requests,
         sent=len(timed),
-        duration_s=None,
-        concurrency=None,
-        requests_per_s=None,
         printed={"median_time_per_token_s": median(own_s)} if own_s else {},
-        counted={},
         lacks=LACKS,
     )
 
 
-def _request(line: Line, record: Record) -> Request:
-    whole = _seconds(line, record.metrics, "request_latency")
-    begun = datetime.fromtimestamp(record.metadata.request_start_ns / 1e9, UTC)
+def _request(line: Line, about: Metadata, metrics: Metrics) -> Request:
+    if metrics.time_to_first_token is None:
+        raise line.refusal(
+            "metrics.time_to_first_token: the key is required and missing; a stream (--streaming) is needed for it"
+        )
+    whole_s, gaps = metrics.request_latency.seconds, metrics.inter_chunk_latency
+    begun = datetime.fromtimestamp(about.request_start_ns / 1e9, UTC)
     return Request(
         place=0,
-        prompt_tokens=_count(line, record.metrics, "input_sequence_length"),
-        output_tokens=_count(line, record.metrics, "output_sequence_length"),
-        first_token_s=_seconds(line, record.metrics, "time_to_first_token"),
-        last_token_s=whole,
-        request_s=whole,
-        gaps_s=_gaps(line, record.metrics),
+        prompt_tokens=int(metrics.input_sequence_length.value),
+        output_tokens=int(metrics.output_sequence_length.value),
+        first_token_s=metrics.time_to_first_token.seconds,
+        last_token_s=whole_s,
+        request_s=whole_s,
+        gaps_s=array("d", gaps.list_s) if gaps and isinstance(gaps.value, list) else None,
         begun_at=begun.isoformat(timespec="milliseconds"),
     )
-
-
-def _seconds(line: Line, metrics: Metrics, name: str) -> float:
-    found = _metric(line, metrics, name)
-    if not isinstance(found.value, list) and 0 <= (time_s := found.value * _scale(line, name, found)) <= LONGEST:
-        return time_s
-    raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a duration is needed")
-
-
-def _gaps(line: Line, metrics: Metrics) -> Sequence[float] | None:
-    found = metrics.inter_chunk_latency
-    if found is None or not isinstance(found.value, list):
-        return None
-    scale = _scale(line, "inter_chunk_latency", found)
-    if any(not 0 <= value * scale <= LONGEST for value in found.value):
-        raise line.refusal("metrics.inter_chunk_latency.value: got a gap that is no duration")
-    return array("d", (value * scale for value in found.value))
-
-
-def _count(line: Line, metrics: Metrics, name: str) -> int:
-    found = _metric(line, metrics, name)
-    if isinstance(found.value, list) or found.value != int(found.value) or not 0 <= found.value <= 1 << 24:
-        raise line.refusal(f"metrics.{name}.value: got {found.value!r}, a whole number of tokens is needed")
-    return int(found.value)
-
-
-def _metric(line: Line, metrics: Metrics, name: str) -> Metric:
-    found: Metric | None = getattr(metrics, name)
-    if found is None:
-        raise line.refusal(f"metrics.{name}: the key is required and missing; a stream (--streaming) is needed for its times")
-    return found
-
-
-def _scale(line: Line, name: str, found: Metric) -> float:
-    if found.unit not in IN_SECONDS:
-        raise line.refusal(f"metrics.{name}.unit: got {found.unit[:40]!r}, allowed: {', '.join(IN_SECONDS)}")
-    return IN_SECONDS[found.unit]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from harness.errors import BenchmarkFileError
 from harness.record.bounds import SHORTEST_S
 from harness.record.imports import aiperf, guidellm, sglang_bench, vllm_bench
 from harness.record.imports.document import LONGEST, Document, read_document
-from harness.record.imports.measured import Measured
+from harness.record.imports.measured import ResultFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Format:
     """``is_it`` looks at the first JSON value of a file; ``made_by``: what makes such a file."""
 
     is_it: Callable[[Any], bool]
-    read: Callable[[Document], Measured]
+    read: Callable[[Document], ResultFile]
     made_by: str
 
 
@@ -34,15 +34,6 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultFile:
-    """A file that was read: its name without folders, its SHA-256 and its requests."""
-
-    name: str
-    sha256: str
-    measured: Measured
-
-
 def read_file(path: Path, wanted: str | None = None) -> ResultFile:
     """Read a file, as the ``wanted`` format or the one that it shows.
 
@@ -50,20 +41,20 @@ def read_file(path: Path, wanted: str | None = None) -> ResultFile:
         BenchmarkFileError: it cannot be read, is of no known format, or has no request that was answered.
     """
     document = read_document(path)
-    found = FORMATS[wanted] if wanted else _recognised(document)
-    measured = found.read(document)
-    if not measured.requests:
-        raise BenchmarkFileError(f"{path}: none of its {measured.sent} requests was answered, so there is nothing to import")
-    for one in measured.requests:
+    known = FORMATS[wanted] if wanted else _recognised(document)
+    file = replace(known.read(document), name=document.name, sha256=document.sha256)
+    if not file.requests:
+        raise BenchmarkFileError(f"{path}: none of its {file.sent} requests was answered, so there is nothing to import")
+    for one in file.requests:
         times_s = one.first_token_s, one.last_token_s, one.request_s
         if not one.output_tokens or not all(SHORTEST_S <= time_s <= LONGEST for time_s in times_s):
             raise BenchmarkFileError(
-                f"{path}: request {one.place + 1} of {measured.sent} counts as answered, with {one.output_tokens} tokens; its "
+                f"{path}: request {one.place + 1} of {file.sent} counts as answered, with {one.output_tokens} tokens; its "
                 f"first token, last token and end come {', '.join(map('{:g}'.format, times_s))} s after its begin, and "
                 f"{SHORTEST_S:g} to {LONGEST:g} s are allowed, else no token came, or no stream; make it again, with a stream "
                 "and answers of a fixed length (ignore_eos)"
             )
-    return ResultFile(name=document.name, sha256=document.sha256, measured=measured)
+    return file
 
 
 def _recognised(document: Document) -> Format:

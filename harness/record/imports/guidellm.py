@@ -1,6 +1,6 @@
 """GuideLLM's `benchmarks.json`: one JSON object with the requests of every benchmark, and their prompts in the arguments sent.
 
-A file of a sweep holds several benchmarks of different loads, and is refused. GuideLLM calls the mean time of the tokens behind
+A file of a sweep holds several benchmarks of different loads, and is refused. GuideLLM calls the mean time of the tokens after
 the first inter-token latency; its time per output token has the first one in it.
 """
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harness.record.imports.document import Document, Each, Keys, Line, Tokens, Whole
-from harness.record.imports.measured import Measured, Request
+from harness.record.imports.measured import Request, ResultFile
 from harness.record.imports.vllm_bench import one_run
 
 NAME, TOOL = "guidellm", "GuideLLM"
@@ -90,7 +90,7 @@ def is_it(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("benchmarks"), list) and "metadata" in value
 
 
-def read(document: Document) -> Measured:
+def read(document: Document) -> ResultFile:
     """The file's requests, in the order of their begin.
 
     Raises:
@@ -108,7 +108,7 @@ def read(document: Document) -> Measured:
     answered = sorted(benchmark.requests.successful, key=lambda one: one.info.timings.request_start)
     failed = len(benchmark.requests.errored)
     kind = _at(benchmark.config, "strategy", "type_")
-    return Measured(
+    return ResultFile(
         format=NAME,
         tool=TOOL,
         tool_version=_text(report.metadata.get("guidellm_version")),
@@ -117,9 +117,7 @@ def read(document: Document) -> Measured:
         sent=len(answered) + failed,
         duration_s=benchmark.duration,
         concurrency=1 if kind == "synchronous" else _streams(benchmark),
-        requests_per_s=None,
         printed=_printed(line, benchmark),
-        counted={},
         lacks=LACKS,
         rule="per_token",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Literal
 
@@ -44,36 +44,38 @@ class Request:
 
     @property
     def time_per_token_s(self) -> float | None:
-        """Mean time of the tokens behind the first; None without any. All four tools call it so, under several names."""
-        behind = self.output_tokens - 1
-        return (self.last_token_s - self.first_token_s) / behind if behind > 0 else None
+        """Mean time of the tokens after the first; None without any. All four tools call it so, under several names."""
+        later = self.output_tokens - 1
+        return (self.last_token_s - self.first_token_s) / later if later > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One file: one run of a tool.
+class ResultFile:
+    """One file: one run of a tool. ``name``: without folders. What the file does not tell is None or empty.
 
     ``sent``: all requests, failed ones included. ``concurrency``: most requests in flight; None: no limit is given.
     ``requests_per_s``: the rate that was asked for; None: none. ``printed``: the tool's own figures, by the names of
     ``figures`` and TOTALS, and ``rule`` how it takes them. ``counted``: its counts of drafts over all requests. ``lacks``: what
-    this file does not tell, and why, by names of harness.record.imported.MAY_LACK. ``measured_at``: the file's own date (ISO
-    8601); None: it has none, but its requests may.
+    this file does not tell, and why, by names of harness.record.schema.Imported. ``measured_at``: the file's own date (ISO
+    8601); its requests may have their own.
     """
 
     format: str
     tool: str
-    tool_version: str | None
-    model: str | None
     requests: tuple[Request, ...]
     sent: int
-    duration_s: float | None
-    concurrency: int | None
-    requests_per_s: float | None
     printed: Mapping[str, float]
     lacks: Mapping[str, str]
-    counted: Mapping[str, float]
+    counted: Mapping[str, float] = field(default_factory=dict)
+    tool_version: str | None = None
+    model: str | None = None
+    duration_s: float | None = None
+    concurrency: int | None = None
+    requests_per_s: float | None = None
     measured_at: str | None = None
     rule: Rule = "per_request"
+    name: str = ""
+    sha256: str = ""
 
     @property
     def failed(self) -> int:
@@ -98,10 +100,10 @@ def figures(requests: Sequence[Request], rule: Rule = "per_request") -> dict[str
         "gap_s": [gap for one in requests for gap in one.gaps_s or ()],
         "request_s": [one.request_s for one in requests],
     }
-    behind = [one.output_tokens - 1.0 for one in requests if one.output_tokens > 1]
+    later = [one.output_tokens - 1.0 for one in requests if one.output_tokens > 1]
     found = dict[str, float]()
     for figure, known in ((figure, known) for figure, known in values.items() if known):
-        weights = behind if figure == "time_per_token_s" else [1.0] * len(known)
+        weights = later if figure == "time_per_token_s" else [1.0] * len(known)
         told = _by_request(known) if rule == "per_request" else _by_token(list(zip(known, weights, strict=True)))
         found |= {f"{name}_{figure}": one for name, one in told.items()}
     return found

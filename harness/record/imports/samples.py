@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.record.bounds import SHORTEST_S, arrived_together
-from harness.record.imported import Imported, ImportedFile, Pairing
-from harness.record.imports.formats import ResultFile
-from harness.record.imports.measured import Measured, Request
-from harness.record.schema import REQUEST_S, TOGETHER, UNTOLD, RowResult, Sample
+from harness.record.imports.measured import Request, ResultFile
+from harness.record.schema import REQUEST_S, TOGETHER, UNTOLD, Imported, ImportedFile, Pairing, RowResult, Sample
 
 GAPS_S, PIECES = "gaps_s", "stream_pieces"
 """Meters of an imported sample: the sum of the gaps between the pieces of its stream, and the pieces."""
@@ -26,80 +24,75 @@ class Placed:
     process: int
     file: ResultFile
 
-    @property
-    def measured(self) -> Measured:
-        """What it holds."""
-        return self.file.measured
-
 
 def pairing_of(files: Sequence[Placed]) -> tuple[Pairing | None, str]:
     """Whether requests of different files are of the same prompts, by the files alone; and why, in words."""
-    measured = [one.measured for one in files]
-    if all(request.prompt is not None for one in measured for request in one.requests):
-        every = {request.prompt for one in measured for request in one.requests}
-        if all(len(every) - len({request.prompt for request in one.requests}) <= one.failed for one in measured):
+    given = [placed.file for placed in files]
+    if all(request.prompt is not None for file in given for request in file.requests):
+        every = {request.prompt for file in given for request in file.requests}
+        if all(len(every) - len({request.prompt for request in file.requests}) <= file.failed for file in given):
             return "prompts", "paired by the text of the prompts"
         return None, "unpaired: the files hold different prompts, so means over whole files are compared"
-    if len({one.sent for one in measured}) > 1:
+    if len({file.sent for file in given}) > 1:
         return None, "unpaired: the files hold different numbers of requests, so means over whole files are compared"
     lengths: dict[int, set[int]] = {}
-    for one in measured:
-        for request in one.requests:
+    for file in given:
+        for request in file.requests:
             lengths.setdefault(request.place, set()).add(request.prompt_tokens)
-    if any(len(found) > 1 for found in lengths.values()):
+    if any(len(of_place) > 1 for of_place in lengths.values()):
         return None, "unpaired: the lengths of the prompts differ between files, so means over whole files are compared"
-    if len({length for found in lengths.values() for length in found}) < FEWEST_LENGTHS:
+    if len({length for of_place in lengths.values() for length in of_place}) < FEWEST_LENGTHS:
         return None, "unpaired: the files hold no prompts, all of one length, so means over whole files are compared"
     return "order", "paired by order: the files have prompts of the same lengths in the same order, and hold no text of them"
 
 
 def imported_of(files: Sequence[Placed], lacks: dict[str, str]) -> Imported:
-    """What the header says of these files, which are of one tool; ``lacks``: what none of them tells, beside their own."""
-    first = files[0].measured
+    """What the header says of these files, which are of one tool and load; ``lacks``: what none tells, beside their own."""
+    first = files[0].file
     pairing, words = pairing_of(files)
-    known = [one.measured.concurrency for one in files]
     return Imported(
         tool=first.tool,
         format=first.format,
         pairing=pairing,
         pairing_words=words,
-        concurrency=known[0] if len(set(known)) == 1 else None,
+        concurrency=first.concurrency,
         lacks={**first.lacks, "grades": NOT_GRADED, **lacks},
         files=[
             ImportedFile(
-                name=one.file.name,
-                sha256=one.file.sha256,
-                case_id=one.case_id,
-                process=one.process,
-                tool_version=one.measured.tool_version,
-                requests=one.measured.sent,
-                failed=one.measured.failed,
-                duration_s=one.measured.duration_s,
-                printed=dict(one.measured.printed),
-                figures=one.measured.figures,
-                counted=dict(one.measured.counted),
-                rule=one.measured.rule,
+                name=placed.file.name,
+                sha256=placed.file.sha256,
+                case_id=placed.case_id,
+                process=placed.process,
+                tool_version=placed.file.tool_version,
+                requests=placed.file.sent,
+                failed=placed.file.failed,
+                duration_s=placed.file.duration_s,
+                printed=dict(placed.file.printed),
+                figures=placed.file.figures,
+                counted=dict(placed.file.counted),
+                rule=placed.file.rule,
             )
-            for one in files
+            for placed in files
         ],
     )
 
 
 def samples_of(files: Sequence[Placed], pairing: Pairing | None) -> Iterator[Sample]:
     """One sample for every answered request, file by file; a group is a prompt."""
-    widest = max(one.measured.sent for one in files)
+    widest = max(placed.file.sent for placed in files)
     groups: dict[str, int] = {}
-    for one in files:
+    for placed in files:
         seen: Counter[str] = Counter()
-        for request in one.measured.requests:
+        for request in placed.file.requests:
             group, repeat, prompt_id = request.place, 0, f"request-{request.place + 1}"
             if pairing == "prompts" and request.prompt is not None:
                 group, repeat = groups.setdefault(request.prompt, len(groups)), seen[request.prompt]
                 prompt_id = request.prompt[:16]
                 seen[request.prompt] += 1
             elif pairing is None:
-                group, prompt_id = one.process * widest + request.place, f"file-{one.process + 1}-request-{request.place + 1}"
-            yield _sample(one, request, group, repeat, prompt_id)
+                group = placed.process * widest + request.place
+                prompt_id = f"file-{placed.process + 1}-request-{request.place + 1}"
+            yield _sample(placed, request, group, repeat, prompt_id)
 
 
 def _sample(of: Placed, request: Request, group: int, repeat: int, prompt_id: str) -> Sample:
@@ -144,10 +137,10 @@ def _clock(request: Request, decode_s: float, ntp: bool) -> dict[str, float]:
     """
     pieces = request.pieces or 1 + len(request.gaps_s or range(1, request.output_tokens))
     gaps_s = request.gaps_s or (decode_s / max(1, pieces - 1),)
-    found = {TOGETHER: arrived_together(gaps_s if ntp else gaps_s[:1])}
+    meters = {TOGETHER: arrived_together(gaps_s if ntp else gaps_s[:1])}
     if ntp or request.before_s * pieces > decode_s:
-        found[UNTOLD] = float(request.output_tokens - pieces)
-    return found
+        meters[UNTOLD] = float(request.output_tokens - pieces)
+    return meters
 
 
 def _no_dust(seconds: float) -> float:

@@ -1,6 +1,6 @@
 """SGLang's bench_serving with `--output-details`: one JSON object a line and run, with lists as in vLLM's, which it came from.
 
-It keeps no time of a whole request: that is the first token's and the gaps behind it, without the end of the stream. Its own
+It keeps no time of a whole request: that is the first token's and the gaps after it, without the end of the stream. Its own
 figures of requests and of time per token have that end, so they stand under other names and are held against nothing.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.record.imports.document import Asked, Document, Rate, asked_rate
-from harness.record.imports.measured import Measured
+from harness.record.imports.measured import ResultFile
 from harness.record.imports.vllm_bench import RATES, Lists, Totals, one_run, printed, requests_of
 
 NAME, TOOL = "sglang", "SGLang bench_serving"
@@ -40,7 +40,7 @@ def is_it(value: Any) -> bool:
     return isinstance(value, dict) and {"backend", "dataset_name", "duration", "median_e2e_latency_ms"} <= set(value)
 
 
-def read(document: Document) -> Measured:
+def read(document: Document) -> ResultFile:
     """The file's requests.
 
     Raises:
@@ -50,11 +50,9 @@ def read(document: Document) -> Measured:
     if "ttfts" not in line.value:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --output-details")
     result = line.read(Result)
-    return Measured(
+    return ResultFile(
         format=NAME,
         tool=TOOL,
-        tool_version=None,
-        model=None,
         requests=requests_of(line, result),
         sent=len(result.errors),
         duration_s=result.duration,

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 
 from harness.record.bounds import Moment
 from harness.record.imports.document import Asked, Document, Each, Keys, Line, Rate, Time, Tokens, Total, Whole, asked_rate
-from harness.record.imports.measured import Measured, Request
+from harness.record.imports.measured import Request, ResultFile
 
 NAME, TOOL = "vllm", "vllm bench serve"
 FIGURES = {"ttft": "first_token_s", "tpot": "time_per_token_s", "itl": "gap_s", "e2el": "request_s"}
@@ -80,7 +80,7 @@ def is_it(value: Any) -> bool:
     return isinstance(value, dict) and {"endpoint_type", "tokenizer_id", "duration", "request_throughput"} <= set(value)
 
 
-def read(document: Document) -> Measured:
+def read(document: Document) -> ResultFile:
     """The file's requests.
 
     Raises:
@@ -90,10 +90,9 @@ def read(document: Document) -> Measured:
     if "ttfts" not in line.value:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --save-result --save-detailed")
     result, sums = line.read(Result), line.read(Totals)
-    return Measured(
+    return ResultFile(
         format=NAME,
         tool=TOOL,
-        tool_version=None,
         model=result.model_id,
         requests=requests_of(line, result),
         sent=len(result.errors),

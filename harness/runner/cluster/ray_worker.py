@@ -17,8 +17,8 @@ from harness import __version__
 from harness.errors import UserError
 from harness.models.choice import REMOTE_CODE
 from harness.progress import Progress
+from harness.record.by_machine import CEILINGS
 from harness.record.identity import IDENTITY
-from harness.record.machine import CEILINGS
 from harness.record.schema import RunHeader
 from harness.runner.cluster.protocol import STARTING, NodeTask
 from harness.runner.identity import source_digest

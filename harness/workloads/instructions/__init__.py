@@ -4,29 +4,3 @@ A domain is a grammar in a file beside this module, over pools of names and topi
 separate pools. Two domains have held-out prompts alone, so that a model trained on the others can be measured on them.
 Read ``grammar`` for the form of the files, ``draw`` for what comes out.
 """
-
-from __future__ import annotations
-
-from harness.workloads.instructions.draw import (
-    DOMAINS,
-    MOST_PROMPTS,
-    TRAINED,
-    UNSEEN,
-    Split,
-    domains_of,
-    instruction_digest,
-    instructions,
-    normalised,
-)
-
-__all__ = [
-    "DOMAINS",
-    "MOST_PROMPTS",
-    "TRAINED",
-    "UNSEEN",
-    "Split",
-    "domains_of",
-    "instruction_digest",
-    "instructions",
-    "normalised",
-]

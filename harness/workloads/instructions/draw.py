@@ -5,10 +5,8 @@ Two prompts are the same if they differ in case, white space or numbers alone.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -54,11 +52,6 @@ def domains_of(split: Split) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def normalised(text: str) -> str:
     """The text in lower case, every run of white space one space."""
     return " ".join(text.lower().split())
-
-
-def instruction_digest(texts: Iterable[str]) -> str:
-    """SHA-256 over prompts, each ended by a zero byte."""
-    return hashlib.sha256("".join(f"{text}\0" for text in texts).encode()).hexdigest()
 
 
 @cache

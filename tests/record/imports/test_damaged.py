@@ -270,7 +270,7 @@ def test_only_one_line_is_parsed_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"\n".join([line] * 50) + b"\n" * 900)
     monkeypatch.setattr(document, "MOST_PARSED", 3 * document.needed_bytes(line))
-    assert read_file(file).measured.sent == 50
+    assert read_file(file).sent == 50
     monkeypatch.setattr(document, "MOST_LINES", 900)
     with pytest.raises(BenchmarkFileError, match=r"a\.jsonl: has more than 900 lines; give a file of fewer requests"):
         read_file(file)

@@ -59,7 +59,7 @@ FILES = sorted(path for path in MADE.iterdir() if path.suffix in (".json", ".jso
 def test_our_medians_are_those_that_the_tool_printed(file: Path) -> None:
     """Rounded as it printed them. SGLang's own median of requests has the end of the stream, which its file does not keep."""
     kind = file.name.partition("-")[0]
-    measured = read_file(file).measured
+    measured = read_file(file)
     assert measured.format == kind in FORMATS
     ours = figures(measured.requests, measured.rule)
     told = PRINTED[kind](file.with_suffix(".printed.txt").read_text(encoding="utf-8"))
@@ -73,7 +73,7 @@ def test_our_medians_are_those_that_the_tool_printed(file: Path) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
 def test_the_figures_in_the_file_are_those_of_its_requests(file: Path) -> None:
     """Exactly, but for rounding; AIPerf's records hold their times per token alone."""
-    measured = read_file(file).measured
+    measured = read_file(file)
     assert measured.printed
     for name, theirs in measured.printed.items():
         if name in measured.figures:
@@ -82,17 +82,17 @@ def test_the_figures_in_the_file_are_those_of_its_requests(file: Path) -> None:
 
 def test_the_end_of_the_stream_is_all_that_sglang_keeps_beside() -> None:
     """Its request is longer than the pieces of its stream, by little."""
-    measured = read_file(MADE / "sglang-plain.jsonl").measured
+    measured = read_file(MADE / "sglang-plain.jsonl")
     with_end = measured.printed["mean_request_to_the_end_s"]
     assert measured.figures["mean_request_s"] <= with_end <= 1.05 * measured.figures["mean_request_s"]
 
 
 def test_the_counts_of_drafts_are_those_of_the_file() -> None:
     """Over all requests together, so they are shown, and no passes are made of them."""
-    measured = read_file(MADE / "vllm-ngram-1.json").measured
+    measured = read_file(MADE / "vllm-ngram-1.json")
     written = json.loads((MADE / "vllm-ngram-1.json").read_text(encoding="utf-8"))
     assert measured.counted["accepted_tokens"] == written["spec_decode_accepted_tokens"] > 0
-    assert not read_file(MADE / "vllm-plain-1.json").measured.counted
+    assert not read_file(MADE / "vllm-plain-1.json").counted
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.record.imports.formats import ResultFile, read_file
-from harness.record.imports.measured import Measured, Request, figures, percentile, weighted_percentile
+from harness.record.imports.formats import read_file
+from harness.record.imports.measured import Request, ResultFile, figures, percentile, weighted_percentile
 from harness.record.imports.samples import Placed, pairing_of, samples_of
 from tests.helpers.bench_files import LENGTHS, vllm_result, written
 
@@ -22,21 +22,18 @@ def request(place: int, prompt: str | None = None, tokens: int = 40) -> Request:
 
 def file(process: int, *requests: Request, sent: int | None = None) -> Placed:
     """A file as one process."""
-    measured = Measured(
+    held = ResultFile(
         format="guidellm",
         tool="GuideLLM",
-        tool_version=None,
-        model=None,
         requests=requests,
         sent=sent or len(requests),
-        duration_s=None,
         concurrency=1,
-        requests_per_s=None,
         printed={},
         lacks={},
-        counted={},
+        name="f",
+        sha256="0" * 64,
     )
-    return Placed(case_id="c", process=process, file=ResultFile(name="f", sha256="0" * 64, measured=measured))
+    return Placed(case_id="c", process=process, file=held)
 
 
 def test_a_request_keeps_its_times_and_nothing_is_made_up(tmp_path: Path) -> None:

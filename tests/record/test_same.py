@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.meters.environment_host import host_readers
-from harness.record.machine import crowded, machine_of
+from harness.record.same import crowded, machine_of
 from harness.record.schema import Run
 from harness.regression.comparability import unlike
 from harness.regression.history.series import read_lines

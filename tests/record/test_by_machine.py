@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis.comparison import compare, to_json
 from harness.errors import UserError
-from harness.record.machine import by_machine, of_one_machine
+from harness.record.by_machine import by_machine, of_one_machine
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.run_comparison import compare_several
