@@ -31,9 +31,8 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value)
 
 
-def _copy(pipe: "typing.IO[bytes]", path: str) -> None:
+def _copy(pipe: "typing.IO[bytes]", file: int) -> None:
     """Add what comes to the file: the first and the last KEPT_BYTES at least, thrice as many at most. A full disk loses it."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     head = os.fstat(file).st_size + KEPT_BYTES
     while data := os.read(pipe.fileno(), 2**16):
         with contextlib.suppress(OSError):
@@ -57,6 +56,8 @@ def _children() -> "list[int]":
 def main() -> int:
     """Exit status of the command, 128 and more for a signal, once nothing is left of it."""
     out, err, *command = sys.argv[1:]
+    # Before the command, which may remove their folder.
+    files = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666) for path in (out, err)]
     ended = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # else one that comes before the command's program has begun is lost
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what its first process leaves behind becomes a child of this one
@@ -89,7 +90,9 @@ def main() -> int:
                 time.sleep(LOOK_S)
         os._exit(1)  # something heeds no signal
 
-    copies = [threading.Thread(target=_copy, args=one) for one in ((child.stdout, out), (child.stderr, err)) if one[0]]
+    copies = [
+        threading.Thread(target=_copy, args=one) for one in zip((child.stdout, child.stderr), files, strict=True) if one[0]
+    ]
     for thread in (*copies, threading.Thread(target=watch)):
         thread.start()
     status = 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.processes.keeper import CUT, KEPT_BYTES
-from harness.processes.kept import Kept, launch
+from harness.processes.kept import KEEPER, Kept, launch
 from tests.helpers import ROOT
 from tests.helpers.running import is_running
 
@@ -55,6 +55,28 @@ def leaving(kind: str, folder: Path) -> str:
     (folder / "daemon.py").write_text(DAEMON)
     command = LEAVES[kind].format(folder / "pid", f"{sys.executable} {folder}/daemon.py")
     return f"{command}\nwhile ! [ -e {folder}/pid ]; do sleep 0.02; done"
+
+
+REMOVES_FIRST = """
+import runpy, shutil, subprocess, sys
+
+class Removing(subprocess.Popen):
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        shutil.rmtree(folder)
+
+_, keeper, folder = sys.argv
+subprocess.Popen, sys.argv = Removing, [keeper, folder + "/out", folder + "/err", "echo", "said"]
+runpy.run_path(keeper, run_name="__main__")
+"""
+
+
+def test_a_command_may_remove_the_folder_of_its_output(tmp_path: Path) -> None:
+    """However early: the keeper says nothing, and has the command's status."""
+    (tmp_path / "work").mkdir()
+    words = [sys.executable, "-c", REMOVES_FIRST, str(KEEPER), str(tmp_path / "work")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as kept:
+        assert (kept.wait(60), kept.stdout.read(), kept.stderr.read()) == (0, b"", b"")
 
 
 def test_the_launcher_runs_a_shell_command(tmp_path: Path) -> None:
