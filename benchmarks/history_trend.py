@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.analysis.stats.change_points import ALPHA, MIN_SEGMENT, Change, changes_at, common_level, examine
+from harness.stats.change_points import ALPHA, MIN_SEGMENT, Change, changes_at, common_level, examine
 from harness.regression.history.metrics import HistoryRecord, TrackedFigure
 from harness.regression.history.store import History
 from harness.regression.history.trend import LAST

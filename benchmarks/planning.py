@@ -29,12 +29,12 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.analysis.accuracy import accuracy_figures
-from harness.analysis.claim_check import state_of
-from harness.analysis.remedy import more_prompts
-from harness.analysis.stats import quantity
-from harness.analysis.stats.quantity import Quantity
-from harness.analysis.stats.ratios import geometric_mean_ratio
+from harness.analysis.figures.accuracy import accuracy_figures
+from harness.analysis.judge.check import state_of
+from harness.analysis.judge.remedy import more_prompts
+from harness.stats import quantity
+from harness.stats.quantity import Quantity
+from harness.stats.ratios import geometric_mean_ratio
 from harness.scenario.claims import Bound
 
 RUNS = 300

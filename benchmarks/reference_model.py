@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.quantity import Quantity
+from harness.stats.quantity import Quantity
 from harness.engine.training.reference import STAGES
 from harness.models import ModelShape
 from harness.models.choice import REFERENCE_DIR

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.quantity import Quantity
+from harness.stats.quantity import Quantity
 from harness.record.store import read_run
 
 EASY = "word_problems"

@@ -19,7 +19,7 @@ from tests.helpers import ROOT
 LAYERS = {
     "harness": 0,
     **dict.fromkeys(("errors", "formatting", "paths", "processes", "progress", "config_file"), 0),
-    **dict.fromkeys(("models", "hardware", "kernels", "workloads"), 1),
+    **dict.fromkeys(("models", "hardware", "kernels", "workloads", "stats"), 1),
     "record": 2,
     "scenario": 3,
     **dict.fromkeys(("roofline", "decoding", "meters"), 4),
@@ -41,7 +41,8 @@ OUTSIDE = {
     "scenario": {"yaml"},
     "roofline": {"numpy"},
     "capacity": {"numpy"},
-    "analysis": {"numpy", "pandas", "ruptures", "scipy"},
+    "stats": {"numpy", "ruptures", "scipy"},
+    "analysis": {"numpy", "pandas"},
     # In a process of its own. Answers are graded again from their ids; the library is small and need not be there.
     "models.limited_process": {"tokenizers"},
     "regression": {"numpy", "sqlalchemy"},
@@ -125,7 +126,7 @@ def test_nothing_imports_what_it_must_not() -> None:
         ("harness.roofline.pricing", "from harness import runner", "imports harness.runner (layer 7)"),
         ("harness.roofline.pricing", "from .. import runner", "imports harness.runner (layer 7)"),
         ("harness.record.trace", "from harness.scenario.plan import Plan", "(layer 2) imports harness.scenario.plan (layer 3)"),
-        ("harness.analysis.health", "from harness.meters.window import Readings", "of the other wing"),
+        ("harness.analysis.trust.health", "from harness.meters.window import Readings", "of the other wing"),
         ("harness.runner.worker", "from harness.analysis.results import ArmResult", "of the other wing"),
         ("harness.errors", "import yaml", "allowed from outside: nothing"),
         ("harness.decoding.set_block", "import time", "must not know time"),
@@ -152,7 +153,7 @@ def test_the_check_can_fail(module: str, source: str, words: str) -> None:
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.runner.job import Job",
         ),
         ("harness.meters.nvml", "import pynvml"),
-        ("harness.analysis.stats.quantity", "from scipy import special"),
+        ("harness.stats.quantity", "from scipy import special"),
     ],
 )
 def test_the_check_allows_what_the_design_allows(module: str, source: str) -> None:

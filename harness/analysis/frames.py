@@ -1,7 +1,7 @@
 """A run as pandas frames, for notebooks: recorded samples, rows and passes, and derived arms and predictions.
 
 Column names carry units. An unknown value is missing (NaN, None), with a ``*_reason`` column beside it where a reason exists.
-The frames arms and predictions flatten harness.analysis.comparison: each quantity gives columns for value, interval, count,
+The frames arms and predictions flatten harness.analysis.answer: each quantity gives columns for value, interval, count,
 method and reason.
 """
 
@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from harness.analysis.comparison import Comparison, compare
-from harness.analysis.health import void_reasons
-from harness.analysis.pass_arrays import ROLES, TraceArrays
-from harness.analysis.pass_values import DURING_RUN, rung_of
+from harness.analysis.answer import Comparison, compare
+from harness.analysis.trust.health import void_reasons
+from harness.analysis.tally.pass_arrays import ROLES, TraceArrays
+from harness.analysis.tally.pass_values import DURING_RUN, rung_of
 from harness.analysis.results import Cell
-from harness.analysis.sample_totals import tally
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.tally.tally import tally
+from harness.stats.quantity import Quantity
 from harness.record.schema import Run, RunHeader
 from harness.record.store import read_on_one_machine
 
@@ -103,7 +103,7 @@ class RunFrames:
         decode_tokens (output tokens without those of the prefill). passes are the target's after prefill, nfe the same summed
         over the active rows, draft_passes those of draft models. Times: prefill_s and decode_s (wall), forward_s and sampler_s
         (summed over the decode passes, draft models' too). ``void``: the rules that make the times void, None for a valid
-        sample; harness.analysis.comparison leaves void times out. load_1min; and one column ``meter_…`` per figure that was
+        sample; harness.analysis.answer leaves void times out. load_1min; and one column ``meter_…`` per figure that was
         read.
         """
         samples = self._run.samples

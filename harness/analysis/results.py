@@ -1,4 +1,4 @@
-"""The values of a comparison: frozen, ready for JSON, to be shown or gated on. harness.analysis.comparison computes them."""
+"""The values of a comparison: frozen, ready for JSON, to be shown or gated on. harness.analysis.answer computes them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
-from harness.analysis.arm_metrics import Factors, Paired, PassParts, Prediction
-from harness.analysis.health import PartHealth, Voids
-from harness.analysis.integrity.integrity import Integrity
-from harness.analysis.pass_values import PassCurve, PassWidth, Roof
-from harness.analysis.request_figures import RequestCounts
-from harness.analysis.served import ServedCounts
-from harness.analysis.stats.quantity import Quantity, absent
-from harness.analysis.traffic import CounterScale
+from harness.analysis.figures.arm_metrics import Factors, Paired, PassParts, Prediction
+from harness.analysis.trust.health import PartHealth, Voids
+from harness.analysis.trust.integrity import Integrity
+from harness.analysis.tally.pass_values import PassCurve, PassWidth, Roof
+from harness.analysis.figures.request_figures import RequestCounts
+from harness.analysis.tally.served import ServedCounts
+from harness.stats.quantity import Quantity, absent
+from harness.analysis.tally.traffic import CounterScale
 from harness.record.identity import Mix
 
 COMPARISON_VERSION = 10
@@ -46,7 +46,7 @@ class ArmResult:
     ``passes`` are the target's; ``draft_passes`` are those of draft models, which feed ``draft_query_tokens``. ``lossless``:
     what the output equals by construction, None for nothing. ``identical_to_ntp``: the share of prompts with exactly NTP's
     output in this run, which rounding can keep below 1. ``figures``: the other figures that claims name
-    (harness.analysis.arm_figures). ``first_token_s``: median time until a row's first token is final.
+    (harness.analysis.figures.arm_figures). ``first_token_s``: median time until a row's first token is final.
     ``decode_time_estimated``: why decode time is partly estimated, None where all of it was measured. ``voids``: number of its
     timed samples without times, by rule; dropping samples of one side alone moves a speedup. ``prompts_for_5_percent``: prompts
     (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread. ``simultaneous``: of a highlighted arm

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.best_settings import ways
-from harness.analysis.comparison import compare
-from harness.analysis.forced_acceptance import ForcedAcceptance, forced_acceptance
+from harness.analysis.evidence.best_settings import ways
+from harness.analysis.answer import compare
+from harness.analysis.evidence.acceptance import ForcedAcceptance, forced_acceptance
 from harness.cli.output import json_text, lines_of, show
 from harness.errors import UserError
 from harness.formatting import percent

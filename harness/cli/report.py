@@ -13,9 +13,9 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.comparison import Comparison, compare, to_json
-from harness.analysis.judgement import to_json as judgements_json
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.answer import Comparison, compare, to_json
+from harness.analysis.judge.judgement import to_json as judgements_json
+from harness.analysis.judge.verdict import claims_for, verdict
 from harness.cli.output import json_text, show
 from harness.errors import UserError
 from harness.formatting import one_line

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.comparison import compare
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.answer import compare
+from harness.analysis.judge.verdict import claims_for, verdict
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.record.publication import pages_of

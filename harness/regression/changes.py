@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.analysis.judgement import Kind
-from harness.analysis.stats.one_sided import HolmTest, holm
-from harness.analysis.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity
+from harness.analysis.judge.judgement import Kind
+from harness.stats.one_sided import HolmTest, holm
+from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity
 from harness.regression.gate_metrics import MARGIN
 from harness.scenario.metrics import METRICS, Better
 

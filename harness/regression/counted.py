@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from harness.analysis.accuracy import identical_outputs, outputs
-from harness.analysis.arm_metrics import NO_PASS, summed
-from harness.analysis.health import UNCOUNTED, WAYS
-from harness.analysis.pass_arrays import TraceArrays
-from harness.analysis.pricing import Pricer
-from harness.analysis.sample_totals import tally
+from harness.analysis.figures.accuracy import identical_outputs, outputs
+from harness.analysis.figures.arm_metrics import NO_PASS, summed
+from harness.analysis.trust.health import UNCOUNTED, WAYS
+from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.tally.pricing import Pricer
+from harness.analysis.tally.tally import tally
 from harness.errors import SbdError
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.regression.metrics import CellMetric, metric_of

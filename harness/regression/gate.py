@@ -21,9 +21,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.analysis.judgement import Judgement, State
-from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS
-from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.judge.judgement import Judgement, State
+from harness.stats.one_sided import FEWEST_FOR_OUTLIERS
+from harness.stats.quantity import Quantity, absent
 from harness.regression.gate_decision import (
     ALPHA,
     GateFinding,

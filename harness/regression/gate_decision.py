@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from harness.analysis.stats.one_sided import SampleMean, freed_mean, holm
+from harness.stats.one_sided import SampleMean, freed_mean, holm
 from harness.errors import UserError
 from harness.regression.gate_metrics import TimedMetric
 

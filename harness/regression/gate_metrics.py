@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis.judgement import Judgement, State
-from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.analysis.judge.judgement import Judgement, State
+from harness.stats.quantity import Quantity, absent, exact
 from harness.errors import UserError
 from harness.regression.metrics import MOST_TIMED_METRICS, CellMetric
 

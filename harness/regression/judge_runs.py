@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from harness.analysis.judgement import GRAVEST_FIRST, Judgement, State
-from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
+from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, State
+from harness.stats.quantity import FEWEST_PROCESSES, absent
 from harness.record.schema import Run
 from harness.regression.comparability import Unlike
 from harness.regression.counted import METERS, Count, counted

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import UserError
 from harness.record.schema import CaseHeader, Run
 from harness.scenario.metrics import METRICS, Metric, names_of

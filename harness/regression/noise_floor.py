@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.analysis.stats.one_sided import prediction_bound
+from harness.stats.one_sided import prediction_bound
 from harness.errors import RecordError, UserError
 from harness.paths import user_data_dir
 from harness.record.machine import machine_of

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from harness.analysis.judgement import Judgement, Judgements, to_json
-from harness.analysis.stats.one_sided import freed_mean
+from harness.analysis.judge.judgement import Judgement, Judgements, to_json
+from harness.stats.one_sided import freed_mean
 from harness.errors import UserError
 from harness.progress import Progress
 from harness.record.schema import Run

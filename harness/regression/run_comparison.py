@@ -13,15 +13,15 @@ from statistics import fmean, median
 from string import ascii_uppercase
 from typing import Any
 
-from harness.analysis.comparison import compare
-from harness.analysis.judgement import Judgements
-from harness.analysis.judgement import to_json as judgements_json
+from harness.analysis.answer import compare
+from harness.analysis.judge.judgement import Judgements
+from harness.analysis.judge.judgement import to_json as judgements_json
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.results import to_json as comparison_json
-from harness.analysis.sample_totals import one_name_each
-from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
-from harness.analysis.stats.two_runs import ratio_of_runs, sign_test_p
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.tally.tally import one_name_each
+from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
+from harness.stats.two_runs import ratio_of_runs, sign_test_p
+from harness.analysis.judge.verdict import claims_for, verdict
 from harness.errors import RecordError, UserError
 from harness.record.schema import Run, RunHeader
 from harness.regression.changes import Change, judge_changes

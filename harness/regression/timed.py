@@ -11,12 +11,12 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.analysis.health import without_void_times
-from harness.analysis.request_figures import percentile_by_process
-from harness.analysis.row_totals import tallies_of
-from harness.analysis.sample_totals import Tally, charged, one_name_each
-from harness.analysis.stats.two_runs import Observations
-from harness.analysis.unpaired import whole
+from harness.analysis.trust.health import without_void_times
+from harness.analysis.figures.request_figures import percentile_by_process
+from harness.analysis.tally.by_request import tallies_of
+from harness.analysis.tally.tally import Tally, charged, one_name_each
+from harness.stats.two_runs import Observations
+from harness.analysis.figures.unpaired import whole
 from harness.record.schema import CaseHeader, Run
 from harness.regression.gate_metrics import log_ratio
 from harness.regression.metrics import CellMetric, metric_of

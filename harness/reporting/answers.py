@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness import formatting
-from harness.analysis.best_settings import faster
-from harness.analysis.claim_places import has_contender
+from harness.analysis.evidence.best_settings import faster
+from harness.analysis.judge.places import has_contender
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
-from harness.analysis.stats.quantity import Quantity
+from harness.stats.quantity import Quantity
 from harness.record.machine import crowded
 from harness.record.schema import RunHeader
 from harness.reporting import cells as wording

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.analysis.results import LEAVES, ArmResult, Cell, Comparison, field_names
-from harness.analysis.stats.quantity import Quantity
+from harness.stats.quantity import Quantity
 from harness.record.schema import RunHeader
 
 

@@ -1,6 +1,6 @@
 """Claims on the page: each with its verdict, its interval as a picture, its reason and what would decide it.
 
-harness.analysis.verdict gives the verdict; this module puts it into words and a mark that needs no colour. A picture shows the
+harness.analysis.judge.verdict gives the verdict; this module puts it into words and a mark that needs no colour. A picture shows the
 value, its interval, the limits of the claim and the allowed side. It has one fixed width, so its text has the same size on
 every screen.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from harness import formatting
-from harness.analysis.judgement import Judgement, Judgements
+from harness.analysis.judge.judgement import Judgement, Judgements
 from harness.analysis.results import Comparison
-from harness.analysis.stats.quantity import Quantity
-from harness.analysis.verdict import QUESTION, claims_for, verdict
+from harness.stats.quantity import Quantity
+from harness.analysis.judge.verdict import QUESTION, claims_for, verdict
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
 from harness.reporting.cells import Entry, Pointers, shown

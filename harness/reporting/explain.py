@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from harness.analysis.best_settings import telling_arms, ways
-from harness.analysis.blocks import BlockPasses, Timeline, block_passes, timeline
-from harness.analysis.break_even import speeds_by_load
-from harness.analysis.explain import bandwidths, claimed_of, residuals, roofline_points
-from harness.analysis.explain import waterfall as waterfall_of
-from harness.analysis.pass_values import reasons_in_words
+from harness.analysis.evidence.best_settings import telling_arms, ways
+from harness.analysis.evidence.blocks import BlockPasses, Timeline, block_passes, timeline
+from harness.analysis.evidence.break_even import speeds_by_load
+from harness.analysis.evidence.explain import bandwidths, claimed_of, residuals, roofline_points
+from harness.analysis.evidence.explain import waterfall as waterfall_of
+from harness.analysis.tally.pass_values import reasons_in_words
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.record.schema import Run
 from harness.reporting import figures_arms, figures_batch, figures_blocks, figures_factors, figures_load, figures_roofline

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 
 from harness import formatting
-from harness.analysis.accuracy import MARGIN
-from harness.analysis.best_settings import Way, name_of, telling_arms
+from harness.analysis.figures.accuracy import MARGIN
+from harness.analysis.evidence.best_settings import Way, name_of, telling_arms
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.quantity import Quantity
+from harness.stats.quantity import Quantity
 from harness.formatting import one_line
 from harness.reporting import svg
 from harness.reporting.cells import between

@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import formatting
-from harness.analysis.explain import Claimed, Residual, Step, Waterfall
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.evidence.explain import Claimed, Residual, Step, Waterfall
+from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
+from harness.stats.quantity import Quantity
 from harness.reporting import svg
 from harness.reporting.svg import Drawing
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from harness import formatting
-from harness.analysis.break_even import Points, SpeedByLoad, break_even
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.evidence.break_even import Points, SpeedByLoad, break_even
+from harness.stats.quantity import Quantity
 from harness.reporting import svg
 from harness.reporting.cells import Marks
 from harness.reporting.svg import Drawing

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import SbdError, UserError
 from harness.record.publication import OWN, REPORTS, pages_of
 from harness.record.regular_file import write_whole

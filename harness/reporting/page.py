@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 
 from harness import formatting
-from harness.analysis.claim_places import has_contender
-from harness.analysis.comparison import MANY_SAMPLES
+from harness.analysis.judge.places import has_contender
+from harness.analysis.answer import MANY_SAMPLES
 from harness.analysis.parallel import parallel_map
-from harness.analysis.pass_values import reasons_in_words
+from harness.analysis.tally.pass_values import reasons_in_words
 from harness.analysis.results import Cell, Comparison, to_json
 from harness.record.schema import Run
 from harness.reporting import cells as wording

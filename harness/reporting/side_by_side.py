@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import formatting
-from harness.analysis.stats.quantity import Quantity
+from harness.stats.quantity import Quantity
 from harness.record.regular_file import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend

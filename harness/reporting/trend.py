@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from harness.analysis.stats.change_points import Change
+from harness.stats.change_points import Change
 from harness.record.regular_file import write_whole
 from harness.regression.history.trend import ChangePoint, Judged, Trend
 from harness.regression.history.wording import (

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.arm_metrics import predictions
-from harness.analysis.comparison import compare
-from harness.analysis.pass_values import DURING_RUN
+from harness.analysis.figures.arm_metrics import predictions
+from harness.analysis.answer import compare
+from harness.analysis.tally.pass_values import DURING_RUN
 from harness.analysis.results import ArmResult
-from harness.analysis.stats.quantity import exact
+from harness.stats.quantity import exact
 from harness.record.schema import Run
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.pass_bytes import pass_bytes

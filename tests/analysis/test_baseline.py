@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.baseline import state_of, token_check
-from harness.analysis.comparison import compare
-from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.figures.baseline import state_of, token_check
+from harness.analysis.answer import compare
+from harness.stats.quantity import Quantity, absent
 from harness.record.store import read_run
 from harness.reporting.exports.answer_lines import answer_lines
 from harness.reporting.page import render

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from harness import formatting
-from harness.analysis.best_settings import name_of, telling_arms, ways
-from harness.analysis.comparison import compare
+from harness.analysis.evidence.best_settings import name_of, telling_arms, ways
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.quantity import absent, exact
+from harness.stats.quantity import absent, exact
 from harness.reporting.explain import explain_drawings
 from harness.reporting.figures_arms import MOST_WAYS, ways_compared
 from harness.reporting.svg import MOST_ARMS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.explain import bandwidths, claimed_of, residuals, roofline_points, waterfall
-from harness.analysis.pricing import Pricer
+from harness.analysis.answer import compare
+from harness.analysis.evidence.explain import bandwidths, claimed_of, residuals, roofline_points, waterfall
+from harness.analysis.tally.pricing import Pricer
 from harness.analysis.results import ArmResult, Cell
 from harness.models import ModelShape
 from harness.record.schema import Run

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.pass_arrays import ROLES, TraceArrays
-from harness.analysis.pass_widths import pass_widths
-from harness.analysis.prices import ladder
-from harness.analysis.pricing import Pricer
-from harness.analysis.sample_totals import TimedPasses
+from harness.analysis.tally.pass_arrays import ROLES, TraceArrays
+from harness.analysis.evidence.pass_widths import pass_widths
+from harness.analysis.tally.prices import ladder
+from harness.analysis.tally.pricing import Pricer
+from harness.analysis.tally.tally import TimedPasses
 from harness.record.passes import read_passes
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass

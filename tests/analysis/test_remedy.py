@@ -5,9 +5,9 @@ import statistics
 
 import pytest
 
-from harness.analysis.remedy import more_prompts
-from harness.analysis.stats.quantity import Quantity, Spread, absent, effective_pairs, exact, paired_lower_bound, pairs_needed
-from harness.analysis.stats.sample_size import cautious, prompts_to_decide
+from harness.analysis.judge.remedy import more_prompts
+from harness.stats.quantity import Quantity, Spread, absent, effective_pairs, exact, paired_lower_bound, pairs_needed
+from harness.stats.sample_size import cautious, prompts_to_decide
 from harness.scenario.claims import Bound
 
 AT_LEAST_3 = Bound(metric="wall_speedup", min=3.0)

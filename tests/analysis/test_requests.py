@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from harness.analysis.comparison import compare, to_json
-from harness.analysis.requests import Request, requests_of
+from harness.analysis.answer import compare, to_json
+from harness.analysis.tally.requests import Request, requests_of
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.processes import SAME, over_processes
-from harness.analysis.verdict import verdict
+from harness.stats.processes import SAME, over_processes
+from harness.analysis.judge.verdict import verdict
 from harness.record.schema import PassColumns, RowResult, RowTimes, Run, Sample
 from harness.regression.history.derive import figures_of
 from harness.regression.metrics import timed_metrics

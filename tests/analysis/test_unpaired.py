@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis.sample_totals import Tally, tally
-from harness.analysis.stats.two_runs import ratio_of_processes
-from harness.analysis.unpaired import request_speedups, wall_speedups, whole
+from harness.analysis.tally.tally import Tally, tally
+from harness.stats.two_runs import ratio_of_processes
+from harness.analysis.figures.unpaired import request_speedups, wall_speedups, whole
 from tests.helpers.synthetic_run import build
 
 RUN = build()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.frames import load_run
-from harness.analysis.pass_arrays import TraceArrays
-from harness.analysis.sample_totals import Tally, charged, tally
+from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.tally.tally import Tally, charged, tally
 from harness.models.block_families import FAMILIES
 from harness.record.schema import Run
 from harness.record.store import read_run

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.judgement import Judgement
-from harness.analysis.stats.one_sided import freed_mean
+from harness.analysis.judge.judgement import Judgement
+from harness.stats.one_sided import freed_mean
 from harness.regression.gate import GateProcedure, NeedPairs
 from harness.regression.gate_decision import PairOrder, PairStage, place_terms
 from harness.regression.gate_metrics import TimedMetric

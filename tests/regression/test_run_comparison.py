@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.analysis.stats.one_sided import holm
-from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.stats.one_sided import holm
+from harness.stats.quantity import Quantity, absent, exact
 from harness.record.schema import Run
 from harness.regression.changes import Change, judge_changes
 from harness.regression.run_comparison import compare_runs

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.answer import compare
+from harness.analysis.judge.verdict import claims_for, verdict
 from harness.record.schema import Run
 from harness.record.store import RunStore
 from harness.reporting.claims_shown import held_claims

@@ -11,11 +11,11 @@ import pytest
 from markupsafe import Markup
 
 from harness import formatting
-from harness.analysis.blocks import Timeline, block_passes, timeline
-from harness.analysis.comparison import compare
-from harness.analysis.explain import residuals, roofline_points, waterfall
+from harness.analysis.evidence.blocks import Timeline, block_passes, timeline
+from harness.analysis.answer import compare
+from harness.analysis.evidence.explain import residuals, roofline_points, waterfall
 from harness.analysis.results import Cell
-from harness.analysis.stats.quantity import absent
+from harness.stats.quantity import absent
 from harness.record.schema import Run, TriedWidth, WidthChoice
 from harness.record.store import read_run
 from harness.reporting import figures_blocks, svg

@@ -6,8 +6,8 @@ import html
 import re
 
 from harness import formatting
-from harness.analysis.comparison import compare
-from harness.analysis.verdict import QUESTION
+from harness.analysis.answer import compare
+from harness.analysis.judge.verdict import QUESTION
 from harness.record.store import read_run
 from harness.reporting.claims_shown import held_claims, whose_claims
 from harness.reporting.headline import headlines

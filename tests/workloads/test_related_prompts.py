@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.answer import compare
+from harness.stats.quantity import Quantity
 from harness.errors import ScenarioError
 from harness.record.schema import Run
 from harness.record.store import read_run

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell, Comparison
-from harness.analysis.stats.quantity import Quantity, absent
+from harness.stats.quantity import Quantity, absent
 from harness.record.machine import checkout_of, machine_of, software_of
 from harness.record.schema import Run
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure, utc

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, select
 
-from harness.analysis.stats.change_points import (
+from harness.stats.change_points import (
     ALPHA,
     MIN_CHANGE,
     MIN_SEGMENT,

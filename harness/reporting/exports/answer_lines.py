@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import formatting
-from harness.analysis.claim_places import has_contender
-from harness.analysis.judgement import Judgements
+from harness.analysis.judge.places import has_contender
+from harness.analysis.judge.judgement import Judgements
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.record.schema import RunHeader
 from harness.reporting.answers import Answer, answers

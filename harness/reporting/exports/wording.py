@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count as counted
 
-from harness.analysis.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.judge.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
+from harness.stats.quantity import Quantity
 from harness.formatting import count, figure, one_line
 
 DIGITS = 4

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.analysis import pass_values
-from harness.analysis.comparison import compare
-from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.tally import pass_values
+from harness.analysis.answer import compare
+from harness.stats.quantity import Quantity, absent
 from harness.errors import RecordError, StorageError, UserError
 from harness.record.machine import machine_of, software_of
 from harness.record.schema import RECORD_VERSION, Run

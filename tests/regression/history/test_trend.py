@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.analysis.stats.change_points import Change
+from harness.stats.change_points import Change
 from harness.regression.history.metrics import HistoryRecord, Revision
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import Trend, improves, to_json, trend
