@@ -32,10 +32,10 @@ from benchmarks.results_file import write_results
 from harness.analysis.figures.accuracy import accuracy_figures
 from harness.analysis.judge.check import state_of
 from harness.analysis.judge.remedy import more_prompts
+from harness.scenario.claims import Bound
 from harness.stats import quantity
 from harness.stats.quantity import Quantity
 from harness.stats.ratios import geometric_mean_ratio
-from harness.scenario.claims import Bound
 
 RUNS = 300
 MOST_PROMPTS, MOST_DECODES = 60_000, 60_000

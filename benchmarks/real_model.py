@@ -42,9 +42,9 @@ import pandas
 from benchmarks.results_file import write_results
 from harness.analysis.answer import compare
 from harness.analysis.frames import RunFrames
+from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.tally.pass_values import EX_ANTE_SHAPE
-from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.tally import distinct_share
 from harness.engine.training.curve import trained_tokens
 from harness.record.schema import Run

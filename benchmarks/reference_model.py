@@ -13,11 +13,11 @@ from pathlib import Path
 from benchmarks.results_file import write_results
 from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell
-from harness.stats.quantity import Quantity
 from harness.engine.training.reference import STAGES
 from harness.models import ModelShape
 from harness.models.choice import REFERENCE_DIR
 from harness.record.store import read_run
+from harness.stats.quantity import Quantity
 
 EASY, MARGIN = "word_problems", -0.01
 HERE = Path(__file__).parent

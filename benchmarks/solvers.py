@@ -22,8 +22,8 @@ from pathlib import Path
 from benchmarks.results_file import write_results
 from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell
-from harness.stats.quantity import Quantity
 from harness.record.store import read_run
+from harness.stats.quantity import Quantity
 
 EASY = "word_problems"
 GREEDY = "greedy NTP, same weights"

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from harness import formatting
 from harness.analysis.evidence.explain import Bandwidth
 from harness.analysis.results import ArmResult, Cell
-from harness.stats.quantity import Quantity
 from harness.reporting import svg
 from harness.reporting.svg import MOST_ARMS, Drawing
+from harness.stats.quantity import Quantity
 
 ENERGY = "joules_per_token"
 
