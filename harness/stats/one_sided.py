@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from harness.stats.quantity import t_reach
+
 POWER = 0.9
 MOST_UNITS = 10_000
 """Larger plans are not given."""
@@ -180,8 +182,8 @@ def prediction_bound(values: Sequence[float], probability: float) -> float:
     """
     mean = sample_mean(values)
     spread = (mean.standard_error or 0.0) * math.sqrt(mean.n)
-    quantile = float(special.stdtrit(mean.n - 1, 0.5 + probability / 2)) if spread else 0.0
-    return abs(mean.mean) + quantile * spread * math.sqrt(1 + 1 / mean.n)
+    reach = t_reach(mean.n - 1, probability) if spread else 0.0
+    return abs(mean.mean) + reach * spread * math.sqrt(1 + 1 / mean.n)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,11 @@ def quotient(over: Quantity, under: Quantity, why_none: str, method: str | None 
     return Quantity(value=over.value / under.value, n=over.n, method=method)
 
 
+def t_reach(degrees: float, confidence: float) -> float:
+    """How many standard errors a two-sided t interval reaches to either side."""
+    return float(special.stdtrit(degrees, 0.5 + confidence / 2))
+
+
 def wilson_interval(successes: float, n: int, confidence: float = CONFIDENCE) -> Quantity:
     """A share with its Wilson score interval. ``successes`` may be fractional (a mean over repeats of one prompt).
 

@@ -15,10 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from harness.stats.bootstrap import Cells, Variance, filled, gather, influences, quantiles, variance_of_mean
-from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact
+from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, t_reach
 
 FEWEST_PROMPTS_FOR_TOTALS = 5
 """With 3 prompts the bootstrap covered 89 % where 95 % is nominal (benchmarks/interval_coverage)."""
@@ -67,7 +66,7 @@ def geometric_mean_ratio(
     variance = variance_of_mean(table, int(empty.sum()))
     if cells.too_empty or variance is None:
         return shown.without_interval(cells.too_empty or SAME_RATIO)
-    half = _t(variance, confidence) * math.sqrt(variance.value)
+    half = t_reach(variance.degrees, confidence) * math.sqrt(variance.value)
     return _within(shown, (half, half), "t on log ratios", variance)
 
 
@@ -119,12 +118,16 @@ def ratio_percentiles(pairs: Pairs, clusters: Labels | None = None) -> tuple[flo
 
 def _within(shown: Quantity, reach: tuple[float, float], method: str, variance: Variance) -> Quantity:
     """The ratio with the interval that reaches this far below and above on the log scale."""
-    value = shown.value or 0.0
-    if not abs(math.log(value)) + max(reach) < LARGEST_LOG:
-        return shown.without_interval("so wide an interval says nothing")
-    low, high = value * math.exp(-reach[0]), value * math.exp(reach[1])
     told = shown.these_processes_only or (f"prompts crossed with {shown.processes} processes" if shown.processes else None)
-    return replace(shown, low=low, high=high, method=f"{method}, {told}" if told else method, spread=variance.spread)
+    return within(replace(shown, spread=variance.spread), reach, f"{method}, {told}" if told else method)
+
+
+def within(ratio: Quantity, reach: tuple[float, float], method: str) -> Quantity:
+    """A ratio with the interval that reaches this far below and above on the log scale."""
+    value = ratio.value or 0.0
+    if not abs(math.log(value)) + max(reach) < LARGEST_LOG:
+        return ratio.without_interval("so wide an interval says nothing")
+    return replace(ratio, low=value * math.exp(-reach[0]), high=value * math.exp(reach[1]), method=method)
 
 
 def _within_bootstrap(shown: Quantity, cells: Cells, confidence: float) -> Quantity:
@@ -137,8 +140,8 @@ def _within_bootstrap(shown: Quantity, cells: Cells, confidence: float) -> Quant
     if variance is None:
         return shown.without_interval(SAME_RATIO)
     own = math.sqrt(variance.of_prompts)
-    student = float(special.stdtrit(shown.n - 1, 0.5 + confidence / 2))
-    half = _t(variance, confidence) * math.sqrt(variance.value)
+    student = t_reach(shown.n - 1, confidence)
+    half = t_reach(variance.degrees, confidence) * math.sqrt(variance.value)
     below, above = quantiles(by_prompt, confidence) if own > 1e-12 else (student, student)
     reach = below / student * half, above / student * half
     if not all(map(math.isfinite, reach)):
@@ -159,10 +162,6 @@ def _concentrated(cells: Cells) -> str | None:
         f"{half} of {len(shares)} prompts hold {largest[half - 1]:.0%} of a total, which weighs as {effective[worst]:.1f} "
         "equal prompts: no interval of a ratio of totals; take the geometric mean"
     )
-
-
-def _t(variance: Variance, confidence: float) -> float:
-    return float(special.stdtrit(variance.degrees, 0.5 + confidence / 2))
 
 
 def _wrong(pairs: Pairs) -> Quantity | None:

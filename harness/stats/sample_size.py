@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from harness.stats.bootstrap import filled, gather
-from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, Spread, absent, lost_share
+from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, Spread, absent, lost_share, t_reach
 
 POWER = 0.9
 SPREAD_CONFIDENCE = 0.8
@@ -48,10 +48,10 @@ def prompts_for_width(ratio: Quantity, width: float) -> int | None:
     spread = ratio.spread
     if spread is None:
         return None
-    wanted, quantile = math.log1p(width), 0.5 + CONFIDENCE / 2
+    wanted = math.log1p(width)
 
     def reach(design: _Design) -> float:
-        return float(special.stdtrit(design.degrees, quantile)) * design.error
+        return t_reach(design.degrees, CONFIDENCE) * design.error
 
     return _fewest(lambda prompts: reach(_Design(spread, prompts, ratio.processes)) <= wanted)
 
@@ -80,8 +80,7 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER) -> Sa
 
     def reached(design: _Design) -> float:
         """Chance that the interval leaves out the bound."""
-        threshold = float(special.stdtrit(design.degrees, 0.5 + CONFIDENCE / 2))
-        return 1 - float(special.nctdtr(design.degrees, distance / design.error, threshold))
+        return 1 - float(special.nctdtr(design.degrees, distance / design.error, t_reach(design.degrees, CONFIDENCE)))
 
     def fewest(processes: int | None) -> int | None:
         return _fewest(lambda prompts: reached(_Design(spread, prompts, processes)) >= power)
@@ -218,7 +217,7 @@ def percentile_over_processes(
     between, beside = 0.0, "these processes only"
     if told >= FEWEST_PROCESSES:
         own = np.log(np.quantile(table, percent / 100, axis=0, method="inverted_cdf"))
-        between = float(special.stdtrit(told - 1, 0.5 + confidence / 2) * own.std(ddof=1)) / math.sqrt(told)
+        between = t_reach(told - 1, confidence) * float(own.std(ddof=1)) / math.sqrt(told)
         beside = f"and t over {told} processes"
     ends = (
         found.value * math.exp(side * math.hypot(math.log(end / found.value), between))

@@ -1,4 +1,4 @@
-"""A figure of two runs of the same prompts: its ratio with an interval, and the probability of such a ratio by chance.
+"""A figure over processes, and of two runs of the same prompts: with an interval, and the probability of a ratio by chance.
 
 The unit is the fresh process, because repeats inside one process share its conditions.
 """
@@ -13,8 +13,11 @@ import numpy as np
 from scipy import special
 
 from harness.stats.bootstrap import NO_SPREAD, Floats, gather
-from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, absent
-from harness.stats.ratios import LARGEST_LOG
+from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, absent, t_reach
+from harness.stats.ratios import within
+
+SAME_RATIO = "all processes and prompts gave the same ratio: no spread, no interval"
+SAME = "all processes gave the same figure: no spread, no interval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,7 @@ class _Error:
 
     def reach(self, confidence: float) -> float:
         """Half of the interval."""
-        return float(special.stdtrit(self.degrees, 0.5 + confidence / 2)) * math.sqrt(self.value)
+        return t_reach(self.degrees, confidence) * math.sqrt(self.value)
 
     def p(self, mean: float) -> float:
         """Two-sided, of a ``mean`` that is 0 in truth."""
@@ -80,16 +83,10 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     if prompts < 2:
         return RatioOfRuns(ratio=shown.without_interval("one prompt only: no interval"))
     errors = _errors(*tables, by_prompt) if fewest >= FEWEST_PROCESSES else [_over_prompts(by_prompt)]
-    if min(error.value for error in errors) <= NO_SPREAD**2 * max(1.0, mean**2):
-        return RatioOfRuns(
-            ratio=shown.without_interval("all processes and prompts gave the same ratio: no spread, no interval")
-        )
-    half = max(error.reach(confidence) for error in errors)
-    if not abs(mean) + half < LARGEST_LOG:
-        return RatioOfRuns(ratio=shown.without_interval("so wide an interval says nothing"))
     told = shown.these_processes_only or f"{sides[0]} processes of BASE beside {sides[1]} of NEW"
-    ratio = replace(shown, low=math.exp(mean - half), high=math.exp(mean + half), method=f"t on log ratios, {told}")
-    return RatioOfRuns(ratio=ratio, p=max(error.p(mean) for error in errors) if fewest >= FEWEST_PROCESSES else None)
+    ratio = _within(shown, errors, confidence, SAME_RATIO, f"t on log ratios, {told}")
+    decided = fewest >= FEWEST_PROCESSES and ratio.low is not None
+    return RatioOfRuns(ratio=ratio, p=max(error.p(mean) for error in errors) if decided else None)
 
 
 def ratio_of_processes(
@@ -108,13 +105,44 @@ def ratio_of_processes(
     if fewest < FEWEST_PROCESSES:
         return shown.without_interval(f"{fewest} processes on a side, without pairs: an interval takes {FEWEST_PROCESSES}")
     errors = _process_errors(*(side[None, :] for side in sides))
+    return _within(shown, errors, confidence, SAME, f"t on log means of {len(over)} processes beside {len(under)}, unpaired")
+
+
+def over_processes(values: Sequence[float], n: int, confidence: float = CONFIDENCE) -> Quantity:
+    """The geometric mean of one positive figure a process, with the t interval of the mean of its logarithms.
+
+    Where a figure is 0, as a goodput can be, it is the mean and the t interval of the figures themselves, cut off at 0. With
+    fewer than three processes there is no interval.
+
+    Args:
+        values: one a process, none below 0.
+        n: what the figures rest on, such as requests.
+    """
+    count = len(values)
+    if not count:
+        return absent("no process has such a figure")
+    logarithmic = min(values) > 0
+    data = np.log(values) if logarithmic else np.asarray(values, dtype=float)
+    mean, method = float(data.mean()), f"over {count} processes"
+    shown = Quantity(value=math.exp(mean) if logarithmic else mean, n=n, processes=count)
+    if count < FEWEST_PROCESSES:
+        return shown.without_interval(f"an interval over processes takes {FEWEST_PROCESSES} of them")
+    error = _Error(value=float(data.var(ddof=1)) / count, degrees=count - 1)
+    if logarithmic:
+        return _within(shown, [error], confidence, SAME, f"t on logarithms {method}")
+    half = error.reach(confidence)
+    if half <= NO_SPREAD * max(1.0, mean):
+        return shown.without_interval(SAME)
+    return replace(shown, low=max(0.0, mean - half), high=mean + half, method=f"t {method}")
+
+
+def _within(ratio: Quantity, errors: Sequence[_Error], confidence: float, same: str, method: str) -> Quantity:
+    """The ratio with the wider interval of these errors of its logarithm; ``same``: why there is none without spread."""
+    mean = math.log(ratio.value or 1.0)
     if min(error.value for error in errors) <= NO_SPREAD**2 * max(1.0, mean**2):
-        return shown.without_interval("all processes gave the same figure: no spread, no interval")
+        return ratio.without_interval(same)
     half = max(error.reach(confidence) for error in errors)
-    if not abs(mean) + half < LARGEST_LOG:
-        return shown.without_interval("so wide an interval says nothing")
-    told = f"t on log means of {len(over)} processes beside {len(under)}, unpaired"
-    return replace(shown, low=math.exp(mean - half), high=math.exp(mean + half), method=told)
+    return within(ratio, (half, half), method)
 
 
 def sign_test_p(differences: Sequence[float]) -> float | None:

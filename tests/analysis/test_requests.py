@@ -14,7 +14,7 @@ from scipy import stats
 from harness.analysis.answer import compare, to_json
 from harness.analysis.tally.requests import Request, requests_of
 from harness.analysis.results import ArmResult, Cell
-from harness.stats.processes import SAME, over_processes
+from harness.stats.two_runs import SAME, over_processes
 from harness.analysis.judge.verdict import verdict
 from harness.record.schema import PassColumns, RowResult, RowTimes, Run, Sample
 from harness.regression.history.derive import figures_of

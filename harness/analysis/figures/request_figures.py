@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.analysis.tally.requests import Request, Window
 from harness.analysis.tally.tally import Tally
-from harness.stats.processes import over_processes
+from harness.stats.two_runs import over_processes
 from harness.stats.quantity import Quantity, absent
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS
 
