@@ -207,3 +207,20 @@ def test_a_benchmark_imports_what_is_there(file: Path) -> None:
             missing = [one.name for one in node.names if not hasattr(module, one.name)]
             there = [importlib.util.find_spec(f"{node.module}.{name}") for name in missing]
             assert all(there), f"{file.name}: {node.module} has no {', '.join(missing)}"
+
+
+DOORS = {"harness.reporting", "harness.reporting.gallery"}
+"""They read runs and hand their answers to the renderers."""
+
+
+def test_no_renderer_judges() -> None:
+    """Whoever shows an answer is handed it; the values that it is made of may be named."""
+    making = ("answer", "cells", "figures.arms", "judge.check", "judge.highlight", "judge.places", "judge.verdict")
+    names = {f"harness.analysis.{name}" for name in making}
+    found = {
+        module
+        for module, file in modules()
+        if room_of(module) == "reporting"
+        and any(name.startswith(tuple(names)) for _, name in imports_of(file.read_text(encoding="utf-8"), module))
+    }
+    assert found == DOORS

@@ -15,10 +15,10 @@ from operator import attrgetter
 
 from harness.analysis.figures.accuracy import identical_outputs, outputs
 from harness.analysis.figures.arm_metrics import NO_PASS, summed
-from harness.analysis.trust.health import UNCOUNTED, WAYS
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.tally.pricing import Pricer
 from harness.analysis.tally.tally import tally
+from harness.analysis.trust.health import UNCOUNTED, WAYS
 from harness.errors import SbdError
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.regression.metrics import CellMetric, metric_of
@@ -69,7 +69,7 @@ def _of_case(case: CaseHeader, samples: list[Sample], why_none: str) -> dict[str
     found = {name: Count(value=None, reason=why_not) for name in COUNTED}
     if why_not is None:
         tallies = [tally(case, sample, None) for sample in first]
-        passes, tokens = summed(tallies, attrgetter("passes")) or 0, sum(one.decode_tokens for one in tallies)
+        passes, tokens = summed(tallies, attrgetter("sums.passes")) or 0, sum(one.decode_tokens for one in tallies)
         found = {
             "passes": Count(value=passes),
             "final_tokens_per_pass": Count(value=tokens / passes) if passes else Count(value=None, reason=NO_PASS),

@@ -142,5 +142,5 @@ def _answering_arm(run: Run, cases: Sequence[CaseHeader]) -> CaseHeader | None:
     if len({case.case_id.rpartition("/")[2] for case in others}) <= 1:
         return next(iter(others), None)
     place = (cases[0].part, cases[0].batch_size)
-    label = next((one.label for one in compare(run).highlights if (one.part, one.batch_size) == place), None)
+    label = next((one.label for one in compare(run, ()).highlights if (one.part, one.batch_size) == place), None)
     return next((case for case in others if case.label == label), others[0])

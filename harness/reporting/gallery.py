@@ -59,8 +59,8 @@ def _listed(path: Path) -> dict[str, Any]:
     """
     with out_of_the_collectors_sight(lambda: read_run(path)) as run:
         header, comparison = run.header, compare(run)
-        held, judged, _ = held_claims(comparison, header)
-        asked = headlines(held, comparison)
+        judged = comparison.judgements
+        asked = headlines(held_claims(judged), comparison)
         pages = {name: state for name, _, state in pages_of(path, run) if not state.startswith(OWN)}
     words = {HEADER: "header", f"{SAMPLES}.gz": "samples", SAMPLES: "samples", EVENTS: "events", REPORTS[1]: "comparison, JSON"}
     return {

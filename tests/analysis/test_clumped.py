@@ -11,8 +11,8 @@ import pytest
 
 from harness.analysis.answer import compare
 from harness.analysis.judge.judgement import Judgement
-from harness.analysis.results import ArmResult
 from harness.analysis.judge.verdict import verdict
+from harness.analysis.results import ArmResult
 from harness.record.schema import RowResult, Run
 from harness.record.store import read_run
 from harness.scenario.claim_text import read_claim

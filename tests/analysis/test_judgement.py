@@ -8,8 +8,8 @@ from itertools import permutations
 import pytest
 
 from harness.analysis.judge.judgement import EXIT_CODES, GRAVEST_FIRST, JUDGEMENT_VERSION, Judgement, Judgements, State, to_json
-from harness.stats.quantity import Quantity
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR
+from harness.stats.quantity import Quantity
 
 
 def answer(state: State) -> Judgement:

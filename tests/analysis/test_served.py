@@ -8,8 +8,8 @@ import pytest
 
 from harness.analysis.answer import compare
 from harness.analysis.evidence.acceptance import forced_acceptance
-from harness.analysis.trust.health import void_reasons
 from harness.analysis.judge.verdict import verdict
+from harness.analysis.trust.health import void_reasons
 from harness.errors import UserError
 from harness.record.schema import Run
 from harness.regression.counted import counted

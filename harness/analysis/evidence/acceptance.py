@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.analysis.trust.health import without_void_times
 from harness.analysis.tally.pass_arrays import ROLES, TraceArrays
+from harness.analysis.trust.health import without_void_times
 from harness.errors import UserError
 from harness.record.schema import Run
 from harness.scenario.arm_names import refuse_unknown_arms, same_arm

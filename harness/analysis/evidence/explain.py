@@ -7,14 +7,10 @@ from dataclasses import astuple, dataclass
 from itertools import accumulate
 from operator import mul
 
-from harness.analysis.judge.places import ClaimedCell, places
-from harness.analysis.tally.pass_values import PassWidth
+from harness.analysis.judge.verdict import QUESTION
 from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.analysis.tally.pass_values import PassWidth
 from harness.stats.quantity import Quantity, quotient
-from harness.analysis.judge.verdict import QUESTION, claims_for
-from harness.errors import RecordError
-from harness.record.schema import RunHeader
-from harness.scenario.claims import Claim
 
 CLAIMED = {"wall_speedup": "faster by the clock", "nfe_speedup": "fewer forward passes"}
 """Metrics of claims that state a factor; of several the first one here is drawn."""
@@ -107,23 +103,15 @@ def waterfall(cell: Cell, arm: ArmResult, claimed: Claimed | None = None) -> Wat
     return Waterfall(arm=arm, batch_size=cell.batch_size, claimed=claimed, steps=steps, measured=arm.wall_speedup)
 
 
-def claimed_of(comparison: Comparison, header: RunHeader, cell: Cell, arm: ArmResult) -> Claimed | None:
-    """The claim that this arm of this cell is compared with: of the scenario, else the paper's and ours, else None."""
-    try:
-        claims = claims_for(header, (), ())
-    except RecordError:
-        return None
-
-    def about(claim: Claim) -> bool:
-        named = [one for one in places(claim, comparison, header) if isinstance(one, ClaimedCell)]
-        return any(one.cell is cell and one.arm is arm for one in named)
-
+def claimed_of(comparison: Comparison, cell: Cell, arm: ArmResult) -> Claimed | None:
+    """The claim that this arm of this cell was judged by: of the scenario, else the paper's and ours, else None."""
+    judged = comparison.judgements
     found = [
         Claimed(metric=bound.metric, at_least=bound.min, source=claim.source)
-        for claim in claims
-        if claim is not QUESTION
+        for claim, judgement in zip(judged.claims, judged.judgements, strict=True)
+        if claim is not QUESTION and judgement.cell == cell.names | {"arm": arm.label}
         for bound in claim.bounds
-        if bound.metric in CLAIMED and bound.min is not None and about(claim)
+        if bound.metric in CLAIMED and bound.min is not None
     ]
     return min(found, key=lambda one: list(CLAIMED).index(one.metric), default=None)
 

@@ -15,8 +15,8 @@ from harness.analysis.tally.pass_arrays import ROLES
 from harness.analysis.tally.pass_values import PassCurve, PassWidth
 from harness.analysis.tally.pricing import Places, Pricer
 from harness.analysis.tally.tally import Tally, TimedPasses
-from harness.stats.quantity import Quantity, absent, quotient
 from harness.roofline.speedup import describe_pass
+from harness.stats.quantity import Quantity, absent, quotient
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 NO_NTP = "no NTP pass"
@@ -43,7 +43,7 @@ def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassW
     """Median and quartiles per kind of pass, NTP's first; ``cost`` is relative to NTP's most frequent kind."""
     of_method: dict[str, list[TimedPasses]] = {}
     for method, tallies in by_method:
-        of_method.setdefault(method, []).extend(tally.timed for tally in tallies if tally.timed)
+        of_method.setdefault(method, []).extend(one.sums.timed for one in tallies if one.sums.timed)
     gathered = {kind: alike for method, timed in of_method.items() if timed for kind, alike in _by_kind(method, timed).items()}
     kinds = sorted(gathered, key=lambda kind: (kind[0] != "ntp", kind[2], kind[1], kind[0]))
     ntp_kinds = [kind for kind in kinds if kind[0] == "ntp"]
@@ -117,7 +117,7 @@ def _predicted(alike: _Alike) -> dict[str, Quantity]:
 
 def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
     """The roofline over query tokens at the median context; the LM head runs for at most one block, as it does in SBD."""
-    timed = [tally.timed for tally in tallies if tally.timed]
+    timed = [one.sums.timed for one in tallies if one.sums.timed]
     context_tokens = [one.context_tokens[one.model == 0] for one in timed]
     query_tokens = [one.query_tokens[one.model == 0] for one in timed]
     if not any(map(len, query_tokens)):

@@ -6,21 +6,10 @@ A prompt decoded several times counts once, with the mean over its repeats. Rela
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
-from harness.analysis.results import ArmResult, Highlight, HighlightBasis
 from harness.analysis.tally.tally import Key, Tally
-from harness.stats.quantity import (
-    CONFIDENCE,
-    Quantity,
-    absent,
-    effective_pairs,
-    exact,
-    paired_lower_bound,
-    pairs_needed,
-    simultaneous_confidence,
-    wilson_interval,
-)
+from harness.stats.quantity import CONFIDENCE, Quantity, absent, effective_pairs, exact, paired_lower_bound, wilson_interval
 
 MARGIN = 0.01
 """One percentage point: the loss of accuracy that the claim must stay within (fixed before any run)."""
@@ -98,56 +87,6 @@ def difference(
     common, belongs_to = gains(arm, reference, related)
     why = untold(sum(reference.values()), wrong, len(reference)) if common else why_none
     return absent(why) if why else paired_lower_bound(common, confidence, belongs_to)
-
-
-def contenders(arms: Sequence[ArmResult]) -> list[ArmResult]:
-    """The arms that can be picked: those with an accuracy, or all where no arm has one."""
-    candidates = [arm for arm in arms if not arm.is_ntp]
-    return [arm for arm in candidates if arm.accuracy_difference.value is not None] or candidates
-
-
-def highlight(
-    part: str, batch_size: int, arms: Sequence[ArmResult], margin: float = MARGIN, bounds: Mapping[str, Quantity] | None = None
-) -> Highlight:
-    """The fastest arm whose accuracy is shown to stay within the margin, else the best by the next weaker basis.
-
-    Fastest: by wall speedup, by NFE speedup where the part was not timed. ``bounds``: the accuracy difference of each arm by
-    label, at the simultaneous level of all contenders (default: the arms' own).
-    """
-    candidates = [arm for arm in arms if not arm.is_ntp]
-    picked_from = len(contenders(arms))
-    pairs = max((arm.accuracy_difference.n for arm in candidates if arm.accuracy_difference.value is not None), default=0)
-
-    def pick(basis: HighlightBasis, among: Sequence[ArmResult], reason: str | None = None) -> Highlight:
-        best = max(among, key=_speed, default=None)
-        return Highlight(
-            part=part,
-            batch_size=batch_size,
-            label=best.label if best else None,
-            basis=basis,
-            margin=margin,
-            pairs=pairs,
-            pairs_needed=pairs_needed(margin, simultaneous_confidence(picked_from)),
-            reason=reason,
-            picked_from=picked_from,
-        )
-
-    if not candidates:
-        return pick("none", [], "no arm but NTP has samples")
-    compared = [arm for arm in contenders(arms) if arm.accuracy_difference.value is not None]
-    if not compared:
-        return pick("replayed" if all(arm.replayed for arm in candidates) else "ungraded", candidates)
-    lows = {arm.label: (bounds or {}).get(arm.label, arm.accuracy_difference).low for arm in compared}
-    shown = [arm for arm in compared if (low := lows[arm.label]) is not None and low > -margin]
-    observed = [arm for arm in compared if (arm.accuracy_difference.value or 0.0) >= -margin]
-    if shown:
-        return pick("shown", shown)
-    return pick("observed", observed) if observed else pick("none", compared, "no arm stays within the margin")
-
-
-def _speed(arm: ArmResult) -> float:
-    speed = arm.wall_speedup.value if arm.wall_speedup.value is not None else arm.nfe_speedup.value
-    return speed if speed is not None else 0.0
 
 
 Outputs = dict[tuple[Key, tuple[str, str]], list[int]]

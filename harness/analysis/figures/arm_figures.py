@@ -1,303 +1,262 @@
-"""One arm beside NTP, and its figures that claims name, besides the wall speedup; each has an interval over prompts.
-
-At batch sizes above 1 a batch takes the place of a prompt. A ratio of sums has two entries. Its name alone is the geometric
-mean over prompts; its name with ``_totals`` is the ratio of totals.
-"""
+"""The figures that claims name, each with an interval over prompts; those over requests are in request_figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
+from statistics import geometric_mean, median
 
 from harness.analysis.figures import accuracy as on_accuracy
-from harness.analysis.figures import unpaired
-from harness.analysis.figures.accuracy import Clusters, Grades, Outputs, accuracy_figures
-from harness.analysis.figures.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
+from harness.analysis.figures import arm_metrics
+from harness.analysis.figures.arm_metrics import Pair, Term, pair_up
+from harness.analysis.figures.arms import NO_NTP, NOT_TIMED, TOTALS, ArmBesideNtp, Figures, both, figure
 from harness.analysis.tally.pass_values import DURING_RUN, price_words
-from harness.analysis.tally.prices import Ladder
-from harness.analysis.figures.request_figures import request_figures
 from harness.analysis.tally.tally import Tally, units_of
-from harness.stats import quantity
+from harness.scenario.metrics import PERCENTILES, PRICES
 from harness.stats.quantity import Quantity, absent, exact
 from harness.stats.sample_size import percentile_over_processes
-from harness.analysis.tally.traffic import CounterScale
-from harness.record.schema import CaseHeader
-from harness.scenario.load import Load
-from harness.scenario.metrics import PERCENTILES, PRICES
+from harness.stats.two_runs import ratio_of_processes
 
-TOTALS = "_totals"
 ENERGY_WINDOW_S = 5.0
 """Seconds; a shorter window holds too few steps of an energy counter that moves every 100 ms."""
 NO_ENERGY = "no energy was read over these decodes (sbd doctor says what this machine can read)"
 REPETITIVE = 0.6
 """An answer with a smaller share of distinct 4-grams repeats itself."""
-NOT_TIMED = "this part was not timed"
-NO_TIMES = "no sample of this arm has a time: every one was void"
-NO_CHOICE = "no decode pass was made: every answer of NTP is one token long, which the prompt's own pass gives"
-NTP_VOID = "no sample of NTP has a time: every one was void"
-NO_NTP = "no NTP arm in this part decoded the same prompts"
-NOT_GRADED = "NTP was not graded on the same prompts"
-
-
-@dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs __dict__
-class Arm:
-    """The cases of one arm in one cell (one per task) with their tallies."""
-
-    cases: tuple[CaseHeader, ...]
-    tallies: tuple[Tally, ...]
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The arm's values on every axis, as the scenario resolved them."""
-        return self.cases[0].arm
-
-    @property
-    def method(self) -> str:
-        """``ntp`` or ``sbd``."""
-        return str(self.spec.get("method"))
-
-    @property
-    def temperature(self) -> float:
-        """Sampling temperature; a scenario that names none samples greedily."""
-        return float(self.spec.get("temperature") or 0.0)
-
-    @property
-    def replayed(self) -> dict[str, Any] | None:
-        """Source of the acceptance, for an arm whose acceptance was replayed."""
-        return next((case.replayed for case in self.cases if case.replayed is not None), None)
-
-    @cached_property
-    def grades(self) -> Grades:
-        """The grades of its answers; a replayed acceptance gives none."""
-        return {} if self.replayed else on_accuracy.grades(self.tallies)
-
-    @property
-    def accuracy(self) -> Quantity:
-        """Share of correct prompts with its interval."""
-        return on_accuracy.accuracy(self.grades, self.tallies, self.replayed is not None)
-
-    @cached_property
-    def related(self) -> Clusters:
-        """The clusters of its prompts."""
-        return on_accuracy.clusters(self.tallies)
-
-    @cached_property
-    def outputs(self) -> Outputs:
-        """Its output ids, decode by decode."""
-        return on_accuracy.outputs(self.tallies)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellContext:
-    """What all arms of a cell share.
-
-    ``lacks``: why an imported run has no ids, passes or grades, by names of harness.record.imported. ``unpaired``: why its
-    requests have no pairs; None where they have. ``wrong``: prompts that some arm answers wrongly.
-    """
-
-    ladder: Ladder
-    counter_scale: CounterScale
-    timed: bool
-    baseline_part: str | None
-    load: Load | None
-    baseline_grades: Grades
-    why_unchecked: str
-    lacks: Mapping[str, str] = field(default_factory=dict)
-    unpaired: str | None = None
-    wrong: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs __dict__
-class ArmBesideNtp:
-    """One arm of a cell and the NTP arm that it is compared with: itself for NTP, None where the cell has no such arm."""
-
-    arm: Arm
-    ntp: Arm | None
-    place: CellContext
-
-    @cached_property
-    def timed(self) -> list[Tally]:
-        """Its samples with a time, which void ones lack."""
-        return [tally for tally in self.arm.tallies if self.place.timed and tally.decode_s is not None]
-
-    @cached_property
-    def pairs(self) -> list[Pair]:
-        """Its timed samples, each with NTP's; none where the files of an imported run hold other prompts."""
-        return pair_up(self.ntp.tallies, self.timed) if self.ntp and self.place.unpaired is None else []
-
-    @cached_property
-    def lost(self) -> list[tuple[str, int]]:
-        """(task, group) that only one of the two decoded."""
-        pairs = self.ntp is not None and self.place.timed and self.place.unpaired is None
-        return one_sided(self.ntp.tallies, self.arm.tallies) if self.ntp and pairs else []
-
-    @property
-    def why_unpaired(self) -> str:
-        """Why no decode has NTP's beside it."""
-        if self.ntp and not any(one.decode_tokens for one in self.ntp.tallies):
-            return NO_CHOICE
-        return NTP_VOID if self.ntp and not self.ntp_timed else NO_NTP
-
-    @property
-    def why_lost(self) -> str | None:
-        """Why there is no interval where prompts have no pair."""
-        if not self.lost:
-            return None
-        task, group = self.lost[0]
-        return (
-            f"{len(self.lost)} prompts were decoded by NTP alone or by this arm alone (first: {task}, number {group}): "
-            "no interval over the others, for what is left out of one side flatters it; "
-            "the same command continues an unfinished run"
-        )
-
-    @property
-    def ntp_timed(self) -> list[Tally]:
-        """NTP's samples with a time."""
-        return [tally for tally in self.ntp.tallies if tally.decode_s is not None] if self.ntp else []
-
-    @property
-    def why_untimed(self) -> str:
-        """Why none of its samples has a time."""
-        return NO_TIMES if self.place.timed else NOT_TIMED
-
-    @property
-    def why_ungraded(self) -> str:
-        """Why its accuracy cannot be compared with NTP's."""
-        return self.arm.accuracy.reason or NOT_GRADED
-
-
+NO_REQUEST_TIMES = "no request of one of the two sides has a time and a token behind its first one"
 NOT_SERVED = "no server decoded this arm, or nothing was greedy: only then are answers held against the weights"
+BY_DEFINITION = "NTP is what the other arms are compared with: 1 by definition"
 
 
-def claimed_figures(one: ArmBesideNtp, confidence: float = quantity.CONFIDENCE) -> dict[str, Quantity]:
-    """The figures by the name that a claim uses, with intervals at ``confidence``; NTP is not compared with itself.
+@figure("wall_speedup")
+def wall_speedup(one: ArmBesideNtp, level: float) -> Figures:
+    """Decode time per decode token, NTP ÷ arm; NTP, and an arm that lacks prompts of NTP, have no interval.
 
-    *joules_per_token*: of prefill and decode, over the decodes that lasted long enough to be metered. *bandwidth_share*:
-    modelled bytes of the decode's forwards ÷ (their time · read ceiling). *wall_over_nfe*: wall speedup ÷ NFE speedup over the
-    same pairs, the share of the saved passes that saves time. Both are per decode token, so it is NTP's time per row-pass over
-    the arm's. *distinct4_median*: the median over prompts of the share of distinct 4-grams among those of an answer, and
-    *repetitive_answers*: the share of answers below REPETITIVE. *short_answers*: that of answers of one token at most.
-    *request_speedup*: time of the whole request per output token, prompt included, NTP ÷ arm. *lossless* is put in behind, for
-    arms that a server decoded (harness.analysis.tally.served). Those over the requests of a server are in
-    harness.analysis.figures.request_figures.
+    Without pairs, in an imported run, an arm's files are compared with NTP's as wholes.
     """
-    timed, why = one.timed, one.why_untimed
-    reference = None if one.ntp is one.arm else one.ntp
-    pairs = one.pairs if reference and not one.lost else []
-    why_unpaired = why if not timed else one.why_lost or one.why_unpaired
-    metered = [t for t in timed if t.energy_j and (t.metered_s or 0.0) >= ENERGY_WINDOW_S]
-    ceiling = one.place.ladder.read_ceiling
-    rate, why_no_rate = (0.0, ceiling.reason or why) if ceiling.value is None else (ceiling.value, why)
-    why_no_passes = one.place.lacks.get("passes", NO_PASS)
-    passes = [Term(t, t.decode_tokens, t.row_passes) for t in one.arm.tallies if t.row_passes is not None]
-    tokens = [Term(t, t.decode_tokens, t.decode_s or 0.0) for t in timed]
-    joules = [Term(t, t.energy_j or 0.0, t.output_tokens) for t in metered]
-    moved = [Term(t, t.bytes_, (t.forward_s or 0.0) * rate) for t in timed]
-    row_passes = [
-        Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.row_passes, arm.row_passes)
-        for ntp, arm in pairs
-        if ntp.row_passes is not None and arm.row_passes is not None
-    ]
-    return {
-        "lossless": absent(NOT_SERVED),
-        **_both("nfe_speedup", passes, why_no_passes, confidence, clock=False),
-        **_both("tokens_per_s", tokens, why, confidence),
-        **_both("joules_per_token", joules, NO_ENERGY if timed else why, confidence),
-        **_both("bandwidth_share", moved, why_no_rate, confidence),
-        **_latencies(one.arm.tallies, why, confidence),
-        **_repetition(one.arm.tallies, one.place.lacks.get("output_ids", "no answer"), confidence),
-        **_both("wall_over_nfe", row_passes, one.place.lacks.get("passes", why_unpaired), confidence),
-        **_requests(one, why_unpaired, confidence),
-        **_prediction_errors(pairs, one.place.lacks.get("passes", why_unpaired), confidence),
-        **request_figures(one.arm.tallies, reference.tallies if reference else None, confidence),
-        **accuracy_figures(
-            one.arm.grades,
-            reference.grades if reference else {},
-            one.arm.related,
-            one.why_ungraded,
-            one.place.wrong,
-            confidence,
-        ),
-    }
+    if one.place.unpaired is not None and one.ntp is not None and one.place.timed:
+        mean = totals = absent(BY_DEFINITION)
+        if one.reference is not None:
+            mean, totals = speedups_of_files(one.ntp_timed, one.timed, "decode_s", "decode_tokens", level)
+        return {"wall_speedup": mean, "wall_speedup" + TOTALS: totals}
+    mean, totals = arm_metrics.wall_speedups(one.pairs, one.why_unpaired if one.place.timed else NOT_TIMED, level)
+    if one.pairs and (one.reference is None or one.lost):
+        reason = one.why_lost or BY_DEFINITION
+        mean, totals = mean.without_interval(reason), totals.without_interval(reason)
+    return {"wall_speedup": mean, "wall_speedup" + TOTALS: totals}
 
 
-def _requests(one: ArmBesideNtp, why_none: str, confidence: float) -> dict[str, Quantity]:
-    """The request speedup over pairs, or between the files of an imported run without pairs."""
-    ntp = one.ntp.tallies if one.ntp and one.ntp is not one.arm and not one.lost else ()
+@figure("request_speedup")
+def request_speedup(one: ArmBesideNtp, level: float) -> Figures:
+    """Time of the whole request per output token, prompt included, NTP ÷ arm."""
+    ntp = one.reference.tallies if one.reference and not one.lost else ()
     if one.place.unpaired is not None and ntp:
-        mean, totals = unpaired.request_speedups(ntp, one.arm.tallies, confidence)
+        mean, totals = speedups_of_files(ntp, one.arm.tallies, "latency_s", "output_tokens", level)
         return {"request_speedup": mean, "request_speedup" + TOTALS: totals}
     terms = [
         Term(arm, ntp.latency_s or 0.0, arm.latency_s or 0.0, ntp.output_tokens, arm.output_tokens)
         for ntp, arm in pair_up(ntp, one.arm.tallies, "latency_s")
         if min(ntp.decode_tokens, arm.decode_tokens) > 0
     ]
-    return _both("request_speedup", terms, why_none, confidence)
+    return both("request_speedup", terms, one.why_uncompared, level)
 
 
-def _both(name: str, terms: Sequence[Term], why_none: str, confidence: float, clock: bool = True) -> dict[str, Quantity]:
-    """A ratio by either estimator, over the terms that are positive."""
-    usable = [term for term in terms if min(term[1:]) > 0]
-    mean, totals = both_estimates(usable, confidence, clock) if usable else (absent(why_none), absent(why_none))
-    return {name: mean, name + TOTALS: totals}
+@figure("wall_over_nfe")
+def wall_over_nfe(one: ArmBesideNtp, level: float) -> Figures:
+    """Wall speedup ÷ NFE speedup over the same pairs, the share of the saved passes that saves time.
+
+    Both are per decode token, so it is NTP's time per row-pass over the arm's.
+    """
+    terms = [
+        Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.sums.row_passes, arm.sums.row_passes)
+        for ntp, arm in one.compared
+        if ntp.sums.row_passes is not None and arm.sums.row_passes is not None
+    ]
+    return both("wall_over_nfe", terms, one.place.lacks.get("passes", one.why_uncompared), level)
 
 
-def _latencies(timed: Sequence[Tally], why_none: str, confidence: float) -> dict[str, Quantity]:
+@figure("tokens_per_s")
+def tokens_per_s(one: ArmBesideNtp, level: float) -> Figures:
+    """Decode tokens by decode time."""
+    terms = [Term(tally, tally.decode_tokens, tally.decode_s or 0.0) for tally in one.timed]
+    return both("tokens_per_s", terms, one.why_untimed, level)
+
+
+@figure("joules_per_token")
+def joules_per_token(one: ArmBesideNtp, level: float) -> Figures:
+    """Of prefill and decode, over the decodes that lasted long enough to be metered."""
+    metered = [tally for tally in one.timed if tally.energy_j and (tally.metered_s or 0.0) >= ENERGY_WINDOW_S]
+    terms = [Term(tally, tally.energy_j or 0.0, tally.output_tokens) for tally in metered]
+    return both("joules_per_token", terms, NO_ENERGY if one.timed else one.why_untimed, level)
+
+
+@figure("bandwidth_share")
+def bandwidth_share(one: ArmBesideNtp, level: float) -> Figures:
+    """Modelled bytes of the decode's forwards ÷ (their time · read ceiling)."""
+    ceiling = one.place.ladder.read_ceiling
+    rate = ceiling.value or 0.0
+    terms = [Term(tally, tally.sums.bytes_, (tally.sums.forward_s or 0.0) * rate) for tally in one.timed]
+    return both("bandwidth_share", terms, ceiling.reason or one.why_untimed, level)
+
+
+@figure("nfe_speedup")
+def nfe_speedup(one: ArmBesideNtp, level: float) -> Figures:
+    """Decode tokens by row-passes, which is 1 for NTP."""
+    known = [(tally, tally.sums.row_passes) for tally in one.arm.tallies]
+    terms = [Term(tally, tally.decode_tokens, count) for tally, count in known if count is not None]
+    return both("nfe_speedup", terms, one.why_no_passes, level, clock=False)
+
+
+@figure("lossless")
+def lossless(_one: ArmBesideNtp, _level: float) -> Figures:
+    """Of an arm that a server decoded, what harness.analysis.tally.served counts takes its place."""
+    return {"lossless": absent(NOT_SERVED)}
+
+
+@figure("identical_to_ntp")
+def identical_to_ntp(one: ArmBesideNtp, level: float) -> Figures:
+    """Share of prompts on which the arm wrote NTP's output; absent where that is not defined."""
+    arm, ntp = one.arm, one.reference
+    if arm.replayed:
+        found = absent(on_accuracy.REPLAYED)
+    elif ntp is None:
+        found = absent(NO_NTP if one.ntp is None else BY_DEFINITION)
+    elif arm.temperature or ntp.temperature:
+        found = absent("sampled outputs differ by chance")
+    else:
+        why_none = one.place.lacks.get("output_ids", one.why_unpaired)
+        found = on_accuracy.identical_outputs(ntp.outputs, arm.tallies, why_none, level)
+    return {"identical_to_ntp": found}
+
+
+@figure("accuracy_difference")
+def accuracy_difference(one: ArmBesideNtp, level: float) -> Figures:
+    """Accuracy of the arm less that of NTP, with its one-sided lower bound."""
+    if one.ntp is one.arm:
+        return {"accuracy_difference": absent("NTP is what the other arms are compared with")}
+    ntp = one.ntp.grades if one.ntp else {}
+    found = on_accuracy.difference(one.arm.grades, ntp, one.arm.related, one.why_ungraded, one.place.wrong, level)
+    return {"accuracy_difference": found}
+
+
+@figure("accuracy_loss_points")
+def accuracy_loss(one: ArmBesideNtp, level: float) -> Figures:
+    """Accuracy lost to NTP in percentage points."""
+    ntp = one.reference.grades if one.reference else {}
+    return on_accuracy.accuracy_figures(one.arm.grades, ntp, one.arm.related, one.why_ungraded, one.place.wrong, level)
+
+
+@figure(*(f"latency_p{percent}_s" for percent in PERCENTILES))
+def latencies(one: ArmBesideNtp, level: float) -> Figures:
     """Percentiles over prompts of the request latency, prefill and decode; repeats in a process are averaged."""
-    units = zip(timed, units_of(timed), strict=True)
+    units = zip(one.arm.tallies, units_of(one.arm.tallies), strict=True)
     known = [(tally.latency_s, unit, tally.key[3]) for tally, unit in units if tally.latency_s is not None]
     if not known:
-        return {f"latency_p{p}_s": absent(why_none) for p in PERCENTILES}
-    latencies, prompts, processes = zip(*known, strict=True)
-    return {f"latency_p{p}_s": percentile_over_processes(latencies, prompts, processes, p, confidence) for p in PERCENTILES}
+        return {f"latency_p{percent}_s": absent(one.why_untimed) for percent in PERCENTILES}
+    seconds, prompts, processes = zip(*known, strict=True)
+    return {
+        f"latency_p{percent}_s": percentile_over_processes(seconds, prompts, processes, percent, level)
+        for percent in PERCENTILES
+    }
 
 
-def _repetition(tallies: Sequence[Tally], why_none: str, confidence: float) -> dict[str, Quantity]:
-    found = [
-        (share, prompt, t.key[3])
-        for t in tallies
-        for prompt, share in zip(t.prompts, t.distinct4, strict=True)
+@figure("distinct4_median")
+def repetition(one: ArmBesideNtp, level: float) -> Figures:
+    """The median over prompts of the share of distinct 4-grams among those of an answer.
+
+    Beside it ``repetitive_answers``, the share of answers below REPETITIVE, and ``short_answers``, of one token at most.
+    """
+    tallies = one.arm.tallies
+    known = [
+        (share, prompt, tally.key[3])
+        for tally in tallies
+        for prompt, share in zip(tally.prompts, tally.distinct4, strict=True)
         if share is not None
     ]
-    if not found:
-        return dict.fromkeys(("distinct4_median", "repetitive_answers", "short_answers"), absent(why_none))
-    long = [len(ids) for t in tallies for ids in t.outputs if ids is not None]
-    shares, prompts, processes = zip(*found, strict=True)
+    if not known:
+        nothing = absent(one.place.lacks.get("output_ids", "no answer"))
+        return dict.fromkeys(("distinct4_median", "repetitive_answers", "short_answers"), nothing)
+    long = [len(ids) for tally in tallies for ids in tally.outputs if ids is not None]
+    shares, prompts, processes = zip(*known, strict=True)
     return {
-        "distinct4_median": percentile_over_processes(shares, prompts, processes, 50, confidence),
+        "distinct4_median": percentile_over_processes(shares, prompts, processes, 50, level),
         "repetitive_answers": exact(sum(share < REPETITIVE for share in shares) / len(shares), n=len(shares)),
         "short_answers": exact(sum(tokens < 2 for tokens in long) / len(long), n=len(long)),
     }
 
 
-def _prediction_errors(pairs: Sequence[Pair], why_none: str, confidence: float) -> dict[str, Quantity]:
+@figure("prediction_error", "prediction_error_during_run")
+def prediction_errors(one: ArmBesideNtp, level: float) -> Figures:
     """Predicted ÷ measured wall speedup - 1, ex-ante and with passes measured during the run. Ex-ante: by the highest rung that
     priced both decodes of every pair, from facts known before the first sample.
     """
-    priced = set.intersection(*(set(t.priced_s) for pair in pairs for t in pair)) if pairs else set()
+    pairs, why_none = one.compared, one.place.lacks.get("passes", one.why_uncompared)
+    priced = set.intersection(*(set(tally.sums.priced_s) for pair in pairs for tally in pair)) if pairs else set()
     ex_ante = next((price for price in PRICES if price in priced and price != DURING_RUN), None)
+    during = DURING_RUN if DURING_RUN in priced else None
     why_neither = "there are no ceilings to predict these decodes with" if pairs else why_none
     why_not_during = "no pass of this model was measured during the run" if ex_ante else why_neither
-    return {
-        **_prediction_error("prediction_error", ex_ante, pairs, why_neither, confidence),
-        **_prediction_error(
-            "prediction_error_during_run", DURING_RUN if DURING_RUN in priced else None, pairs, why_not_during, confidence
-        ),
-    }
+    found = _prediction_error("prediction_error", ex_ante, pairs, why_neither, level)
+    return found | _prediction_error("prediction_error_during_run", during, pairs, why_not_during, level)
 
 
-def _prediction_error(
-    name: str, price: str | None, pairs: Sequence[Pair], why_none: str, confidence: float
-) -> dict[str, Quantity]:
+def _prediction_error(row: str, price: str | None, pairs: Sequence[Pair], why_none: str, level: float) -> Figures:
     if price is None:
-        return _both(name, (), why_none, confidence)
-    predicted = [(ntp, arm, ntp.priced_s[price][1], arm.priced_s[price][1]) for ntp, arm in pairs]
-    terms = [Term(arm, of_ntp, ntp.decode_s or 0.0, of_arm, arm.decode_s or 0.0) for ntp, arm, of_ntp, of_arm in predicted]
+        return both(row, (), why_none, level)
+    terms = [
+        Term(arm, ntp.sums.priced_s[price][1], ntp.decode_s or 0.0, arm.sums.priced_s[price][1], arm.decode_s or 0.0)
+        for ntp, arm in pairs
+    ]
     found = {}
-    for key, ratio in _both(name, terms, why_none, confidence).items():
-        value, low, high = (None if end is None else end - 1 for end in (ratio.value, ratio.low, ratio.high))
-        method = f"{price_words(price)} roofline; {ratio.method}"
-        found[key] = replace(ratio, value=value, low=low, high=high, method=method)
+    for key, quotient in both(row, terms, why_none, level).items():
+        value, low, high = (None if end is None else end - 1 for end in (quotient.value, quotient.low, quotient.high))
+        method = f"{price_words(price)} roofline; {quotient.method}"
+        found[key] = replace(quotient, value=value, low=low, high=high, method=method)
     return found
+
+
+def whole(tallies: Sequence[Tally]) -> Tally:
+    """All requests of a file as one: times and tokens added up, the time of the prompt their median."""
+    prompts_s = [one.prompt_s for one in tallies if one.prompt_s is not None]
+    return replace(
+        tallies[0],
+        prompts=(),
+        outputs=(),
+        distinct4=(),
+        correct=(),
+        clusters=(),
+        decode_s=math.fsum(one.decode_s or 0.0 for one in tallies),
+        decode_tokens=sum(one.decode_tokens for one in tallies),
+        latency_s=math.fsum(one.latency_s or 0.0 for one in tallies),
+        output_tokens=sum(one.output_tokens for one in tallies),
+        prompt_s=median(prompts_s) if prompts_s else None,
+    )
+
+
+def speedups_of_files(
+    ntp: Sequence[Tally], arm: Sequence[Tally], seconds: str, tokens: str, confidence: float
+) -> tuple[Quantity, Quantity]:
+    """Seconds per token, NTP ÷ arm, where the files of an imported run hold no common prompts: geometric mean, ratio of totals.
+
+    A file is one process. By the geometric mean it has the geometric mean over requests of their time per token, by totals the
+    time of all by the tokens of all. Prompts that only one side has weigh on the ratio, and no interval shows that.
+    """
+    sides = [_by_process(side, attrgetter(seconds, tokens)) for side in (ntp, arm)]
+    if not all(sides):
+        return absent(NO_REQUEST_TIMES), absent(NO_REQUEST_TIMES)
+    requests = min(sum(map(len, side)) for side in sides)
+    means = [[geometric_mean(time / count for time, count in of_file) for of_file in side] for side in sides]
+    totals = [[math.fsum(s for s, _ in of_file) / sum(n for _, n in of_file) for of_file in side] for side in sides]
+    mean, total = (ratio_of_processes(over, under, requests, confidence) for over, under in (means, totals))
+    return mean, total
+
+
+def _by_process(tallies: Sequence[Tally], of: attrgetter[tuple[float | None, int]]) -> list[list[tuple[float, int]]]:
+    """(seconds, tokens) of every request that has both, by process."""
+    found: dict[int, list[tuple[float, int]]] = {}
+    for one in tallies:
+        time, count = of(one)
+        if time and count > 0:
+            found.setdefault(one.key[3], []).append((time, count))
+    return [found[process] for process in sorted(found)]

@@ -138,7 +138,7 @@ def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally], has: str = "has_decode_t
 
 def nfe_speedup(tallies: Sequence[Tally], given: bool, why_unknown: str = NO_PASS) -> Quantity:
     """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, whose acceptance is an input."""
-    tokens, row_passes = sum(tally.decode_tokens for tally in tallies), summed(tallies, attrgetter("row_passes"))
+    tokens, row_passes = sum(tally.decode_tokens for tally in tallies), summed(tallies, attrgetter("sums.row_passes"))
     if row_passes is None:
         return absent(why_unknown)
     return quotient(exact(tokens, n=len(tallies)), exact(row_passes), NO_PASS, "given" if given else None)
@@ -186,14 +186,14 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
     A decode's seconds per token are (row-passes per token) × (passes per row-pass) × (seconds of a forward) × (decode ÷
     forwards). The logarithms of the four add up in every pair of decodes, so they do in the mean over prompts.
     """
-    chain = ("decode_tokens", "row_passes", "passes", "forward_s", "decode_s")
-    if not pairs or any((getattr(tally, name) or 0) <= 0 for pair in pairs for tally in pair for name in chain):
+    chain = [attrgetter(name) for name in ("decode_tokens", "sums.row_passes", "sums.passes", "sums.forward_s", "decode_s")]
+    if not pairs or any((of(tally) or 0) <= 0 for pair in pairs for tally in pair for of in chain):
         return None
     prompts, processes = units_of([arm for _, arm in pairs]), [arm.key[3] for _, arm in pairs]
 
-    def mean(over: str, under: str) -> float | None:
+    def mean(over: attrgetter[float], under: attrgetter[float]) -> float | None:
         """Of the arm's ``over`` ÷ ``under``, over NTP's."""
-        rates = [(getattr(arm, over) / getattr(arm, under), getattr(ntp, over) / getattr(ntp, under)) for ntp, arm in pairs]
+        rates = [(over(arm) / under(arm), over(ntp) / under(ntp)) for ntp, arm in pairs]
         return geometric_mean_alone(rates, prompts, processes).value
 
     passes, rows, cost, around = (mean(over, under) for over, under in pairwise(chain))
@@ -204,10 +204,10 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
 
 def pass_parts(tallies: Sequence[Tally], why_none: str) -> PassParts:
     """Forward, sampler and the rest of the loop, per pass; a record older than version 3 has no time of the sampler."""
-    passes = summed(tallies, attrgetter("passes"))
+    passes = summed(tallies, attrgetter("sums.passes"))
     decode_s = total(tallies, lambda t: t.decode_s, why_none)
-    forward_s = total(tallies, lambda t: t.forward_s, why_none)
-    sampler_s = total(tallies, lambda t: t.sampler_s, why_none if forward_s.value is None else NO_SAMPLER_TIME)
+    forward_s = total(tallies, lambda t: t.sums.forward_s, why_none)
+    sampler_s = total(tallies, lambda t: t.sums.sampler_s, why_none if forward_s.value is None else NO_SAMPLER_TIME)
     if not passes or decode_s.value is None or forward_s.value is None or sampler_s.value is None:
         nothing = absent(decode_s.reason or forward_s.reason or sampler_s.reason or NO_PASS)
         return PassParts(forward_s=nothing, sampler_s=nothing, rest_s=nothing)
@@ -240,14 +240,14 @@ def predictions(
     measures each kind of pass by itself, so there the errors of the two arms are independent. The drift of the machine
     (``drifts``, by price) widens the decode alone: it cancels in a ratio of interleaved arms.
     """
-    timed = [tally for tally in tallies if tally.decode_s is not None and tally.timed]
+    timed = [tally for tally in tallies if tally.decode_s is not None and tally.sums.timed]
     return tuple(_prediction(rung, drift, pairs, timed, measured) for rung, drift in drifts.items()) if timed else ()
 
 
 def _prediction(
     rung: str, drift: tuple[float, float], pairs: Sequence[Pair], timed: Sequence[Tally], measured: Quantity
 ) -> Prediction:
-    band = np.sum([tally.priced_s[rung] for tally in timed], axis=0).tolist()
+    band = np.sum([tally.sums.priced_s[rung] for tally in timed], axis=0).tolist()
     drifts = drift != (1.0, 1.0) and band[0] > 0  # every output may end with its first token: then nothing was decoded
     low, expected, high = product_of_independent(band, (drift[0], 1.0, drift[1])) if drifts else band
     decode = Quantity(value=expected, low=low, high=high, n=len(timed), method="overlap band")
@@ -263,7 +263,7 @@ def _prediction(
 
 
 def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
-    usable = [pair for pair in pairs if all(rung in tally.priced_s for tally in pair)]
+    usable = [pair for pair in pairs if all(rung in tally.sums.priced_s for tally in pair)]
     if not usable:
         return absent("no decode of NTP to compare with")
     means = [_mean_s_per_token([pair[side] for pair in usable], rung) for side in (0, 1)]
@@ -281,7 +281,7 @@ def _mean_s_per_token(tallies: Sequence[Tally], rung: str) -> list[Quantity]:
     """(low, expected, high): the geometric mean over prompts and processes of the priced decode seconds per decode token."""
     tokens, prompts = [tally.decode_tokens for tally in tallies], units_of(tallies)
     processes = [tally.key[3] for tally in tallies]
-    ends = zip(*(tally.priced_s[rung] for tally in tallies), strict=True)
+    ends = zip(*(tally.sums.priced_s[rung] for tally in tallies), strict=True)
     return [geometric_mean_alone(list(zip(map(float, end), tokens, strict=True)), prompts, processes) for end in ends]
 
 

@@ -7,21 +7,22 @@ with the greedy NTP arm's by (task, group, repeat, process).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
 from statistics import fmean
 
 from harness.analysis.figures.accuracy import Outputs, outputs
-from harness.analysis.figures.arm_figures import Arm
 from harness.analysis.figures.arm_metrics import pair_up, wall_speedups
-from harness.analysis.tally.prices import of_same_size
+from harness.analysis.figures.arms import Arm
 from harness.analysis.results import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
+from harness.analysis.tally.by_request import Tallies
+from harness.analysis.tally.prices import of_same_size
 from harness.analysis.tally.tally import Tally
-from harness.stats.quantity import Quantity, quotient
 from harness.hardware.profile import Calibration
 from harness.record.schema import CaseHeader
 from harness.scenario.method import GREEDY
+from harness.stats.quantity import Quantity, quotient
 
 TOLERANCE = 0.03
 """A baseline slower than generate() by this share raises every speedup by as much; less is timing noise."""
@@ -35,16 +36,14 @@ CACHE_EFFECT = 1.1
 """A buffer of the model's size that reads this much faster than a large one comes at least in part out of a cache."""
 
 
-def baseline_check(
-    cases: Sequence[CaseHeader], tallies: Mapping[str, Sequence[Tally]], arms: Sequence[Arm], why_none: str
-) -> BaselineCheck:
+def baseline_check(cases: Sequence[CaseHeader], tallies: Tallies, arms: Sequence[Arm], why_none: str) -> BaselineCheck:
     """Compare the cell's greedy NTP arm with all that checks it and has samples; ``why_none``: the reason without."""
     greedy = next((arm for arm in arms if arm.method == "ntp" and arm.temperature == GREEDY), None)
     checked: dict[str, list[Tally]] = {}
     engines = {case.label for case in cases if case.is_check and "server" in case.arm}
     for case in cases:
-        if case.is_check and tallies[case.case_id]:
-            checked.setdefault(case.label, []).extend(tallies[case.case_id])
+        if case.is_check and tallies(case.case_id):
+            checked.setdefault(case.label, []).extend(tallies(case.case_id))
     if not checked or greedy is None:
         return BaselineCheck(state="unchecked", modes=(), reason=why_none)
     written = {label: outputs(found) for label, found in checked.items()}

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.analysis.figures.arms import ArmBesideNtp, Figures, figure
 from harness.analysis.tally.requests import Request, Window
 from harness.analysis.tally.tally import Tally
-from harness.stats.two_runs import over_processes
+from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
 from harness.stats.quantity import Quantity, absent
-from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS
+from harness.stats.two_runs import over_processes
 
 OF_EACH: Mapping[str, Callable[[Request], Sequence[float]]] = {
     "first_token": lambda one: () if one.first_token_s is None else (one.first_token_s,),
@@ -88,22 +89,19 @@ def request_counts(tallies: Sequence[Tally]) -> RequestCounts | None:
     )
 
 
-def request_figures(arm: Sequence[Tally], ntp: Sequence[Tally] | None, confidence: float) -> dict[str, Quantity]:
-    """By the names of METRICS, with ``requests_per_s`` and ``in_flight`` beside them; empty where no request has times.
-
-    Args:
-        ntp: the samples of NTP, None for NTP itself and where there is none.
-    """
-    own = _by_process(arm)
+@figure(*names_of(lambda row: row.of_requests))
+def request_figures(one: ArmBesideNtp, level: float) -> Figures:
+    """With ``requests_per_s`` and ``in_flight`` beside them; empty where no request has times."""
+    own = _by_process(one.arm.tallies)
     if not own:
         return {}
-    other = _by_process(ntp) if ntp is not None else {}
-    found: dict[str, Quantity] = {}
+    other = _by_process(one.reference.tallies) if one.reference is not None else {}
+    found: Figures = {}
     for wait in WAITS:
         for percent in REQUEST_PERCENTILES:
-            mine, theirs = ({name: _percentile(one, wait, percent) for name, one in side.items()} for side in (own, other))
-            found[f"{wait}_p{percent}_s"] = _one_side(own, mine, confidence)
-            found[f"{wait}_p{percent}_speedup"] = _ratio(own, theirs, mine, confidence)
+            mine, theirs = ({name: _percentile(each, wait, percent) for name, each in side.items()} for side in (own, other))
+            found[f"{wait}_p{percent}_s"] = _one_side(own, mine, level)
+            found[f"{wait}_p{percent}_speedup"] = _ratio(own, theirs, mine, level)
     rates: dict[str, Callable[[_OfProcess], float | None]] = {
         "throughput_tokens_per_s": lambda one: one.per_s(lambda window: window.tokens),
         "goodput_per_s": lambda one: one.goodput_per_s,
@@ -112,12 +110,12 @@ def request_figures(arm: Sequence[Tally], ntp: Sequence[Tally] | None, confidenc
     }
     for name, of in rates.items():
         mine, theirs = (
-            {process: _told(of(one), NO_LIMITS if name == "goodput_per_s" else NO_LENGTH) for process, one in side.items()}
+            {process: _told(of(each), NO_LIMITS if name == "goodput_per_s" else NO_LENGTH) for process, each in side.items()}
             for side in (own, other)
         )
-        found[name] = _one_side(own, mine, confidence)
+        found[name] = _one_side(own, mine, level)
         if name in ("throughput_tokens_per_s", "goodput_per_s"):
-            found[f"{name.partition('_')[0]}_ratio"] = _ratio(own, mine, theirs, confidence)
+            found[f"{name.partition('_')[0]}_ratio"] = _ratio(own, mine, theirs, level)
     return found
 
 

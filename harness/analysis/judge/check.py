@@ -7,18 +7,18 @@
 
 from __future__ import annotations
 
-from harness.analysis.figures.accuracy import CANNOT_TELL, untold
-from harness.analysis.figures.arm_figures import TOTALS
 from harness.analysis.evidence.best_settings import faster
-from harness.analysis.judge.places import CellNotFound, ClaimedCell, in_words
-from harness.analysis.trust.health import CLOCKLESS, QUIET, STREAM, UNCOUNTED
+from harness.analysis.figures.accuracy import CANNOT_TELL, untold
+from harness.analysis.figures.arms import TOTALS
 from harness.analysis.judge.judgement import Judgement, State
+from harness.analysis.judge.places import CellNotFound, ClaimedCell, in_words
 from harness.analysis.judge.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
-from harness.stats.quantity import FEWEST_PROCESSES, Quantity, absent
+from harness.analysis.trust.health import CLOCKLESS, QUIET, STREAM, UNCOUNTED
 from harness.record.identity import Mix
 from harness.scenario.claims import Bound
 from harness.scenario.metrics import METRICS, Basis
+from harness.stats.quantity import FEWEST_PROCESSES, Quantity, absent
 
 REAL = "claim it of a run with real acceptance"
 CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from harness.analysis.trust.integrity import AS_WRITTEN, Integrity
-from harness.stats.quantity import Quantity
 from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
+from harness.scenario.claims import Claim
 from harness.scenario.metrics import Basis, Better
+from harness.stats.quantity import Quantity
 
 JUDGEMENT_VERSION = 2
 """Version of the JSON form. 2: a deterministic metric's value is NEW's own, ``base`` beside it; 1: the difference."""
@@ -68,7 +69,7 @@ class Judgement:
 class Judgements:
     """All answers to one call: ``sbd verify`` over a run, ``sbd gate`` over two.
 
-    ``records``: how the record of each run is sealed.
+    ``records``: how the record of each run is sealed. ``claims``: the claim that each judgement is about; none of a gate.
     """
 
     title: str
@@ -76,6 +77,7 @@ class Judgements:
     judgements: tuple[Judgement, ...]
     records: tuple[str, ...] = ()
     version: int = JUDGEMENT_VERSION
+    claims: tuple[Claim, ...] = ()
 
     @property
     def state(self) -> State:
@@ -102,7 +104,8 @@ def by_records(judgements: Judgements, records: Sequence[Integrity]) -> Judgemen
 
 def to_json(judgements: Judgements) -> dict[str, Any]:
     """As plain JSON values with their ``version``; the state is there with its word too."""
-    data = asdict(judgements) | {"state": judgements.state, "exit_code": judgements.exit_code()}
+    data = asdict(replace(judgements, claims=())) | {"state": judgements.state, "exit_code": judgements.exit_code()}
     for one, plain in zip(judgements.judgements, data["judgements"], strict=True):
         plain["word"] = one.word
+    del data["claims"]
     return data

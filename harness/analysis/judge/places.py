@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
+from harness.analysis.results import ArmResult, Cell, Comparison, has_contender
 from harness.record.schema import RunHeader
 from harness.scenario.arm_names import same_arm
 from harness.scenario.claims import Claim, Where
@@ -32,7 +32,7 @@ class ClaimedCell:
     @property
     def names(self) -> dict[str, str]:
         """Part, batch size, task and arm, as text."""
-        return _names(self.cell) | {"arm": self.arm.label}
+        return self.cell.names | {"arm": self.arm.label}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +79,6 @@ def _prompt_tokens(cell: Cell, header: RunHeader) -> Any:
     return ((header.written(cell.part).get("workload") or {}).get("synthetic") or {}).get("prompt_tokens")
 
 
-def has_contender(place: Cell | Highlight, header: RunHeader) -> bool:
-    """Whether an arm besides NTP was planned there, with samples or without; NTP alone answers nothing."""
-    cases = [case for case in header.cases if (case.part, case.batch_size) == (place.part, place.batch_size)]
-    return any(case.arm.get("method") != "ntp" and not case.is_check for case in cases)
-
-
 def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedCell | CellNotFound]:
     if where.best:
         return [_best(cell, comparison)]
@@ -92,7 +86,7 @@ def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedC
         return [ClaimedCell(cell=cell, arm=arm) for arm in found]
     known = ", ".join(arm.label for arm in cell.arms) or "none"
     reason = f"no arm there with {_asked(where)} has samples; those that have: {known}"
-    return [CellNotFound(names=_names(cell) | ({"arm": where.arm} if where.arm else {}), reason=reason)]
+    return [CellNotFound(names=cell.names | ({"arm": where.arm} if where.arm else {}), reason=reason)]
 
 
 def _named(cell: Cell, where: Where) -> list[ArmResult]:
@@ -120,13 +114,8 @@ def _best(cell: Cell, comparison: Comparison) -> ClaimedCell | CellNotFound:
     highlight = next(one for one in comparison.highlights if (one.part, one.batch_size) == (cell.part, cell.batch_size))
     arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
     if arm is None:
-        return CellNotFound(names=_names(cell), reason=highlight.reason or f"{highlight.label} left no sample of this task")
+        return CellNotFound(names=cell.names, reason=highlight.reason or f"{highlight.label} left no sample of this task")
     return ClaimedCell(cell=cell, arm=arm, picked_from=highlight.picked_from if highlight.picked_from > 1 else None)
-
-
-def _names(cell: Cell) -> dict[str, str]:
-    names = {"part": cell.part, "batch_size": str(cell.batch_size)}
-    return names if cell.task is None else names | {"task": cell.task}
 
 
 def _asked(where: Where) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import NormalDist
 
+from harness.scenario.claims import Bound
+from harness.scenario.metrics import METRICS
 from harness.stats import quantity
 from harness.stats.quantity import Quantity
 from harness.stats.sample_size import (
@@ -22,8 +24,6 @@ from harness.stats.sample_size import (
     prompts_to_decide,
     values_for_percentile,
 )
-from harness.scenario.claims import Bound
-from harness.scenario.metrics import METRICS
 
 Plan = Callable[[float], SampleSize]
 """From the true value of the figure to the total number of prompts that decides its claim."""

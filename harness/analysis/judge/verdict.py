@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from harness.analysis.judge.check import judge
-from harness.analysis.judge.places import CellNotFound, ClaimedCell, places
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, Judgements, by_records
+from harness.analysis.judge.places import CellNotFound, ClaimedCell, places
 from harness.analysis.results import Comparison
 from harness.errors import RecordError
 from harness.record.schema import RunHeader
@@ -27,12 +27,12 @@ QUESTION = read_claim("3-5x faster").model_copy(update={"name": "3-5x faster by 
 
 def verdict(comparison: Comparison, claims: Claims, header: RunHeader) -> Judgements:
     """Judge every claim at every cell that it is about, in the order of the claims."""
+    asked = [(claim, place) for claim in claims for place in places(claim, comparison, header)]
     judged = Judgements(
         title=f"claims about {header.scenario_name}",
         runs=(comparison.run_id,),
-        judgements=tuple(
-            _judgement(claim, place, comparison) for claim in claims for place in places(claim, comparison, header)
-        ),
+        judgements=tuple(_judgement(claim, place, comparison) for claim, place in asked),
+        claims=tuple(claim for claim, _ in asked),
     )
     return by_records(judged, [comparison.integrity])
 
@@ -83,3 +83,11 @@ def claims_for(header: RunHeader, texts: Sequence[str], files: Sequence[Path | s
         raise RecordError(f"{header.run_id}: the claims of the record cannot be read ({mistakes} mistakes)") from error
     clock_first = sorted(recorded, key=lambda claim: claim.metric != QUESTION.metric)
     return tuple(clock_first) or (QUESTION, *load_claims(PAPER), *load_claims(OURS))
+
+
+def recorded_claims(header: RunHeader) -> tuple[Claims, str | None]:
+    """The claims of the record; the program's question, with the reason, where they cannot be read."""
+    try:
+        return claims_for(header, (), ()), None
+    except RecordError as error:
+        return (QUESTION,), str(error)

@@ -43,6 +43,16 @@ class TraceArrays:
         return int(self.own.sum()) + self.drafts_in_prompt
 
     @property
+    def draft_passes(self) -> int:
+        """Decode passes of draft models."""
+        return int((self.decode & ~self.own).sum())
+
+    @property
+    def reads_more(self) -> bool:
+        """Whether a pass that reads prompts does more than NTP's: it drafts, or a draft model reads them too."""
+        return self.drafts_in_prompt or bool((self.role[self.decode] == PREFILL).any())
+
+    @property
     def row_passes(self) -> int:
         """The same, summed over the active rows."""
         return int(self.per_row("active")[self.own].sum(dtype=np.int64)) + self.drafts_in_prompt * self.rows
@@ -69,6 +79,11 @@ class TraceArrays:
     def per_pass(self, name: str) -> npt.NDArray[np.int64]:
         """A column of shape (passes,)."""
         return np.asarray(self._columns[name], dtype=np.int64)
+
+    def decode_seconds(self, name: str) -> float | None:
+        """The sum over the decode passes; None where they were not timed one by one."""
+        found = self.seconds(name)
+        return None if found is None else float(found[self.decode].sum())
 
     def seconds(self, name: str) -> npt.NDArray[np.float64] | None:
         """A column of durations, None where the passes were not timed one by one."""

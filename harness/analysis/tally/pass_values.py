@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.stats.quantity import Quantity
 from harness.scenario.metrics import PRICES
+from harness.stats.quantity import Quantity
 
 EX_ANTE_SHAPE, *_, DURING_RUN = PRICES
 """The top rung is priced twice: from the passes measured before the first sample of the part, and from all of them."""

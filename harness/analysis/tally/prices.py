@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from harness.analysis.trust.health import kernel_times_s
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, Roof
-from harness.stats.quantity import Quantity, absent
+from harness.analysis.trust.health import kernel_times_s
 from harness.errors import SbdError
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
@@ -26,6 +25,7 @@ from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
 from harness.roofline.storage import shard
 from harness.scenario.metrics import PRICES
+from harness.stats.quantity import Quantity, absent
 
 SAME_SIZE = 0.1
 ENOUGH_VISITS = 3

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.analysis.tally.pass_arrays import PREFILL, TraceArrays
-from harness.analysis.tally.prices import deployment_of
+from harness.analysis.tally.prices import Ladder, deployment_of, feeds_masks, ladder, unpriced
 from harness.errors import RecordError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
-from harness.record.schema import CaseHeader
+from harness.record.schema import CaseHeader, Run
 from harness.record.trace import ForwardPass
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
@@ -25,6 +26,7 @@ Band = tuple[float, float, float]
 """Low (fully overlapped), expected and high (not overlapped) seconds."""
 Counts = tuple[str | None, int, int, int, int, int, bool]
 """The values that decide a pass's price: its model and the fields of PassCounts, in their order."""
+NO_PRICE = "an imported run has no passes to price"
 Places = npt.NDArray[np.int64]
 """Indices of passes in the table of a Pricer."""
 
@@ -86,6 +88,10 @@ class Pricer:
         """Seconds of each forward and its sampler, of shape (passes, rungs, 3)."""
         return self._bands(places, 2 + 3 * len(self.rungs))
 
+    def by_rung(self, band: npt.NDArray[np.float64]) -> dict[str, Band]:
+        """A band of shape (rungs, 3) by its rungs."""
+        return {rung: (low, expected, high) for rung, (low, expected, high) in zip(self.rungs, band.tolist(), strict=True)}
+
     def _bands(self, places: Places, first: int) -> npt.NDArray[np.float64]:
         width = 3 * len(self.rungs)
         return self._table[places, first : first + width].reshape(len(places), len(self.rungs), 3)
@@ -118,3 +124,22 @@ class Pricer:
             *(side for price in prices for side in price.forward),
             *(side for price in prices for side in (price.low_s, price.expected_s, price.high_s)),
         ]
+
+
+def pricers_of(run: Run) -> dict[str, tuple[Ladder, Pricer | None]]:
+    """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models. Those
+    that feed masks have their own: an adapter makes their passes dearer. The larger the batch, the fewer decodes a part has to
+    average, and an interval depends on their number. No pricer for an imported run, which has no passes.
+    """
+    if run.header.imported is not None:
+        return dict.fromkeys((case.case_id for case in run.header.cases), (unpriced(NO_PRICE), None))
+    shared: dict[Any, tuple[Ladder, Pricer | None]] = {}
+    found: dict[str, tuple[Ladder, Pricer | None]] = {}
+    for case in run.header.cases:
+        drafts = sorted(case.draft_models.items())
+        kind = (case.part, case.batch_size, case.model, case.dtype, case.device, feeds_masks(case), *drafts)
+        if kind not in shared:
+            rungs = ladder(run, case)
+            shared[kind] = (rungs, Pricer(case, rungs.ceilings))
+        found[case.case_id] = shared[kind]
+    return found

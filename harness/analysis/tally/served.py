@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from harness.stats.quantity import Quantity, absent, wilson_interval
 from harness.record.schema import Run, Sample
+from harness.stats.quantity import Quantity, absent, wilson_interval
 
 WAYS = ("steps", "accepted", "chunks")
 

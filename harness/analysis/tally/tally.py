@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,50 +40,65 @@ class TimedPasses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """Counts of one sample over its decode passes (without the prompts'). ``fed_tokens`` counts all rows, waiting ones too.
+class PassSums:
+    """What the decode passes (without the prompts') of a sample, or of one of its requests, come to.
 
-    Counts of passes are None where the record has no passes, as an imported one. An answer's ids (``outputs``) and
-    ``distinct4``, the distinct_share of them, are None where it has no ids. ``row_passes``, ``passes``, ``fed_tokens`` and
-    ``histogram`` are of the target's passes. ``draft_passes`` and ``draft_fed_tokens`` are of draft models, which make no token
-    final. Times, bytes and prices cover both. ``counted``: the memory counter over the whole sample, None without a reading;
-    ``energy_j`` likewise, read over ``metered_s``. ``requests``: of a server, with times of their own. ``prompt_s`` is the time
-    of the prompts' pass, ``first_token_s`` that until a row's first final token (mean over rows). ``reads_more``: a prompts'
-    pass does more than NTP's, so ``charged`` must add decode time; ``estimated``: it has. ``priced_s`` is the price of the
-    passes per rung (low, expected, high), sampler included; ``timed`` holds the passes. Both are absent where the part was not
-    timed.
+    Counts are None where the record has no passes, as an imported one.
     """
+
+    row_passes: int | None = None
+    """Passes of the target, summed over the active rows."""
+    passes: int | None = None
+    """Passes of the target."""
+    fed_tokens: int | None = None
+    """Fed to the target, by all rows; waiting ones too."""
+    draft_passes: int | None = None
+    """Passes of draft models, which make no token final."""
+    draft_fed_tokens: int | None = None
+    histogram: tuple[int, ...] = ()
+    """Active row-passes of the target by the number of tokens they made final."""
+    forward_s: float | None = None
+    """Of target and draft models, as are all times, bytes and prices; None where the passes were not timed one by one."""
+    sampler_s: float | None = None
+    bytes_: float = 0.0
+    priced_s: dict[str, Band] = field(default_factory=dict)
+    """Price per rung (low, expected, high), sampler included; empty where the part was not timed."""
+    timed: TimedPasses | None = None
+    """The passes themselves, where the part was timed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """One decode: a sample, or under a load one request of it."""
 
     key: Key
     prompts: tuple[tuple[str, str], ...]
     clusters: tuple[str | None, ...]
     outputs: tuple[list[int] | None, ...]
+    """The ids of every answer; None where it has none, as in ``distinct4``, the distinct_share of them."""
     distinct4: tuple[float | None, ...]
     correct: tuple[bool | None, ...]
     ungraded_reason: str | None
     output_tokens: int
     decode_tokens: int
-    row_passes: int | None
-    passes: int | None
-    fed_tokens: int | None
-    draft_passes: int | None
-    draft_fed_tokens: int | None
-    histogram: tuple[int, ...]
     decode_s: float | None
     prompt_s: float | None
+    """Time of the prompts' pass."""
     first_token_s: float | None
-    reads_more: bool
+    """Time until a row's first final token, a mean over the rows."""
     latency_s: float | None
-    forward_s: float | None
-    sampler_s: float | None
-    bytes_: float
-    counted: Counted | None
-    energy_j: float | None
     metered_s: float | None
-    priced_s: dict[str, Band]
-    timed: TimedPasses | None
+    """The time over which energy was read."""
+    energy_j: float | None
+    counted: Counted | None
+    """The memory counter over the whole sample; None without a reading."""
+    sums: PassSums
+    reads_more: bool
+    """Whether a prompts' pass does more than NTP's, so that ``charged`` must add decode time."""
     estimated: bool = False
+    """Whether it has."""
     requests: tuple[Request, ...] = ()
+    """Of a server, with times of their own."""
 
     @property
     def has_decode_time(self) -> bool:
@@ -121,78 +135,60 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
     Without passes the prompt is taken to give the first token of each answer, as every serving benchmark counts. A server whose
     first chunks hold more has decoded before them, and is charged with it.
     """
+    trace = TraceArrays(sample.packed_passes) if sample.packed_passes else None  # none: imported, or of a silent server
     output_tokens = sum(row.output_tokens for row in sample.rows)
+    given = given_tokens(sample, trace)
     latency_s = sample.meters.get(REQUEST_S)
     if sample.decode_s is not None and sample.prefill_s is not None:
         latency_s = sample.prefill_s + sample.decode_s
-    told: dict[str, Any] = {
-        "key": (case.task, sample.group, sample.repeat, sample.process),
-        "prompts": tuple(("" if "/" in row.prompt_id else case.task, row.prompt_id) for row in sample.rows),
-        "clusters": tuple(row.cluster for row in sample.rows),
-        "outputs": tuple(row.output_ids for row in sample.rows),
-        "distinct4": tuple(None if row.output_ids is None else distinct_share(row.output_ids) for row in sample.rows),
-        "correct": tuple(row.correct for row in sample.rows),
-        "ungraded_reason": next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
-        "output_tokens": output_tokens,
-        "decode_s": sample.decode_s,
-        "prompt_s": sample.prefill_s,
-        "latency_s": latency_s,
-        "metered_s": latency_s,
-        "energy_j": sample.meters.get("cpu_energy_j" if (case.device or "").startswith("cpu") else "energy_j"),
-    }
-    if not sample.packed_passes:  # imported, or of a server that does not tell them
-        given = sum(row.output_tokens > 0 for row in sample.rows)
-        return Tally(
-            **told,
-            row_passes=None,
-            passes=None,
-            fed_tokens=None,
-            draft_passes=None,
-            draft_fed_tokens=None,
-            histogram=(),
-            decode_tokens=output_tokens - given,
-            first_token_s=sample.prefill_s,
-            forward_s=None,
-            reads_more=sample.meters.get(FIRST_TOKENS, given) > given,
-            sampler_s=None,
-            bytes_=0.0,
-            counted=None,
-            priced_s={},
-            timed=None,
-        )
-    return Tally(**told, **_of_passes(sample, TraceArrays(sample.packed_passes), output_tokens, pricer, counter))
+    return Tally(
+        key=(case.task, sample.group, sample.repeat, sample.process),
+        prompts=tuple(("" if "/" in row.prompt_id else case.task, row.prompt_id) for row in sample.rows),
+        clusters=tuple(row.cluster for row in sample.rows),
+        outputs=tuple(row.output_ids for row in sample.rows),
+        distinct4=tuple(None if row.output_ids is None else distinct_share(row.output_ids) for row in sample.rows),
+        correct=tuple(row.correct for row in sample.rows),
+        ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
+        output_tokens=output_tokens,
+        decode_tokens=output_tokens - given,
+        decode_s=sample.decode_s,
+        prompt_s=sample.prefill_s,
+        first_token_s=sample.prefill_s if trace is None else _first_token_s(sample, trace),
+        latency_s=latency_s,
+        metered_s=latency_s,
+        energy_j=sample.meters.get("cpu_energy_j" if (case.device or "").startswith("cpu") else "energy_j"),
+        counted=counter.read(sample, trace, pricer) if counter and trace and pricer else None,
+        sums=PassSums() if trace is None else _sums(sample, trace, pricer),
+        reads_more=sample.meters.get(FIRST_TOKENS, given) > given if trace is None else trace.reads_more,
+    )
 
 
-def _of_passes(
-    sample: Sample, trace: TraceArrays, output_tokens: int, pricer: Pricer | None, counter: TrafficCounter | None
-) -> dict[str, Any]:
-    """What follows from the passes, by field of Tally."""
-    decode = trace.decode
+def given_tokens(sample: Sample, trace: TraceArrays | None) -> int:
+    """Output tokens that the prompts' pass gave; without passes the first one of every answer."""
+    return sum(row.output_tokens > 0 for row in sample.rows) if trace is None else trace.given_tokens
+
+
+def _sums(sample: Sample, trace: TraceArrays, pricer: Pricer | None) -> PassSums:
+    decode, own, fed = trace.decode, trace.own, trace.per_pass("padded_query")
     final, active = trace.per_row("final_tokens"), trace.per_row("active").astype(bool)
-    own, fed = trace.own, trace.per_pass("padded_query")
-    prompt, given, rows = trace.drafts_in_prompt, trace.given_tokens, len(sample.rows)
-    drafted = (final[0].astype(np.int64) - (given > 0)).tolist() if prompt else []
-    histogram = np.bincount([*final[own][active[own]].tolist(), *drafted])
+    prompt, rows = trace.drafts_in_prompt, len(sample.rows)
+    drafted = (final[0].astype(np.int64) - (trace.given_tokens > 0)).tolist() if prompt else []
     read = max((row.prompt_tokens for row in sample.rows), default=0)
     beyond = int(fed[0]) - read if prompt else 0
-    timed = _timed(trace, pricer) if pricer is not None else None
-    return {
-        "decode_tokens": output_tokens - given,
-        "row_passes": trace.row_passes,
-        "passes": trace.passes,
-        "fed_tokens": (int(fed[own].sum()) + beyond) * rows,
-        "draft_passes": int((decode & ~own).sum()),
-        "draft_fed_tokens": int(fed[decode & ~own].sum()) * rows,
-        "histogram": tuple(histogram.tolist()),
-        "first_token_s": _first_token_s(sample, trace),
-        "reads_more": prompt or bool((trace.role[trace.decode] == PREFILL).any()),
-        "forward_s": _sum_of(trace.seconds("forward_s"), decode),
-        "sampler_s": _sum_of(trace.seconds("sampler_s"), decode),
-        "bytes_": float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
-        "counted": counter.read(sample, trace, pricer) if counter is not None and pricer is not None else None,
-        "priced_s": _priced(timed, trace, read) if timed else {},
-        "timed": timed,
-    }
+    timed = None if pricer is None else _timed(trace, pricer)
+    return PassSums(
+        row_passes=trace.row_passes,
+        passes=trace.passes,
+        fed_tokens=(int(fed[own].sum()) + beyond) * rows,
+        draft_passes=trace.draft_passes,
+        draft_fed_tokens=int(fed[decode & ~own].sum()) * rows,
+        histogram=tuple(np.bincount([*final[own][active[own]].tolist(), *drafted]).tolist()),
+        forward_s=trace.decode_seconds("forward_s"),
+        sampler_s=trace.decode_seconds("sampler_s"),
+        bytes_=float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
+        priced_s=_priced(timed, trace, read) if timed else {},
+        timed=timed,
+    )
 
 
 def distinct_share(ids: Sequence[int]) -> float:
@@ -222,8 +218,8 @@ def charged(tallies: Sequence[Tally], ntp: Sequence[Tally]) -> tuple[Tally, ...]
         if not one.reads_more or one.decode_s is None or one.prompt_s is None:
             return one
         beyond_s = max(0.0, one.prompt_s - own.get(one.key, statistics.median(of_prompt.get(one.key[:2], [0.0]))))
-        forward_s = None if one.forward_s is None else one.forward_s + beyond_s
-        return replace(one, decode_s=one.decode_s + beyond_s, forward_s=forward_s, estimated=True)
+        forward_s = None if one.sums.forward_s is None else one.sums.forward_s + beyond_s
+        return replace(one, decode_s=one.decode_s + beyond_s, sums=replace(one.sums, forward_s=forward_s), estimated=True)
 
     return tuple(map(charge, tallies))
 
@@ -244,10 +240,6 @@ def _first_token_s(sample: Sample, trace: TraceArrays) -> float | None:
     passes = (trace.role != PREFILL).cumsum()
     rest_s = (sample.decode_s - float(known.sum())) / max(int(passes[-1]), 1)
     return sample.prefill_s + float((known.cumsum() + rest_s * passes)[first].mean())
-
-
-def _sum_of(durations: npt.NDArray[np.float64] | None, which: npt.NDArray[np.bool_]) -> float | None:
-    return None if durations is None else float(durations[which].sum())
 
 
 def _timed(trace: TraceArrays, pricer: Pricer) -> TimedPasses:
@@ -275,5 +267,4 @@ def _priced(timed: TimedPasses, trace: TraceArrays, read: int) -> dict[str, Band
         ]
         whole, plain = timed.pricer.decode_s(timed.pricer.places_of(both))
         totals = totals + (whole - plain)
-    bands = zip(timed.pricer.rungs, totals.tolist(), strict=True)
-    return {rung: (low, expected, high) for rung, (low, expected, high) in bands}
+    return timed.pricer.by_rung(totals)

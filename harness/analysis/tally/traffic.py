@@ -17,9 +17,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.tally.pricing import Pricer
-from harness.stats.quantity import Quantity, absent, exact
 from harness.hardware.counter_scale import BandwidthScale
 from harness.record.schema import Run, Sample
+from harness.stats.quantity import Quantity, absent, exact
 
 PERCENT = "dram_bandwidth_pct"
 _T = TypeVar("_T")

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis.trust.imported_checks import IMPORTED_CHECKS
 from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.trust.imported import IMPORTED_CHECKS
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.record.seal import SEALED_SINCE
 from harness.scenario.loading import scenario_digest
