@@ -123,7 +123,7 @@ def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sam
     ]
     of_ntp = [tally(one, sample, None) for one in beside for sample in _first_repeat(by_case.get(one.case_id, []))]
     mine = [tally(case, sample, None) for sample in _first_repeat(by_case.get(case.case_id, []))]
-    share = identical_outputs(outputs(of_ntp), mine, "no prompt was decoded by this arm and by NTP")
+    share = identical_outputs(outputs(of_ntp), outputs(mine), "no prompt was decoded by this arm and by NTP")
     return Count(value=share.value, reason=share.reason)
 
 

@@ -6,9 +6,9 @@ A prompt decoded several times counts once, with the mean over its repeats. Rela
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
-from harness.analysis.tally.tally import Key, Tally
+from harness.analysis.tally.tally import Key, Tally, Written
 from harness.stats.quantity import CONFIDENCE, Quantity, absent, effective_pairs, exact, paired_lower_bound, wilson_interval
 
 MARGIN = 0.01
@@ -24,17 +24,19 @@ Clusters = dict[tuple[str, str], tuple[str, str]]
 def grades(tallies: Sequence[Tally]) -> Grades:
     """Share of correct repeats of every graded prompt."""
     gathered: dict[tuple[str, str], list[bool]] = {}
-    for tally in tallies:
-        for prompt, correct in zip(tally.prompts, tally.correct, strict=True):
-            if correct is not None:
-                gathered.setdefault(prompt, []).append(correct)
+    for one in _written(tallies):
+        if one.correct is not None:
+            gathered.setdefault(one.prompt, []).append(one.correct)
     return {prompt: sum(marks) / len(marks) for prompt, marks in gathered.items()}
 
 
 def clusters(tallies: Sequence[Tally]) -> Clusters:
     """The cluster label of every prompt that the record assigns to related ones."""
-    labels = [pair for tally in tallies for pair in zip(tally.prompts, tally.clusters, strict=True)]
-    return {prompt: (prompt[0], label) for prompt, label in labels if label is not None}
+    return {one.prompt: (one.prompt[0], one.cluster) for one in _written(tallies) if one.cluster is not None}
+
+
+def _written(tallies: Sequence[Tally]) -> Iterator[Written]:
+    return (one for tally in tallies for one in tally.answers)
 
 
 def gains(arm: Grades, reference: Grades, related: Clusters) -> tuple[list[float], list[Hashable]]:
@@ -73,7 +75,9 @@ def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quanti
     if replayed:
         return absent(REPLAYED)
     if not graded:
-        return absent(next((tally.ungraded_reason for tally in tallies if tally.ungraded_reason), "no answer to check against"))
+        return absent(
+            next((one.ungraded_reason for one in _written(tallies) if one.ungraded_reason), "no answer to check against")
+        )
     return wilson_interval(sum(graded.values()), len(graded))
 
 
@@ -95,20 +99,18 @@ Outputs = dict[tuple[Key, tuple[str, str]], list[int]]
 
 def outputs(tallies: Sequence[Tally]) -> Outputs:
     """Output ids of every prompt in every decode; unknown ones are left out, so that nothing equals them."""
-    written = ((tally.key, zip(tally.prompts, tally.outputs, strict=True)) for tally in tallies)
-    return {(key, prompt): output for key, answers in written for prompt, output in answers if output is not None}
+    return {(tally.key, one.prompt): one.ids for tally in tallies for one in tally.answers if one.ids is not None}
 
 
-def identical_outputs(of_ntp: Outputs, arm: Sequence[Tally], why_none: str, confidence: float = CONFIDENCE) -> Quantity:
+def identical_outputs(of_ntp: Outputs, arm: Outputs, why_none: str, confidence: float = CONFIDENCE) -> Quantity:
     """Share of prompts whose every decode equals NTP's of the same repeat and process, with its Wilson interval. Prompts that
     only one of the two decoded, or whose ids are unknown, are left out; so is an equal token that the prompt's pass gave alone.
     """
     same: dict[tuple[str, str], bool] = {}
-    for tally in arm:
-        for prompt, output in zip(tally.prompts, tally.outputs, strict=True):
-            expected = of_ntp.get((tally.key, prompt))
-            if expected is not None and output is not None and (len(output) > 1 or output != expected):
-                same[prompt] = same.get(prompt, True) and output == expected
+    for (key, prompt), output in arm.items():
+        expected = of_ntp.get((key, prompt))
+        if expected is not None and (len(output) > 1 or output != expected):
+            same[prompt] = same.get(prompt, True) and output == expected
     return wilson_interval(sum(same.values()), len(same), confidence) if same else absent(why_none)
 
 
@@ -128,10 +130,11 @@ def accuracy_figures(
     gained, belongs_to = gains(arm, ntp, related)
     gain = paired_lower_bound(gained, confidence, belongs_to)
     loss = paired_lower_bound([-one for one in gained], confidence, belongs_to)
+    value, least, gained_least = (100 * (share or 0.0) for share in (loss.value, loss.low, gain.low))
     found = Quantity(
-        value=_points(loss.value),
-        low=_points(loss.low),
-        high=None if gain.low is None else -100 * gain.low,
+        value=value,
+        low=least,
+        high=-gained_least,
         n=gain.n,
         method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}",
         reason=gain.reason,
@@ -140,7 +143,3 @@ def accuracy_figures(
         return {"accuracy_loss_points": found, "accuracy_loss_sd_points": absent("one prompt only")}
     sd = exact(100 * statistics.stdev(gained), n=effective_pairs(gained, belongs_to))
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}
-
-
-def _points(share: float | None) -> float | None:
-    return None if share is None else 100 * share

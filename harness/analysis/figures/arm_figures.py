@@ -13,7 +13,7 @@ from harness.analysis.figures import arm_metrics
 from harness.analysis.figures.arm_metrics import Pair, Term, pair_up
 from harness.analysis.figures.arms import NO_NTP, NOT_TIMED, TOTALS, ArmBesideNtp, Figures, both, figure
 from harness.analysis.tally.pass_values import DURING_RUN, price_words
-from harness.analysis.tally.tally import Tally, units_of
+from harness.analysis.tally.tally import Tally, labels_of
 from harness.scenario.metrics import PERCENTILES, PRICES
 from harness.stats.quantity import Quantity, absent, exact
 from harness.stats.sample_size import percentile_over_processes
@@ -126,7 +126,7 @@ def identical_to_ntp(one: ArmBesideNtp, level: float) -> Figures:
         found = absent("sampled outputs differ by chance")
     else:
         why_none = one.place.lacks.get("output_ids", one.why_unpaired)
-        found = on_accuracy.identical_outputs(ntp.outputs, arm.tallies, why_none, level)
+        found = on_accuracy.identical_outputs(ntp.outputs, arm.outputs, why_none, level)
     return {"identical_to_ntp": found}
 
 
@@ -150,8 +150,8 @@ def accuracy_loss(one: ArmBesideNtp, level: float) -> Figures:
 @figure(*(f"latency_p{percent}_s" for percent in PERCENTILES))
 def latencies(one: ArmBesideNtp, level: float) -> Figures:
     """Percentiles over prompts of the request latency, prefill and decode; repeats in a process are averaged."""
-    units = zip(one.arm.tallies, units_of(one.arm.tallies), strict=True)
-    known = [(tally.latency_s, unit, tally.key[3]) for tally, unit in units if tally.latency_s is not None]
+    columns = zip([tally.latency_s for tally in one.arm.tallies], *labels_of(one.arm.tallies), strict=True)
+    known = [(seconds, unit, process) for seconds, unit, process in columns if seconds is not None]
     if not known:
         return {f"latency_p{percent}_s": absent(one.why_untimed) for percent in PERCENTILES}
     seconds, prompts, processes = zip(*known, strict=True)
@@ -167,17 +167,12 @@ def repetition(one: ArmBesideNtp, level: float) -> Figures:
 
     Beside it ``repetitive_answers``, the share of answers below REPETITIVE, and ``short_answers``, of one token at most.
     """
-    tallies = one.arm.tallies
-    known = [
-        (share, prompt, tally.key[3])
-        for tally in tallies
-        for prompt, share in zip(tally.prompts, tally.distinct4, strict=True)
-        if share is not None
-    ]
+    written = [(answer, tally.key[3]) for tally in one.arm.tallies for answer in tally.answers]
+    known = [(answer.distinct4, answer.prompt, process) for answer, process in written if answer.distinct4 is not None]
     if not known:
         nothing = absent(one.place.lacks.get("output_ids", "no answer"))
         return dict.fromkeys(("distinct4_median", "repetitive_answers", "short_answers"), nothing)
-    long = [len(ids) for tally in tallies for ids in tally.outputs if ids is not None]
+    long = [len(answer.ids) for answer, _ in written if answer.ids is not None]
     shares, prompts, processes = zip(*known, strict=True)
     return {
         "distinct4_median": percentile_over_processes(shares, prompts, processes, 50, level),
@@ -221,11 +216,7 @@ def whole(tallies: Sequence[Tally]) -> Tally:
     prompts_s = [one.prompt_s for one in tallies if one.prompt_s is not None]
     return replace(
         tallies[0],
-        prompts=(),
-        outputs=(),
-        distinct4=(),
-        correct=(),
-        clusters=(),
+        answers=(),
         decode_s=math.fsum(one.decode_s or 0.0 for one in tallies),
         decode_tokens=sum(one.decode_tokens for one in tallies),
         latency_s=math.fsum(one.latency_s or 0.0 for one in tallies),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, rung_of
-from harness.analysis.tally.tally import Tally, units_of
+from harness.analysis.tally.tally import Tally, labels_of, units_of
 from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient
 from harness.stats.ratios import (
     geometric_mean_alone,
@@ -121,12 +121,12 @@ def both_estimates(terms: Sequence[Term], confidence: float, clock: bool = True)
     """The geometric mean over prompts, and the ratio of totals. ``clock``: both rest on times, which differ from process to
     process.
     """
-    prompts = units_of([term.of for term in terms])
-    processes = [term.of.key[3] for term in terms] if clock else None
+    prompts, processes = labels_of([term.of for term in terms])
+    starts = processes if clock else None
     sums, per = [(term.over, term.under) for term in terms], [(term.over_per, term.under_per) for term in terms]
     return (
-        geometric_mean_ratio(_ratios(terms), prompts, processes, confidence),
-        ratio_of_totals(sums, per, prompts, processes, confidence),
+        geometric_mean_ratio(_ratios(terms), prompts, starts, confidence),
+        ratio_of_totals(sums, per, prompts, starts, confidence),
     )
 
 
@@ -189,7 +189,7 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
     chain = [attrgetter(name) for name in ("decode_tokens", "sums.row_passes", "sums.passes", "sums.forward_s", "decode_s")]
     if not pairs or any((of(tally) or 0) <= 0 for pair in pairs for tally in pair for of in chain):
         return None
-    prompts, processes = units_of([arm for _, arm in pairs]), [arm.key[3] for _, arm in pairs]
+    prompts, processes = labels_of([arm for _, arm in pairs])
 
     def mean(over: attrgetter[float], under: attrgetter[float]) -> float | None:
         """Of the arm's ``over`` ÷ ``under``, over NTP's."""
@@ -279,10 +279,9 @@ def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
 
 def _mean_s_per_token(tallies: Sequence[Tally], rung: str) -> list[Quantity]:
     """(low, expected, high): the geometric mean over prompts and processes of the priced decode seconds per decode token."""
-    tokens, prompts = [tally.decode_tokens for tally in tallies], units_of(tallies)
-    processes = [tally.key[3] for tally in tallies]
+    tokens = [tally.decode_tokens for tally in tallies]
     ends = zip(*(tally.sums.priced_s[rung] for tally in tallies), strict=True)
-    return [geometric_mean_alone(list(zip(map(float, end), tokens, strict=True)), prompts, processes) for end in ends]
+    return [geometric_mean_alone(list(zip(map(float, end), tokens, strict=True)), *labels_of(tallies)) for end in ends]
 
 
 def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from harness.analysis.evidence.best_settings import faster
 from harness.analysis.figures.accuracy import CANNOT_TELL, untold
 from harness.analysis.figures.arms import TOTALS
@@ -81,13 +83,24 @@ def state_of(bound: Bound, value: Quantity) -> State:
 
 def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Comparison, scope: str | None = None) -> Judgement:
     """Compare the bound with the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
+    metric = METRICS[bound.metric]
+    answer = partial(
+        Judgement,
+        subject=in_words(place.names) or "this run",
+        metric=bound.metric,
+        kind="claim",
+        cell=place.names,
+        unit=metric.unit,
+        better=metric.better,
+        bound=bound.words,
+    )
     if isinstance(place, CellNotFound):
-        return _answer(bound, place, "void", absent(place.reason), "measured", {}, place.reason, CONTINUE)
+        nothing, why = absent(place.reason), place.reason
+        return answer(state="void", value=nothing, basis="measured", sizes={}, reason=why, remedy=CONTINUE)
     arm = place.arm
     value, judged = figure(arm, bound), judged_figure(place, bound)
     why_void = _why_mixed(place, comparison) or _why_void(bound, place, value) or _why_absent(bound, place, value)
     seen: State = "void" if why_void else state_of(bound, judged)
-    metric = METRICS[bound.metric]
     few = None
     if metric.clock and scope is None and (value.processes or 0) < FEWEST_PROCESSES:
         few = f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
@@ -104,35 +117,7 @@ def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Compariso
         found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
         remedy = "; ".join(one for one in found if one)
     basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else metric.basis
-    return _answer(bound, place, state, value, basis, sizes, reason, remedy)
-
-
-def _answer(
-    bound: Bound,
-    place: ClaimedCell | CellNotFound,
-    state: State,
-    value: Quantity,
-    basis: Basis,
-    sizes: dict[str, int],
-    reason: str,
-    remedy: str | None,
-) -> Judgement:
-    metric = METRICS[bound.metric]
-    return Judgement(
-        subject=in_words(place.names) or "this run",
-        metric=bound.metric,
-        kind="claim",
-        state=state,
-        cell=place.names,
-        value=value,
-        unit=metric.unit,
-        better=metric.better,
-        bound=bound.words,
-        basis=basis,
-        sizes=sizes,
-        reason=reason,
-        remedy=remedy,
-    )
+    return answer(state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
 
 
 def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:

@@ -94,12 +94,7 @@ def _of_row(whole: Tally, sample: Sample, row: int, one: Request | None, trace: 
     return replace(
         whole,
         key=(task, group * len(sample.rows) + row, repeat, process),
-        prompts=whole.prompts[row : row + 1],
-        clusters=whole.clusters[row : row + 1],
-        outputs=whole.outputs[row : row + 1],
-        distinct4=whole.distinct4[row : row + 1],
-        correct=whole.correct[row : row + 1],
-        ungraded_reason=told.ungraded_reason if told.correct is None else None,
+        answers=whole.answers[row : row + 1],
         output_tokens=told.output_tokens,
         decode_tokens=decode_tokens,
         decode_s=None if clock is None else clock.last_token_s - clock.first_token_s,

@@ -68,17 +68,24 @@ class PassSums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """One answer of a decode, to the prompt (task, prompt id)."""
+
+    prompt: tuple[str, str]
+    cluster: str | None
+    ids: list[int] | None
+    """None where the record has none, as in ``distinct4``, the distinct_share of them."""
+    distinct4: float | None
+    correct: bool | None
+    ungraded_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """One decode: a sample, or under a load one request of it."""
 
     key: Key
-    prompts: tuple[tuple[str, str], ...]
-    clusters: tuple[str | None, ...]
-    outputs: tuple[list[int] | None, ...]
-    """The ids of every answer; None where it has none, as in ``distinct4``, the distinct_share of them."""
-    distinct4: tuple[float | None, ...]
-    correct: tuple[bool | None, ...]
-    ungraded_reason: str | None
+    answers: tuple[Written, ...]
     output_tokens: int
     decode_tokens: int
     decode_s: float | None
@@ -99,6 +106,11 @@ class Tally:
     """Whether it has."""
     requests: tuple[Request, ...] = ()
     """Of a server, with times of their own."""
+
+    @property
+    def prompts(self) -> tuple[tuple[str, str], ...]:
+        """Of its answers, in their order."""
+        return tuple(one.prompt for one in self.answers)
 
     @property
     def has_decode_time(self) -> bool:
@@ -129,6 +141,11 @@ def units_of(tallies: Sequence[Tally]) -> list[tuple[str, int]]:
     return [min((first[prompt] for prompt in one.prompts), default=one.key[:2]) for one in tallies]
 
 
+def labels_of(tallies: Sequence[Tally]) -> tuple[list[tuple[str, int]], list[int]]:
+    """The independent unit and the process of every decode."""
+    return units_of(tallies), [one.key[3] for one in tallies]
+
+
 def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: TrafficCounter | None = None) -> Tally:
     """Reduce ``sample``; with a ``pricer`` its decode passes are priced too, with a ``counter`` its memory traffic is read.
 
@@ -143,12 +160,17 @@ def tally(case: CaseHeader, sample: Sample, pricer: Pricer | None, counter: Traf
         latency_s = sample.prefill_s + sample.decode_s
     return Tally(
         key=(case.task, sample.group, sample.repeat, sample.process),
-        prompts=tuple(("" if "/" in row.prompt_id else case.task, row.prompt_id) for row in sample.rows),
-        clusters=tuple(row.cluster for row in sample.rows),
-        outputs=tuple(row.output_ids for row in sample.rows),
-        distinct4=tuple(None if row.output_ids is None else distinct_share(row.output_ids) for row in sample.rows),
-        correct=tuple(row.correct for row in sample.rows),
-        ungraded_reason=next((row.ungraded_reason for row in sample.rows if row.correct is None), None),
+        answers=tuple(
+            Written(
+                prompt=("" if "/" in row.prompt_id else case.task, row.prompt_id),
+                cluster=row.cluster,
+                ids=row.output_ids,
+                distinct4=None if row.output_ids is None else distinct_share(row.output_ids),
+                correct=row.correct,
+                ungraded_reason=row.ungraded_reason if row.correct is None else None,
+            )
+            for row in sample.rows
+        ),
         output_tokens=output_tokens,
         decode_tokens=output_tokens - given,
         decode_s=sample.decode_s,
