@@ -59,7 +59,7 @@ def _forwards(one: Decode) -> Iterator[str]:
 
 
 def _span(one: Decode) -> Iterator[str]:
-    """By the monotonic clock where the record has it: the wall clock may be set, which analysis.health sees."""
+    """By the monotonic clock where the record has it: the wall clock may be set, which analysis.trust.health sees."""
     begun, ended = one.sample.moments_s
     span_s = one.sample.clock_span_s or (None if ended is None else ended - begun)
     if span_s is not None and (one.sample.prefill_s or 0.0) + (one.sample.decode_s or 0.0) > _at_most(span_s):
