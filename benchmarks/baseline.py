@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.record.schema import Run
 
 SCENARIO = Path(__file__).parent / "baseline.yaml"

@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.analysis.stats.change_points import ALPHA, MIN_SEGMENT, Change, changes_at, common_level, examine
 from harness.regression.history.metrics import HistoryRecord, TrackedFigure
 from harness.regression.history.store import History
 from harness.regression.history.trend import LAST
+from harness.stats.change_points import ALPHA, MIN_SEGMENT, Change, changes_at, common_level, examine
 from tests.helpers.synthetic_history import figure, record
 
 MACHINES, SCENARIOS, COMMITS, STEP = 4, 5, 500, 400

@@ -36,7 +36,7 @@ SENTENCE_END = re.compile(r"(?<=[.?!])\s+|\n\s*\n|\n\s*[*-] ")
 
 
 def name_of(file: Path) -> str:
-    """``harness.analysis.stats.quantity`` for harness/analysis/stats/quantity.py; a package for its __init__.py."""
+    """``harness.stats.quantity`` for harness/stats/quantity.py; a package for its __init__.py."""
     parts = file.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

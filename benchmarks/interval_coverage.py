@@ -31,8 +31,8 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.analysis.stats.quantity import Quantity
-from harness.analysis.stats.ratios import geometric_mean_ratio, ratio_of_totals
+from harness.stats.quantity import Quantity
+from harness.stats.ratios import geometric_mean_ratio, ratio_of_totals
 
 SPEEDUP, REPEATS, RUNS, HARDER_RUNS = 3.0, 5, 2_000, 500
 WIDE_SHARE, WIDE = 0.1, 3.0

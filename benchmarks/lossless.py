@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.measured_run import measured_run
 from benchmarks.results_file import write_results
 from benchmarks.solvers import GREEDY
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 
 SCENARIO = Path(__file__).parent / "lossless.yaml"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.analysis.comparison import Comparison
+from harness.analysis.answer import Comparison
 from harness.cli.run import take_and_tell
 from harness.record.schema import Run
 from harness.record.store import read_run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import Comparison, compare
+from harness.analysis.answer import Comparison, compare
 from harness.analysis.results import ArmResult, Cell
 
 SCENARIO = Path(__file__).parent / "pass_cost.yaml"

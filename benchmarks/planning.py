@@ -29,13 +29,13 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.analysis.accuracy import accuracy_figures
-from harness.analysis.claim_check import state_of
-from harness.analysis.remedy import more_prompts
-from harness.analysis.stats import quantity
-from harness.analysis.stats.quantity import Quantity
-from harness.analysis.stats.ratios import geometric_mean_ratio
+from harness.analysis.figures.accuracy import accuracy_figures
+from harness.analysis.judge.check import state_of
+from harness.analysis.judge.remedy import more_prompts
 from harness.scenario.claims import Bound
+from harness.stats import quantity
+from harness.stats.quantity import Quantity
+from harness.stats.ratios import geometric_mean_ratio
 
 RUNS = 300
 MOST_PROMPTS, MOST_DECODES = 60_000, 60_000

@@ -21,11 +21,11 @@ import yaml
 
 from benchmarks.measured_run import measured_run, print_void
 from benchmarks.results_file import write_results
-from harness.analysis.arm_metrics import Prediction
-from harness.analysis.comparison import compare
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
-from harness.analysis.prices import ladder
+from harness.analysis.answer import compare
+from harness.analysis.figures.arm_metrics import Prediction
 from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
+from harness.analysis.tally.prices import ladder
 from harness.record.schema import Run
 from harness.roofline.pricing import price_pass
 from harness.roofline.shape_calibration import MEASURED_CONTEXT

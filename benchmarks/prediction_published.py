@@ -18,9 +18,9 @@ from pathlib import Path
 
 from benchmarks.prediction import Row, rows
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
-from harness.analysis.prices import measured_passes
+from harness.analysis.answer import compare
+from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
+from harness.analysis.tally.prices import measured_passes
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 

@@ -40,12 +40,12 @@ import numpy.typing as npt
 import pandas
 
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.frames import RunFrames
-from harness.analysis.pass_arrays import TraceArrays
-from harness.analysis.pass_values import EX_ANTE_SHAPE
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.sample_totals import distinct_share
+from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.tally.pass_values import EX_ANTE_SHAPE
+from harness.analysis.tally.tally import distinct_share
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.training.curve import trained_tokens

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.real_model import Answers, answers_of, by_domain, summary_of
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.record.store import read_run
 from harness.workloads.instructions.draw import TRAINED, UNSEEN
 

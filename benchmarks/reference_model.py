@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.quantity import Quantity
 from harness.models import ModelShape
 from harness.models.choice import REFERENCE_DIR
 from harness.record.store import read_run
+from harness.stats.quantity import Quantity
 from harness.training.reference import STAGES
 
 EASY, MARGIN = "word_problems", -0.01

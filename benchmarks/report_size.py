@@ -21,7 +21,7 @@ from typing import TypeVar
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.record.schema import Run
 from harness.record.store import RunStore, read_run
 from harness.reporting import write_report

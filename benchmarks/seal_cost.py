@@ -25,7 +25,7 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 
 from benchmarks.large_run import REPEATS, write
 from benchmarks.results_file import write_results
-from harness.analysis.integrity.integrity import integrity_of
+from harness.analysis.trust.integrity import integrity_of
 from harness.record.journal import Journal, whole_lines
 from harness.record.schema import RECORD_VERSION
 from harness.record.seal import Seal, SealCheck, SealHead, digest, unlinked

@@ -18,7 +18,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
 from harness.record.store import read_run

@@ -29,7 +29,7 @@ from transformers import AutoTokenizer
 
 from benchmarks.ratio_interval import ratio_interval
 from benchmarks.results_file import write_results
-from harness.analysis.requests import requests_of
+from harness.analysis.tally.requests import requests_of
 from harness.models.pretrained import found_folder
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import ServerRequest

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from benchmarks.results_file import write_results
-from harness.analysis.pass_arrays import TraceArrays
-from harness.analysis.requests import requests_of
+from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.tally.requests import requests_of
 from harness.capacity.queueing import Arrivals, Engine, simulate
 from harness.record.schema import RowTimes, Run, Sample
 from harness.record.store import read_run

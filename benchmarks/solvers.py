@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.results_file import write_results
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.quantity import Quantity
 from harness.record.store import read_run
+from harness.stats.quantity import Quantity
 
 EASY = "word_problems"
 GREEDY = "greedy NTP, same weights"

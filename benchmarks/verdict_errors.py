@@ -44,19 +44,19 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from harness.analysis.accuracy import highlight
-from harness.analysis.arm_metrics import wall_speedups
-from harness.analysis.claim_check import judged_figure
-from harness.analysis.claim_places import ClaimedCell
+from harness.analysis.figures.arm_metrics import wall_speedups
+from harness.analysis.judge.check import judged_figure
+from harness.analysis.judge.highlight import highlight
+from harness.analysis.judge.places import ClaimedCell
+from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult, BaselineCheck, Cell, Comparison, Simultaneous
-from harness.analysis.sample_totals import Tally
-from harness.analysis.stats import quantity
-from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, simultaneous_confidence
-from harness.analysis.stats.ratios import geometric_mean_ratio
-from harness.analysis.stats.sample_size import percentile_over_processes
-from harness.analysis.verdict import verdict
+from harness.analysis.tally.tally import Tally
 from harness.record.schema import RunHeader
 from harness.scenario.claims import Bound, Claim, Where
+from harness.stats import quantity
+from harness.stats.quantity import CONFIDENCE, Quantity, absent, simultaneous_confidence
+from harness.stats.ratios import geometric_mean_ratio
+from harness.stats.sample_size import percentile_over_processes
 
 RUNS, PIECE = 2_000, 100
 ARMS = (1, 5, 20, 60)

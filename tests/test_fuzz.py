@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.hostile.world import SCENARIO
-from harness.analysis.comparison import compare, to_json
+from harness.analysis.answer import compare, to_json
 from harness.analysis.frames import load_run
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.judge.verdict import claims_for, verdict
 from harness.cli.judged import table
 from harness.errors import RecordError
 from harness.hardware.profile import known_profiles

@@ -19,7 +19,7 @@ from tests.helpers import ROOT
 LAYERS = {
     "harness": 0,
     **dict.fromkeys(("errors", "formatting", "paths", "processes", "progress", "config_file"), 0),
-    **dict.fromkeys(("models", "hardware", "kernels", "workloads"), 1),
+    **dict.fromkeys(("models", "hardware", "kernels", "workloads", "stats"), 1),
     "record": 2,
     "scenario": 3,
     **dict.fromkeys(("roofline", "decoding", "meters"), 4),
@@ -41,7 +41,8 @@ OUTSIDE = {
     "scenario": {"yaml"},
     "roofline": {"numpy"},
     "capacity": {"numpy"},
-    "analysis": {"numpy", "pandas", "ruptures", "scipy"},
+    "stats": {"numpy", "ruptures", "scipy"},
+    "analysis": {"numpy", "pandas"},
     # In a process of its own. Answers are graded again from their ids; the library is small and need not be there.
     "models.limited_process": {"tokenizers"},
     "regression": {"numpy", "sqlalchemy"},
@@ -128,7 +129,7 @@ def test_nothing_imports_what_it_must_not() -> None:
         ("harness.roofline.pricing", "from harness import runner", "imports harness.runner (layer 7)"),
         ("harness.roofline.pricing", "from .. import runner", "imports harness.runner (layer 7)"),
         ("harness.record.trace", "from harness.scenario.plan import Plan", "(layer 2) imports harness.scenario.plan (layer 3)"),
-        ("harness.analysis.health", "from harness.meters.window import Readings", "of the other wing"),
+        ("harness.analysis.trust.health", "from harness.meters.window import Readings", "of the other wing"),
         ("harness.runner.worker", "from harness.analysis.results import ArmResult", "of the other wing"),
         ("harness.errors", "import yaml", "allowed from outside: nothing"),
         ("harness.decoding.set_block", "import time", "must not know time"),
@@ -155,7 +156,7 @@ def test_the_check_can_fail(module: str, source: str, words: str) -> None:
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from harness.runner.job import Job",
         ),
         ("harness.meters.nvml", "import pynvml"),
-        ("harness.analysis.stats.quantity", "from scipy import special"),
+        ("harness.stats.quantity", "from scipy import special"),
     ],
 )
 def test_the_check_allows_what_the_design_allows(module: str, source: str) -> None:
@@ -278,3 +279,20 @@ def test_a_benchmark_imports_what_is_there(file: Path) -> None:
             missing = [one.name for one in node.names if not hasattr(module, one.name)]
             there = [importlib.util.find_spec(f"{node.module}.{name}") for name in missing]
             assert all(there), f"{file.name}: {node.module} has no {', '.join(missing)}"
+
+
+DOORS = {"harness.reporting", "harness.reporting.gallery"}
+"""They read runs and hand their answers to the renderers."""
+
+
+def test_no_renderer_judges() -> None:
+    """Whoever shows an answer is handed it; the values that it is made of may be named."""
+    making = ("answer", "cells", "figures.arms", "judge.check", "judge.highlight", "judge.places", "judge.verdict")
+    names = {f"harness.analysis.{name}" for name in making}
+    found = {
+        module
+        for module, file in modules()
+        if room_of(module) == "reporting"
+        and any(name.startswith(tuple(names)) for _, name in imports_of(file.read_text(encoding="utf-8"), module))
+    }
+    assert found == DOORS

@@ -18,7 +18,7 @@ from random import Random
 from benchmarks.hostile.cases import Case, Place
 from benchmarks.hostile.world import PUBLISHED, World
 from benchmarks.planted.tampering import TAMPERINGS
-from harness.analysis.integrity.integrity import integrity_of
+from harness.analysis.trust.integrity import integrity_of
 from harness.record.publication import publish
 from harness.record.store import read_run
 from tests.helpers.sealed_lines import reseal

@@ -1,5 +1,5 @@
-"""Results of a recorded run: speedups, accuracy, predictions, health, and verdicts on claims.
+"""A recorded run to its answer: trust, tallies, figures, judgements, and the evidence beside them.
 
-In: a run as it was recorded. Out: results with intervals, each absent value with its reason. Open ``comparison`` first, which
-makes all results of a run, then ``verdict``. ``stats`` holds the statistics that know no run.
+In: a run as it was recorded. Out: figures with intervals, each absent value with its reason, and what was claimed, judged. Open
+``answer`` first: it is the whole walk. Statistics that know no run are in harness.stats.
 """

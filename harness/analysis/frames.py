@@ -1,7 +1,7 @@
 """A run as pandas frames, for notebooks: recorded samples, rows and passes, and derived arms and predictions.
 
 Column names carry units. An unknown value is missing (NaN, None), with a ``*_reason`` column beside it where a reason exists.
-The frames arms and predictions flatten harness.analysis.comparison: each quantity gives columns for value, interval, count,
+The frames arms and predictions flatten harness.analysis.answer: each quantity gives columns for value, interval, count,
 method and reason.
 """
 
@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from harness.analysis.comparison import Comparison, compare
-from harness.analysis.health import void_reasons
-from harness.analysis.pass_arrays import ROLES, TraceArrays
-from harness.analysis.pass_values import DURING_RUN, rung_of
+from harness.analysis.answer import Comparison, compare
 from harness.analysis.results import Cell
-from harness.analysis.sample_totals import tally
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.tally.pass_arrays import ROLES, TraceArrays
+from harness.analysis.tally.pass_values import DURING_RUN, rung_of
+from harness.analysis.tally.tally import given_tokens
+from harness.analysis.trust.health import void_reasons
 from harness.record.schema import Run, RunHeader
 from harness.record.store import read_on_one_machine
+from harness.stats.quantity import Quantity
 
 NUMBERS = ("value", "low", "high")
 """Fields of a quantity that become missing numbers where they are not known."""
@@ -103,7 +103,7 @@ class RunFrames:
         decode_tokens (output tokens without those of the prefill). passes are the target's after prefill, nfe the same summed
         over the active rows, draft_passes those of draft models. Times: prefill_s and decode_s (wall), forward_s and sampler_s
         (summed over the decode passes, draft models' too). ``void``: the rules that make the times void, None for a valid
-        sample; harness.analysis.comparison leaves void times out. load_1min; and one column ``meter_…`` per figure that was
+        sample; harness.analysis.answer leaves void times out. load_1min; and one column ``meter_…`` per figure that was
         read.
         """
         samples = self._run.samples
@@ -114,17 +114,16 @@ class RunFrames:
         found["prompts"] = [len(sample.rows) for sample in samples]
         for name in ("prompt_tokens", "output_tokens"):
             found[name] = [sum(getattr(row, name) for row in sample.rows) for sample in samples]
-        cases = {case.case_id: case for case in self.header.cases}
-        tallies = [tally(cases[sample.case_id], sample, None) for sample in samples]
+        traces = [TraceArrays(sample.packed_passes) if sample.packed_passes else None for sample in samples]
         for name, field in (("passes", "passes"), ("nfe", "row_passes"), ("draft_passes", "draft_passes")):
-            found[name] = _counts([getattr(one, field) for one in tallies])
+            found[name] = _counts([None if trace is None else getattr(trace, field) for trace in traces])
         for name in ("forward_s", "sampler_s"):
-            found[name] = np.array([getattr(one, name) for one in tallies], dtype=float)
-        no_decode = [
-            sample.packed_passes is not None and not TraceArrays(sample.packed_passes).decode.any() for sample in samples
-        ]
+            found[name] = np.array([None if one is None else one.decode_seconds(name) for one in traces], dtype=float)
+        decodes = [trace is not None and trace.decode.any() for trace in traces]
+        no_decode = [one.packed_passes is not None and not some for one, some in zip(samples, decodes, strict=True)]
         found.loc[no_decode, ["forward_s", "sampler_s"]] = 0.0  # of no passes, timed or not
-        found["decode_tokens"] = np.array([one.decode_tokens for one in tallies], dtype=np.int64)
+        given = [given_tokens(sample, trace) for sample, trace in zip(samples, traces, strict=True)]
+        found["decode_tokens"] = found["output_tokens"].to_numpy() - np.array(given, dtype=np.int64)
         for name in ("prefill_s", "decode_s", "load_1min"):
             found[name] = np.array([getattr(sample, name) for sample in samples], dtype=float)
         found["void"] = ["; ".join(rules) or None for rules in void_reasons(self._run)]

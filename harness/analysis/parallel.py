@@ -16,6 +16,8 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+MANY_SAMPLES = 2000
+"""From this number of samples on a run is derived and shown in parallel."""
 _pieces: Sequence[Callable[[], Any]] = ()
 """Set before the fork: the children inherit the pieces, and only their numbers are pickled."""
 

@@ -1,4 +1,4 @@
-"""The values of a comparison: frozen, ready for JSON, to be shown or gated on. harness.analysis.comparison computes them."""
+"""The values of a comparison: frozen, ready for JSON, to be shown or gated on. harness.analysis.answer computes them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
-from harness.analysis.arm_metrics import Factors, Paired, PassParts, Prediction
-from harness.analysis.health import PartHealth, Voids
-from harness.analysis.integrity.integrity import Integrity
-from harness.analysis.pass_values import PassCurve, PassWidth, Roof
-from harness.analysis.request_figures import RequestCounts
-from harness.analysis.served import ServedCounts
-from harness.analysis.stats.quantity import Quantity, absent
-from harness.analysis.traffic import CounterScale
+from harness.analysis.figures.arm_metrics import Factors, Paired, PassParts, Prediction
+from harness.analysis.figures.request_figures import RequestCounts
+from harness.analysis.judge.judgement import Judgements
+from harness.analysis.tally.pass_values import PassCurve, PassWidth, Roof
+from harness.analysis.tally.served import ServedCounts
+from harness.analysis.tally.traffic import CounterScale
+from harness.analysis.trust.health import PartHealth, Voids
+from harness.analysis.trust.integrity import Integrity
 from harness.record.identity import Mix
+from harness.record.schema import RunHeader
+from harness.stats.quantity import Quantity, absent
 
 COMPARISON_VERSION = 10
 """Version of the formulas and of the JSON form; a cached comparison of another version is to be derived again."""
@@ -46,7 +48,7 @@ class ArmResult:
     ``passes`` are the target's; ``draft_passes`` are those of draft models, which feed ``draft_query_tokens``. ``lossless``:
     what the output equals by construction, None for nothing. ``identical_to_ntp``: the share of prompts with exactly NTP's
     output in this run, which rounding can keep below 1. ``figures``: the other figures that claims name
-    (harness.analysis.arm_figures). ``first_token_s``: median time until a row's first token is final.
+    (harness.analysis.figures.arm_figures). ``first_token_s``: median time until a row's first token is final.
     ``decode_time_estimated``: why decode time is partly estimated, None where all of it was measured. ``voids``: number of its
     timed samples without times, by rule; dropping samples of one side alone moves a speedup. ``prompts_for_5_percent``: prompts
     (batches at batch > 1) that give the wall speedup an interval of 5 %, at this spread. ``simultaneous``: of a highlighted arm
@@ -245,6 +247,11 @@ class Cell:
     remarks: tuple[str, ...] = ()
 
     @property
+    def names(self) -> dict[str, str]:
+        """Part, batch size and, unless over several, task, as text."""
+        return {"part": self.part, "batch_size": str(self.batch_size)} | ({"task": self.task} if self.task is not None else {})
+
+    @property
     def size_words(self) -> str:
         """``batch 4``, or the load: ``4 in flight``."""
         return self.load or f"batch {self.batch_size}"
@@ -294,7 +301,8 @@ class Highlight:
 class Comparison:
     """Everything that is derived from one run. ``mixes``: parts whose processes were not measured with the same.
 
-    ``answers``: the highlight of every part and batch size, or the arm that the scenario's claims name there.
+    ``answers``: the highlight of every part and batch size, or the arm that the scenario's claims name there. What was claimed
+    and judged stands apart from the JSON form: ``judgements``, and ``unread``: why the record's own claims could not be read.
     """
 
     run_id: str
@@ -306,6 +314,8 @@ class Comparison:
     integrity: Integrity = field(default_factory=Integrity)
     mixes: tuple[Mix, ...] = ()
     version: int = field(default=COMPARISON_VERSION)
+    judgements: Judgements = field(default=Judgements(title="", runs=(), judgements=()), compare=False)
+    unread: str | None = field(default=None, compare=False)
 
     def summary(self, part: str, batch_size: int) -> Cell:
         """The cell over all tasks of one part and batch size.
@@ -317,6 +327,12 @@ class Comparison:
             if cell.is_summary and (cell.part, cell.batch_size) == (part, batch_size):
                 return cell
         raise KeyError((part, batch_size))
+
+
+def has_contender(place: Cell | Highlight, header: RunHeader) -> bool:
+    """Whether an arm besides NTP was planned there, with samples or without; NTP alone answers nothing."""
+    cases = [case for case in header.cases if (case.part, case.batch_size) == (place.part, place.batch_size)]
+    return any(case.arm.method != "ntp" and not case.is_check for case in cases)
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -347,5 +363,5 @@ LEAVES = frozenset((float, int, str, bool, type(None)))
 
 @cache
 def field_names(kind: Any) -> tuple[str, ...]:
-    """Of a dataclass; none of anything else."""
-    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) and isinstance(kind, type) else ()
+    """Of a dataclass, those that make it equal to another; none of anything else."""
+    return tuple(one.name for one in fields(kind) if one.compare) if is_dataclass(kind) and isinstance(kind, type) else ()

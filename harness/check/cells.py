@@ -1,6 +1,6 @@
 """The tables of `sbd check`: the outcome of every planned arm of every cell, and all results as Markdown.
 
-harness.analysis.comparison gives speedups, shares and the memory traffic that the device counted; this module derives energy
+harness.analysis.answer gives speedups, shares and the memory traffic that the device counted; this module derives energy
 per token. Knows no device and no file.
 """
 
@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from harness.analysis.arm_figures import ENERGY_WINDOW_S
-from harness.analysis.comparison import compare
-from harness.analysis.health import without_void_times
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
+from harness.analysis.answer import compare
+from harness.analysis.figures.arm_figures import ENERGY_WINDOW_S
 from harness.analysis.results import ArmResult, Cell
+from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
+from harness.analysis.trust.health import without_void_times
 from harness.check.attention import AttentionTime
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.plan import Plan
@@ -31,7 +31,7 @@ class Row:
     ``modelled_bytes_per_s`` covers the decode's forwards. ``counted_bytes_per_s`` is the device's memory counter (GPM or DCGM)
     over prefill and decode; ``counted_over_modelled`` divides its bytes by those modelled for that window.
     ``wall_over_passes``: wall speedup ÷ NFE speedup. ``decode_errors``: predicted ÷ measured decode time - 1, by price (PRICES
-    of harness.analysis.pass_values). ``missing`` says why energy or counter is None.
+    of harness.analysis.tally.pass_values). ``missing`` says why energy or counter is None.
     """
 
     part: str
@@ -68,7 +68,7 @@ class WidthRow:
 
 def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
     """Every planned arm of every cell in order, tasks together: samples measured, outcomes, or why it did not run."""
-    comparison = compare(held)
+    comparison = compare(held, ())
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
     sound = [sample for sample in without_void_times(held)[0].samples if not sample.warmup and sample.decode_s is not None]
@@ -116,7 +116,7 @@ def widths(held: Run) -> list[WidthRow]:
             pass_s=one.measured_s.value,
             over_one_token=one.cost.value,
         )
-        for cell in compare(held).cells
+        for cell in compare(held, ()).cells
         if cell.is_summary
         for one in cell.pass_widths
     ]

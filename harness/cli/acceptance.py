@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.best_settings import ways
-from harness.analysis.comparison import compare
-from harness.analysis.forced_acceptance import ForcedAcceptance, forced_acceptance
+from harness.analysis.answer import compare
+from harness.analysis.evidence.acceptance import ForcedAcceptance, forced_acceptance
+from harness.analysis.evidence.best_settings import ways
 from harness.cli.output import json_text, lines_of, show
 from harness.errors import UserError
 from harness.formatting import percent
@@ -45,7 +45,7 @@ def _fastest(run: Run) -> str:
     Raises:
         UserError: the run has none.
     """
-    found = [way for cell in compare(run).cells if cell.is_summary for way in ways(cell) if way.lossless or way.arm.served]
+    found = [way for cell in compare(run, ()).cells if cell.is_summary for way in ways(cell) if way.lossless or way.arm.served]
     if not found:
         raise UserError("the run has no arm that decodes without loss; give one that verifies its drafts with --arm")
     return max(found, key=lambda way: way.speed.value or 0.0).arm.label

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.analysis.integrity.integrity import integrity_of
-from harness.analysis.judgement import Judgements, by_records
+from harness.analysis.judge.judgement import Judgements, by_records
+from harness.analysis.trust.integrity import integrity_of
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import AllOption, InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli.output import json_text, lines_of, show

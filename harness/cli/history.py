@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from harness import formatting
-from harness.analysis.integrity.integrity import integrity_of
 from harness.analysis.results import COMPARISON_VERSION
+from harness.analysis.trust.integrity import integrity_of
 from harness.cli.output import give, grid, lines_of, show
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
 from harness.formatting import one_line

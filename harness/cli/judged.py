@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NamedTuple, NoReturn
 
 import typer
 
-from harness.analysis.judgement import Judgement, Judgements
+from harness.analysis.judge.judgement import Judgement, Judgements
 from harness.cli.output import by_reason, grid, show
 from harness.errors import StorageError, UserError
 from harness.formatting import one_line

@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.comparison import Comparison, compare, to_json
-from harness.analysis.judgement import to_json as judgements_json
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.answer import compare
+from harness.analysis.judge.judgement import to_json as judgements_json
+from harness.analysis.results import Comparison, to_json
 from harness.cli.output import json_text, show
-from harness.errors import UserError
+from harness.errors import RecordError, UserError
 from harness.formatting import one_line
 from harness.record.by_machine import by_machine
 from harness.record.publication import CHANGED, pages_of, publish
@@ -106,19 +106,22 @@ def comment_command(
     show(one_line(post_comment(file, name, os.environ)))
 
 
-def write_page(run: Path, out: Path | None) -> Path:
-    """Write the page of one run; print the answer and the page's place."""
+def write_page(run: Path, out: Path | None) -> tuple[Path, Comparison | None]:
+    """Write the page of one run; print the answer and the page's place. No comparison of a run on several machines."""
     from harness.reporting import write_report
     from harness.reporting.exports.answer_lines import answer_lines
 
+    compared: list[Comparison] = []
+
     def tell(comparison: Comparison, held: Run) -> None:
+        compared.append(comparison)
         show(answer_lines(run, comparison, held.header))
         if any(state == CHANGED for *_, state in pages_of(run, held.seal)):
             show(one_line(f"signed  the signature covers this page no more; sign again: sbd publish {run} {run} --sign KEY"))
 
     page = write_report(run, out, tell)
     show(one_line(f"report  {page}"))
-    return page
+    return page, next(iter(compared), None)
 
 
 def _finish(page: Path, opens: bool, pdf: bool) -> None:
@@ -148,12 +151,13 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
 def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> Path | None:
     from harness.reporting.exports.formats import export
 
-    page = None if as_json else write_page(run, out)
+    page, comparison = (None, None) if as_json else write_page(run, out)
     if not as_json and markdown is None:
         return page
-    record = read_on_one_machine(run)
-    comparison = compare(record)
-    judged = verdict(comparison, claims_for(record.header, (), ()), record.header)
+    comparison = comparison or compare(read_on_one_machine(run))
+    if comparison.unread is not None:
+        raise RecordError(comparison.unread)
+    judged = comparison.judgements
     if as_json:
         found = {"version": REPORT_JSON_VERSION, "comparison": to_json(comparison), "judgements": judgements_json(judged)}
         print(json_text(found))

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.analysis.integrity.integrity import Integrity
+from harness.analysis.trust.integrity import Integrity
 from harness.errors import UserError
 from harness.record.seal import SEAL
 from harness.record.signature import signer

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.comparison import compare
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.answer import compare
+from harness.analysis.judge.judgement import by_records
+from harness.analysis.judge.verdict import claims_for
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.record.publication import pages_of
@@ -56,9 +57,8 @@ def verify_command(
     known = dict.fromkeys(case.label for case in record.header.cases if not case.is_check)
     if claim or claims:  # those of the scenario were held against its arms before it ran
         refuse_unknown_arms((one.where.arm for one in asked), known, f"claims about {run}")
-    compared = compare(record)
+    compared = compare(record, asked)
     demand = Demand(demanded=require_signature, signers=signers)
-    compared = replace(compared, integrity=demanding(compared.integrity, run, demand))
-    judged = verdict(compared, asked, record.header)
+    judged = by_records(compared.judgements, [demanding(compared.integrity, run, demand)])
     pages = [f"page {name}: {state}" for name, _, state in pages_of(run, record.seal)]
     finish(replace(judged, records=(*judged.records, *pages)), as_json, inconclusive, to)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.analysis.judgement import Kind
-from harness.analysis.stats.one_sided import HolmTest, holm
-from harness.analysis.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity
+from harness.analysis.judge.judgement import Kind
 from harness.regression.gate_metrics import MARGIN
 from harness.scenario.metrics import METRICS, Better
+from harness.stats.one_sided import HolmTest, holm
+from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity
 
 LEVEL = 1 - CONFIDENCE
 """Largest share of comparisons of a code with itself in which any figure is called better or worse."""

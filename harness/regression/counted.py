@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from harness.analysis.accuracy import identical_outputs, outputs
-from harness.analysis.arm_metrics import NO_PASS, summed
-from harness.analysis.health import UNCOUNTED, WAYS
-from harness.analysis.pass_arrays import TraceArrays
-from harness.analysis.pricing import Pricer
-from harness.analysis.sample_totals import tally
+from harness.analysis.figures.accuracy import identical_outputs, outputs
+from harness.analysis.figures.arm_metrics import NO_PASS, summed
+from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.tally.pricing import Pricer
+from harness.analysis.tally.tally import tally
+from harness.analysis.trust.health import UNCOUNTED, WAYS
 from harness.errors import SbdError
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.regression.metrics import CellMetric, metric_of
@@ -69,7 +69,7 @@ def _of_case(case: CaseHeader, samples: list[Sample], why_none: str) -> dict[str
     found = {name: Count(value=None, reason=why_not) for name in COUNTED}
     if why_not is None:
         tallies = [tally(case, sample, None) for sample in first]
-        passes, tokens = summed(tallies, attrgetter("passes")) or 0, sum(one.decode_tokens for one in tallies)
+        passes, tokens = summed(tallies, attrgetter("sums.passes")) or 0, sum(one.decode_tokens for one in tallies)
         found = {
             "passes": Count(value=passes),
             "final_tokens_per_pass": Count(value=tokens / passes) if passes else Count(value=None, reason=NO_PASS),
@@ -121,7 +121,7 @@ def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sam
     ]
     of_ntp = [tally(one, sample, None) for one in beside for sample in _first_repeat(by_case.get(one.case_id, []))]
     mine = [tally(case, sample, None) for sample in _first_repeat(by_case.get(case.case_id, []))]
-    share = identical_outputs(outputs(of_ntp), mine, "no prompt was decoded by this arm and by NTP")
+    share = identical_outputs(outputs(of_ntp), outputs(mine), "no prompt was decoded by this arm and by NTP")
     return Count(value=share.value, reason=share.reason)
 
 

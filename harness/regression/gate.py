@@ -21,9 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.analysis.judgement import Judgement, State
-from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS
-from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.judge.judgement import Judgement, State
 from harness.regression.gate_decision import (
     ALPHA,
     GateFinding,
@@ -35,6 +33,8 @@ from harness.regression.gate_decision import (
     judge_looks,
 )
 from harness.regression.gate_metrics import TimedMetric, check_timed
+from harness.stats.one_sided import FEWEST_FOR_OUTLIERS
+from harness.stats.quantity import Quantity, absent
 
 STATES: dict[Outcome, State] = {"slower": "missed", "passed": "met", "open": "inconclusive", "void": "void"}
 WORDS: dict[Outcome, str] = {

@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from harness.analysis.stats.one_sided import SampleMean, freed_mean, holm
 from harness.errors import UserError
 from harness.regression.gate_metrics import TimedMetric
+from harness.stats.one_sided import SampleMean, freed_mean, holm
 
 PairStage = Literal["pair", "rerun"]
 Term = tuple[float, ...]

@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.analysis.judgement import Judgement, State
-from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.analysis.judge.judgement import Judgement, State
 from harness.errors import UserError
 from harness.regression.metrics import MOST_TIMED_METRICS, CellMetric
+from harness.stats.quantity import Quantity, absent, exact
 
 MARGIN = 0.02
 """Least margin of a timed metric: a slowdown of up to 2 % is permitted."""

@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from harness.analysis.judgement import GRAVEST_FIRST, Judgement, State
-from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
+from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, State
 from harness.record.schema import Run
 from harness.regression.comparability import Unlike
 from harness.regression.counted import METERS, Count, counted
@@ -16,6 +15,7 @@ from harness.regression.gate_metrics import MARGIN, TimedMetric, judge_determini
 from harness.regression.metrics import CellMetric
 from harness.regression.noise_floor import NoiseFloor, margin
 from harness.regression.timed import log_ratios, processes_of
+from harness.stats.quantity import FEWEST_PROCESSES, absent
 
 _Sides = tuple[str, Count, Count]
 """(name of the pair, BASE's count, NEW's)."""

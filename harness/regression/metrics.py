@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import UserError
 from harness.record.schema import CaseHeader, Run
 from harness.scenario.metrics import METRICS, Metric, names_of
@@ -142,5 +142,5 @@ def _answering_arm(run: Run, cases: Sequence[CaseHeader]) -> CaseHeader | None:
     if len({case.case_id.rpartition("/")[2] for case in others}) <= 1:
         return next(iter(others), None)
     place = (cases[0].part, cases[0].batch_size)
-    label = next((one.label for one in compare(run).highlights if (one.part, one.batch_size) == place), None)
+    label = next((one.label for one in compare(run, ()).highlights if (one.part, one.batch_size) == place), None)
     return next((case for case in others if case.label == label), others[0])

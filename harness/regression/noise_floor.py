@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.analysis.stats.one_sided import prediction_bound
 from harness.errors import RecordError, UserError
 from harness.paths import user_data_dir
 from harness.record.regular_file import refused, write_whole
@@ -20,6 +19,7 @@ from harness.record.same import machine_of
 from harness.record.schema import RunHeader
 from harness.regression.comparability import work_fingerprint
 from harness.regression.gate_metrics import MARGIN
+from harness.stats.one_sided import prediction_bound
 
 NOISE_FLOOR_VERSION = 1
 """Version of the JSON form."""

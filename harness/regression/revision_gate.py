@@ -16,8 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from harness.analysis.judgement import Judgement, Judgements, to_json
-from harness.analysis.stats.one_sided import freed_mean
+from harness.analysis.judge.judgement import Judgement, Judgements, to_json
 from harness.errors import UserError
 from harness.progress import Progress
 from harness.record.schema import Run
@@ -31,6 +30,7 @@ from harness.regression.metrics import CellMetric, primary_metrics
 from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
 from harness.regression.revisions import Revisions
 from harness.regression.timed import log_ratios, processes_of
+from harness.stats.one_sided import freed_mean
 
 MOST_VOID_PAIRS = 3
 """Most pairs taken again because the machine's state left a metric without a time; later ones go to the gate as void."""

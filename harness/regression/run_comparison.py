@@ -13,22 +13,21 @@ from statistics import fmean, median
 from string import ascii_uppercase
 from typing import Any
 
-from harness.analysis.comparison import compare
-from harness.analysis.judgement import Judgements
-from harness.analysis.judgement import to_json as judgements_json
+from harness.analysis.answer import compare
+from harness.analysis.judge.judgement import Judgements
+from harness.analysis.judge.judgement import to_json as judgements_json
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.results import to_json as comparison_json
-from harness.analysis.sample_totals import one_name_each
-from harness.analysis.stats.quantity import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
-from harness.analysis.stats.two_runs import ratio_of_runs, sign_test_p
-from harness.analysis.verdict import claims_for, verdict
-from harness.errors import RecordError, UserError
+from harness.analysis.tally.tally import one_name_each
+from harness.errors import UserError
 from harness.record.schema import Run, RunHeader
 from harness.regression.changes import Change, judge_changes
 from harness.regression.comparability import Unlike, shared_prompts, unlike
 from harness.regression.counted import METERS, counted
 from harness.regression.metrics import CellMetric, metric_of, timed_metrics
 from harness.regression.timed import Process, numbers, observed, processes_of, with_times
+from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, paired_lower_bound
+from harness.stats.two_runs import ratio_of_runs, sign_test_p
 
 _Grades = dict[tuple[str, str], list[bool]]
 """(task, prompt id) -> whether each of its repeats was correct."""
@@ -243,12 +242,9 @@ def to_json(found: SideBySide) -> dict[str, Any]:
 
 def _side(letter: str, run: Run) -> Side:
     """The run with the verdict on its own claims, else the paper's; void where its own cannot be read."""
-    found, header = compare(run), run.header
-    try:
-        claims = claims_for(header, (), ())
-    except RecordError:
-        claims = ()
-    return Side(letter=letter, header=header, comparison=found, judgements=verdict(found, claims, header))
+    found = compare(run)
+    judged = found.judgements if found.unread is None else replace(found.judgements, judgements=(), claims=())
+    return Side(letter=letter, header=run.header, comparison=found, judgements=judged)
 
 
 def _shared(sides: Sequence[Side]) -> tuple[SharedArm, ...]:

@@ -1,7 +1,8 @@
 """The timed figures of processes: one number per process and metric, over the samples that all of them have.
 
 A fresh process is the unit of replication (Kalibera and Jones, ISMM 2013). Repeats inside one share its conditions, so they
-give one number. A void time is left out on every side, because medians over different prompts would differ.
+give one number. A void time is left out on every side, because medians over different prompts would differ. Decodes, their
+times and NTP beside them are those of harness.analysis.
 """
 
 from __future__ import annotations
@@ -11,35 +12,47 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.analysis.health import without_void_times
-from harness.analysis.request_figures import percentile_by_process
-from harness.analysis.row_totals import tallies_of
-from harness.analysis.sample_totals import Tally, charged, one_name_each
-from harness.analysis.stats.two_runs import Observations
-from harness.analysis.unpaired import whole
+from harness.analysis.figures.arm_figures import whole
+from harness.analysis.figures.arms import beside_ntp
+from harness.analysis.figures.request_figures import percentile_by_process
+from harness.analysis.tally.by_request import tallies_by_case
+from harness.analysis.tally.tally import Tally
+from harness.analysis.trust.health import without_void_times
 from harness.record.schema import CaseHeader, Run
 from harness.regression.gate_metrics import log_ratio
 from harness.regression.metrics import CellMetric, metric_of
-from harness.scenario.load import recorded_load
+from harness.stats.two_runs import Observations
 
-_Place = tuple[str, tuple[tuple[str, str], ...], int]
+Prompts = tuple[tuple[str, str], ...]
+_Place = tuple[str, Prompts, int]
 """(case id, prompts of the batch, repeat)."""
 _Decodes = dict[_Place, Tally]
 NO_REQUESTS = "a process has no request with times of its own"
+ALL: Prompts = (("", "all"),)
+"""Stands for the prompts of a figure over requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """The timed decodes of one process of a run; ``void``: why times of it are missing, by rule.
 
-    ``served``: by case id, what servers decoded with times for each request, those that do not count included.
+    ``ntp``: NTP's case id by case id. ``served``: by case id, what servers decoded with times for each request, those that do
+    not count included.
     """
 
     decodes: _Decodes
     cases: Mapping[str, CaseHeader]
     ntp: Mapping[str, str]
     void: dict[str, int]
-    served: Mapping[str, Sequence[Tally]] = field(default_factory=dict)
+    served: dict[str, list[Tally]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The values of every process, one for each of ``prompts``."""
+
+    prompts: Sequence[Prompts]
+    values: Sequence[Sequence[float]]
 
 
 def processes_of(run: Run) -> list[Process]:
@@ -47,44 +60,32 @@ def processes_of(run: Run) -> list[Process]:
 
     The requests of an imported run without pairs are added up, file by file: there each file has prompts of its own.
     """
-    run, health = without_void_times(one_name_each(run))
-    found: dict[int, _Decodes] = {}
-    served: dict[int, dict[str, list[Tally]]] = {}
-    for case, sample in run.of_arms():
-        decodes = found.setdefault(sample.process, {})
-        for one in tallies_of(case, sample, recorded_load(run.header.written(case.part), case.batch_size)):
-            if one.has_decode_time:
-                decodes[sample.case_id, one.prompts, sample.repeat] = one
-            if one.requests:
-                served.setdefault(sample.process, {}).setdefault(sample.case_id, []).append(one)
-    if run.header.imported is not None and run.header.imported.pairing is None:
-        found = {number: _whole(decodes) for number, decodes in found.items()}
+    run, health = without_void_times(run)
+    cases, ntp = {case.case_id: case for case in run.header.cases}, dict[str, str]()
     void = {reason: count for part in health for reason, count in part.reasons.items()}
-    cases, ntp = {case.case_id: case for case in run.header.cases}, _ntp_of(run)
-    return [
-        Process(decodes=_charged(found[number], ntp), cases=cases, ntp=ntp, void=void, served=served.get(number, {}))
-        for number in sorted(found)
-    ]
+    found: dict[int, Process] = {}
+    for arm, beside in beside_ntp(run.header.cases, tallies_by_case(run)):
+        ids = {case.task: case.case_id for case in arm.cases}
+        ntp |= {ids[case.task]: case.case_id for case in (beside.cases if beside else ()) if case.task in ids}
+        for one in arm.tallies:
+            task, _, repeat, number = one.key
+            process = found.setdefault(number, Process(decodes={}, cases=cases, ntp=ntp, void=void))
+            if one.has_decode_time:
+                process.decodes[ids[task], one.prompts, repeat] = one
+            if one.requests:
+                process.served.setdefault(ids[task], []).append(one)
+    for process in found.values() if run.header.imported is not None and run.header.imported.pairing is None else ():
+        _add_up(process.decodes)
+    return [found[number] for number in sorted(found)]
 
 
-def _whole(decodes: _Decodes) -> _Decodes:
-    """One tally for all decodes of a case."""
+def _add_up(decodes: _Decodes) -> None:
+    """Put one tally in the place of all decodes of a case."""
     by_case: dict[str, list[Tally]] = {}
     for (case_id, _, _), one in decodes.items():
         by_case.setdefault(case_id, []).append(one)
-    return {(case_id, (), 0): whole(tallies) for case_id, tallies in by_case.items()}
-
-
-def _charged(decodes: _Decodes, ntp: Mapping[str, str]) -> _Decodes:
-    """Tallies whose decode times include the time of the prompts' pass beyond NTP's."""
-    by_case: dict[str, _Decodes] = {}
-    for place, one in decodes.items():
-        by_case.setdefault(place[0], {})[place] = one
-    found: _Decodes = {}
-    for case_id, own in by_case.items():
-        of_ntp = by_case.get(ntp.get(case_id, ""), {})
-        found |= zip(own, charged([*own.values()], [*of_ntp.values()]), strict=True)
-    return found
+    decodes.clear()
+    decodes.update({(case_id, (), 0): whole(tallies) for case_id, tallies in by_case.items()})
 
 
 def with_times(metric: CellMetric, processes: Sequence[Process]) -> list[Process]:
@@ -94,16 +95,9 @@ def with_times(metric: CellMetric, processes: Sequence[Process]) -> list[Process
 
 def numbers(metric: CellMetric, processes: Sequence[Process]) -> list[float] | str:
     """One number per process, in the metric's unit, over the decodes that every process has a time of; or the reason."""
-    if metric.definition.of_requests:
-        return _over_requests(metric, processes)
-    shared = _shared(metric, processes)
-    if not shared:
-        rules = sorted({reason for process in processes for reason in process.void})
-        return f"no decode of it was timed everywhere{': ' + '; '.join(rules) if rules else ''}"
-    values = [[_figure(metric.name, process, key) for key in shared] for process in processes]
-    if metric.name == "wall_speedup":
-        return [statistics.geometric_mean(of_process) for of_process in values]
-    return [statistics.median(of_process) for of_process in values]
+    table = _table(metric, processes)
+    mean = statistics.geometric_mean if metric.name == "wall_speedup" else statistics.median
+    return table if isinstance(table, str) else [float(mean(values)) for values in table.values]
 
 
 def log_ratios(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> list[float] | str:
@@ -118,74 +112,65 @@ def observed(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]
 
     A figure over requests is one a process.
     """
-    if metric.definition.of_requests:
-        return _one_a_process(numbers(metric, base)), _one_a_process(numbers(metric, new))
-    shared = _shared(metric, [*base, *new])
+    table = _table(metric, [*base, *new])
+    rows = [] if isinstance(table, str) else [list(zip(values, table.prompts, strict=True)) for values in table.values]
 
-    def of(processes: Sequence[Process]) -> Observations:
-        found = [(_figure(metric.name, one, key), key[1], number) for number, one in enumerate(processes) for key in shared]
+    def of(rows: Sequence[Sequence[tuple[float, Prompts]]]) -> Observations:
+        found = [(value, prompts, number) for number, row in enumerate(rows) for value, prompts in row]
         values, prompts, numbers_ = zip(*found, strict=True) if found else ((), (), ())
         return Observations(values=values, prompts=prompts, processes=numbers_)
 
-    return of(base), of(new)
+    return of(rows[: len(base)]), of(rows[len(base) :])
 
 
-def _one_a_process(found: list[float] | str) -> Observations:
-    values = () if isinstance(found, str) else found
-    return Observations(values=values, prompts=["all"] * len(values), processes=range(len(values)))
+def _table(metric: CellMetric, processes: Sequence[Process]) -> Table | str:
+    """The figure of every decode that all processes have a time of, or of all requests of each process; or the reason."""
+    if metric.definition.of_requests:
+        found = [_over_requests(metric, process) for process in processes]
+        why = next((one for one in found if isinstance(one, str)), None)
+        return why or Table(prompts=[ALL], values=[[float(one)] for one in found])
+    shared = _shared(metric, processes)
+    if not shared:
+        rules = sorted({reason for process in processes for reason in process.void})
+        return f"no decode of it was timed everywhere{': ' + '; '.join(rules) if rules else ''}"
+    values = [[_figure(metric.name, process, place) for place in shared] for process in processes]
+    return Table(prompts=[prompts for _, prompts, _ in shared], values=values)
 
 
-def _over_requests(metric: CellMetric, processes: Sequence[Process]) -> list[float] | str:
-    """The percentile of every process over its requests, or why one has none."""
-    found: list[float | str] = []
-    for process in processes:
-        cases = [case_id for case_id, case in process.cases.items() if metric_of(metric.name, case).key == metric.key]
-        tallies = [one for case_id in cases for one in process.served.get(case_id, ())]
-        found.append(next(iter(percentile_by_process(tallies, metric.name).values()), NO_REQUESTS))
-    if reason := next((one for one in found if isinstance(one, str)), None):
-        return reason
-    return [float(one) for one in found]
+def _over_requests(metric: CellMetric, process: Process) -> float | str:
+    """The percentile of a process over its requests, or why it has none."""
+    tallies = [one for case_id in _cases(metric, process) for one in process.served.get(case_id, ())]
+    return next(iter(percentile_by_process(tallies, metric.name).values()), NO_REQUESTS)
 
 
 def _shared(metric: CellMetric, processes: Sequence[Process]) -> list[_Place]:
     """The decodes of the metric's cell that every process has a time of; for a speedup those of NTP beside them too."""
-    found: set[_Place] | None = None
-    for process in processes:
-        mine = set(_of_cell(metric, process))
-        found = mine if found is None else found & mine
-    return sorted(found or ())
+    found = [set(_of_cell(metric, process)) for process in processes]
+    return sorted(set.intersection(*found)) if found else []
+
+
+def _cases(metric: CellMetric, process: Process) -> list[str]:
+    return [case_id for case_id, case in process.cases.items() if metric_of(metric.name, case).key == metric.key]
 
 
 def _of_cell(metric: CellMetric, process: Process) -> Iterator[_Place]:
-    cases = {case_id for case_id, case in process.cases.items() if metric_of(metric.name, case).key == metric.key}
-    for key in process.decodes:
-        if key[0] in cases and (metric.name != "wall_speedup" or _ntp_key(process, key) in process.decodes):
-            yield key
+    cases = set(_cases(metric, process))
+    for place in process.decodes:
+        if place[0] in cases and (metric.name != "wall_speedup" or _beside(process, place) in process.decodes):
+            yield place
 
 
-def _figure(name: str, process: Process, key: _Place) -> float:
+def _figure(name: str, process: Process, place: _Place) -> float:
     """Of one decode: seconds, seconds per decode token, or NTP's time per token ÷ its own."""
-    one = process.decodes[key]
+    one = process.decodes[place]
     if name == "wall_speedup":
-        return _s_per_token(process.decodes[_ntp_key(process, key)]) / _s_per_token(one)
+        return _s_per_token(process.decodes[_beside(process, place)]) / _s_per_token(one)
     return (one.prompt_s or math.nan) if name == "prefill_s" else _s_per_token(one)
 
 
-def _ntp_of(run: Run) -> dict[str, str]:
-    """Case id of NTP by case id: same part, batch size and task; at the same temperature, else the first."""
-    cases = [case for case in run.header.cases if not case.is_check]
-    found: dict[str, str] = {}
-    for case in cases:
-        place = (case.part, case.batch_size, case.task)
-        ntp = [one for one in cases if (one.part, one.batch_size, one.task) == place and one.arm.method == "ntp"]
-        same = [one for one in ntp if one.arm.temperature == case.arm.temperature]
-        if ntp:
-            found[case.case_id] = (same or ntp)[0].case_id
-    return found
-
-
-def _ntp_key(process: Process, key: _Place) -> _Place:
-    return (process.ntp.get(key[0], ""), *key[1:])
+def _beside(process: Process, place: _Place) -> _Place:
+    """The place of NTP's decode of the same prompts."""
+    return (process.ntp.get(place[0], ""), *place[1:])
 
 
 def _s_per_token(one: Tally) -> float:

@@ -41,7 +41,7 @@ def write_report(run_dir: Path, out: Path | None = None, tell: Callable[[Compari
     """
     from pydantic_core import to_json as pretty_json
 
-    from harness.analysis.comparison import compare, to_json
+    from harness.analysis.answer import compare, to_json
     from harness.record.by_machine import by_machine
     from harness.record.publication import REPORTS
     from harness.record.regular_file import write_whole

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness import formatting
-from harness.analysis.best_settings import faster
-from harness.analysis.claim_places import has_contender
-from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.evidence.best_settings import faster
+from harness.analysis.results import ArmResult, Cell, Comparison, Highlight, has_contender
 from harness.record.same import crowded
 from harness.record.schema import RunHeader
 from harness.reporting import cells as wording
 from harness.reporting import sentences
 from harness.reporting.cells import Entry, Mark, Marks, Pointers, shown
 from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
+from harness.stats.quantity import Quantity
 
 
 def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header: RunHeader) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.analysis.judgement import State
+from harness.analysis.judge.judgement import State
 from harness.reporting.cells import machines
 from harness.reporting.exports.wording import tally, verdict_words
 

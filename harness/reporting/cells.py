@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.analysis.results import LEAVES, ArmResult, Cell, Comparison, field_names
-from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import RunHeader
+from harness.stats.quantity import Quantity
 
 
 class Pointers:

@@ -1,6 +1,6 @@
 """Claims on the page: each with its verdict, its interval as a picture, its reason and what would decide it.
 
-harness.analysis.verdict gives the verdict; this module puts it into words and a mark that needs no colour. A picture shows the
+harness.analysis.answer gives the verdict; this module puts it into words and a mark that needs no colour. A picture shows the
 value, its interval, the limits of the claim and the allowed side. It has one fixed width, so its text has the same size on
 every screen.
 """
@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from harness import formatting
-from harness.analysis.judgement import Judgement, Judgements
-from harness.analysis.results import Comparison
-from harness.analysis.stats.quantity import Quantity
-from harness.analysis.verdict import QUESTION, claims_for, verdict
-from harness.errors import RecordError
+from harness.analysis.judge.judgement import Judgement, Judgements
 from harness.record.schema import RunHeader
 from harness.reporting.cells import Entry, Pointers, shown
 from harness.reporting.exports.wording import tally
 from harness.scenario.claims import Claim
 from harness.scenario.metrics import METRICS
+from harness.stats.quantity import Quantity
 
 WIDTH, HEIGHT, EDGE = 260.0, 40.0, 10.0
 MIDDLE, TEXT = 13.0, 36.0
@@ -143,14 +140,9 @@ class ClaimShown:
     bar: Markup | None
 
 
-def held_claims(comparison: Comparison, header: RunHeader) -> tuple[list[Held], Judgements, str | None]:
-    """Every judgement with its claim, the verdict over them, and why the record's claims could not be read, or None."""
-    try:
-        claims, reason = claims_for(header, (), ()), None
-    except RecordError as error:
-        claims, reason = (QUESTION,), str(error)
-    held = [Held(claim=claim, judgement=one) for claim in claims for one in verdict(comparison, (claim,), header).judgements]
-    return held, verdict(comparison, claims, header), reason
+def held_claims(judged: Judgements) -> list[Held]:
+    """Every judgement with its claim."""
+    return [Held(claim=claim, judgement=one) for claim, one in zip(judged.claims, judged.judgements, strict=True)]
 
 
 def whose_claims(header: RunHeader, judged: Judgements) -> str:

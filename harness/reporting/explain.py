@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from harness.analysis.best_settings import telling_arms, ways
-from harness.analysis.blocks import BlockPasses, Timeline, block_passes, timeline
-from harness.analysis.break_even import speeds_by_load
-from harness.analysis.explain import bandwidths, claimed_of, residuals, roofline_points
-from harness.analysis.explain import waterfall as waterfall_of
-from harness.analysis.pass_values import reasons_in_words
+from harness.analysis.evidence.best_settings import telling_arms, ways
+from harness.analysis.evidence.blocks import BlockPasses, Timeline, block_passes, timeline
+from harness.analysis.evidence.break_even import speeds_by_load
+from harness.analysis.evidence.explain import bandwidths, claimed_of, residuals, roofline_points
+from harness.analysis.evidence.explain import waterfall as waterfall_of
 from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.analysis.tally.pass_values import reasons_in_words
 from harness.record.schema import Run
 from harness.reporting import figures_arms, figures_batch, figures_blocks, figures_factors, figures_load, figures_roofline
 from harness.reporting.figures_roofline import pass_time
@@ -41,7 +41,7 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
     telling = [replace(cell, arms=telling_arms(cell, MOST_ARMS)) for cell in chosen]
     shown = _highlighted(comparison, chosen)
     wheres = {cell.batch_size: f", {cell.size_words}" if len(cells) > 1 else "" for cell in chosen}
-    falls = [waterfall_of(cell, arm, claimed_of(comparison, run.header, cell, arm)) for cell, arm in shown]
+    falls = [waterfall_of(cell, arm, claimed_of(comparison, cell, arm)) for cell, arm in shown]
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
     found: list[Found] = [
         *(drawn for cell in chosen for drawn in _arms(cell, f"{name}-{cell.batch_size}", wheres[cell.batch_size])),

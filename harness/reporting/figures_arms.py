@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 
 from harness import formatting
-from harness.analysis.accuracy import MARGIN
-from harness.analysis.best_settings import Way, name_of, telling_arms
+from harness.analysis.evidence.best_settings import Way, name_of, telling_arms
+from harness.analysis.figures.accuracy import MARGIN
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.quantity import Quantity
 from harness.formatting import one_line
 from harness.reporting import svg
 from harness.reporting.cells import between
 from harness.reporting.sentences import lossless
 from harness.reporting.svg import MOST_ARMS, Drawing
+from harness.stats.quantity import Quantity
 
 Speed = Callable[[ArmResult], Quantity]
 SPEED_AXIS = {True: "wall speedup over NTP (x)", False: "NFE speedup: decode tokens per pass (x)"}

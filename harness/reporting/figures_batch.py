@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from harness import formatting
-from harness.analysis.explain import Bandwidth
+from harness.analysis.evidence.explain import Bandwidth
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
 from harness.reporting.svg import MOST_ARMS, Drawing
+from harness.stats.quantity import Quantity
 
 ENERGY = "joules_per_token"
 

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from harness import formatting
-from harness.analysis.blocks import BlockPasses, Timeline
+from harness.analysis.evidence.blocks import BlockPasses, Timeline
 from harness.analysis.results import ArmResult
 from harness.reporting import svg
 from harness.reporting.assets import environment

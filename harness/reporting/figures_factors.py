@@ -15,11 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import formatting
-from harness.analysis.explain import Claimed, Residual, Step, Waterfall
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.evidence.explain import Claimed, Residual, Step, Waterfall
+from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.reporting import svg
 from harness.reporting.svg import Drawing
+from harness.stats.quantity import Quantity
 
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30)
 BAR = 0.62

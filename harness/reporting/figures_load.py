@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from harness import formatting
-from harness.analysis.break_even import Points, SpeedByLoad, break_even
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.evidence.break_even import Points, SpeedByLoad, break_even
 from harness.reporting import svg
 from harness.reporting.cells import Marks
 from harness.reporting.svg import Drawing
+from harness.stats.quantity import Quantity
 
 MOST = 4
 TICKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 7, 10)

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from harness import formatting
-from harness.analysis.explain import RooflinePoint
-from harness.analysis.pass_values import PassCurve, PassWidth, Roof, one_a_rung, price_words, rung_of
+from harness.analysis.evidence.explain import RooflinePoint
 from harness.analysis.results import Cell
+from harness.analysis.tally.pass_values import PassCurve, PassWidth, Roof, one_a_rung, price_words, rung_of
 from harness.reporting import svg
 from harness.reporting.svg import Drawing
 

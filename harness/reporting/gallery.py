@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import RecordError, SbdError, UserError
 from harness.record.publication import OWN, REPORTS, pages_of
 from harness.record.regular_file import write_whole
@@ -108,8 +108,8 @@ def row_of(path: Path) -> tuple[Row, Seal | None]:
     """The row of a run, and its seal. Raises RecordError where it cannot be read."""
     with out_of_the_collectors_sight(lambda: read_run(path)) as run:
         header, comparison = run.header, compare(run)
-        held, judged, _ = held_claims(comparison, header)
-        asked = headlines(held, comparison)
+        judged = comparison.judgements
+        asked = headlines(held_claims(judged), comparison)
     row = Row(
         question=header.question,
         machine=machines(header),

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness import formatting
-from harness.analysis.best_settings import faster
-from harness.analysis.judgement import State
+from harness.analysis.evidence.best_settings import faster
+from harness.analysis.judge.judgement import State
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.reporting.claims_shown import Held
 from harness.reporting.sentences import lossless, right, same_answers

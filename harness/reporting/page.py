@@ -15,11 +15,9 @@ from typing import Any
 import pandas as pd
 
 from harness import formatting
-from harness.analysis.claim_places import has_contender
-from harness.analysis.comparison import MANY_SAMPLES
-from harness.analysis.parallel import parallel_map
-from harness.analysis.pass_values import reasons_in_words
-from harness.analysis.results import Cell, Comparison, to_json
+from harness.analysis.parallel import MANY_SAMPLES, parallel_map
+from harness.analysis.results import Cell, Comparison, has_contender, to_json
+from harness.analysis.tally.pass_values import reasons_in_words
 from harness.record.schema import Run
 from harness.reporting import cells as wording
 from harness.reporting import tables
@@ -46,7 +44,7 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
     ``data``: the comparison as to_json gives it, where the caller has it.
     """
     header, pointers = run.header, Pointers(comparison)
-    held, overall, unread = held_claims(comparison, header)
+    held, overall = held_claims(comparison.judgements), comparison.judgements
     parts = dict.fromkeys(cell.part for cell in comparison.cells)
     slow: list[Callable[[], Any]] = [
         partial(_samples, run, comparison, data),
@@ -61,7 +59,7 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         overall=overall,
         headlines=headlines(held, comparison),
         whose=whose_claims(header, overall),
-        unread=unread,
+        unread=comparison.unread,
         answers=answers(comparison, header, held, pointers),
         elsewhere=claims_shown(_elsewhere(held, comparison, run), pointers),
         alone=_alone(comparison, run),

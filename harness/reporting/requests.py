@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.quantity import Quantity, absent
 from harness.reporting.cells import Entry, Notes, Pointers, Row, Table, between
 from harness.reporting.tables import MEASURED, arm_name, section_per_cell
 from harness.scenario.metrics import REQUEST_PERCENTILES
+from harness.stats.quantity import Quantity, absent
 
 WAIT_HEADS = {
     "first_token": "First token",

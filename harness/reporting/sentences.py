@@ -6,11 +6,11 @@ They put values of a comparison into words and compute nothing. A sentence witho
 from __future__ import annotations
 
 from harness import formatting
-from harness.analysis.best_settings import faster
-from harness.analysis.pass_values import price_words
+from harness.analysis.evidence.best_settings import faster
 from harness.analysis.results import ArmResult, Cell, Highlight
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.tally.pass_values import price_words
 from harness.record.schema import RunHeader
+from harness.stats.quantity import Quantity
 
 SAME = 0.03
 """A factor closer to 1 than this is not mentioned."""

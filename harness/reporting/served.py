@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.served import WAYS
+from harness.analysis.tally.served import WAYS
 from harness.reporting.cells import Entry, Notes, Pointers, Row, Table
 from harness.reporting.tables import arm_name, section_per_cell
 

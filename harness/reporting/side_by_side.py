@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from harness import formatting
-from harness.analysis.stats.quantity import Quantity
 from harness.record.regular_file import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
@@ -24,6 +23,7 @@ from harness.reporting.figures_changes import changes_figure, speedups_figure
 from harness.reporting.svg import Drawing
 from harness.reporting.trend import trend_figure
 from harness.scenario.metrics import METRICS
+from harness.stats.quantity import Quantity
 
 HASH_DIGITS = 12
 ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (

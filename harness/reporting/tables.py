@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from harness import formatting
-from harness.analysis.arm_metrics import Prediction
-from harness.analysis.pass_values import PassWidth, one_a_rung, price_words
+from harness.analysis.figures.arm_metrics import Prediction
 from harness.analysis.results import ArmResult, Cell, GenerateMode
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.tally.pass_values import PassWidth, one_a_rung, price_words
 from harness.reporting.cells import Entry, Marks, Notes, Pointers, Row, Table, between
+from harness.stats.quantity import Quantity
 
 MEASURED: Marks = ("measured",)
 COUNTED: Marks = ("counted",)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from harness.analysis.stats.change_points import Change
 from harness.record.regular_file import write_whole
 from harness.regression.history.trend import ChangePoint, Judged, Trend
 from harness.regression.history.wording import (
@@ -25,6 +24,7 @@ from harness.reporting import svg
 from harness.reporting.assets import STYLES, fill_template
 from harness.reporting.svg import Drawing
 from harness.scenario.metrics import METRICS
+from harness.stats.change_points import Change
 
 MOST_TICKS = 8
 COLOURS = {"better": svg.GREEN, "worse": svg.VERMILION}

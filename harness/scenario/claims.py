@@ -1,6 +1,6 @@
 """A claim as data: bounds on what a run measures, and the part of the run that they apply to.
 
-Claims come from a scenario, a file of claims or the command line (harness.scenario.claim_text). harness.analysis.verdict
+Claims come from a scenario, a file of claims or the command line (harness.scenario.claim_text). harness.analysis.judge.verdict
 judges them.
 """
 

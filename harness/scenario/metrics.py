@@ -1,6 +1,6 @@
 """The one table of named figures: unit, better direction, basis, and which claim, gate or history may use each.
 
-harness.analysis.arm_figures derives the figures of an arm; harness.regression.counted and harness.regression.timed derive
+harness.analysis.figures derives the figures of an arm; harness.regression.counted and harness.regression.timed derive
 those of a gate.
 """
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.arm_metrics import predictions
-from harness.analysis.comparison import compare
-from harness.analysis.pass_values import DURING_RUN
+from harness.analysis.answer import compare
+from harness.analysis.figures.arm_metrics import predictions
 from harness.analysis.results import ArmResult
-from harness.analysis.stats.quantity import exact
+from harness.analysis.tally.pass_values import DURING_RUN
 from harness.record.schema import Run
+from harness.stats.quantity import exact
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.pass_bytes import pass_bytes
 
@@ -108,6 +108,6 @@ def test_processes_are_told_where_the_clock_counts() -> None:
 @pytest.mark.parametrize("price_s", [0.0, 2.0])
 def test_drift_widens_no_decode_of_zero_seconds(price_s: float) -> None:
     """Outputs that end with their first token have no decode pass: the prediction is 0 and no logarithm of it is taken."""
-    tally: Any = SimpleNamespace(decode_s=price_s, timed=True, priced_s={DURING_RUN: (price_s,) * 3})
+    tally: Any = SimpleNamespace(decode_s=price_s, sums=SimpleNamespace(timed=True, priced_s={DURING_RUN: (price_s,) * 3}))
     (found,) = predictions({DURING_RUN: (0.5, 2.0)}, (), (tally,), exact(1.0))
     assert (found.decode_s.low, found.decode_s.value, found.decode_s.high) == pytest.approx((price_s / 2, price_s, 2 * price_s))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.baseline import state_of, token_check
-from harness.analysis.comparison import compare
-from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.answer import compare
+from harness.analysis.figures.baseline import state_of, token_check
 from harness.record.store import read_run
 from harness.reporting.exports.answer_lines import answer_lines
 from harness.reporting.page import render
 from harness.scenario.servers import BESIDE
+from harness.stats.quantity import Quantity, absent
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.judged_runs import judged

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.blocks import NO_DECODE, NO_POSITIONS, BlockPasses, Timeline, block_passes, decoded_blocks, timeline
+from harness.analysis.evidence.blocks import (
+    NO_DECODE,
+    NO_POSITIONS,
+    BlockPasses,
+    Timeline,
+    block_passes,
+    decoded_blocks,
+    timeline,
+)
 from harness.record.store import read_run
 from tests.helpers import DATA
 from tests.helpers.block_run import STOP, run, sample

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.break_even import break_even, speeds_by_load
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
+from harness.analysis.evidence.break_even import break_even, speeds_by_load
 from harness.reporting.figures_load import speed_by_load
 from harness.reporting.page import render
 from tests.helpers import synthetic_run as synthetic

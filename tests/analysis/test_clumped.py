@@ -9,10 +9,10 @@ from math import ceil
 
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.judgement import Judgement
+from harness.analysis.answer import compare
+from harness.analysis.judge.judgement import Judgement
+from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult
-from harness.analysis.verdict import verdict
 from harness.record.schema import RowResult, Run
 from harness.record.store import read_run
 from harness.scenario.claim_text import read_claim

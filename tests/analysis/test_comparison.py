@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness.analysis.arm_metrics import ratio_of_independent
-from harness.analysis.comparison import COMPARISON_VERSION, compare, to_json
+from harness.analysis.answer import COMPARISON_VERSION, compare, to_json
+from harness.analysis.figures.arm_metrics import ratio_of_independent
 from harness.analysis.results import ArmResult, Comparison
 from harness.hardware.profile import Calibration
 from harness.record.schema import CaseOutcome, Run

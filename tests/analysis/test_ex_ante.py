@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.comparison import compare
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, one_a_rung, reasons_in_words
-from harness.analysis.prices import UNTOLD, ladder, measured_passes
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult
+from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, one_a_rung, reasons_in_words
+from harness.analysis.tally.prices import UNTOLD, ladder, measured_passes
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting.sentences import paragraphs

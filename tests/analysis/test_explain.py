@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.explain import bandwidths, claimed_of, residuals, roofline_points, waterfall
-from harness.analysis.pricing import Pricer
+from harness.analysis.answer import compare
+from harness.analysis.evidence.explain import bandwidths, claimed_of, residuals, roofline_points, waterfall
 from harness.analysis.results import ArmResult, Cell
+from harness.analysis.tally.pricing import Pricer
 from harness.models import ModelShape
 from harness.record.schema import Run
 from harness.roofline.speedup import describe_pass
@@ -81,7 +81,7 @@ def test_the_claim_beside_a_speedup(
     cell = comparison.cells[0]
     label = next(one.label for one in comparison.highlights if one.batch_size == 1)
     assert label == "SBD k=16 γ=0.1"
-    found = claimed_of(comparison, run.header, cell, arm(cell))
+    found = claimed_of(comparison, cell, arm(cell))
     if metric is None:
         assert found is None
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.forced_acceptance import forced_acceptance
+from harness.analysis.evidence.acceptance import forced_acceptance
 from harness.errors import UserError
 from harness.record.passes import read_passes
 from harness.record.schema import Run

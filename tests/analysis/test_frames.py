@@ -12,7 +12,7 @@ import pytest
 
 import harness
 from harness.analysis import frames
-from harness.analysis.comparison import compare, to_json
+from harness.analysis.answer import compare, to_json
 from harness.analysis.frames import RunFrames
 from harness.errors import RecordError
 from harness.record.schema import PassColumns, Run

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.comparison import compare, to_json
-from harness.analysis.health import Usual, broken_rules, usual_of, without_void_times
-from harness.analysis.verdict import verdict
+from harness.analysis.answer import compare, to_json
+from harness.analysis.judge.verdict import verdict
+from harness.analysis.trust.health import Usual, broken_rules, usual_of, without_void_times
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
 from harness.scenario.part import HealthLimits

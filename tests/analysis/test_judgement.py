@@ -7,9 +7,9 @@ from itertools import permutations
 
 import pytest
 
-from harness.analysis.judgement import EXIT_CODES, GRAVEST_FIRST, JUDGEMENT_VERSION, Judgement, Judgements, State, to_json
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.judge.judgement import EXIT_CODES, GRAVEST_FIRST, JUDGEMENT_VERSION, Judgement, Judgements, State, to_json
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR
+from harness.stats.quantity import Quantity
 
 
 def answer(state: State) -> Judgement:

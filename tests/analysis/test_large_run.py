@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import sample_totals
-from harness.analysis.comparison import compare
-from harness.analysis.integrity.integrity import Integrity
+from harness.analysis.answer import compare
+from harness.analysis.tally import tally
+from harness.analysis.trust.integrity import Integrity
 from harness.record.passes import PackedPasses, PassColumns
 from harness.record.store import read_run
 from harness.reporting import page, samples
@@ -79,4 +79,4 @@ def test_no_pass_is_spelt_out_to_derive_the_figures(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(PackedPasses, "spelt", refuse)
     assert replace(compare(run), integrity=Integrity()) == compare(RUN)
-    assert sample_totals.tally(run.header.cases[0], run.samples[-1], None).passes > 0
+    assert tally.tally(run.header.cases[0], run.samples[-1], None).sums.passes > 0

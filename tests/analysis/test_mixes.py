@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import UserError
 from harness.record.schema import Run
 from harness.regression.comparability import refuse_unlike, unlike

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.analysis.comparison import compare, to_json
+from harness.analysis.answer import compare, to_json
 from harness.analysis.results import ArmResult
-from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import Run, Sample
 from harness.reporting.page import render
+from harness.stats.quantity import Quantity
 from tests.helpers import synthetic_run as synthetic
 
 SBD = "sbd-k16-g0.1-t0-entropy_bounded"

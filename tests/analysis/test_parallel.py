@@ -88,7 +88,7 @@ def test_a_killed_child_loses_nothing():
 def test_a_report_is_the_same_to_the_byte():
     """Comparison and page of a run of two parts, one piece after the other and side by side."""
     found = told("""
-        from harness.analysis import comparison as compare, parallel
+        from harness.analysis import answer as compare, parallel
         from harness.reporting import page
         from tests.helpers import synthetic_run as synthetic
         sbd = synthetic.Arm(label="SBD k=16 γ=0.35", gamma=0.35, passes_per_block=4)

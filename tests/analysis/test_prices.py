@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.pass_arrays import ROLES, TraceArrays
-from harness.analysis.pass_widths import pass_widths
-from harness.analysis.prices import ladder
-from harness.analysis.pricing import Pricer
-from harness.analysis.sample_totals import TimedPasses
+from harness.analysis.evidence.pass_widths import pass_widths
+from harness.analysis.tally.pass_arrays import ROLES, TraceArrays
+from harness.analysis.tally.prices import ladder
+from harness.analysis.tally.pricing import Pricer
+from harness.analysis.tally.tally import TimedPasses
 from harness.record.passes import read_passes
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
@@ -76,7 +76,7 @@ def test_arms_of_one_method_are_priced_each_by_its_own_draft_model() -> None:
                 pricer=pricer,
             )
         )
-    found = pass_widths([("early_exit", [cast(Any, SimpleNamespace(timed=one)) for one in timed])])
+    found = pass_widths([("early_exit", [cast(Any, SimpleNamespace(sums=SimpleNamespace(timed=one))) for one in timed])])
     assert {one.query_tokens: one.bytes_ for one in found} == {
         query: pytest.approx(float(np.mean(all_of_them))) for query, all_of_them in expected.items()
     }

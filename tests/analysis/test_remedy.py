@@ -5,10 +5,10 @@ import statistics
 
 import pytest
 
-from harness.analysis.remedy import more_prompts
-from harness.analysis.stats.quantity import Quantity, Spread, absent, effective_pairs, exact, paired_lower_bound, pairs_needed
-from harness.analysis.stats.sample_size import cautious, prompts_to_decide
+from harness.analysis.judge.remedy import more_prompts
 from harness.scenario.claims import Bound
+from harness.stats.quantity import Quantity, Spread, absent, effective_pairs, exact, paired_lower_bound, pairs_needed
+from harness.stats.sample_size import cautious, prompts_to_decide
 
 AT_LEAST_3 = Bound(metric="wall_speedup", min=3.0)
 SPEED = Quantity(value=3.06, low=2.9, high=3.23, n=20, processes=1, spread=Spread(prompt=0.2))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
+from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult
-from harness.analysis.verdict import verdict
 from harness.record.schema import Run
 from harness.regression.run_comparison import compare_runs
 from harness.scenario.claim_text import read_claim

@@ -6,8 +6,8 @@ from itertools import cycle, islice
 
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.sample_totals import distinct_share
+from harness.analysis.answer import compare
+from harness.analysis.tally.tally import distinct_share
 from tests.helpers import synthetic_run as synthetic
 
 

@@ -11,11 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from harness.analysis.comparison import compare, to_json
-from harness.analysis.requests import Request, requests_of
+from harness.analysis.answer import compare, to_json
+from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.stats.processes import SAME, over_processes
-from harness.analysis.verdict import verdict
+from harness.analysis.tally.requests import Request, requests_of
 from harness.record.schema import PassColumns, RowResult, RowTimes, Run, Sample
 from harness.regression.history.derive import figures_of
 from harness.regression.metrics import timed_metrics
@@ -24,6 +23,7 @@ from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
 from harness.scenario.load import Load
 from harness.scenario.metrics import METRICS, REQUEST_PERCENTILES, WAITS, names_of
+from harness.stats.two_runs import SAME, over_processes
 from tests.helpers.simulated_server import CLIENT_S, FAST, NTP, load_run
 
 RUN = load_run()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.forced_acceptance import forced_acceptance
-from harness.analysis.health import void_reasons
-from harness.analysis.verdict import verdict
+from harness.analysis.answer import compare
+from harness.analysis.evidence.acceptance import forced_acceptance
+from harness.analysis.judge.verdict import verdict
+from harness.analysis.trust.health import void_reasons
 from harness.errors import UserError
 from harness.record.schema import Run
 from harness.regression.counted import counted

@@ -6,7 +6,7 @@ import html
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.record.store import RunStore, read_run
 from harness.reporting.page import render
 from tests.helpers.pass_bytes import pass_bytes

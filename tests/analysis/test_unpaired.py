@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis.sample_totals import Tally, tally
-from harness.analysis.stats.two_runs import ratio_of_processes
-from harness.analysis.unpaired import request_speedups, wall_speedups, whole
+from harness.analysis.figures.arm_figures import speedups_of_files, whole
+from harness.analysis.tally.tally import Tally, tally
+from harness.stats.two_runs import ratio_of_processes
 from tests.helpers.synthetic_run import build
 
 RUN = build()
@@ -55,16 +55,16 @@ def test_means_of_files_by_hand() -> None:
     """Geometric mean of a file's times per token, and its time by its tokens; requests without decode tokens are left out."""
     ntp = [request(0, 1.0, 10), request(0, 4.0, 10), request(0, 1.0, 0), request(1, 2.0, 10)]
     arm = [request(0, 0.5, 10), request(1, 0.5, 10)]
-    mean, totals = wall_speedups(ntp, arm, 0.95)
+    mean, totals = speedups_of_files(ntp, arm, "decode_s", "decode_tokens", 0.95)
     assert mean.value == pytest.approx(math.sqrt(math.sqrt(0.1 * 0.4) * 0.2) / 0.05)
     assert totals.value == pytest.approx(math.sqrt(5.0 / 20 * 0.2) / 0.05)
-    whole_requests, _ = request_speedups([request(0, 0.9, 9)], [request(0, 0.4, 9)], 0.95)
+    whole_requests, _ = speedups_of_files([request(0, 0.9, 9)], [request(0, 0.4, 9)], "latency_s", "output_tokens", 0.95)
     assert whole_requests.value == pytest.approx(1.0 / 0.5)
 
 
 def test_a_side_without_times_has_no_ratio() -> None:
     """It is absent with its reason, and never a division by nothing."""
-    assert wall_speedups([request(0, 1.0, 0)], [request(0, 1.0, 5)], 0.95)[0].reason
+    assert speedups_of_files([request(0, 1.0, 0)], [request(0, 1.0, 5)], "decode_s", "decode_tokens", 0.95)[0].reason
 
 
 def test_a_whole_file_is_the_sum_of_its_requests() -> None:

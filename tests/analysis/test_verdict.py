@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.comparison import compare
-from harness.analysis.judgement import Judgement
+from harness.analysis.answer import compare
+from harness.analysis.judge.judgement import Judgement
+from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import Comparison
-from harness.analysis.stats.quantity import Quantity, Spread, absent
-from harness.analysis.stats.ratios import geometric_mean_ratio
-from harness.analysis.verdict import verdict
 from harness.record.schema import Run, Sample
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
 from harness.scenario.claims import Claim, Where
+from harness.stats.quantity import Quantity, Spread, absent
+from harness.stats.ratios import geometric_mean_ratio
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.judged_runs import judged
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.judgement import to_json
-from harness.analysis.verdict import verdict
+from harness.analysis.answer import compare
+from harness.analysis.judge.judgement import to_json
+from harness.analysis.judge.verdict import verdict
 from harness.record.store import read_run
 from harness.scenario.claim_text import load_claims
 from tests.helpers import ROOT

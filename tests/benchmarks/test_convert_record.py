@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.convert_record import CONVERTED, convert
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import RecordError, UserError
 from harness.record.store import read_run
 from tests.helpers import synthetic_run as synthetic

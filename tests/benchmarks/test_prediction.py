@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.prediction import Row, figures, rows
 from benchmarks.prediction_published import summary, visits_variances
-from harness.analysis.comparison import compare
-from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE
+from harness.analysis.answer import compare
+from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE
 from harness.record.schema import Run
 from tests.helpers import synthetic_run as synthetic
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.solvers import GREEDY, best, figures, rows_of, table
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from tests.helpers.lossless import outputs_changed
 
 

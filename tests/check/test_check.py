@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.check import conduct, grid
 from harness.check.attention import CAPTURABLE, MASK, AttentionTime, ReadPlace, compare_ways, places, visible, way_of
 from harness.check.cells import cells_table, energy_j_per_token, rows, unreached, widths

@@ -43,7 +43,7 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("harness.runner.runner.machine_here", lambda logs: uncalibrated())
-    monkeypatch.setattr("harness.analysis.health.MOST_TOGETHER", 1.0)  # a busy machine reads pieces late
+    monkeypatch.setattr("harness.analysis.trust.health.MOST_TOGETHER", 1.0)  # a busy machine reads pieces late
     monkeypatch.setenv("COLUMNS", "400")
     file = tmp_path / "beside.yaml"
     file.write_text(SCENARIO)

@@ -17,8 +17,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from harness.analysis.comparison import compare
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.answer import compare
+from harness.analysis.judge.verdict import claims_for, verdict
 from harness.capacity.acceptance import from_speedup
 from harness.capacity.plan import Question, plan
 from harness.capacity.results import Goal, Workload

@@ -16,7 +16,7 @@ import typer
 from hypothesis import example, given
 from typer.testing import CliRunner
 
-from harness.analysis.judgement import GRAVEST_FIRST, Judgements, State
+from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgements, State
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish, table
 from harness.errors import StorageError, UserError
 from harness.reporting.exports.formats import FORMATS, export

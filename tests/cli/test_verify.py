@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.judgement import JUDGEMENT_VERSION
+from harness.analysis.judge.judgement import JUDGEMENT_VERSION
 from harness.record.schema import Run
 from harness.record.store import RunStore
 from tests.helpers import synthetic_run as synthetic

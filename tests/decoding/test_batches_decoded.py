@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from harness.analysis.blocks import decoded_blocks
+from harness.analysis.evidence.blocks import decoded_blocks
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.set_block import decode_set_block

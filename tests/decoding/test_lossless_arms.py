@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import compare, to_json
-from harness.analysis.verdict import verdict
+from harness.analysis.answer import compare, to_json
+from harness.analysis.judge.verdict import verdict
 from harness.errors import RecordError, ScenarioError
 from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.frames import load_run
-from harness.analysis.pass_arrays import TraceArrays
-from harness.analysis.sample_totals import Tally, charged, tally
+from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.tally.tally import Tally, charged, tally
 from harness.models.block_families import FAMILIES
 from harness.record.schema import Run
 from harness.record.store import read_run
@@ -98,7 +98,7 @@ def test_the_prompt_pass_is_that_of_ntp_or_counts_as_a_pass(run: tuple[Path, Run
             assert mine == theirs and passes.kept_tokens[0] == ntp.kept_tokens[0], case.label
         elif TraceArrays(sample.packed_passes).drafts_in_prompt:
             drafting.add(case.arm.values["family"])
-            assert tally(case, sample, None).passes == len(passes.role)
+            assert tally(case, sample, None).sums.passes == len(passes.role)
         else:
             assert all(own <= other for one in zip(mine[1:], theirs[1:], strict=True) for own, other in zip(*one, strict=True))
     assert drafting == {name for name, family in FAMILIES.items() if family.protocol.layout == "canvas"}
@@ -129,9 +129,11 @@ def test_an_older_prompt_pass_that_drafts_is_charged(run: tuple[Path, Run]) -> N
     """By hand: a prompt's pass of 5 s where NTP took 2 s on the same prompt adds 3 s; without NTP all 5 s."""
     ntp = [replace(one, prompt_s=2.0 + one.key[1]) for one in of_sample(run[1], "ntp")]
     verified = of_sample(run[1], "sbd_verified")
-    older = [replace(one, prompt_s=5.0, decode_s=7.0, forward_s=6.0, reads_more=True) for one in verified]
+    older = [
+        replace(one, prompt_s=5.0, decode_s=7.0, sums=replace(one.sums, forward_s=6.0), reads_more=True) for one in verified
+    ]
     now = charged(older, ntp)
-    assert [(one.decode_s, one.forward_s, one.estimated) for one in now] == [(10, 9, True), (9, 8, True), (8, 7, True)]
+    assert [(one.decode_s, one.sums.forward_s, one.estimated) for one in now] == [(10, 9, True), (9, 8, True), (8, 7, True)]
     assert [one.decode_s for one in charged(older, ())] == [12.0] * 3
     others = [replace(one, key=(*one.key[:2], 4, 0)) for one in ntp]
     assert [one.decode_s for one in charged(older, others)] == [10, 9, 8], "the prompt's other decodes"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from harness.analysis.comparison import compare
-from harness.analysis.judgement import Judgements
-from harness.analysis.verdict import verdict
+from harness.analysis.answer import compare
+from harness.analysis.judge.judgement import Judgements
+from harness.analysis.judge.verdict import verdict
 from harness.record.schema import Run
 from harness.scenario.claim_text import read_claim
 from harness.scenario.claims import THIS_PROCESS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.analysis.comparison import Comparison, compare
+from harness.analysis.answer import Comparison, compare
 from harness.capacity.plan import DEGREES
 from harness.record.schema import Run
 from harness.record.store import read_run

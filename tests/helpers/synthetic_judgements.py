@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements, State
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, Judgements, State
+from harness.stats.quantity import Quantity
 
 NASTY = (
     "<script>alert(1)</script>",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from harness.analysis.pricing import Pricer
+from harness.analysis.tally.pricing import Pricer
 from harness.models import ModelShape
 from harness.record.schema import CaseHeader, CaseOutcome, PassColumns, RowResult, Run, RunHeader, Sample
 from harness.record.trace import ForwardPass, Role

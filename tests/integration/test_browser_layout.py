@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.record.store import read_run
 from harness.reporting.page import render
 from tests.helpers import ROOT

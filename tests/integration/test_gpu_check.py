@@ -304,7 +304,7 @@ sys.modules.update(dict.fromkeys({WITHOUT!r}))
 from harness.cli import main
 import benchmarks.run_table, benchmarks.check_scenario, benchmarks.attention_table, harness.cli.doctor, harness.runner.runner
 import harness.runner.worker, harness.runner.local_machine
-import harness.cli.judged, harness.analysis.verdict
+import harness.cli.judged, harness.analysis.judge.verdict
 for words in (["report", {str(run)!r}],):
     sys.argv = ["sbd", *words]
     try:

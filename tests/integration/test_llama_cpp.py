@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Comparison
 from harness.record.schema import Run
 from harness.record.store import read_run

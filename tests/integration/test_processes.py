@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.analysis.integrity.integrity import integrity_of
+from harness.analysis.trust.integrity import integrity_of
 from harness.cli.plan import estimated, render
 from harness.errors import HungError, ProcessEndedError, StorageError, UserError
 from harness.hardware.profile import Calibration

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.analysis.integrity.integrity import integrity_of
+from harness.analysis.trust.integrity import integrity_of
 from harness.record.store import read_run
 from harness.runner.cluster import ray_cluster
 from harness.runner.cluster.ray_cluster import _ends, _join, lacking, needs_of, why_lost

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.prices import Ladder, ladder
+from harness.analysis.tally.prices import Ladder, ladder
 from harness.hardware.local_profile import local_profile
 from harness.hardware.measured_ceilings import MeasuredCurve, MeasuredFigure, MeasuredPoint
 from harness.hardware.profile import HardwareProfile

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare, to_json
+from harness.analysis.answer import compare, to_json
 from harness.errors import UserError
 from harness.record.by_machine import by_machine, of_one_machine
 from harness.record.schema import Run

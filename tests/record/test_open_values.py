@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import RecordError
 from harness.record.store import EVENTS, HEADER, SAMPLES, read_run
 from tests.helpers.records import changed_record, small_record

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.analysis.pass_arrays import ROLES, TraceArrays
+from harness.analysis.tally.pass_arrays import ROLES, TraceArrays
 from harness.errors import RecordError
 from harness.record.passes import COLUMNS, PER_PASS, PER_ROW, pack, read_passes
 from harness.record.publication import publish

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.judgement import Judgements, State, to_json
+from harness.analysis.judge.judgement import Judgements, State, to_json
 from harness.errors import UserError
 from harness.regression.gate_metrics import Value, judge_deterministic
 from harness.regression.metrics import CellMetric

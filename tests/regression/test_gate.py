@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from harness.analysis.judgement import Judgement, Judgements, State, to_json
+from harness.analysis.judge.judgement import Judgement, Judgements, State, to_json
 from harness.errors import UserError
 from harness.regression.gate import GateProcedure, NeedPairs, judge_pairs
 from harness.regression.gate_decision import GatePlan, plan_of

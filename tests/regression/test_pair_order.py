@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.judgement import Judgement
-from harness.analysis.stats.one_sided import freed_mean
+from harness.analysis.judge.judgement import Judgement
 from harness.regression.gate import GateProcedure, NeedPairs
 from harness.regression.gate_decision import PairOrder, PairStage, place_terms
 from harness.regression.gate_metrics import TimedMetric
+from harness.stats.one_sided import freed_mean
 
 seeds = st.integers(0, 2**32 - 1)
 stages: st.SearchStrategy[PairStage] = st.sampled_from(("pair", "rerun"))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.judgement import Judgement, Judgements
+from harness.analysis.judge.judgement import Judgement, Judgements
 from harness.errors import ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
 from harness.record.schema import Run

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from scipy import stats as scipy_stats
 
-from harness.analysis.stats.one_sided import holm
-from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.record.schema import Run
 from harness.regression.changes import Change, judge_changes
 from harness.regression.run_comparison import compare_runs
+from harness.stats.one_sided import holm
+from harness.stats.quantity import Quantity, absent, exact
 from tests.helpers.synthetic_run import ARMS, NTP, Arm, Part, build
 from tests.helpers.two_runs import in_processes, slower, two_arms
 

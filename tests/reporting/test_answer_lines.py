@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare, to_json
+from harness.analysis.answer import compare, to_json
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting.exports.answer_lines import answer_lines

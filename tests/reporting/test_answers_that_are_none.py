@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.record.schema import Run, Sample
 from harness.reporting.exports.answer_lines import answer_lines
 from harness.reporting.page import render

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.verdict import claims_for, verdict
+from harness.analysis.answer import compare
+from harness.analysis.judge.verdict import claims_for, verdict
 from harness.record.schema import Run
 from harness.record.store import RunStore
 from harness.reporting.claims_shown import held_claims
@@ -44,7 +44,7 @@ def test_the_only_arm_that_is_no_rival_is_answered_first() -> None:
     clause = f"{LOOKUP} is faster, {speeds[LOOKUP]:.2f}x"
     first = answer_lines(Path("r"), found, run.header).splitlines()[0]
     assert first.startswith(f"answer  {OURS}, ") and clause in first
-    held, _, _ = held_claims(found, run.header)
+    held = held_claims(found.judgements)
     assert {one.judgement.cell["arm"] for one in held} == {OURS}
     [headline] = headlines(held, found)
     assert OURS in headline.found and headline.found.endswith(clause)
@@ -80,7 +80,7 @@ def test_the_claims_are_one_list(
     """Page, terminal and verify: as many, in the same words, the clock's first; claims that nobody made are not counted."""
     run = with_rival(claims=claims)
     found = compare(run)
-    held, overall, _ = held_claims(found, run.header)
+    held, overall = held_claims(found.judgements), found.judgements
     assert [one.judgement for one in held] == list(overall.judgements) and held[0].judgement.metric == "wall_speedup"
     assert overall == verdict(found, claims_for(run.header, (), ()), run.header)
     page, lines = render(run, found), answer_lines(Path("r"), found, run.header).splitlines()

@@ -11,11 +11,10 @@ import pytest
 from markupsafe import Markup
 
 from harness import formatting
-from harness.analysis.blocks import Timeline, block_passes, timeline
-from harness.analysis.comparison import compare
-from harness.analysis.explain import residuals, roofline_points, waterfall
+from harness.analysis.answer import compare
+from harness.analysis.evidence.blocks import Timeline, block_passes, timeline
+from harness.analysis.evidence.explain import residuals, roofline_points, waterfall
 from harness.analysis.results import Cell
-from harness.analysis.stats.quantity import absent
 from harness.record.schema import Run, TriedWidth, WidthChoice
 from harness.record.store import read_run
 from harness.reporting import figures_blocks, svg
@@ -23,6 +22,7 @@ from harness.reporting.explain import MOST_BATCHES, explain_drawings
 from harness.reporting.figures_blocks import timeline_drawing, token_text
 from harness.reporting.figures_roofline import MOST_LABELS, named, pass_time, telling
 from harness.reporting.svg import Drawing
+from harness.stats.quantity import absent
 from tests.helpers import DATA
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.block_run import run as run_of

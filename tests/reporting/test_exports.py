@@ -16,11 +16,11 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.analysis.judgement import GRAVEST_FIRST, Judgements
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgements
 from harness.reporting.exports.formats import FORMATS, export
 from harness.reporting.exports.review import LONGEST
 from harness.reporting.exports.trackers import family_name
+from harness.stats.quantity import Quantity
 from tests.helpers import synthetic_judgements as synthetic
 from tests.helpers.synthetic_judgements import answer, ink, of
 

@@ -6,7 +6,7 @@ import pytest
 import xmlschema
 from hypothesis import given
 
-from harness.analysis.judgement import GRAVEST_FIRST, Judgements
+from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgements
 from harness.reporting.exports.formats import export
 from tests.helpers import DATA
 from tests.helpers import synthetic_judgements as synthetic

@@ -6,8 +6,8 @@ import html
 import re
 
 from harness import formatting
-from harness.analysis.comparison import compare
-from harness.analysis.verdict import QUESTION
+from harness.analysis.answer import compare
+from harness.analysis.judge.verdict import QUESTION
 from harness.record.store import read_run
 from harness.reporting.claims_shown import held_claims, whose_claims
 from harness.reporting.headline import headlines
@@ -25,7 +25,7 @@ def test_it_is_the_cards_verdict_and_figure() -> None:
 def _held_to_its_cards(name: str, said: str) -> None:
     run = read_run(ROOT / "reports" / name)
     comparison = compare(run)
-    held, _, _ = held_claims(comparison, run.header)
+    held = held_claims(comparison.judgements)
     asked = [one for one in held if one.claim is QUESTION]
     found = headlines(held, comparison)
     assert [one.word for one in found] == [one.judgement.word for one in asked]
@@ -40,7 +40,7 @@ def test_the_page_and_the_gallery_open_with_it() -> None:
     """The badge is that of the question, and every claim is shown; those that nobody made are not counted."""
     run = synthetic.build(synthetic.Part(jitter=0.02))
     comparison = compare(run)
-    held, judged, _ = held_claims(comparison, run.header)
+    held, judged = held_claims(comparison.judgements), comparison.judgements
     page = render(run, comparison)
     first = re.findall(r'<p class="overall">(.*?)</p>', page, re.DOTALL)
     words = [" ".join(html.unescape(re.sub(r"<[^>]+>", " ", one)).split()) for one in first]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import COMPARISON_VERSION, compare
+from harness.analysis.answer import COMPARISON_VERSION, compare
 from harness.record.schema import CaseOutcome, Run
 from harness.record.store import RunStore
 from harness.reporting import write_report

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.record.schema import CaseOutcome, Run, Sample
 from harness.record.store import read_run
 from harness.reporting.page import render

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.comparison import compare, to_json
+from harness.analysis.answer import compare, to_json
 from harness.analysis.frames import RunFrames
 from harness.record.schema import Run
 from harness.record.store import read_run

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.capacity.grid import Figures
 from harness.capacity.plan import DEGREES
 from harness.capacity.wording import pays_from

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.speedup_grid import predict_grid
-from harness.analysis.arm_metrics import pair_up, predictions
-from harness.analysis.comparison import compare
-from harness.analysis.prices import ladder, machine_spread, measured_passes
-from harness.analysis.pricing import Pricer
-from harness.analysis.sample_totals import tally
-from harness.analysis.stats.quantity import exact
+from harness.analysis.answer import compare
+from harness.analysis.figures.arm_metrics import pair_up, predictions
+from harness.analysis.tally.prices import ladder, machine_spread, measured_passes
+from harness.analysis.tally.pricing import Pricer
+from harness.analysis.tally.tally import tally
 from harness.errors import UserError
 from harness.roofline.pricing import price_counts
 from harness.roofline.shape_calibration import MeasuredPass, shape_calibrated
 from harness.roofline.speedup import predict_speedup
+from harness.stats.quantity import exact
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.measured_passes import BASE, MEASURED, SHAPE, TRUTH, counts, seen
 

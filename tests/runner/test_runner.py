@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import NotPossibleError, StorageError, UserError
 from harness.progress import Progress
 from harness.record.decode import Readings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import MissingExtraError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run

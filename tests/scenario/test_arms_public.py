@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import ScenarioError
 from harness.models import KNOWN_SHAPES
 from harness.models.block_families import FAMILIES

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.claim_check import figure
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
+from harness.analysis.judge.check import figure
 from harness.errors import ScenarioError, UserError
 from harness.scenario.claim_text import load_claims, read_claim
 from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, THIS_PROCESS, Bound, Claim, Where

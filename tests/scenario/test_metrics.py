@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.arm_figures import TOTALS
-from harness.analysis.claim_check import NO_REQUESTS
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
+from harness.analysis.figures.arms import TOTALS
+from harness.analysis.judge.check import NO_REQUESTS
 from harness.scenario.metrics import METRICS, names_of
 from tests.helpers import ROOT
 from tests.helpers.judged_runs import judged

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.prices import ladder
-from harness.analysis.pricing import Pricer
+from harness.analysis.tally.prices import ladder
+from harness.analysis.tally.pricing import Pricer
 from harness.errors import STATUS_AGAIN, ProcessEndedError, ScenarioError, UserError
 from harness.hardware.profile import load_profile
 from harness.progress import Progress

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.errors import ScenarioError
 from harness.reporting.cells import arm as in_words
 from harness.scenario.arms import SbdArm

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import compare, to_json
+from harness.analysis.answer import compare, to_json
 from harness.analysis.frames import load_run
-from harness.analysis.pass_arrays import TraceArrays
-from harness.analysis.pricing import Pricer
+from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.tally.pricing import Pricer
 from harness.errors import RecordError, ScenarioError, UserError
 from harness.models import KNOWN_SHAPES
 from harness.models.choice import RandomModel, ReferenceModel, shape_of

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.comparison import compare
-from harness.analysis.stats.quantity import Quantity
+from harness.analysis.answer import compare
 from harness.errors import ScenarioError
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.runner.runner import run
 from harness.scenario.loading import load_scenario
+from harness.stats.quantity import Quantity
 from harness.workloads.prompts import read_prompts
 from harness.workloads.spec import DatasetChoice
 from tests.helpers import synthetic_run as synthetic

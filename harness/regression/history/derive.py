@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from harness.analysis.comparison import compare
+from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell, Comparison
-from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.same import checkout_of, machine_of, software_of
 from harness.record.schema import Run
 from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure, utc
 from harness.scenario.metrics import METRICS, names_of
+from harness.stats.quantity import Quantity, absent
 
 OF_REQUESTS = names_of(lambda one: one.of_requests and one.tracked)
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")
@@ -76,7 +76,7 @@ def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:
     Raises:
         RecordError: a time in the record cannot be read.
     """
-    header, comparison, machine = run.header, compare(run), machine_of(run.header)
+    header, comparison, machine = run.header, compare(run, ()), machine_of(run.header)
     return HistoryRecord(
         run_id=header.run_id,
         path=path,

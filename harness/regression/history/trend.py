@@ -9,20 +9,11 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, select
 
-from harness.analysis.stats.change_points import (
-    ALPHA,
-    MIN_CHANGE,
-    MIN_SEGMENT,
-    Change,
-    Examined,
-    changes_at,
-    common_level,
-    examine,
-)
 from harness.regression.history.database import RECORDS, rows
 from harness.regression.history.series import Point, Series, read_lines
 from harness.regression.history.store import History, Wanted
 from harness.scenario.metrics import METRICS, Better
+from harness.stats.change_points import ALPHA, MIN_CHANGE, MIN_SEGMENT, Change, Examined, changes_at, common_level, examine
 
 TREND_VERSION = 2
 """Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""

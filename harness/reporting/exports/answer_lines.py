@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import formatting
-from harness.analysis.claim_places import has_contender
-from harness.analysis.judgement import Judgements
-from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
+from harness.analysis.judge.judgement import Judgements
+from harness.analysis.results import ArmResult, Cell, Comparison, Highlight, has_contender
 from harness.record.schema import RunHeader
 from harness.reporting.answers import Answer, answers
 from harness.reporting.cells import Pointers
-from harness.reporting.claims_shown import held_claims, whose_claims
+from harness.reporting.claims_shown import whose_claims
 from harness.reporting.sentences import prompted, same_answers
 
 MOST_SENTENCE = 120
@@ -34,9 +33,8 @@ def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
         more = f"; {len(cards) - 2} more on the page" if len(cards) > 2 else ""
         figure = "" if card.figure.raw is None else f"{card.figure.text} "
         lines.append(f"also    {card.title}: {figure}{card.unit}{more}")
-    _, judged, unread = held_claims(comparison, header)
-    lines.append(f"claims  {unread or whose_claims(header, judged)}")
-    lines.append(f"next    {_next(run, judged)}")
+    lines.append(f"claims  {comparison.unread or whose_claims(header, comparison.judgements)}")
+    lines.append(f"next    {_next(run, comparison.judgements)}")
     return "\n".join(map(formatting.one_line, lines))
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from harness.analysis.judgement import Judgements, to_json
+from harness.analysis.judge.judgement import Judgements, to_json
 from harness.formatting import escaped_json
 from harness.reporting.exports.review import github_text, junit_text, markdown_text
 from harness.reporting.exports.trackers import action_text, bencher_text, prometheus_text
@@ -15,7 +15,7 @@ from harness.reporting.exports.wording import finite
 
 
 def json_text(judgements: Judgements) -> str:
-    """The versioned JSON form of harness.analysis.judgement, text unchanged."""
+    """The versioned JSON form of harness.analysis.judge.judgement, text unchanged."""
     # Before it is escaped: JSON could name a lone surrogate, which no reader can encode.
     return escaped_json(_whole(json.dumps(to_json(judgements), indent=1, ensure_ascii=False, allow_nan=False))) + "\n"
 

@@ -29,7 +29,7 @@ from collections import Counter
 from xml.etree import ElementTree
 
 from harness import __version__
-from harness.analysis.judgement import Judgement, Judgements, State
+from harness.analysis.judge.judgement import Judgement, Judgements, State
 from harness.formatting import one_line
 from harness.reporting.exports.wording import NOTHING_JUDGED, details, gravest_first, named, tally, value_words, verdict_words
 

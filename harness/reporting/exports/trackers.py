@@ -29,7 +29,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.analysis.judgement import GRAVEST_FIRST, Judgement, Judgements
+from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, Judgements
 from harness.formatting import one_line
 from harness.reporting.exports.wording import LONGEST_NAME, details, named
 from harness.scenario.metrics import Better

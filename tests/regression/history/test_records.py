@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.analysis import pass_values
-from harness.analysis.comparison import compare
-from harness.analysis.stats.quantity import Quantity, absent
+from harness.analysis.answer import compare
+from harness.analysis.tally import pass_values
 from harness.errors import RecordError, StorageError, UserError
 from harness.record.same import machine_of, software_of
 from harness.record.schema import OLDEST_READ, RECORD_VERSION, Run
@@ -21,6 +20,7 @@ from harness.regression.history.derive import reciprocal, record_of
 from harness.regression.history.metrics import DEFAULT_METRICS, HistoryRecord, Revision, known_metrics, utc
 from harness.regression.history.store import History, Wanted
 from harness.scenario.metrics import METRICS, PRICES
+from harness.stats.quantity import Quantity, absent
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.records import RECORDS
 from tests.helpers.unpacked import unpacked_by_hand

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.analysis.stats.change_points import Change
 from harness.regression.history.metrics import HistoryRecord, Revision
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import Trend, improves, to_json, trend
 from harness.regression.history.wording import change_words
 from harness.reporting.trend import render, write_trend
+from harness.stats.change_points import Change
 from tests.helpers.synthetic_history import ARM, START, commit, figure, record, records_of, stepped
 
 

@@ -1,0 +1,246 @@
+"""The cells of one part and batch size: its cases paired with NTP, every arm's values, and what the arms share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import zip_longest
+from operator import attrgetter
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.analysis.evidence.pass_widths import curves, pass_widths
+from harness.analysis.figures import accuracy as on_accuracy
+from harness.analysis.figures import arm_metrics as on_arms
+from harness.analysis.figures.arms import NOT_TIMED, ArmBesideNtp, CellContext, beside_ntp
+from harness.analysis.figures.baseline import baseline_check
+from harness.analysis.figures.request_figures import request_counts
+from harness.analysis.judge.highlight import picked
+from harness.analysis.results import ArmResult, Cell, Highlight, Simultaneous
+from harness.analysis.tally.by_request import Tallies
+from harness.analysis.tally.prices import Ladder
+from harness.analysis.tally.pricing import Pricer
+from harness.analysis.tally.traffic import TrafficCounter, measured_bandwidth
+from harness.record.schema import NO_PASSES, CaseHeader, Run
+from harness.record.written import WrittenPart
+from harness.scenario.load import recorded_load
+from harness.scenario.part import Part
+from harness.stats.quantity import Quantity, absent, exact, quotient, simultaneous_confidence
+from harness.stats.sample_size import prompts_for_width
+
+Pricers = dict[str, tuple[Ladder, Pricer | None]]
+"""By case id."""
+NOT_PER_PASS = "the forward passes were not timed one by one"
+ESTIMATED = (
+    "decode time is estimated: the pass that reads the prompt drafts too, so it counts as one pass, and its time beyond that "
+    "of NTP on the same prompt is decode time"
+)
+OWN = ("wall_speedup", "wall_speedup_totals", "identical_to_ntp", "accuracy_difference")
+"""Figures that are fields of ArmResult."""
+
+
+def cells_of(
+    run: Run, tallies: Tallies, pricers: Pricers, counter: TrafficCounter, part: str, batch_size: int
+) -> tuple[list[Cell], Highlight]:
+    """The cells of one part and batch size and their highlight. The summary over tasks is first, then one cell per task where
+    there are several. The highlighted arm has its figures at the simultaneous level too.
+    """
+    cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
+    rungs, pricer = pricers[cases[0].case_id]
+    place = _place(run, cases, tallies, rungs, counter)
+    tasks = tuple(dict.fromkeys(case.task for case in cases))
+    arms = _arms(cases, tallies, place)
+    summary = _summary(_cell(cases, arms, tasks, tallies, place), arms, place, pricer)
+    highlight = picked(summary, arms)
+    cells = [_with_pick(summary, arms, highlight)]
+    for task in tasks if len(tasks) > 1 else ():
+        members = [case for case in cases if case.task == task]
+        of_task = _arms(members, tallies, place)
+        cells.append(_with_pick(_cell(members, of_task, tasks, tallies, place), of_task, highlight))
+    return cells, highlight
+
+
+def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladder, counter: TrafficCounter) -> CellContext:
+    """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
+    written, found, imported = run.header.written(cases[0].part), _baseline(run, cases[0].part), run.header.imported
+    same = [other for other in found if other.batch_size == cases[0].batch_size]
+    return CellContext(
+        ladder=rungs,
+        counter_scale=counter.scale,
+        timed=any(case.timed for case in cases),
+        baseline_part=written.baseline,
+        load=recorded_load(written, cases[0].batch_size),
+        baseline_grades=on_accuracy.grades([one for other in same or found for one in tallies(other.case_id)]),
+        why_unchecked=_why_unchecked(written),
+        lacks=imported.lacks if imported else _untold(run, {case.case_id for case in cases}),
+        unpaired=imported.pairing_words if imported and imported.pairing is None else None,
+    )
+
+
+def _untold(run: Run, case_ids: Collection[str]) -> dict[str, str]:
+    """Why a server's passes are unknown, where the samples of one of these cases lack them."""
+    of_cases = (one for one in run.samples if one.case_id in case_ids and one.packed_passes is None)
+    return next(({"passes": one.meter_reasons[NO_PASSES]} for one in of_cases if NO_PASSES in one.meter_reasons), {})
+
+
+def _baseline(run: Run, part: str) -> list[CaseHeader]:
+    """The NTP cases of the part that ``part`` names as its baseline."""
+    name = run.header.written(part).baseline
+    return [case for case in run.header.cases if case.part == name and case.arm.method == "ntp"]
+
+
+def _why_unchecked(part: WrittenPart) -> str:
+    """Why the part's NTP arm was not compared with generate(), by the recorded scenario."""
+    if "baseline_check" in part.values:
+        with suppress(ValidationError):
+            return Part.model_validate(part.values).unchecked_baseline or "no sample of generate() was finished"
+    return "this run did not decode with generate()"
+
+
+def _summary(cell: Cell, arms: Sequence[ArmBesideNtp], place: CellContext, pricer: Pricer | None) -> Cell:
+    """The cell over all tasks; it also carries the pass times and the roofline's line through them."""
+    sizes = [one.arm.spec.block_size for one in arms if one.arm.spec.block_size is not None]
+    every = [found for one in arms for found in one.arm.tallies]
+    return replace(
+        cell,
+        task=None if len(cell.tasks) > 1 else cell.task,
+        is_summary=True,
+        pass_widths=pass_widths([(one.arm.method, one.arm.tallies) for one in arms]),
+        curves=curves(pricer, every, cell.batch_size, max(sizes, default=None)) if pricer else (),
+        roofs=place.ladder.roofs,
+    )
+
+
+def _cell(
+    cases: Sequence[CaseHeader], arms: Sequence[ArmBesideNtp], tasks: tuple[str, ...], tallies: Tallies, place: CellContext
+) -> Cell:
+    first = cases[0]
+    same = ("part", "task", "batch_size", "dtype", "device", "attention", "session", "execution", "tensor_parallel")
+    return Cell(
+        **{name: getattr(first, name) for name in same},
+        tasks=tasks,
+        is_summary=False,
+        model=first.model.name if first.model else str(first.model_source.get("named") or "a model that no file names"),
+        params=first.model.params if first.model else None,
+        timed=place.timed,
+        baseline_part=place.baseline_part,
+        load=place.load.words(first.batch_size) if place.load else None,
+        closed_loop=place.load is not None and place.load.closed,
+        arms=_distinct_labels([arm_result(one) for one in arms]),
+        counter_scale=place.counter_scale,
+        baseline_check=baseline_check(cases, tallies, [one.arm for one in arms], place.why_unchecked),
+        rung_reasons=place.ladder.reasons,
+    )
+
+
+def _arms(cases: Sequence[CaseHeader], tallies: Tallies, place: CellContext) -> list[ArmBesideNtp]:
+    found = beside_ntp(cases, tallies)
+    wrong = {prompt for arm, _ in found for prompt, grade in arm.grades.items() if grade < 1}
+    return [ArmBesideNtp(arm=arm, ntp=ntp, place=replace(place, wrong=len(wrong))) for arm, ntp in found]
+
+
+def _distinct_labels(arms: Sequence[ArmResult]) -> tuple[ArmResult, ...]:
+    """Arms whose short label is taken get the last part of their case id beside it."""
+    taken = Counter(arm.label for arm in arms)
+    return tuple(
+        replace(arm, label=f"{arm.label} ({arm.case_ids[0].rpartition('/')[2]})") if taken[arm.label] > 1 else arm
+        for arm in arms
+    )
+
+
+def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight) -> Cell:
+    """The cell with the picked arm's figures at the simultaneous level, where several arms were contenders."""
+    count, level = highlight.picked_from, simultaneous_confidence(highlight.picked_from)
+    if count < 2:
+        return cell
+    results = (
+        replace(result, simultaneous=Simultaneous(picked_from=count, confidence=level, figures=arm.figures(level)))
+        if result.label == highlight.label
+        else result
+        for result, arm in zip(cell.arms, arms, strict=True)
+    )
+    return replace(cell, arms=tuple(results))
+
+
+def arm_result(one: ArmBesideNtp) -> ArmResult:
+    """Every value of an arm, compared with NTP."""
+    arm, tallies = one.arm, one.arm.tallies
+    nfe, passes, fed, drafts, drafts_fed = (
+        on_arms.summed(tallies, attrgetter(f"sums.{name}"))
+        for name in ("row_passes", "passes", "fed_tokens", "draft_passes", "draft_fed_tokens")
+    )
+    over, under = (absent(one.why_no_passes) if count is None else exact(count) for count in (fed, passes))
+    figures = one.figures()
+    return ArmResult(
+        label=arm.cases[0].label,
+        method=arm.method,
+        block_size=arm.spec.block_size,
+        gamma=arm.spec.gamma,
+        temperature=arm.temperature,
+        solver=arm.spec.solver,
+        lossless=arm.spec.lossless,
+        replayed=arm.replayed,
+        is_ntp=arm.method == "ntp",
+        case_ids=tuple(case.case_id for case in arm.cases),
+        samples=len(tallies),
+        prompts=len({prompt for t in tallies for prompt in t.prompts}),
+        decode_tokens=sum(t.decode_tokens for t in tallies),
+        nfe=nfe,
+        passes=passes,
+        nfe_speedup=on_arms.nfe_speedup(tallies, arm.replayed is not None and arm.method != "ntp", one.why_no_passes),
+        query_tokens_per_pass=quotient(over, under, on_arms.NO_PASS),
+        final_tokens_histogram=tuple(map(sum, zip_longest(*(t.sums.histogram for t in tallies), fillvalue=0))),
+        figures={name: found for name, found in figures.items() if name not in OWN},
+        requests=request_counts(tallies),
+        draft_passes=drafts,
+        draft_query_tokens=drafts_fed,
+        identical_to_ntp=figures["identical_to_ntp"],
+        correct=sum(arm.grades.values()) if arm.grades else None,
+        accuracy=arm.accuracy,
+        accuracy_difference=figures["accuracy_difference"],
+        wall_speedup=figures["wall_speedup"],
+        wall_speedup_totals=figures["wall_speedup_totals"],
+        baseline_difference=_baseline_difference(one),
+        **_times(one),
+    )
+
+
+def _times(one: ArmBesideNtp) -> dict[str, Any]:
+    """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out."""
+    timed, pairs, place = one.timed, one.pairs, one.place
+    why_not_per_pass = place.lacks.get("passes", NOT_PER_PASS) if place.timed else NOT_TIMED
+    wall = one.figure("wall_speedup")
+    decode_s = on_arms.total(timed, lambda t: t.decode_s, one.why_untimed)
+    forward_s = on_arms.total(timed, lambda t: t.sums.forward_s, why_not_per_pass)
+    bandwidth = quotient(exact(sum(t.sums.bytes_ for t in timed), n=len(timed)), forward_s, NOT_PER_PASS)
+    counted = measured_bandwidth([t.counted for t in timed], place.counter_scale.disagreement, one.why_untimed)
+    ceiling = place.ladder.read_ceiling
+    return {
+        "unpaired": len(timed) - len(pairs),
+        "prompts_for_5_percent": prompts_for_width(wall, 0.05),
+        "paired": on_arms.paired(pairs, len(one.lost), place.unpaired or (one.why_unpaired if place.timed else NOT_TIMED)),
+        "factors": on_arms.factors(pairs),
+        "decode_s": decode_s,
+        "forward_s": forward_s,
+        "pass_parts": on_arms.pass_parts(timed, why_not_per_pass),
+        "tokens_per_s": quotient(exact(sum(t.decode_tokens for t in timed), n=len(timed)), decode_s, "no decode tokens"),
+        "latency_s": on_arms.median(one.arm.tallies, lambda t: t.latency_s, NOT_TIMED),
+        "first_token_s": on_arms.median(timed, lambda t: t.first_token_s, why_not_per_pass),
+        "decode_time_estimated": ESTIMATED if any(t.estimated for t in timed) else None,
+        "modelled_bandwidth_bytes_per_s": bandwidth,
+        "measured_bandwidth_bytes_per_s": counted[0],
+        "measured_over_modelled": counted[1],
+        "ceiling_share": quotient(bandwidth, ceiling, "no ceiling", ceiling.method),
+        "predictions": on_arms.predictions(place.ladder.drifts, pairs, timed, wall),
+    }
+
+
+def _baseline_difference(one: ArmBesideNtp) -> Quantity | None:
+    arm, place = one.arm, one.place
+    if place.baseline_part is None:
+        return None
+    why_none = arm.accuracy.reason or f"part {place.baseline_part!r} has no graded NTP decode of the same prompts"
+    return on_accuracy.difference(arm.grades, place.baseline_grades, arm.related, why_none, place.wrong)

@@ -1,0 +1,303 @@
+"""Values of one arm in one cell from its samples and NTP's: speedups, factors, rates and predictions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, rung_of
+from harness.analysis.tally.tally import Tally, labels_of, units_of
+from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient
+from harness.stats.ratios import (
+    geometric_mean_alone,
+    geometric_mean_ratio,
+    product_of_independent,
+    ratio_of_independent,
+    ratio_of_totals,
+    ratio_percentiles,
+)
+
+NO_PASS = "no decode pass was made"
+NO_SAMPLER_TIME = "the record is older than the sampler's own time (record version 3)"
+Pair = tuple[Tally, Tally]
+"""(NTP, arm): two decodes of the same task, group, repeat and process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """Factors of the wall speedup over the paired samples, each a geometric mean over prompts; ``product`` is the speedup.
+
+    ``passes``          NFE speedup: decode tokens per active row-pass, arm ÷ NTP (NTP is 1)
+    ``rows_per_pass``   active rows per forward pass, arm ÷ NTP: rows that wait for the slowest (exactly 1 at batch 1)
+    ``pass_cost``       time per forward, NTP ÷ arm; that of draft models' forwards is added to those of the target
+    ``overhead``        decode wall ÷ Σ forwards, NTP ÷ arm: sampler and everything else around the forwards
+    """
+
+    passes: float
+    rows_per_pass: float
+    pass_cost: float
+    overhead: float
+
+    @property
+    def product(self) -> float:
+        """The wall speedup."""
+        return self.passes * self.rows_per_pass * self.pass_cost * self.overhead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The roofline's price of the recorded passes, compared with measured time. Intervals: the band overlapped..not overlapped.
+
+    ``decode_s`` is the predicted Σ of decode passes over the arm's timed samples. ``wall_speedup`` is a geometric mean over
+    prompts, as the measured one is. ``*_error`` are predicted ÷ measured - 1. ``ex_ante``: the seconds of a pass were known
+    before the first sample of the part. Else they were calibrated during the run, with passes measured before, among and after
+    the samples. The number of passes is always the recorded one.
+    """
+
+    rung: str
+    decode_s: Quantity
+    decode_error: Quantity
+    wall_speedup: Quantity
+    wall_speedup_error: Quantity
+    ex_ante: bool = True
+
+    @property
+    def price(self) -> str:
+        """Which of PRICES it is."""
+        return EX_ANTE_SHAPE if self.ex_ante and self.rung == DURING_RUN else self.rung
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassParts:
+    """Mean seconds of a decode pass, in three parts that add up to decode wall ÷ passes.
+
+    ``sampler_s`` runs from the end of the forward to the readback of the decisions; ``rest_s`` is the rest of the loop.
+    """
+
+    forward_s: Quantity
+    sampler_s: Quantity
+    rest_s: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """Details of a speedup over the pairs it rests on; a None has a ``reason``.
+
+    ``processes``    fresh processes that the pairs come from
+    ``p10``..``p90`` percentiles over prompts of each prompt's own wall speedup (batches at batch > 1)
+    ``*_tokens``     mean output tokens of a sample of NTP and of the arm, those of the prefill included
+    ``one_sided``    prompts that only one of the two decoded: they make no pair, and the speedup has no interval
+    """
+
+    pairs: int
+    processes: int
+    p10: float | None
+    p50: float | None
+    p90: float | None
+    ntp_output_tokens: float | None
+    output_tokens: float | None
+    one_sided: int
+    reason: str | None = None
+
+
+class Term(NamedTuple):
+    """What one decode of an arm, or one pair of them, adds to (Σ over ÷ Σ over_per) ÷ (Σ under ÷ Σ under_per)."""
+
+    of: Tally
+    over: float
+    under: float
+    over_per: float = 1.0
+    under_per: float = 1.0
+
+
+def both_estimates(terms: Sequence[Term], confidence: float, clock: bool = True) -> tuple[Quantity, Quantity]:
+    """The geometric mean over prompts, and the ratio of totals. ``clock``: both rest on times, which differ from process to
+    process.
+    """
+    prompts, processes = labels_of([term.of for term in terms])
+    starts = processes if clock else None
+    sums, per = [(term.over, term.under) for term in terms], [(term.over_per, term.under_per) for term in terms]
+    return (
+        geometric_mean_ratio(_ratios(terms), prompts, starts, confidence),
+        ratio_of_totals(sums, per, prompts, starts, confidence),
+    )
+
+
+def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally], has: str = "has_decode_time") -> list[Pair]:
+    """Decodes of the same (task, group, repeat, process) by both arms that have decode tokens and the time in question."""
+    of_ntp = {tally.key: tally for tally in ntp if getattr(tally, has)}
+    return [(of_ntp[tally.key], tally) for tally in arm if tally.key in of_ntp and getattr(tally, has)]
+
+
+def nfe_speedup(tallies: Sequence[Tally], given: bool, why_unknown: str = NO_PASS) -> Quantity:
+    """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, whose acceptance is an input."""
+    tokens, row_passes = sum(tally.decode_tokens for tally in tallies), summed(tallies, attrgetter("sums.row_passes"))
+    if row_passes is None:
+        return absent(why_unknown)
+    return quotient(exact(tokens, n=len(tallies)), exact(row_passes), NO_PASS, "given" if given else None)
+
+
+def summed(tallies: Sequence[Tally], of: Callable[[Tally], int | None]) -> int | None:
+    """A count over all samples; None where one sample does not tell it."""
+    found = [of(tally) for tally in tallies]
+    known = [count for count in found if count is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def one_sided(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[tuple[str, int]]:
+    """(task, group) that only one of the two decoded. A void decode counts as decoded: only its time is absent."""
+    return sorted({tally.key[:2] for tally in ntp} ^ {tally.key[:2] for tally in arm})
+
+
+def wall_speedups(pairs: Sequence[Pair], why_none: str, confidence: float = CONFIDENCE) -> tuple[Quantity, Quantity]:
+    """Wall speedup as geometric mean over prompts and as ratio of totals, with intervals over prompts and processes."""
+    if not pairs:
+        return absent(why_none), absent(why_none)
+    return both_estimates(_per_token(pairs), confidence)
+
+
+def paired(pairs: Sequence[Pair], lost: int, why_none: str) -> Paired:
+    """Spread, lengths and counts of these pairs; ``lost`` prompts have no pair because only one side decoded them."""
+    percentiles = ratio_percentiles(_ratios(_per_token(pairs)), units_of([arm for _, arm in pairs]))
+    p10, p50, p90 = percentiles or (None, None, None)
+    return Paired(
+        pairs=len(pairs),
+        processes=len({arm.key[3] for _, arm in pairs}),
+        p10=p10,
+        p50=p50,
+        p90=p90,
+        ntp_output_tokens=sum(ntp.output_tokens for ntp, _ in pairs) / len(pairs) if pairs else None,
+        output_tokens=sum(arm.output_tokens for _, arm in pairs) / len(pairs) if pairs else None,
+        one_sided=lost,
+        reason=None if percentiles else why_none if not pairs else "a decode time is not a positive finite number",
+    )
+
+
+def factors(pairs: Sequence[Pair]) -> Factors | None:
+    """The wall speedup as a product; None where the forwards were not timed one by one.
+
+    A decode's seconds per token are (row-passes per token) × (passes per row-pass) × (seconds of a forward) × (decode ÷
+    forwards). The logarithms of the four add up in every pair of decodes, so they do in the mean over prompts.
+    """
+    chain = [attrgetter(name) for name in ("decode_tokens", "sums.row_passes", "sums.passes", "sums.forward_s", "decode_s")]
+    if not pairs or any((of(tally) or 0) <= 0 for pair in pairs for tally in pair for of in chain):
+        return None
+    prompts, processes = labels_of([arm for _, arm in pairs])
+
+    def mean(over: attrgetter[float], under: attrgetter[float]) -> float | None:
+        """Of the arm's ``over`` ÷ ``under``, over NTP's."""
+        rates = [(over(arm) / under(arm), over(ntp) / under(ntp)) for ntp, arm in pairs]
+        return geometric_mean_alone(rates, prompts, processes).value
+
+    passes, rows, cost, around = (mean(over, under) for over, under in pairwise(chain))
+    if passes is None or rows is None or cost is None or around is None:
+        return None
+    return Factors(passes=passes, rows_per_pass=rows, pass_cost=cost, overhead=around)
+
+
+def pass_parts(tallies: Sequence[Tally], why_none: str) -> PassParts:
+    """Forward, sampler and the rest of the loop, per pass; a record older than version 3 has no time of the sampler."""
+    passes = summed(tallies, attrgetter("sums.passes"))
+    decode_s = total(tallies, lambda t: t.decode_s, why_none)
+    forward_s = total(tallies, lambda t: t.sums.forward_s, why_none)
+    sampler_s = total(tallies, lambda t: t.sums.sampler_s, why_none if forward_s.value is None else NO_SAMPLER_TIME)
+    if not passes or decode_s.value is None or forward_s.value is None or sampler_s.value is None:
+        nothing = absent(decode_s.reason or forward_s.reason or sampler_s.reason or NO_PASS)
+        return PassParts(forward_s=nothing, sampler_s=nothing, rest_s=nothing)
+    rest_s = decode_s.value - forward_s.value - sampler_s.value
+    forward, sampler, rest = (exact(seconds / passes, n=len(tallies)) for seconds in (forward_s.value, sampler_s.value, rest_s))
+    return PassParts(forward_s=forward, sampler_s=sampler, rest_s=rest)
+
+
+def total(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:
+    """Σ over samples, absent as soon as one sample has no figure."""
+    if not tallies or any(of(tally) is None for tally in tallies):
+        return absent(why_none)
+    return exact(_sum(tallies, of), n=len(tallies))
+
+
+def median(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:
+    """Median over the samples that have the figure, such as the request latency or the time to first token."""
+    known = [value for value in map(of, tallies) if value is not None]
+    return exact(statistics.median(known), n=len(known)) if known else absent(why_none)
+
+
+def predictions(
+    drifts: Mapping[str, tuple[float, float]], pairs: Sequence[Pair], tallies: Sequence[Tally], measured: Quantity
+) -> tuple[Prediction, ...]:
+    """Per price: the predicted decode time of the arm and wall speedup, each with its error; ex-ante ones first.
+
+    The decode is predicted over all timed samples of the arm, the speedup over the pairs behind ``measured`` and by the same
+    estimator: a geometric mean over prompts, in which a slow prompt weighs as much as a fast one.
+    The band of the speedup is the range over the three overlap assumptions, each made for both arms alike. The top rung
+    measures each kind of pass by itself, so there the errors of the two arms are independent. The drift of the machine
+    (``drifts``, by price) widens the decode alone: it cancels in a ratio of interleaved arms.
+    """
+    timed = [tally for tally in tallies if tally.decode_s is not None and tally.sums.timed]
+    return tuple(_prediction(rung, drift, pairs, timed, measured) for rung, drift in drifts.items()) if timed else ()
+
+
+def _prediction(
+    rung: str, drift: tuple[float, float], pairs: Sequence[Pair], timed: Sequence[Tally], measured: Quantity
+) -> Prediction:
+    band = np.sum([tally.sums.priced_s[rung] for tally in timed], axis=0).tolist()
+    drifts = drift != (1.0, 1.0) and band[0] > 0  # every output may end with its first token: then nothing was decoded
+    low, expected, high = product_of_independent(band, (drift[0], 1.0, drift[1])) if drifts else band
+    decode = Quantity(value=expected, low=low, high=high, n=len(timed), method="overlap band")
+    speedup = _predicted_speedup(rung, pairs)
+    return Prediction(
+        rung=rung_of(rung),
+        ex_ante=rung != DURING_RUN,
+        decode_s=decode,
+        decode_error=relative_error(decode, exact(_sum(timed, lambda t: t.decode_s))),
+        wall_speedup=speedup,
+        wall_speedup_error=relative_error(speedup, measured),
+    )
+
+
+def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
+    usable = [pair for pair in pairs if all(rung in tally.sums.priced_s for tally in pair)]
+    if not usable:
+        return absent("no decode of NTP to compare with")
+    means = [_mean_s_per_token([pair[side] for pair in usable], rung) for side in (0, 1)]
+    if absent_mean := next((mean for side in means for mean in side if mean.value is None), None):
+        return absent_mean
+    ntp, arm = ([mean.value or 0.0 for mean in side] for side in means)
+    if rung_of(rung) == "shape-calibrated":
+        low, expected, high = ratio_of_independent(ntp, arm)
+        return Quantity(value=expected, low=low, high=high, n=len(usable), method="overlap band and spread of measured passes")
+    ratios = [one / other for one, other in zip(ntp, arm, strict=True)]
+    return Quantity(value=ratios[1], low=min(ratios), high=max(ratios), n=len(usable), method="overlap band")
+
+
+def _mean_s_per_token(tallies: Sequence[Tally], rung: str) -> list[Quantity]:
+    """(low, expected, high): the geometric mean over prompts and processes of the priced decode seconds per decode token."""
+    tokens = [tally.decode_tokens for tally in tallies]
+    ends = zip(*(tally.sums.priced_s[rung] for tally in tallies), strict=True)
+    return [geometric_mean_alone(list(zip(map(float, end), tokens, strict=True)), *labels_of(tallies)) for end in ends]
+
+
+def relative_error(predicted: Quantity, measured: Quantity) -> Quantity:
+    """Predicted ÷ measured - 1."""
+    if predicted.value is None or not measured.value:
+        return absent(predicted.reason or measured.reason or "nothing measured to compare with")
+    return exact(predicted.value / measured.value - 1, n=measured.n)
+
+
+def _per_token(pairs: Sequence[Pair]) -> list[Term]:
+    return [Term(arm, ntp.decode_s or 0.0, arm.decode_s or 0.0, ntp.decode_tokens, arm.decode_tokens) for ntp, arm in pairs]
+
+
+def _ratios(terms: Sequence[Term]) -> list[tuple[float, float]]:
+    return [(term.over / term.over_per, term.under / term.under_per) for term in terms]
+
+
+def _sum(tallies: Sequence[Tally], of: Callable[[Tally], float | None]) -> float:
+    return math.fsum(of(tally) or 0.0 for tally in tallies)

@@ -1,0 +1,256 @@
+"""The arms of a cell beside NTP, and the table of their figures: each row of harness.scenario.metrics has its function.
+
+At batch sizes above 1 a batch takes the place of a prompt. A ratio of sums has two estimates. Its name alone is the geometric
+mean over prompts; its name with ``_totals`` is the ratio of totals.
+
+Example:
+    @figure("tokens_per_s")
+    def tokens_per_s(one: ArmBesideNtp, level: float) -> Figures:
+        terms = [Term(tally, tally.decode_tokens, tally.decode_s or 0.0) for tally in one.timed]
+        return both("tokens_per_s", terms, one.why_untimed, level)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from harness.analysis.figures import accuracy as on_accuracy
+from harness.analysis.figures.accuracy import Clusters, Grades, Outputs
+from harness.analysis.figures.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
+from harness.analysis.tally.by_request import Tallies
+from harness.analysis.tally.prices import Ladder
+from harness.analysis.tally.tally import Tally, charged
+from harness.analysis.tally.traffic import CounterScale
+from harness.analysis.trust.health import arm_values
+from harness.record.schema import CaseHeader
+from harness.record.written import WrittenArm
+from harness.scenario.load import Load
+from harness.stats.quantity import CONFIDENCE, Quantity, absent
+
+TOTALS = "_totals"
+NOT_TIMED = "this part was not timed"
+NO_TIMES = "no sample of this arm has a time: every one was void"
+NO_CHOICE = "no decode pass was made: every answer of NTP is one token long, which the prompt's own pass gives"
+NTP_VOID = "no sample of NTP has a time: every one was void"
+NO_NTP = "no NTP arm in this part decoded the same prompts"
+NOT_GRADED = "NTP was not graded on the same prompts"
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs __dict__
+class Arm:
+    """The cases of one arm in one cell (one per task) with their tallies."""
+
+    cases: tuple[CaseHeader, ...]
+    tallies: tuple[Tally, ...]
+
+    @property
+    def spec(self) -> WrittenArm:
+        """The arm's values on every axis, as the scenario resolved them."""
+        return self.cases[0].arm
+
+    @property
+    def method(self) -> str:
+        """``ntp`` or ``sbd``."""
+        return self.spec.method
+
+    @property
+    def temperature(self) -> float:
+        """Sampling temperature; a scenario that names none samples greedily."""
+        return self.spec.temperature or 0.0
+
+    @property
+    def replayed(self) -> dict[str, Any] | None:
+        """Source of the acceptance, for an arm whose acceptance was replayed."""
+        return next((case.replayed for case in self.cases if case.replayed is not None), None)
+
+    @cached_property
+    def grades(self) -> Grades:
+        """The grades of its answers; a replayed acceptance gives none."""
+        return {} if self.replayed else on_accuracy.grades(self.tallies)
+
+    @cached_property
+    def accuracy(self) -> Quantity:
+        """Share of correct prompts with its interval."""
+        return on_accuracy.accuracy(self.grades, self.tallies, self.replayed is not None)
+
+    @cached_property
+    def related(self) -> Clusters:
+        """The clusters of its prompts."""
+        return on_accuracy.clusters(self.tallies)
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        """Its output ids, decode by decode."""
+        return on_accuracy.outputs(self.tallies)
+
+
+def beside_ntp(cases: Sequence[CaseHeader], tallies: Tallies) -> list[tuple[Arm, Arm | None]]:
+    """Every arm with NTP of its part and batch size, itself for NTP; arms that left no sample are left out.
+
+    Cases that differ in nothing but the task are one arm. NTP is that at the same temperature, else the first one. Decode times
+    include the time of the prompts' pass beyond NTP's.
+    """
+    gathered: dict[tuple[str, int, str, str], list[CaseHeader]] = {}
+    for case in cases:
+        if not case.is_check:  # generate() is no arm: the baseline is compared with it
+            gathered.setdefault((case.part, case.batch_size, case.label, arm_values(case)), []).append(case)
+    every = [
+        Arm(cases=tuple(members), tallies=tuple(one for case in members for one in tallies(case.case_id)))
+        for members in gathered.values()
+    ]
+    arms = [arm for arm in every if arm.tallies]
+    places = [_ntp_for(arm, arms) for arm in arms]
+    whole = [
+        replace(arm, tallies=charged(arm.tallies, () if place is None else arms[place].tallies))
+        for arm, place in zip(arms, places, strict=True)
+    ]
+    return [(arm, None if place is None else whole[place]) for arm, place in zip(whole, places, strict=True)]
+
+
+def _ntp_for(arm: Arm, arms: Sequence[Arm]) -> int | None:
+    """The place of its NTP among ``arms``."""
+    cell = (arm.cases[0].part, arm.cases[0].batch_size)
+    found = [i for i, one in enumerate(arms) if one.method == "ntp" and (one.cases[0].part, one.cases[0].batch_size) == cell]
+    same = [i for i in found if arms[i].temperature == arm.temperature]
+    return next(iter(same or found), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellContext:
+    """What all arms of a cell share.
+
+    ``lacks``: why an imported run has no ids, passes or grades, by names of harness.record.imported. ``unpaired``: why its
+    requests have no pairs; None where they have. ``wrong``: prompts that some arm answers wrongly.
+    """
+
+    ladder: Ladder
+    counter_scale: CounterScale
+    timed: bool
+    baseline_part: str | None
+    load: Load | None
+    baseline_grades: Grades
+    why_unchecked: str
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    unpaired: str | None = None
+    wrong: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs __dict__
+class ArmBesideNtp:
+    """One arm of a cell and the NTP arm that it is compared with: itself for NTP, None where the cell has no such arm."""
+
+    arm: Arm
+    ntp: Arm | None
+    place: CellContext
+    _made: dict[tuple[Maker, float], Figures] = field(default_factory=dict, compare=False)
+
+    def figure(self, name: str, level: float = CONFIDENCE) -> Quantity:
+        """The figure of a row of METRICS, with its interval at ``level``."""
+        return self._by(FIGURES[name], level)[name]
+
+    def figures(self, level: float = CONFIDENCE) -> Figures:
+        """All of them, with those that stand beside them; of requests only where requests have times."""
+        return {name: one for make in dict.fromkeys(FIGURES.values()) for name, one in self._by(make, level).items()}
+
+    def _by(self, make: Maker, level: float) -> Figures:
+        """Each is made once a level."""
+        if (make, level) not in self._made:
+            self._made[make, level] = make(self, level)
+        return self._made[make, level]
+
+    @property
+    def reference(self) -> Arm | None:
+        """NTP, for an arm that is another one."""
+        return None if self.ntp is self.arm else self.ntp
+
+    @property
+    def compared(self) -> list[Pair]:
+        """The pairs of an arm besides NTP; none where prompts have no pair."""
+        return self.pairs if self.reference and not self.lost else []
+
+    @property
+    def why_uncompared(self) -> str:
+        """Why there are none."""
+        return (self.why_lost or self.why_unpaired) if self.timed else self.why_untimed
+
+    @property
+    def why_no_passes(self) -> str:
+        """Why no decode pass is known."""
+        return self.place.lacks.get("passes", NO_PASS)
+
+    @cached_property
+    def timed(self) -> list[Tally]:
+        """Its samples with a time, which void ones lack."""
+        return [tally for tally in self.arm.tallies if self.place.timed and tally.decode_s is not None]
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """Its timed samples, each with NTP's; none where the files of an imported run hold other prompts."""
+        return pair_up(self.ntp.tallies, self.timed) if self.ntp and self.place.unpaired is None else []
+
+    @cached_property
+    def lost(self) -> list[tuple[str, int]]:
+        """(task, group) that only one of the two decoded."""
+        pairs = self.ntp is not None and self.place.timed and self.place.unpaired is None
+        return one_sided(self.ntp.tallies, self.arm.tallies) if self.ntp and pairs else []
+
+    @property
+    def why_unpaired(self) -> str:
+        """Why no decode has NTP's beside it."""
+        if self.ntp and not any(one.decode_tokens for one in self.ntp.tallies):
+            return NO_CHOICE
+        return NTP_VOID if self.ntp and not self.ntp_timed else NO_NTP
+
+    @property
+    def why_lost(self) -> str | None:
+        """Why there is no interval where prompts have no pair."""
+        if not self.lost:
+            return None
+        task, group = self.lost[0]
+        return (
+            f"{len(self.lost)} prompts were decoded by NTP alone or by this arm alone (first: {task}, number {group}): "
+            "no interval over the others, for what is left out of one side flatters it; "
+            "the same command continues an unfinished run"
+        )
+
+    @property
+    def ntp_timed(self) -> list[Tally]:
+        """NTP's samples with a time."""
+        return [tally for tally in self.ntp.tallies if tally.decode_s is not None] if self.ntp else []
+
+    @property
+    def why_untimed(self) -> str:
+        """Why none of its samples has a time."""
+        return NO_TIMES if self.place.timed else NOT_TIMED
+
+    @property
+    def why_ungraded(self) -> str:
+        """Why its accuracy cannot be compared with NTP's."""
+        return self.arm.accuracy.reason or NOT_GRADED
+
+
+Figures = dict[str, Quantity]
+Maker = Callable[[ArmBesideNtp, float], Figures]
+"""From an arm and the level of intervals to one figure, or to several that are made together."""
+FIGURES: dict[str, Maker] = {}
+"""The function of each row of METRICS that is derived from an arm."""
+
+
+def figure(*rows: str) -> Callable[[Maker], Maker]:
+    """Let the function make the figures of these rows of METRICS."""
+
+    def register(make: Maker) -> Maker:
+        FIGURES.update(dict.fromkeys(rows, make))
+        return make
+
+    return register
+
+
+def both(row: str, terms: Sequence[Term], why_none: str, level: float, clock: bool = True) -> Figures:
+    """A ratio by either estimator, over the terms that are positive."""
+    usable = [term for term in terms if min(term[1:]) > 0]
+    mean, totals = both_estimates(usable, level, clock) if usable else (absent(why_none), absent(why_none))
+    return {row: mean, row + TOTALS: totals}

@@ -1,0 +1,177 @@
+"""Figures over the requests of a served arm: percentiles of what they waited for, rates and goodput, and each against NTP's.
+
+One figure a process, over the requests that count in all its samples (harness.analysis.tally.requests); the interval is over
+processes, so it is about other starts with these requests. A percentile is numpy's, linear between two requests, as other
+benchmarks take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.analysis.figures.arms import ArmBesideNtp, Figures, figure
+from harness.analysis.tally.requests import Request, Window
+from harness.analysis.tally.tally import Tally
+from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
+from harness.stats.quantity import Quantity, absent
+from harness.stats.two_runs import over_processes
+
+OF_EACH: Mapping[str, Callable[[Request], Sequence[float]]] = {
+    "first_token": lambda one: () if one.first_token_s is None else (one.first_token_s,),
+    "time_per_token": lambda one: () if one.time_per_token_s is None else (one.time_per_token_s,),
+    "inter_token": lambda one: one.gaps_s,
+    "request": lambda one: (one.request_s,),
+}
+"""What a request gives to the percentiles of WAITS."""
+NO_LIMITS = "the load states no limits of a good request (first_token_s, time_per_token_s)"
+NOT_STEADY = "no request counts: the load was never steady, for it has too few requests"
+NO_LENGTH = "the steady part of a load has no length"
+NO_NTP = "NTP is what the other arms are compared with, and this part has no other with times of requests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCounts:
+    """Requests of an arm over all its samples: those that count, and those left out because the load was not steady.
+
+    ``shortest``: the fewest that count in a process. ``steady_s``: seconds of the steady parts together.
+    """
+
+    counted: int
+    left_out: int
+    shortest: int
+    steady_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfProcess:
+    """What one process gave."""
+
+    counted: tuple[Request, ...]
+    windows: tuple[Window, ...]
+
+    @property
+    def steady_s(self) -> float:
+        return sum(one.length_s for one in self.windows)
+
+    def per_s(self, what: Callable[[Window], float]) -> float | None:
+        return sum(map(what, self.windows)) / self.steady_s if self.steady_s > 0 else None
+
+    @property
+    def in_flight(self) -> float | None:
+        return self.per_s(lambda one: one.in_flight * one.length_s)
+
+    @property
+    def goodput_per_s(self) -> float | None:
+        """Share of good requests among those that count, times the rate at which requests came."""
+        good, came_per_s = [one.good for one in self.counted], self.per_s(lambda one: one.came)
+        if not good or None in good or came_per_s is None:
+            return None
+        return sum(map(bool, good)) / len(good) * came_per_s
+
+
+Found = Mapping[int, _OfProcess]
+"""By process."""
+
+
+def request_counts(tallies: Sequence[Tally]) -> RequestCounts | None:
+    """None where no request has times of its own."""
+    found = _by_process(tallies)
+    if not found:
+        return None
+    return RequestCounts(
+        counted=sum(len(one.counted) for one in found.values()),
+        left_out=sum(window.left_out for one in found.values() for window in one.windows),
+        shortest=min(len(one.counted) for one in found.values()),
+        steady_s=sum(one.steady_s for one in found.values()),
+    )
+
+
+@figure(*names_of(lambda row: row.of_requests))
+def request_figures(one: ArmBesideNtp, level: float) -> Figures:
+    """With ``requests_per_s`` and ``in_flight`` beside them; empty where no request has times."""
+    own = _by_process(one.arm.tallies)
+    if not own:
+        return {}
+    other = _by_process(one.reference.tallies) if one.reference is not None else {}
+    found: Figures = {}
+    for wait in WAITS:
+        for percent in REQUEST_PERCENTILES:
+            mine, theirs = ({name: _percentile(each, wait, percent) for name, each in side.items()} for side in (own, other))
+            found[f"{wait}_p{percent}_s"] = _one_side(own, mine, level)
+            found[f"{wait}_p{percent}_speedup"] = _ratio(own, theirs, mine, level)
+    rates: dict[str, Callable[[_OfProcess], float | None]] = {
+        "throughput_tokens_per_s": lambda one: one.per_s(lambda window: window.tokens),
+        "goodput_per_s": lambda one: one.goodput_per_s,
+        "requests_per_s": lambda one: one.per_s(lambda window: window.answered),
+        "in_flight": lambda one: one.in_flight,
+    }
+    for name, of in rates.items():
+        mine, theirs = (
+            {process: _told(of(each), NO_LIMITS if name == "goodput_per_s" else NO_LENGTH) for process, each in side.items()}
+            for side in (own, other)
+        )
+        found[name] = _one_side(own, mine, level)
+        if name in ("throughput_tokens_per_s", "goodput_per_s"):
+            found[f"{name.partition('_')[0]}_ratio"] = _ratio(own, mine, theirs, level)
+    return found
+
+
+def percentile_by_process(tallies: Sequence[Tally], name: str) -> dict[int, float | str]:
+    """The percentile ``name`` (``first_token_p95_s``) of every process, or why it has none; for a gate."""
+    wait, _, rest = name.rpartition("_p")
+    return {process: _percentile(one, wait, int(rest.removesuffix("_s"))) for process, one in _by_process(tallies).items()}
+
+
+def _by_process(tallies: Sequence[Tally]) -> dict[int, _OfProcess]:
+    requests: dict[int, list[Request]] = {}
+    for one in tallies:
+        requests.setdefault(one.key[3], []).extend(one.requests)
+    return {
+        process: _OfProcess(
+            counted=tuple(one for one in found if one.counted),
+            windows=tuple({id(one.window): one.window for one in found}.values()),
+        )
+        for process, found in requests.items()
+        if found
+    }
+
+
+def _percentile(one: _OfProcess, wait: str, percent: int) -> float | str:
+    """Of one process, or why there is none: at least one request is to be expected beyond it."""
+    values = [value for request in one.counted for value in OF_EACH[wait](request)]
+    if not one.counted:
+        return NOT_STEADY
+    needed = round(100 / (100 - percent))
+    if len(values) < needed:
+        what = "gaps" if wait == "inter_token" else "requests"
+        return f"{len(values)} {what} that count in a process; percentile {percent} takes {needed}"
+    return float(np.percentile(values, percent))
+
+
+def _told(value: float | None, why: str) -> float | str:
+    return why if value is None else value
+
+
+def _one_side(found: Found, values: Mapping[int, float | str], confidence: float) -> Quantity:
+    if reason := next((one for one in values.values() if isinstance(one, str)), None):
+        return absent(reason)
+    known = [one for one in values.values() if not isinstance(one, str)]
+    return over_processes(known, sum(len(one.counted) for one in found.values()), confidence)
+
+
+def _ratio(found: Found, over: Mapping[int, float | str], under: Mapping[int, float | str], confidence: float) -> Quantity:
+    """Process by process, of those that both have."""
+    if not over or not under:
+        return absent(NO_NTP)
+    shared = [process for process in over if process in under]
+    pairs = [(over[process], under[process]) for process in shared]
+    if reason := next((one for pair in pairs for one in pair if isinstance(one, str)), None):
+        return absent(reason)
+    known = [(float(a), float(b)) for a, b in pairs]
+    if not known or any(b <= 0 for _, b in known):
+        return absent("no process of both has the figure" if not known else "a figure is 0: no ratio")
+    counted = sum(len(found[process].counted) for process in shared if process in found)
+    return over_processes([a / b for a, b in known], counted, confidence)

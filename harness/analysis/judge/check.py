@@ -1,0 +1,264 @@
+"""Compares one bound with one figure: met where the whole interval meets it, missed where the whole interval misses it.
+
+* Void: a slow baseline, a figure that is an input of the run, no times left, or processes of unlike weights or machines.
+* An arm that the claim does not name was picked on these decodes. It is judged at the simultaneous level of all candidates.
+* Times of fewer than three processes decide only a claim about these processes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from harness.analysis.evidence.best_settings import faster
+from harness.analysis.figures.accuracy import CANNOT_TELL, untold
+from harness.analysis.figures.arms import TOTALS
+from harness.analysis.judge.judgement import Judgement, State
+from harness.analysis.judge.places import CellNotFound, ClaimedCell, in_words
+from harness.analysis.judge.remedy import more_prompts
+from harness.analysis.results import ArmResult, Comparison
+from harness.analysis.trust.health import CLOCKLESS, QUIET, STREAM, UNCOUNTED
+from harness.record.identity import Mix
+from harness.scenario.claims import Bound
+from harness.scenario.metrics import METRICS, Basis
+from harness.stats.quantity import FEWEST_PROCESSES, Quantity, absent
+
+REAL = "claim it of a run with real acceptance"
+CONTINUE = "finish the run (the same sbd run continues it), or claim something about what it has"
+SHOW_BASELINE = "show that NTP keeps up with generate(): raise baseline_check, or take more processes"
+ESTIMATOR_WORDS = {"geometric_mean": "geometric mean", "ratio_of_totals": "ratio of totals"}
+MORE_PROCESSES = (
+    f"run it in {FEWEST_PROCESSES} fresh processes (processes: {FEWEST_PROCESSES}), or claim it of these alone "
+    "(scope: this process)"
+)
+MORE_FILES = f"import files of {FEWEST_PROCESSES} runs of each arm, or claim it of these alone (scope: this process)"
+COUNT_PASSES = "let sbd run the servers (docs/servers.md): it counts their passes and keeps their tokens"
+NAME_IT = "a new run with a claim that names this arm (where: arm) judges it at its own level"
+
+MEND_CHECK = "mend the answers, the check or its pattern, or take prompts that NTP answers in part"
+
+REMEDIES = CLOCKLESS | {CANNOT_TELL: MEND_CHECK, UNCOUNTED: STREAM}
+NO_FIGURE = absent("this comparison holds no such figure")
+NO_REQUESTS = absent("no server decoded this arm, or its record is older than version 8: no request has times of its own")
+Why = tuple[str, str | None]
+"""A reason, and what to do about it."""
+
+
+def figure(arm: ArmResult, bound: Bound) -> Quantity:
+    """The figure that the bound is about, by its estimator."""
+    own = {
+        "wall_speedup": arm.wall_speedup,
+        "wall_speedup_totals": arm.wall_speedup_totals,
+        "identical_to_ntp": arm.identical_to_ntp,
+    }
+    return (arm.figures | own).get(_name(bound), _no_figure(bound))
+
+
+def judged_figure(place: ClaimedCell, bound: Bound) -> Quantity:
+    """The figure that decides: at the simultaneous level where the arm was picked, else the figure itself."""
+    if place.picked_from is None:
+        return figure(place.arm, bound)
+    figures = place.arm.simultaneous.figures if place.arm.simultaneous else {}
+    return figures.get(_name(bound), _no_figure(bound))
+
+
+def _no_figure(bound: Bound) -> Quantity:
+    return NO_REQUESTS if METRICS[bound.metric].of_requests else NO_FIGURE
+
+
+def _name(bound: Bound) -> str:
+    return bound.metric + (TOTALS if bound.estimator == "ratio_of_totals" else "")
+
+
+def state_of(bound: Bound, value: Quantity) -> State:
+    """Whether the whole interval is within the limits, or the whole of it outside; an end on a limit meets it."""
+    low, high = bound.limits
+    if value.value is None:
+        return "void"
+    if value.low is None or value.high is None:
+        return "inconclusive"
+    if (low is not None and value.high < low) or (high is not None and value.low > high):
+        return "missed"
+    return "met" if (low is None or value.low >= low) and (high is None or value.high <= high) else "inconclusive"
+
+
+def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Comparison, scope: str | None = None) -> Judgement:
+    """Compare the bound with the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
+    metric = METRICS[bound.metric]
+    answer = partial(
+        Judgement,
+        subject=in_words(place.names) or "this run",
+        metric=bound.metric,
+        kind="claim",
+        cell=place.names,
+        unit=metric.unit,
+        better=metric.better,
+        bound=bound.words,
+    )
+    if isinstance(place, CellNotFound):
+        nothing, why = absent(place.reason), place.reason
+        return answer(state="void", value=nothing, basis="measured", sizes={}, reason=why, remedy=CONTINUE)
+    arm = place.arm
+    value, judged = figure(arm, bound), judged_figure(place, bound)
+    why_void = _why_mixed(place, comparison) or _why_void(bound, place, value) or _why_absent(bound, place, value)
+    seen: State = "void" if why_void else state_of(bound, judged)
+    few = None
+    if metric.clock and scope is None and (value.processes or 0) < FEWEST_PROCESSES:
+        few = f"a claim about time is decided from {FEWEST_PROCESSES} processes on"
+    # A slowness of NTP that the check did not exclude could change the outcome.
+    unshown = metric.to_ntp and place.cell.baseline_check.state == "not_shown" and not _below(bound, value)
+    open_baseline = seen in ("met", "missed") and unshown
+    state: State = "inconclusive" if seen in ("met", "missed") and (few or open_baseline) else seen
+    sizes = {_unit(bound, place): value.n} | ({"processes": value.processes} if value.processes else {})
+    weak = [*([few] if few else []), *(one.weakness for one in _mixes(place, comparison) if one.weakness)]
+    reason, remedy = why_void or ("; ".join([_reason(bound, place, value, judged, seen), *weak]), None)
+    if state == "inconclusive":
+        more = MORE_FILES if place.cell.imported else MORE_PROCESSES
+        found = [more if few else None, SHOW_BASELINE if open_baseline else None]
+        found.append(_remedy(bound, place, value) if seen == "inconclusive" else None)
+        remedy = "; ".join(one for one in found if one)
+    basis: Basis = "replayed" if arm.replayed and not arm.is_ntp else metric.basis
+    return answer(state=state, value=value, basis=basis, sizes=sizes, reason=reason, remedy=remedy)
+
+
+def _remedy(bound: Bound, place: ClaimedCell, value: Quantity) -> str:
+    """What would decide the claim. Naming a picked arm removes the simultaneous level."""
+    own = state_of(bound, value)
+    more = more_prompts(bound, value, place.arm.figures.get("accuracy_loss_sd_points"), place.cell.unit_of_times)
+    if place.picked_from is None:
+        return more
+    return NAME_IT if own != "inconclusive" else f"{NAME_IT}; for it: {more}"
+
+
+def _mixes(place: ClaimedCell, comparison: Comparison) -> list[Mix]:
+    """Those of the part and of the part that is its baseline."""
+    return [one for one in comparison.mixes if one.part in (place.cell.part, place.cell.baseline_part)]
+
+
+def _why_mixed(place: ClaimedCell, comparison: Comparison) -> Why | None:
+    """Why nothing of the part is judged: sbd itself never goes on so without a word in the record."""
+    words = [f"part {one.part}: {one.why_void}" for one in _mixes(place, comparison) if one.why_void]
+    return ("; ".join(words), "take the processes of one run with one model, program and machine") if words else None
+
+
+def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
+    """Why a figure that exists is not judged, and what to do."""
+    check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
+    if arm.is_ntp and (metric.to_ntp or metric.either_way or metric.of_prompts or bound.metric == "nfe_speedup"):
+        return "NTP is what the other arms are compared with", "name another arm"
+    if bound.metric == "nfe_speedup" and arm.replayed:
+        return "the acceptance is replayed: how many passes are saved was given to this run, it is no finding of it", REAL
+    ntp = next((one.accuracy for one in place.cell.arms if one.is_ntp), NO_FIGURE)
+    loss = bound.max if bound.metric == "accuracy_loss_points" else None
+    if loss and (why := untold((ntp.value or 0.0) * ntp.n, ntp.n, ntp.n, loss / 100)):
+        return why, MEND_CHECK
+    if metric.to_ntp and arm.paired.one_sided:
+        return arm.wall_speedup.reason or "one side lacks prompts of the other", CONTINUE
+    if metric.to_ntp and check.state == "different_tokens":
+        return f"{check.reason}: the baseline did other work, so no speedup is claimed", (
+            "find out which of the two decodes wrongly; the record has the output_ids of both"
+        )
+    if metric.to_ntp and check.state == "slow" and not _below(bound, value):
+        speed = check.best_speed.value if check.best_speed else None
+        beside = f": NTP ran at {speed:.2f}x the speed of {check.best}" if speed is not None else ""
+        rival = check.best if check.has_engines else "generate()"
+        return f"against a slow baseline{beside}; no speedup is claimed", (
+            f"make NTP keep up with {rival} first (session: static, execution: auto)"
+        )
+    return None
+
+
+def _below(bound: Bound, value: Quantity) -> bool:
+    """Whether the whole interval is below the claimed minimum. A slow baseline raises a speedup, so this holds with any."""
+    return bound.min is not None and value.high is not None and value.high < bound.min
+
+
+def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
+    """Why the figure is absent; void samples are named by the rules they broke."""
+    if value.value is not None:
+        return None
+    sides = [one for one in place.cell.arms if one.is_ntp or one.label == place.arm.label]
+    for label, voids in ((one.label, one.voids) for one in sides if METRICS[bound.metric].clock):
+        if voids and 0 < voids.timed == voids.void:
+            todo = "; ".join(dict.fromkeys(REMEDIES.get(rule, QUIET) for rule in voids.reasons))
+            return f"all {voids.timed} timed samples of {label} were void: {'; '.join(voids.reasons)}", todo
+    said = place.cell.void_words(place.arm)
+    remedy = next((one for words, one in REMEDIES.items() if words in f"{value.reason} {said}"), None)
+    if METRICS[bound.metric].clock and not place.cell.timed:
+        remedy = "run it with timed: true"
+    elif place.cell.imported and not METRICS[bound.metric].clock:
+        remedy = COUNT_PASSES
+    elif METRICS[bound.metric].of_prompts and place.arm.replayed:
+        remedy = REAL
+    beside = f"; {said}" if said and METRICS[bound.metric].clock else ""
+    return f"{value.reason or 'there is no figure'}{beside}", remedy
+
+
+def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity, state: State) -> str:
+    """The interval beside the bound, its basis, and every weakness."""
+    sides = {
+        "met": f"all of it {bound.words}",
+        "missed": f"none of it {bound.words}",
+        "inconclusive": f"part of it {bound.words}",
+    }
+    averaged, one = METRICS[bound.metric].averaged, bound.metric == "accuracy_loss_points"
+    by = f"{ESTIMATOR_WORDS[bound.estimator]}, " if averaged else ""
+    ground = f"{by}{value.n:,} {_unit(bound, place)}"
+    if value.low is None or value.high is None:
+        found = f"{_number(value.value)}, no interval ({value.reason or 'none is known for it'}; {ground})"
+    else:
+        kind = "one-sided 95 % bounds" if one else "95 % interval"
+        ends = f"{_number(value.low)} to {_number(value.high)}"
+        found = f"{_number(value.value)}, {kind} {ends} ({ground})"
+        found += f": {sides[state]}" if place.picked_from is None else ""
+    if place.picked_from is not None:
+        level = f"picked from {place.picked_from} arms on these same decodes: judged at a simultaneous 95 % level"
+        if judged.low is None or judged.high is None:
+            found += f"; {level}, at which there is no interval ({judged.reason})"
+        else:
+            found += f"; {level}, {_number(judged.low)} to {_number(judged.high)}: {sides[state]}"
+    return "; ".join([found, *_remarks(bound, place, value)])
+
+
+def _remarks(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
+    """Beside a decode speedup that of the request, prompt included, and the time to the first token; then every weakness."""
+    check, metric = place.cell.baseline_check, METRICS[bound.metric]
+    speed, first = place.arm.request_speedup.value, place.arm.first_token_s.value
+    found = []
+    if bound.metric == "wall_speedup" and speed is not None:
+        beside = "" if first is None else f", first token after {first:.3g} s"
+        found.append(f"request speedup (prompt included) {_number(speed)}x{beside}")
+    if bound.metric.endswith("speedup"):
+        found += filter(None, [faster(place.cell, place.arm)])
+    if place.arm.replayed and not place.arm.is_ntp:
+        found.append("given this acceptance (replayed)")
+    if metric.clock and place.arm.decode_time_estimated:
+        found.append(place.arm.decode_time_estimated)
+    if value.these_processes_only:
+        found.append(value.these_processes_only)
+    if metric.to_ntp and check.state == "unchecked":
+        found.append(f"NTP was not held against generate(): {check.reason}")
+    if metric.to_ntp and check.state == "not_shown":
+        found.append("these decodes do not show that NTP keeps up with generate(), so they confirm nothing")
+    if metric.to_ntp and check.state == "slow":
+        found.append("against a slow baseline, which lifts the figure: it falls short all the same")
+    if metric.to_ntp and check.ceiling is not None and check.ceiling.words:
+        found.append(check.ceiling.words)
+    if metric.either_way and value.method:
+        found.append(value.method.partition(";")[0])
+    if metric.clock and (void := place.cell.void_words(place.arm)):
+        found.append(void)
+    return [*found, *(place.cell.imported if metric.clock else ())]
+
+
+def _unit(bound: Bound, place: ClaimedCell) -> str:
+    """The unit of counting: prompts for grades and outputs, requests where they are what is counted, else that of times."""
+    metric = METRICS[bound.metric]
+    if metric.of_requests:
+        return "requests"
+    return "prompts" if metric.of_prompts else place.cell.unit_of_times.partition(" ")[0]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"

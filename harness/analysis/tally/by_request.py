@@ -1,0 +1,135 @@
+"""A served sample under a load, reduced request by request: each has times of its own, so each is a decode by itself.
+
+A pass of the server is of all requests that were in it. A request is charged with the whole of every pass that it was in, which
+is what it waited for: measured by its own clock, and predicted by the prices of those passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.tally.prices import Ladder
+from harness.analysis.tally.pricing import Pricer
+from harness.analysis.tally.requests import Request, requests_of
+from harness.analysis.tally.tally import PassSums, Tally, one_name_each, tally
+from harness.analysis.tally.traffic import TrafficCounter
+from harness.record.schema import CaseHeader, Run, Sample
+from harness.scenario.load import Load, recorded_load
+
+Tallies = Callable[[str], tuple[Tally, ...]]
+"""By case id."""
+
+
+def tallies_by_case(
+    run: Run,
+    pricers: Mapping[str, tuple[Ladder, Pricer | None]] | None = None,
+    counters: Mapping[str, TrafficCounter] | None = None,
+) -> Tallies:
+    """The decodes of a run, those of a case tallied once, when they are first asked for.
+
+    Warm-ups are left out; of a sample recorded twice the later counts. Those whose time counts are priced, where there are
+    ``pricers`` by case id and counters of memory traffic by part.
+    """
+    cases = {case.case_id: case for case in run.header.cases}
+    samples: dict[str, dict[tuple[int, int, int], Sample]] = {case_id: {} for case_id in cases}
+    for one in one_name_each(run).samples:
+        if one.case_id in cases and not one.warmup:
+            samples[one.case_id][one.group, one.repeat, one.process] = one
+
+    @cache
+    def of_case(case_id: str) -> tuple[Tally, ...]:
+        case = cases[case_id]
+        load = recorded_load(run.header.written(case.part), case.batch_size)
+        pricer = pricers[case_id][1] if pricers and case.timed and not case.is_check else None
+        counter = counters[case.part] if counters else None
+        return tuple(
+            tally
+            for sample in samples[case_id].values()
+            for tally in tallies_of(case, sample, load, pricer if sample.decode_s is not None else None, counter)
+        )
+
+    return of_case
+
+
+def tallies_of(
+    case: CaseHeader, sample: Sample, load: Load | None, pricer: Pricer | None = None, counter: TrafficCounter | None = None
+) -> tuple[Tally, ...]:
+    """The sample as one tally; under a load as one for each request, of which those that do not count have no times.
+
+    Without passes the first piece of an answer is taken to be one token.
+
+    Args:
+        load: how the requests reached the server, None for all at once.
+    """
+    whole = tally(case, sample, pricer, counter)
+    trace = TraceArrays(sample.packed_passes) if sample.packed_passes else None
+    first = [1] * len(sample.rows)
+    if trace is not None:
+        first = trace.per_row("final_tokens")[~trace.decode].sum(axis=0, dtype=np.int64).tolist()
+    requests = requests_of(sample, load, case.batch_size, first)
+    if load is None:
+        return (replace(whole, requests=requests),) if requests else (whole,)
+    return tuple(
+        _of_row(whole, sample, row, requests[row] if requests else None, trace, first[row]) for row in range(len(sample.rows))
+    )
+
+
+def _of_row(whole: Tally, sample: Sample, row: int, one: Request | None, trace: TraceArrays | None, first: int) -> Tally:
+    """The request: what it wrote and waited for, with the passes that it was in."""
+    told, (task, group, repeat, process) = sample.rows[row], whole.key
+    times = told.times if one is not None and one.counted else None
+    clock = None if whole.decode_s is None else times
+    share = told.output_tokens / whole.output_tokens if whole.output_tokens else 0.0
+    decode_tokens, sums = max(0, told.output_tokens - first), whole.sums
+    if trace is not None:
+        own = trace.per_row("active")[:, row].astype(bool) & trace.own
+        final = trace.per_row("final_tokens")[own, row].astype(np.int64)
+        decode_tokens, sums = int(final.sum()), _sums(whole.sums, trace, row, own, final)
+    return replace(
+        whole,
+        key=(task, group * len(sample.rows) + row, repeat, process),
+        answers=whole.answers[row : row + 1],
+        output_tokens=told.output_tokens,
+        decode_tokens=decode_tokens,
+        decode_s=None if clock is None else clock.last_token_s - clock.first_token_s,
+        prompt_s=None if clock is None else clock.first_token_s,
+        first_token_s=None if clock is None else clock.first_token_s,
+        latency_s=None if times is None else times.last_token_s,
+        counted=None,
+        energy_j=None if whole.energy_j is None or times is None else share * whole.energy_j,
+        sums=sums,
+        requests=() if one is None else (one,),
+    )
+
+
+def _sums(whole: PassSums, trace: TraceArrays, row: int, own: npt.NDArray[np.bool_], final: npt.NDArray[np.int64]) -> PassSums:
+    """Of the passes ``own`` that the request in ``row`` was in; ``final``: the tokens that they made final."""
+    timed, count = whole.timed, len(final)
+    if timed is not None:
+        mine = own[trace.decode]
+        timed = replace(
+            timed,
+            role=timed.role[mine],
+            query_tokens=timed.query_tokens[mine],
+            context_tokens=timed.context_tokens[mine],
+            forward_s=None,
+            model=timed.model[mine],
+            places=timed.places[mine],
+        )
+    return PassSums(
+        row_passes=count,
+        passes=count,
+        fed_tokens=int(trace.per_row("query_tokens")[own, row].sum(dtype=np.int64)),
+        draft_passes=whole.draft_passes,
+        draft_fed_tokens=whole.draft_fed_tokens,
+        histogram=tuple(np.bincount(final).tolist()),
+        bytes_=float(timed.pricer.bytes_(timed.places).sum()) if timed else 0.0,
+        priced_s=timed.pricer.by_rung(timed.pricer.decode_s(timed.places).sum(axis=0)) if timed else {},
+        timed=timed,
+    )

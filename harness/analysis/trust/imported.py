@@ -1,0 +1,156 @@
+"""Imported records: what limits their figures, in words beside every figure, and whether one agrees with itself.
+
+Its requests are held against the figures that the tool itself worked out of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from math import isclose
+
+from harness.formatting import count, seconds
+from harness.record.imports.measured import Request, figures, totals
+from harness.record.imports.samples import GAPS_S
+from harness.record.schema import REQUEST_S, Imported, ImportedFile, Run, Sample
+
+SHARE, LEAST_S = 0.01, 0.002
+"""Two ways to the same time may differ by 1 %, or by 2 ms: a tool takes its times at slightly different places."""
+STARTS = "each file counts as a process: whether its server was started anew, no file tells"
+WARM = 3.0
+"""Of the same prompts no start is so much slower to the first token than another."""
+SAID = ("passes", "output_ids", "machine")
+Found = tuple[str, str]
+
+
+def _first_within_request(run: Run) -> Iterator[Found]:
+    for one, place in _placed(run):
+        whole = one.meters.get(REQUEST_S)
+        if one.decode_s is None or (whole is not None and (one.prefill_s or 0.0) + one.decode_s > _at_most(whole)):
+            yield "the last token came before the first, or behind the end of its request", place
+
+
+def _gaps(run: Run) -> Iterator[Found]:
+    for one, place in _placed(run):
+        gaps_s = one.meters.get(GAPS_S)
+        if gaps_s is not None and one.decode_s is not None and not _alike(gaps_s, one.decode_s):
+            yield "the gaps between the pieces of a stream do not add up to its time behind the first token", place
+
+
+def _counted(run: Run) -> Iterator[Found]:
+    for file, samples in _by_file(run):
+        if len(samples) != file.requests - file.failed:
+            yield "the answered requests are not those that were sent less those that failed", _named(file)
+
+
+def _duration(run: Run) -> Iterator[Found]:
+    """In a closed loop of n the requests take at most n times as long as the whole; a single one never takes longer."""
+    most = run.header.imported.concurrency if run.header.imported else None
+    for file, samples in _by_file(run):
+        times = [one.meters.get(REQUEST_S, 0.0) for one in samples]
+        if file.duration_s is None or not times:
+            continue
+        if max(times) > _at_most(file.duration_s) or (most is not None and sum(times) > _at_most(most * file.duration_s)):
+            yield "the requests took longer than the whole run of the tool", _named(file)
+
+
+def _printed(run: Run) -> Iterator[Found]:
+    """Every figure that the tool worked out itself, worked out again; those of gaps were when the file was read. One with the
+    end of the stream, which no request has, is no less than ours.
+    """
+    for file, samples in _by_file(run):
+        requests = [_request(one) for one in samples if one.decode_s is not None]
+        if len(requests) != len(samples):
+            continue  # said by another check
+        ours = file.figures | figures(requests, file.rule) | totals(requests, file.duration_s)
+        for name, theirs in (*file.printed.items(), *file.figures.items()):
+            mine, least = ours.get(name, theirs), ours.get(name.replace("_to_the_end", ""), theirs)
+            if least > _at_most(theirs) or not (_alike(mine, theirs) if name.endswith("_s") else isclose(mine, theirs)):
+                both = f"{least:g} and {theirs:g}"
+                yield f"its requests do not give the {name} that the tool printed", f"{_named(file)}: {both}"
+
+
+def _files_once(run: Run) -> Iterator[Found]:
+    first: dict[str, str] = {}
+    for file, samples in _by_file(run):
+        times = repr(sorted((one.prefill_s, one.decode_s) for one in samples if one.decode_s))
+        for key in (file.sha256, times) if samples else (file.sha256,):
+            if key in first:
+                yield "two files are one and the same", f"{first[key]} and {_named(file)}"
+                break
+        first |= {file.sha256: _named(file), times: _named(file)}
+
+
+IMPORTED_CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (
+    _first_within_request,
+    _gaps,
+    _counted,
+    _duration,
+    _printed,
+    _files_once,
+)
+
+
+def _placed(run: Run) -> Iterator[tuple[Sample, str]]:
+    for one in run.samples:
+        yield one, f"{one.case_id}, process {one.process}, {one.rows[0].prompt_id if one.rows else 'no request'}"
+
+
+def _by_file(run: Run) -> Iterator[tuple[ImportedFile, list[Sample]]]:
+    taken: dict[tuple[str, int], list[Sample]] = defaultdict(list)
+    for one in run.samples:
+        taken[one.case_id, one.process].append(one)
+    for file in run.header.imported.files if run.header.imported else ():
+        yield file, taken[file.case_id, file.process]
+
+
+def _named(file: ImportedFile) -> str:
+    return f"{file.name} ({file.case_id}, process {file.process})"
+
+
+def _request(one: Sample) -> Request:
+    first_s, row = one.prefill_s or 0.0, one.rows[0]
+    last_s = first_s + (one.decode_s or 0.0)
+    return Request(
+        place=one.group,
+        prompt_tokens=row.prompt_tokens,
+        output_tokens=row.output_tokens,
+        first_token_s=first_s,
+        last_token_s=last_s,
+        request_s=one.meters.get(REQUEST_S, last_s),
+    )
+
+
+def _alike(one: float, other: float) -> bool:
+    return isclose(one, other, rel_tol=SHARE, abs_tol=LEAST_S)
+
+
+def _at_most(span_s: float) -> float:
+    return span_s * (1 + SHARE) + LEAST_S
+
+
+def limits(origin: Imported) -> tuple[str, ...]:
+    """A phrase for each limit: whose clock, how requests are paired, what ran beside, what a process is, what is lacking."""
+    whose = f"imported from files of {origin.tool}: its clock, and its count of tokens"
+    found = [whose, origin.pairing_words, _beside(origin), STARTS, cached(origin)]
+    if failed := sum(one.failed for one in origin.files):
+        every = sum(one.requests for one in origin.files)
+        found.append(f"{count(failed)} of {count(every)} requests failed and have no time")
+    found += [f"{name.replace('_', ' ')}: {why}" for name, why in origin.lacks.items() if name in SAID]
+    return tuple(found)
+
+
+def cached(origin: Imported) -> str:
+    """Whether a cache may have had prompts: the same prompts take like times to the first token in every file and arm."""
+    first_s = [one.figures["median_first_token_s"] for one in origin.files]
+    if max(first_s) <= WARM * min(first_s):
+        return "whether a prefix cache had prompts, no file tells"
+    ends = f"{seconds(min(first_s))} to {seconds(max(first_s))}"
+    return f"the median first token takes {ends} by file, as where a prefix cache has the prompts of some: requests tell it too"
+
+
+def _beside(origin: Imported) -> str:
+    if origin.concurrency == 1:
+        return "one request at a time"
+    most = "an unknown number" if origin.concurrency is None else f"up to {origin.concurrency}"
+    return f"{most} of requests were in flight together, so the time of each one holds waiting for others"
