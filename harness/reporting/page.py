@@ -17,19 +17,28 @@ from harness.analysis.pass_values import reasons_in_words
 from harness.analysis.results import Cell, Comparison, to_json
 from harness.record.schema import Run
 from harness.reporting import cells as wording
-from harness.reporting import tables
 from harness.reporting.answers import answers
 from harness.reporting.assets import SCRIPTS, fill_template
 from harness.reporting.cells import Pointers
 from harness.reporting.claims_shown import Held, claims_shown, held_claims, whose_claims
-from harness.reporting.evidence import downloads, facts, health, pretty, states
+from harness.reporting.columns import (
+    ANSWERED,
+    ARMS,
+    BASELINE,
+    COUNTS,
+    FACTORS,
+    PASS_PARTS,
+    PREDICTIONS,
+    RATES,
+    SERVED,
+    WAITED,
+    passes,
+)
+from harness.reporting.evidence import downloads, facts, health, pretty, raw_frame, raw_table, states
 from harness.reporting.explain import explain_drawings
 from harness.reporting.headline import headlines
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
-from harness.reporting.requests import rates_table, waits_table
-from harness.reporting.samples import raw_frame, raw_table
-from harness.reporting.served import served_table
 
 MOST_BY_TASK = 500
 """Rows for arms of single tasks; with more the page leaves these tables out."""
@@ -106,24 +115,12 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
     drawings, not_drawn = explain_drawings(comparison, run, part, name)
     of_tasks = sum(len(cell.arms) for cell in comparison.cells if not cell.is_summary)
     by_task = [cell for cell in cells if not cell.is_summary] if of_tasks <= MOST_BY_TASK else []
-    shown = [
-        tables.arms_table(summaries, pointers, "Arms"),
-        tables.factors_table(summaries, pointers, "Where the speedup comes from"),
-        tables.pass_table(summaries, pointers, "Time per pass"),
-        tables.prediction_table(summaries, pointers, "Predicted beside measured, whole decode"),
-        tables.baseline_table(summaries, pointers, "Is the baseline fast?"),
-        waits_table(summaries, pointers, "What requests waited for"),
-        rates_table(summaries, pointers, "Requests and tokens per second"),
-        served_table(summaries, pointers, "What the servers say of themselves"),
-    ]
+    first_seen = (ARMS, FACTORS, passes(summaries), PREDICTIONS, BASELINE, WAITED, ANSWERED, SERVED)
+    shown = [listing.table(summaries, pointers) for listing in first_seen]
     folded = [
-        tables.counts_table(summaries, pointers, "What was counted"),
-        tables.rates_table(summaries, pointers, "Latency, bandwidth and energy"),
-        tables.arms_table(by_task, pointers, "Arms, task by task"),
-        tables.factors_table(by_task, pointers, "Where the speedup comes from, task by task"),
-        tables.counts_table(by_task, pointers, "What was counted, task by task"),
-        tables.rates_table(by_task, pointers, "Latency, bandwidth and energy, task by task"),
-        tables.pass_parts_table(summaries, pointers, "A decode pass taken apart (means)"),
+        *(listing.table(summaries, pointers) for listing in (COUNTS, RATES)),
+        *(listing.table(by_task, pointers, ", task by task") for listing in (ARMS, FACTORS, COUNTS, RATES)),
+        PASS_PARTS.table(summaries, pointers),
     ]
     return {
         "name": first.part,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,16 @@ from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
 from harness.regression.run_comparison import Against, SharedArm, SideBySide, to_json
 from harness.reporting.assets import fill_template
-from harness.reporting.cells import Entry, Mark, Marks, Notes, Pointers, Row, Table, between, shown
+from harness.reporting.cells import Entry, Marks, Notes, Pointers, Row, Table, between, shown
+from harness.reporting.columns import ARMS
 from harness.reporting.figures_changes import changes_figure, speedups_figure
 from harness.reporting.svg import Drawing
 from harness.reporting.trend import trend_figure
 from harness.scenario.metrics import METRICS
 
 HASH_DIGITS = 12
-ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
-    ("nfe_speedup", "NFE speedup", "counted", formatting.ratio),
-    ("wall_speedup", "Wall speedup", "measured", formatting.ratio),
-    ("request_speedup", "Request speedup", "measured", formatting.ratio),
-    ("accuracy", "Accuracy", "counted", formatting.percent),
-)
-"""Field, column, basis and number format."""
+FIGURES = [one for one in ARMS.columns if one.head in ("NFE speedup", "Wall speedup", "Request speedup", "Accuracy")]
+"""Of an arm, for every run."""
 
 
 def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str) -> Table | None:
@@ -91,19 +87,19 @@ def arms_table(found: SideBySide) -> Table | None:
     pointers = [Pointers(side.comparison) for side in found.sides]
     letters = [side.letter for side in found.sides]
     rows = [_arm_row(arm, letters, pointers) for arm in found.arms]
-    marks: dict[str, Marks] = {f"{head} {letter}": (mark,) for _, head, mark, _ in ARM_FIGURES for letter in letters}
+    marks: dict[str, Marks] = {f"{one.head} {letter}": one.marks for one in FIGURES for letter in letters}
     return Notes().table("Arms, run by run", [("", rows)], marks)
 
 
 def _arm_row(arm: SharedArm, letters: Sequence[str], pointers: Sequence[Pointers]) -> Row:
     row: Row = {"Arm": Entry(text=arm.label, small=f"{arm.part}, batch {arm.batch_size}")}
-    for name, head, _, write in ARM_FIGURES:
+    for column in FIGURES:
         for number, (letter, result) in enumerate(zip(letters, arm.results, strict=True)):
-            row[f"{head} {letter}"] = Entry(text="none")
+            row[f"{column.head} {letter}"] = Entry(text="none")
             if result is not None:
-                value: Quantity = getattr(result, name)
+                value: Quantity = getattr(result, column.of)
                 key = f"/runs/{number}/comparison{pointers[number].of(value)}"
-                row[f"{head} {letter}"] = shown(value, write, key, between(value, write))
+                row[f"{column.head} {letter}"] = shown(value, column.write, key, between(value, column.write))
     return row
 
 
