@@ -29,31 +29,11 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     kept_up = cell.baseline_check.state == "kept_up"
     check, ceiling = cell.baseline_check, cell.baseline_check.ceiling
     far = "" if ceiling is None or check.far_from_ceiling else ceiling.words  # that stands in the first line
-    found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(far)]
+    found = ["" if kept_up else sentences.baseline(cell), _emulated(cell, header), _sentence(far)]
     quota = cell.timed and not cell.imported and crowded(header.environment, header.written(cell.part).get("threads"))
     found += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
     found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
-
-
-def _against_generate(cell: Cell) -> str:
-    """Whether the NTP arm, the denominator of every speedup, is itself fast, beside generate() and the engines of others."""
-    check, speed = cell.baseline_check, cell.baseline_check.best_speed
-    if not cell.timed:
-        return ""
-    if check.state == "different_tokens":
-        return f"{check.reason}: the two did other work, and no speedup is claimed."
-    if speed is None or speed.value is None:
-        return f"The NTP arm was not held against transformers' generate(): {check.reason}."
-    ground = ", ".join(text for text in (sentences.interval(speed), check.best) if text)
-    ran = f"The NTP arm ran at {formatting.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
-    if check.has_engines:
-        ran = f"NTP is {formatting.ratio(speed.value)} the best engine here ({ground})"
-    if check.state == "kept_up":
-        return f"{ran}. {check.tokens.words}." if check.tokens else f"{ran}."
-    if check.state == "slow":
-        return f"{ran}: every ratio here is against a slow baseline, and no speedup is claimed."
-    return f"{ran}; these samples do not show that it keeps up with every mode, so they confirm no speedup."
 
 
 def _emulated(cell: Cell, header: RunHeader) -> str:
@@ -165,7 +145,7 @@ def _answer(
     if arm is None:
         nothing = ("No answer", f"Nothing can be said: {highlight.reason}.")
         return card(about=where, figure=Entry(text="No answer"), paragraphs=(nothing,))
-    fast = _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
+    fast = sentences.baseline(cell) if cell.baseline_check.state == "kept_up" else ""
     more = (("Prompts", _sentence(sentences.prompted(cell, arm, header))), ("Baseline", fast))
     told = (*sentences.paragraphs(cell, arm, highlight), *(one for one in more if one[1]))
     card = partial(card, about=f"{wording.arm(arm)}; {where}", paragraphs=told)
@@ -197,10 +177,8 @@ def _at_a_loss(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
 def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
     if not cell.timed:
         return "fewer forward passes; not timed"
-    if cell.baseline_check.state == "slow":
-        return "the speed of a slow baseline"
-    if cell.baseline_check.state == "different_tokens":
-        return "the speed of a baseline that wrote other tokens than generate()"
+    if named := sentences.OF_BASELINE.get(cell.baseline_check.state, ("", ""))[1]:
+        return named
     given = ""
     if arm.replayed and (passes := arm.passes_saved.value) is not None:
         given = f", made to need {formatting.ratio(passes)} fewer passes (replayed: given, not found)"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from harness import formatting
 from harness.analysis.best_settings import faster
 from harness.analysis.judgement import State
-from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.analysis.results import Comparison
 from harness.reporting.claims_shown import Held
-from harness.reporting.sentences import lossless, right, same_answers
+from harness.reporting.sentences import kept
 
 ASKED = "wall_speedup"
 TIMELESS = "nfe_speedup"
@@ -54,22 +54,7 @@ def _headline(one: Held, comparison: Comparison) -> Headline:
     for cell in comparison.cells:
         for arm in cell.arms if cell.is_summary and (cell.part, str(cell.batch_size)) == one.place else ():
             if arm.label == judged.cell.get("arm"):
-                parts += filter(None, (arm.label, _answers(arm, cell), faster(cell, arm)))
+                parts += filter(None, (arm.label, kept(cell, arm), faster(cell, arm)))
     if judged.state == "void":
         parts.append(judged.reason.partition(";")[0])
     return Headline(asked=one.name, state=judged.state, word=judged.word, found=", ".join(parts))
-
-
-def _answers(arm: ArmResult, cell: Cell) -> str:
-    """What is known of the answers: NTP's own, right, or given."""
-    same = arm.identical_to_ntp
-    if arm.replayed:
-        return "acceptance replayed, no answers"
-    if arm.served is not None and arm.served.partings is not None:
-        parted = arm.served.partings
-        told = f"{parted.errors} of {parted.compared} answers part from NTP's by an error"
-        return told + (f", {parted.unclassified} unclassed" if parted.unclassified else "")
-    if same.value is not None and (arm.lossless or same.value == 1):
-        return lossless(arm) or same_answers(arm)
-    ntp = next((one for one in cell.arms if one.is_ntp), None)
-    return "" if arm.accuracy.value is None else right(arm, ntp).removesuffix(".")

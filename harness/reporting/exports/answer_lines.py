@@ -16,7 +16,7 @@ from harness.record.schema import RunHeader
 from harness.reporting.answers import Answer, answers
 from harness.reporting.cells import Pointers
 from harness.reporting.claims_shown import held_claims, whose_claims
-from harness.reporting.sentences import prompted, same_answers
+from harness.reporting.sentences import baseline, kept, prompted
 
 MOST_SENTENCE = 120
 """Letters of a weakness; the page has it whole."""
@@ -50,35 +50,21 @@ def _of_part(card: Answer, highlight: Highlight, comparison: Comparison, header:
     yield f"answer  {arm.label}, {card.title}: {card.figure.text}{',' if card.figure.raw is None else ''} {card.unit}{interval}"
     known = arm.passes_saved.value
     fewer = f"not known: {arm.passes_saved.reason}" if known is None else f"{formatting.ratio(known)} fewer forward passes"
-    yield f"passes  {'; '.join(filter(None, (fewer, _kept(arm), prompted(cell, arm, header))))}"
+    unknown = arm.accuracy_difference.reason or arm.accuracy.reason
+    answers_kept = kept(cell, arm) or f"accuracy not known: {unknown}"
+    yield f"passes  {'; '.join(filter(None, (fewer, answers_kept, prompted(cell, arm, header))))}"
     yield f"base    {_baseline(cell, arm)}"
-    if card.weaknesses:
-        more = f" (and {len(card.weaknesses) - 1} more on the page)" if len(card.weaknesses) > 1 else ""
-        yield f"but     {formatting.one_line(card.weaknesses[0], MOST_SENTENCE)}{more}"
-
-
-def _kept(arm: ArmResult) -> str:
-    """The accuracy beside NTP's; for an arm without loss how many answers are NTP's."""
-    same, lost = same_answers(arm), arm.accuracy_difference
-    if arm.lossless and same:
-        return same
-    if lost.value is None or arm.accuracy.value is None:
-        return f"accuracy not known: {lost.reason or arm.accuracy.reason}"
-    bound = "" if lost.low is None else f", at least {formatting.points(lost.low)}"
-    return f"accuracy {formatting.percent(arm.accuracy.value)}, {formatting.points(lost.value)} to NTP{bound}"
+    others = [one for one in card.weaknesses if one != baseline(cell)]
+    if others:
+        more = f" (and {len(others) - 1} more on the page)" if len(others) > 1 else ""
+        yield f"but     {formatting.one_line(others[0], MOST_SENTENCE)}{more}"
 
 
 def _baseline(cell: Cell, arm: ArmResult) -> str:
-    check, speed = cell.baseline_check, cell.baseline_check.best_speed
-    if speed is None or speed.value is None:
-        return f"NTP was not held against generate(): {check.reason}"
-    words = {"kept_up": "keeps up with", "slow": "is slower than", "not_shown": "is not shown to keep up with"}
-    said, rate, best = words.get(check.state, "wrote other tokens than"), arm.tokens_per_s.value, cell.best_ntp_tokens_per_s
-    if rate is not None and best is not None:
-        beside = f"{formatting.rate(rate)} tokens/s beside {formatting.rate(best)} of the best NTP"
-        shown = {"kept_up": "", "not_shown": ", not shown to keep up"}.get(check.state, ", no speedup is claimed")
-        return f"NTP is {formatting.ratio(speed.value)} the best engine here ({check.best}){shown}; {beside}"
-    return f"NTP {said} {check.best}: {formatting.ratio(speed.value)} its speed"
+    said, rate, best = baseline(cell) or "the part was not timed.", arm.tokens_per_s.value, cell.best_ntp_tokens_per_s
+    if rate is None or best is None:
+        return said
+    return f"{said} {formatting.rate(rate)} tokens/s beside {formatting.rate(best)} of the best NTP."
 
 
 def _next(run: Path, judged: Judgements) -> str:
