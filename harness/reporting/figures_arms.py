@@ -65,16 +65,10 @@ def speed_accuracy(cell: Cell, name: str, where: str) -> Drawing | None:
 def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
     """A point with the 95 % intervals of both its values."""
     centre, height = _value(x), 100 * _value(arm.accuracy)
-    (mark,) = axes.plot([centre], [height], "o", color=colour, ms=6)
-    svg.tell(
-        mark,
-        f"{', '.join(filter(None, (arm.label, lossless(arm))))}: {_with_ends(x, formatting.ratio)}, "
-        f"{_with_ends(arm.accuracy, formatting.percent)} of the answers right",
-    )
-    if x.low is not None and x.high is not None:
-        axes.plot([x.low, x.high], [height, height], color=colour, lw=1.2)
-    if arm.accuracy.low is not None and arm.accuracy.high is not None:
-        axes.plot([centre, centre], [100 * arm.accuracy.low, 100 * arm.accuracy.high], color=colour, lw=1.2)
+    named, right = ", ".join(filter(None, (arm.label, lossless(arm)))), _with_ends(arm.accuracy, formatting.percent)
+    svg.dot(axes, centre, height, "o", colour, f"{named}: {_with_ends(x, formatting.ratio)}, {right} of the answers right")
+    svg.interval(axes, x, height, colour)
+    svg.interval(axes, arm.accuracy, centre, colour, unit=0.01, upright=True)
 
 
 def _with_ends(found: Quantity, write: Callable[[float], str]) -> str:
@@ -180,11 +174,10 @@ def _bar(axes: Axes, way: Way, row: int) -> None:
     svg.tell(outline, _said(way))
     if way.keeps is not False:
         axes.barh(row, way.speed.value or 0.0, 0.3, color=colour, alpha=1.0 if way.keeps else 0.3)
-    if way.speed.low is not None and way.speed.high is not None:
-        axes.plot([way.speed.low, way.speed.high], [row, row], color=svg.INK, lw=1.2)
+    svg.interval(axes, way.speed, row)
     svg.name_above(axes, row, one_line(way.arm.label, LONGEST_WAY))
     end = max(way.speed.value or 0.0, way.speed.high or 0.0)
-    axes.annotate(_words(way), (end, row), (5, 0), textcoords="offset points", va="center", fontsize=9)
+    svg.beside(axes, end, row, _words(way))
 
 
 def _words(way: Way) -> str:

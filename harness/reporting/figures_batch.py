@@ -34,8 +34,7 @@ def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
         for colour, (label, line) in zip(svg.SERIES, shown.items(), strict=False):
             axes.plot([size for size, _ in line], [share for _, share in line], "-", color=colour, label=label)
             for size, share in line:
-                (mark,) = axes.plot(size, share, "o", color=colour, ms=5)
-                svg.tell(mark, f"{label}, batch {size}: ×{formatting.figure(share, 3)}")
+                svg.dot(axes, size, share, "o", colour, f"{label}, batch {size}: ×{formatting.figure(share, 3)}", 5)
         axes.set_xscale("log", base=2)
         svg.key(axes)
         svg.log_ticks(axes.xaxis, sorted({size for line in lines.values() for size, _ in line}))
@@ -96,7 +95,7 @@ def _bar(axes: Axes, label: str, quantity: Quantity, place: float, colour: str, 
     (bar,) = axes.barh(place, value, 0.24, facecolor=face, edgecolor=colour, lw=1.2, ls=dashes)
     text = f"{formatting.gigabytes(quantity.value or 0.0)} {word}"
     svg.tell(bar, f"{label}: {text.replace(' ', ' GB/s ', 1)}")
-    axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
+    svg.beside(axes, value, place, text)
 
 
 def _bandwidth_sentence(found: Sequence[Bandwidth]) -> str:
@@ -121,10 +120,8 @@ def energy_bars(cells: Sequence[Cell], name: str) -> Drawing | None:
             value, place = joules.value or 0.0, row + 0.2
             (bar,) = axes.barh(place, value, 0.24, color=svg.BLUE if arm.is_ntp else svg.VERMILION)
             svg.tell(bar, f"{arm.label}: {formatting.rate(value)} J per output token")
-            if joules.low is not None and joules.high is not None:
-                axes.plot([joules.low, joules.high], [place, place], color=svg.INK, lw=1.4)
-            at = (max(value, joules.high or 0), place)
-            axes.annotate(formatting.rate(value), at, (5, 0), textcoords="offset points", va="center", fontsize=9.5)
+            svg.interval(axes, joules, place, lw=1.4)
+            svg.beside(axes, max(value, joules.high or 0), place, formatting.rate(value), 9.5)
         axes.set_ylim(len(found) - 0.4, -0.55)
         axes.set_xlim(0, axes.get_xlim()[1] * 1.25)
         _name_arms(axes, [(arm, cell.batch_size) for cell, arm, _ in found])

@@ -1,4 +1,4 @@
-"""What the passes of a block decide: a heat map of positions by pass, counts by pass, and a timeline of decoded blocks.
+"""What the passes of a block decide (by position and pass, and as a timeline), and why a block has its width.
 
 Counts replace the heat map where positions are not recorded. The timeline shows each token with the pass that decided it; it is
 HTML, so its text can be searched and its lines break where the page ends. Text from the record is escaped. It draws BlockPasses
@@ -8,6 +8,7 @@ and a Timeline and computes no statistic.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import cycle
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -15,7 +16,8 @@ from matplotlib.patches import Rectangle
 
 from harness import formatting
 from harness.analysis.blocks import BlockPasses, Timeline
-from harness.analysis.results import ArmResult
+from harness.analysis.results import ArmResult, Cell
+from harness.record.schema import RunHeader, WidthChoice
 from harness.reporting import svg
 from harness.reporting.assets import environment
 from harness.reporting.svg import Drawing
@@ -123,3 +125,36 @@ def token_text(token: int, texts: dict[int, str]) -> str:
     """The token as it is drawn: its text with visible white space, or its id without text."""
     text = texts.get(token, "").translate(SEEN)
     return (text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…") or f"#{token}"
+
+
+def cost_by_width(header: RunHeader, cell: Cell, name: str, where: str) -> Drawing | None:
+    """Time of a pass over that of NTP's against its query tokens, a line for each arm; the choice is a diamond."""
+    choices = {
+        case.label: case.width
+        for case in header.cases
+        if case.width is not None and (case.part, case.batch_size) == (cell.part, cell.batch_size)
+    }
+    if not choices:
+        return None
+    with svg.new_axes() as (figure, axes):
+        for colour, (label, choice) in zip(cycle(svg.SERIES), choices.items(), strict=False):
+            places = {one.width: (one.query_tokens, one.pass_s / choice.ntp.pass_s) for one in (choice.ntp, *choice.tried)}
+            axes.plot(*zip(*places.values(), strict=True), ".-", color=colour, label=label)
+            x, y = places[choice.best.width]
+            svg.dot(axes, x, y, "D", colour, _width_words(label, choice))
+        axes.set(xlabel="query tokens of a pass", ylabel="time of a pass over NTP's", ylim=0)
+        svg.key(axes)
+        caption = (
+            f"{'; '.join(_width_words(*one) for one in choices.items())}. "
+            "Chosen before the first sample, on prompts that are not timed."
+        )
+        return svg.drawing(figure, name, f"Width chosen by the machine{where}", caption, ("measured",))
+
+
+def _width_words(label: str, choice: WidthChoice) -> str:
+    """``SBD k=auto is 3: a pass of 12 tokens costs 1.62x and makes 2.21, expected 1.36x NTP's speed``."""
+    best, cost = choice.best, formatting.ratio(choice.best.pass_s / choice.ntp.pass_s)
+    return (
+        f"{label} is {best.width}: a pass of {best.query_tokens:.3g} tokens costs {cost} and makes {best.tokens_per_pass:.2f}, "
+        f"expected {formatting.ratio(choice.gain)} NTP's speed"
+    )

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from harness import formatting
+from harness.analysis.stats.quantity import Quantity
 from harness.formatting import one_line
 from harness.regression.changes import Change, Outcome
 from harness.regression.run_comparison import Against, SharedArm
@@ -66,10 +67,16 @@ def _bar(axes: Axes, place: int, change: Change) -> None:
     ratio, outcome = change.ratio, change.outcome
     assert ratio.value is not None
     colour = COLOURS.get(outcome, svg.MUTED)
-    if ratio.low is not None and ratio.high is not None:
-        axes.plot([ratio.low - 1, ratio.high - 1], [place, place], color=colour, lw=3.2, alpha=0.55, solid_capstyle="butt")
+    _band(axes, ratio, place, colour, 1)
     inside = "none" if ratio.these_processes_only else colour
     axes.plot(ratio.value - 1, place, SHAPES.get(outcome, "o"), color=colour, markerfacecolor=inside, ms=6)
+
+
+def _band(axes: Axes, found: Quantity, at: float, colour: str, less: float = 0.0) -> None:
+    """The interval, ``less`` taken off it."""
+    if found.low is not None and found.high is not None:
+        ends = [found.low - less, found.high - less]
+        axes.plot(ends, [at, at], color=colour, lw=3.2, alpha=0.55, solid_capstyle="butt")
 
 
 def _changes_words(against: Against, shown: Sequence[Change], known: int) -> str:
@@ -113,11 +120,9 @@ def _speedups(axes: Axes, place: int, arm: SharedArm, letters: Sequence[str]) ->
             continue
         at = place + 0.18 * (1 - 2 * number / max(len(letters) - 1, 1)) - 0.12
         colour = svg.MUTED if number == 0 else svg.SERIES[(number - 1) % len(svg.SERIES)]
-        if speed.low is not None and speed.high is not None:
-            axes.plot([speed.low, speed.high], [at, at], color=colour, lw=3.2, alpha=0.55, solid_capstyle="butt")
+        _band(axes, speed, at, colour)
         axes.plot(speed.value, at, "o", color=colour, ms=4.5)
-        edge = speed.high or speed.value
-        axes.annotate(letter, (edge, at), (5, 0), textcoords="offset points", va="center", fontsize=8, color=colour)
+        svg.beside(axes, speed.high or speed.value, at, letter, 8, colour)
 
 
 def _speedups_words(rows: Sequence[SharedArm], letters: Sequence[str], known: int) -> str:

@@ -75,7 +75,7 @@ def _claim(axes: Axes, claimed: Claimed, count: int) -> None:
     (bar,) = axes.barh(0, claimed.at_least - 1, BAR, left=1, facecolor=svg.FAINT, edgecolor=svg.MUTED, lw=1, ls="--")
     svg.tell(bar, f"claimed: {claimed.words}")
     axes.plot([claimed.at_least] * 2, [0, count - 0.6], color=svg.MUTED, lw=0.8, ls=":")
-    _label(axes, max(1.0, claimed.at_least), 0, claimed.words.replace("x ", "x\n", 1))
+    svg.beside(axes, max(1.0, claimed.at_least), 0, claimed.words.replace("x ", "x\n", 1), 9.5)
 
 
 def _step(axes: Axes, step: Step, place: int) -> None:
@@ -84,7 +84,7 @@ def _step(axes: Axes, step: Step, place: int) -> None:
     (bar,) = axes.barh(place, high - low, BAR, left=low, color=colour, edgecolor=colour, lw=1)
     svg.tell(bar, f"{step.name}: ×{formatting.figure(step.factor, 3)}, from {step.before:.2f}x to {step.after:.2f}x")
     axes.plot([step.after] * 2, [place, place + 1], color=svg.MUTED, lw=0.7)
-    _label(axes, high, place, f"×{formatting.figure(step.factor, 3)}")
+    svg.beside(axes, high, place, f"×{formatting.figure(step.factor, 3)}", 9.5)
 
 
 def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
@@ -92,15 +92,11 @@ def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
     low, high = sorted((1.0, measured))
     (bar,) = axes.barh(place, high - low, BAR, left=low, color=svg.BLUE, edgecolor=svg.BLUE, lw=1)
     end, text = high, formatting.ratio(measured)
+    svg.interval(axes, fall.measured, place, lw=1.4)
     if fall.measured.low is not None and fall.measured.high is not None:
-        axes.plot([fall.measured.low, fall.measured.high], [place] * 2, color=svg.INK, lw=1.4)
         end, text = max(high, fall.measured.high), f"{text}\n({fall.measured.low:.2f}–{fall.measured.high:.2f})"
     svg.tell(bar, f"measured: {text}, mean over prompts")
-    _label(axes, end, place, text, weight="bold")
-
-
-def _label(axes: Axes, x: float, y: float, text: str, weight: str = "normal") -> None:
-    axes.annotate(text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=9.5, fontweight=weight)
+    svg.beside(axes, end, place, text, 9.5, weight="bold")
 
 
 def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
@@ -170,10 +166,9 @@ def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_bat
 def _line(axes: Axes, quantity: Quantity, place: float, colour: str, said: str, hollow: bool = False) -> None:
     value = quantity.value or 0.0
     low, high = (value if end is None else end for end in (quantity.low, quantity.high))
-    axes.plot([low, high], [place, place], color=colour, lw=1.5)
-    shape, inside = ("D", "none") if hollow else ("o", colour)
-    (mark,) = axes.plot([value], [place], shape, mfc=inside, mec=colour, color=colour, ms=4.5)
-    svg.tell(mark, f"{said} {formatting.ratio(value)} ({low:.2f}–{high:.2f})")
+    svg.interval(axes, quantity, place, colour, lw=1.5)
+    text = f"{said} {formatting.ratio(value)} ({low:.2f}–{high:.2f})"
+    svg.dot(axes, value, place, "D" if hollow else "o", colour, text, 4.5, hollow)
 
 
 def _beside(axes: Axes, place: float, colour: str, texts: Sequence[str]) -> None:

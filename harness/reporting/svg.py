@@ -2,7 +2,7 @@
 
 Colours are CSS variables, so the page's light and dark themes apply to figures too. One width serves a phone and a column of a
 wide page; a mark tells its value on hover and on focus (``tell``); a label that finds no free place is left out
-(``name_points``), since its mark tells the same. Knows no data.
+(``name_points``), since its mark tells the same. Knows no run.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from matplotlib.path import Path
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
+from harness.analysis.stats.quantity import Quantity
 from harness.formatting import one_line
 
 matplotlib.use("svg")
@@ -122,6 +123,30 @@ def log_ticks(axis: Axis, ticks: Sequence[float], suffix: str = "") -> None:
 def tell(artist: Artist, text: str) -> None:
     """Let a mark say ``text`` on hover, on focus and to a screen reader."""
     artist.set_gid(TOLD + quote(" ".join(text.split())))
+
+
+def dot(
+    axes: Axes, x: float, y: float, shape: str, colour: str, text: str, size: float = 6.0, hollow: bool = False, above: float = 2
+) -> None:
+    """A mark that tells ``text``; ``above``: what it covers lies lower."""
+    (mark,) = axes.plot([x], [y], shape, color=colour, mfc="none" if hollow else colour, ms=size, zorder=above)
+    tell(mark, text)
+
+
+def interval(
+    axes: Axes, found: Quantity, at: float, colour: str = INK, lw: float = 1.2, unit: float = 1.0, upright: bool = False
+) -> None:
+    """The interval of a value, divided by ``unit``, as a line at this place of the other axis; none without one."""
+    if found.low is not None and found.high is not None:
+        ends, places = [found.low / unit, found.high / unit], [at, at]
+        axes.plot(*((places, ends) if upright else (ends, places)), color=colour, lw=lw)
+
+
+def beside(axes: Axes, x: float, y: float, text: str, size: float = 9.0, colour: str = INK, weight: str = "normal") -> None:
+    """A text to the right of a bar's end."""
+    axes.annotate(
+        text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=size, color=colour, fontweight=weight
+    )
 
 
 def key(axes: Axes) -> None:
