@@ -126,7 +126,7 @@ def test_without_the_right_to_write_the_step_is_green_and_says_what_to_do(tmp_pa
 def test_without_an_answer_nothing_is_posted(tmp_path: Path, server: Forge) -> None:
     """The gate failed before it could write."""
     environment = {"FOLDER": str(tmp_path), "NAME": "counts", "FORGE": server.address}
-    done = bash(ON_GITHUB["run"], tmp_path, environment | {key: "" for key in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY")})
+    done = bash(ON_GITHUB["run"], tmp_path, environment | dict.fromkeys(("GITHUB_SERVER_URL", "GITHUB_REPOSITORY"), ""))
     assert "nothing to post" in done.stdout and server.asked == []
 
 

@@ -157,7 +157,6 @@ def _into_special(file: Path, data: bytes) -> None:
         opened.write(data)
 
 
-
 def table(judgements: Judgements, exit_code: int, whole: bool = True) -> str:
     """Gravest first; text only. Without ``whole`` what passed is only counted."""
     ordered = gravest_first(judgements)

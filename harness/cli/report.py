@@ -94,7 +94,7 @@ def publish_command(
 def write_page(run: Path, out: Path | None) -> Path:
     """Write the page of one run; print the answer and the page's place."""
     from harness.reporting import write_report
-    from harness.reporting.exports.answer_lines import answer_lines
+    from harness.reporting.answers import answer_lines
 
     def tell(comparison: Comparison, held: Run) -> None:
         show(answer_lines(run, comparison, held.header))

@@ -1,8 +1,8 @@
 """The answers on top of the page: one card per part and batch size with its figure, its claims, why, and what weakens it.
 
-A card is about the highlighted arm; an absent value is replaced by its reason. It puts values of a comparison into words and
-computes nothing. A weakness stands beside the figure: a slow baseline, one process only, replayed acceptance, void samples,
-missing cases.
+A card is about the highlighted arm; an absent value is replaced by its reason. A weakness stands beside the figure: a slow
+baseline, one process only, replayed acceptance, void samples, missing cases. The end of a run in a terminal is the first card in
+a few lines, in its words. This module puts values of a comparison into words and computes nothing.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from harness import formatting
 from harness.analysis.best_settings import faster
 from harness.analysis.claim_places import has_contender
+from harness.analysis.judgement import Judgements
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight
 from harness.analysis.stats.quantity import Quantity
 from harness.record.machine import crowded
@@ -21,7 +23,7 @@ from harness.record.schema import RunHeader
 from harness.reporting import cells as wording
 from harness.reporting import sentences
 from harness.reporting.cells import Entry, Mark, Marks, Pointers, shown
-from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
+from harness.reporting.claims_shown import ClaimShown, Held, claims_shown, held_claims, whose_claims
 
 
 def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header: RunHeader) -> tuple[str, ...]:
@@ -185,3 +187,59 @@ def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
     if speed.low is not None and speed.high is not None and speed.low <= 1 <= speed.high:
         return f"the speed of NTP{given}: no clear difference"
     return f"faster by the clock{given}" if (speed.value or 0) > 1 else f"the speed of NTP{given}: slower by the clock"
+
+
+MOST_SENTENCE = 120
+"""Letters of a weakness; the page has it whole."""
+
+
+def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
+    """At most seven lines: the first part's answer in full, the number of other parts, the verdict, the next command."""
+    cards = answers(comparison, header, (), Pointers(comparison))
+    asked = [one for one in comparison.answers if has_contender(one, header)]
+    first = zip(cards[:1], asked, strict=False)
+    lines = [line for card, highlight in first for line in _of_part(card, highlight, comparison, header)]
+    if not cards:
+        lines.append("answer  none: the scenario has no arm besides NTP")
+    for card in cards[1:2]:
+        more = f"; {len(cards) - 2} more on the page" if len(cards) > 2 else ""
+        figure = "" if card.figure.raw is None else f"{card.figure.text} "
+        lines.append(f"also    {card.title}: {figure}{card.unit}{more}")
+    _, judged, unread = held_claims(comparison, header)
+    lines.append(f"claims  {unread or whose_claims(header, judged)}")
+    lines.append(f"next    {_next(run, judged)}")
+    return "\n".join(map(formatting.one_line, lines))
+
+
+def _of_part(card: Answer, highlight: Highlight, comparison: Comparison, header: RunHeader) -> Iterator[str]:
+    cell = comparison.summary(highlight.part, highlight.batch_size)
+    arm = next((one for one in cell.arms if one.label == highlight.label), None)
+    if arm is None or comparison.integrity.void is not None:
+        yield f"answer  {card.title}: {comparison.integrity.void or highlight.reason}"
+        return
+    interval = f" ({card.interval})" if card.interval else ""
+    yield f"answer  {arm.label}, {card.title}: {card.figure.text}{',' if card.figure.raw is None else ''} {card.unit}{interval}"
+    known = arm.passes_saved.value
+    fewer = f"not known: {arm.passes_saved.reason}" if known is None else f"{formatting.ratio(known)} fewer forward passes"
+    unknown = arm.accuracy_difference.reason or arm.accuracy.reason
+    answers_kept = sentences.kept(cell, arm) or f"accuracy not known: {unknown}"
+    yield f"passes  {'; '.join(filter(None, (fewer, answers_kept, sentences.prompted(cell, arm, header))))}"
+    yield f"base    {_baseline_line(cell, arm)}"
+    others = [one for one in card.weaknesses if one != sentences.baseline(cell)]
+    if others:
+        more = f" (and {len(others) - 1} more on the page)" if len(others) > 1 else ""
+        yield f"but     {formatting.one_line(others[0], MOST_SENTENCE)}{more}"
+
+
+def _baseline_line(cell: Cell, arm: ArmResult) -> str:
+    said, rate, best = sentences.baseline(cell) or "the part was not timed.", arm.tokens_per_s.value, cell.best_ntp_tokens_per_s
+    if rate is None or best is None:
+        return said
+    return f"{said} {formatting.rate(rate)} tokens/s beside {formatting.rate(best)} of the best NTP."
+
+
+def _next(run: Path, judged: Judgements) -> str:
+    """The command that goes on from here."""
+    if judged.state in ("inconclusive", "void"):
+        return f"sbd verify {run}   says what would decide it"
+    return f'sbd verify {run} --claim "3-5x within 1 point"'

@@ -76,9 +76,7 @@ class Entry:
 Row = dict[str, Entry]
 
 
-def shown(
-    quantity: Quantity, write: Write, key: str, small: str = "", marks: Marks = (), note: int | None = None
-) -> Entry:
+def shown(quantity: Quantity, write: Write, key: str, small: str = "", marks: Marks = (), note: int | None = None) -> Entry:
     """``quantity`` written by ``write``; an absent value is "none", without marks."""
     if quantity.value is None:
         return Entry(text="none", note=note)

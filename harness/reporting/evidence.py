@@ -1,7 +1,7 @@
-"""What the figures rest on: the machine, the health of the samples, the states of its processes, the raw numbers, and the data as downloads.
+"""What the figures rest on: machine, health of the samples, states of processes, raw numbers, and the data as downloads.
 
-The raw numbers are one row per sample of the record, for a table that sorts and filters. Warm-ups and void samples are rows with
-their state. Above MOST_ROWS samples, those of one case, process and state are added up.
+The raw numbers are one row per sample of the record, for a table that sorts and filters. Warm-ups and void samples are rows
+with their state. Above MOST_ROWS samples, those of one case, process and state are added up.
 """
 
 from __future__ import annotations
@@ -121,7 +121,12 @@ def _of_one_kind(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     differences = [_difference(first, entry) for entry in later]
     differing = [one for one in differences if not one.keys() <= set(WHOSE)]
     last = [] if differing[-1:] == differences[-1:] else differences[-1:]
-    return {"states": len(entries), "equal to the first": len(later) - len(differing), "first": first, "later": differing + last}
+    return {
+        "states": len(entries),
+        "equal to the first": len(later) - len(differing),
+        "first": first,
+        "later": differing + last,
+    }
 
 
 def _difference(first: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,10 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         figures_load.speed_by_load(speeds_by_load(cells), f"{name}-load"),
         figures_batch.straggler_loss(cells, f"{name}-rows") or _no_stragglers(cells),
         *(pass_time(cell, f"{name}-{cell.batch_size}-time", wheres[cell.batch_size]) for cell in chosen),
-        *(figures_blocks.cost_by_width(run.header, cell, f"{name}-{cell.batch_size}-width", wheres[cell.batch_size]) for cell in chosen),
+        *(
+            figures_blocks.cost_by_width(run.header, cell, f"{name}-{cell.batch_size}-width", wheres[cell.batch_size])
+            for cell in chosen
+        ),
         figures_roofline.roofline_plot(roofline_points(cells), cells[0].roofs, f"{name}-roofline")
         or f"Passes under the roofline: {NO_TIME}",
         figures_batch.bandwidth_bars(bandwidths(telling), f"{name}-bandwidth") or f"Bandwidth: {NO_TIME}",

@@ -47,7 +47,9 @@ def _draw(axes: Axes, one: SpeedByLoad, colour: str) -> None:
     sizes = [size for size, _ in one.measured]
     axes.plot(sizes, [speed.value or 0.0 for _, speed in one.measured], "-", color=colour, label=one.label)
     for size, speed in one.measured:
-        svg.dot(axes, size, speed.value or 0.0, "o", colour, f"{one.label} at {size}: {formatting.ratio(speed.value or 0.0)}", 5)
+        svg.dot(
+            axes, size, speed.value or 0.0, "o", colour, f"{one.label} at {size}: {formatting.ratio(speed.value or 0.0)}", 5
+        )
         svg.interval(axes, speed, size, colour, upright=True)
     if one.predicted:
         axes.plot(*zip(*one.predicted, strict=True), "o--", color=colour, ms=5, mfc="none", lw=1.0)

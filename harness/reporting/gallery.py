@@ -18,8 +18,7 @@ from harness.record.regular_file import write_whole
 from harness.record.store import EVENTS, HEADER, SAMPLES, read_run
 from harness.reporting import out_of_the_collectors_sight
 from harness.reporting.assets import fill_template
-from harness.reporting.claims_shown import held_claims, whose_claims
-from harness.reporting.headline import headlines
+from harness.reporting.claims_shown import headlines, held_claims, whose_claims
 
 
 def write_gallery(folder: Path, tell: Callable[[str], object] = str) -> Path:

@@ -20,7 +20,7 @@ from harness.reporting import cells as wording
 from harness.reporting.answers import answers
 from harness.reporting.assets import SCRIPTS, fill_template
 from harness.reporting.cells import Pointers
-from harness.reporting.claims_shown import Held, claims_shown, held_claims, whose_claims
+from harness.reporting.claims_shown import Held, claims_shown, headlines, held_claims, whose_claims
 from harness.reporting.columns import (
     ANSWERED,
     ARMS,
@@ -36,7 +36,6 @@ from harness.reporting.columns import (
 )
 from harness.reporting.evidence import downloads, facts, health, pretty, raw_frame, raw_table, states
 from harness.reporting.explain import explain_drawings
-from harness.reporting.headline import headlines
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
 

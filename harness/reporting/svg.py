@@ -126,7 +126,15 @@ def tell(artist: Artist, text: str) -> None:
 
 
 def dot(
-    axes: Axes, x: float, y: float, shape: str, colour: str, text: str, size: float = 6.0, hollow: bool = False, above: float = 2
+    axes: Axes,
+    x: float,
+    y: float,
+    shape: str,
+    colour: str,
+    text: str,
+    size: float = 6.0,
+    hollow: bool = False,
+    above: float = 2,
 ) -> None:
     """A mark that tells ``text``; ``above``: what it covers lies lower."""
     (mark,) = axes.plot([x], [y], shape, color=colour, mfc="none" if hollow else colour, ms=size, zorder=above)
@@ -144,9 +152,7 @@ def interval(
 
 def beside(axes: Axes, x: float, y: float, text: str, size: float = 9.0, colour: str = INK, weight: str = "normal") -> None:
     """A text to the right of a bar's end."""
-    axes.annotate(
-        text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=size, color=colour, fontweight=weight
-    )
+    axes.annotate(text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=size, color=colour, fontweight=weight)
 
 
 def key(axes: Axes) -> None:

@@ -12,7 +12,7 @@ from harness.analysis.baseline import state_of, token_check
 from harness.analysis.comparison import compare
 from harness.analysis.stats.quantity import Quantity, absent
 from harness.record.store import read_run
-from harness.reporting.exports.answer_lines import answer_lines
+from harness.reporting.answers import answer_lines
 from harness.reporting.page import render
 from harness.scenario.servers import BESIDE
 from tests.helpers import ROOT
