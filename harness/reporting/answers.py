@@ -1,8 +1,8 @@
 """The answers on top of the page: one card per part and batch size with its figure, its claims, why, and what weakens it.
 
 A card is about the highlighted arm; an absent value is replaced by its reason. A weakness stands beside the figure: a slow
-baseline, one process only, replayed acceptance, void samples, missing cases. The end of a run in a terminal is the first card in
-a few lines, in its words. This module puts values of a comparison into words and computes nothing.
+baseline, one process only, replayed acceptance, void samples, missing cases. The end of a run in a terminal is the first card
+in a few lines, in its words. This module puts values of a comparison into words and computes nothing.
 """
 
 from __future__ import annotations

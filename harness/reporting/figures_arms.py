@@ -25,8 +25,8 @@ SPEED_AXIS = {True: "wall speedup over NTP (x)", False: "NFE speedup: decode tok
 """By whether the part was timed."""
 
 
-def speed_accuracy(cell: Cell, name: str, where: str) -> Drawing | None:
-    """Accuracy against wall speedup (untimed parts: NFE speedup), a point per arm; ``where`` ends the heading."""
+def speed_accuracy(cell: Cell) -> Drawing | None:
+    """Accuracy against wall speedup (untimed parts: NFE speedup), a point per arm."""
 
     def speed(arm: ArmResult) -> Quantity:
         return arm.wall_speedup if cell.timed else arm.passes_saved
@@ -59,7 +59,7 @@ def speed_accuracy(cell: Cell, name: str, where: str) -> Drawing | None:
         named = {arm.label: (_value(speed(arm)), 100 * _value(arm.accuracy)) for arm in first}
         svg.name_points(axes, [svg.Named(text=label, at=at) for label, at in named.items()])
         caption = _caption(sbd, ntp, speed, cell.timed)
-        return svg.drawing(figure, name, f"Speed against accuracy{where}", caption, ("measured",))
+        return svg.drawing(figure, "Speed against accuracy", caption, ("measured",))
 
 
 def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
@@ -96,7 +96,7 @@ MOST_STRIPS = 5
 """Arms in the drawing of tokens per pass; it says how many more there are."""
 
 
-def tokens_per_pass(cell: Cell, name: str) -> Drawing | None:
+def tokens_per_pass(cell: Cell) -> Drawing | None:
     """Share of row-passes by the tokens they made final, one strip per arm, those with the fewest passes first."""
     every = [arm for arm in cell.arms if not arm.is_ntp and any(arm.final_tokens_histogram)]
     if not every:
@@ -113,7 +113,7 @@ def tokens_per_pass(cell: Cell, name: str) -> Drawing | None:
         svg.name_rows(axes, ())
         caption = _tokens_caption(arms[0], len(every) - len(arms))
         marks = ("replayed",) if any(arm.replayed for arm in arms) else ("measured",)
-        return svg.drawing(figure, name, "Tokens per pass", caption, marks)
+        return svg.drawing(figure, "Tokens per pass", caption, marks)
 
 
 def _strip(axes: Axes, arm: ArmResult, row: int) -> None:
@@ -148,8 +148,8 @@ ROOM_FOR_WORDS = 1.65
 """Width of the figure, in widths of the longest bar."""
 
 
-def ways_compared(ways: Sequence[Way], timed: bool, name: str, where: str = "") -> Drawing | None:
-    """A bar per way; ``where`` ends the heading."""
+def ways_compared(ways: Sequence[Way], timed: bool) -> Drawing | None:
+    """A bar per way."""
     if not ways:
         return None
     shown = ways[:MOST_WAYS]
@@ -164,7 +164,7 @@ def ways_compared(ways: Sequence[Way], timed: bool, name: str, where: str = "") 
         real = "measured" if timed else "counted"
         marks = tuple(dict.fromkeys("replayed" if way.arm.replayed else real for way in shown))
         caption = _ways_caption(ways, timed)
-        return svg.drawing(figure, name, f"Every way at its best setting{where}", caption, marks, f"{caption} {_every(shown)}")
+        return svg.drawing(figure, "Every way at its best setting", caption, marks, f"{caption} {_every(shown)}")
 
 
 def _bar(axes: Axes, way: Way, row: int) -> None:

@@ -19,7 +19,7 @@ from harness.reporting.svg import MOST_ARMS, Drawing
 ENERGY = "joules_per_token"
 
 
-def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
+def straggler_loss(cells: Sequence[Cell]) -> Drawing | None:
     """Active rows per pass relative to NTP, over the batch sizes of a part: the effect of waiting for the slowest row."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for cell in cells:
@@ -47,10 +47,10 @@ def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
             f"{formatting.figure(line[-1][1], 3)}. 1 is no loss; NTP's own rows wait too, so a factor may lie above 1."
         )
         replayed = ("replayed",) if any(arm.replayed for cell in cells for arm in cell.arms) else ()
-        return svg.drawing(figure, name, "Rows that wait for the slowest", caption, ("measured", *replayed))
+        return svg.drawing(figure, "Rows that wait for the slowest", caption, ("measured", *replayed))
 
 
-def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
+def bandwidth_bars(found: Sequence[Bandwidth]) -> Drawing | None:
     """Modelled and counted bytes per second of every arm, with the read ceiling as a line where one may be claimed."""
     found = found[:MOST_ARMS]
     if not found:
@@ -75,9 +75,7 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
         axes.set_xlim(0, axes.get_xlim()[1] * 1.3)
         _name_arms(axes, [(one.arm, one.batch_size) for one in found])
         axes.set_xlabel("bytes moved by the forwards (GB/s)")
-        return svg.drawing(
-            figure, name, "Bandwidth", _bandwidth_sentence(found), ("modelled", "measured") if both else ("modelled",)
-        )
+        return svg.drawing(figure, "Bandwidth", _bandwidth_sentence(found), ("modelled", "measured") if both else ("modelled",))
 
 
 def _name_arms(axes: Axes, arms: Sequence[tuple[ArmResult, int]]) -> None:
@@ -109,7 +107,7 @@ def _bandwidth_sentence(found: Sequence[Bandwidth]) -> str:
     return f"{'; '.join(said)}.{why}"
 
 
-def energy_bars(cells: Sequence[Cell], name: str) -> Drawing | None:
+def energy_bars(cells: Sequence[Cell]) -> Drawing | None:
     """Joules per output token of every arm that was metered, with its interval."""
     found = [(cell, arm, arm.figures[ENERGY]) for cell in cells for arm in cell.arms if ENERGY in arm.figures]
     found = [one for one in found if one[2].value is not None][:MOST_ARMS]
@@ -128,4 +126,4 @@ def energy_bars(cells: Sequence[Cell], name: str) -> Drawing | None:
         axes.set_xlabel("energy per output token, prefill and decode (J)")
         said = [f"{arm.label}: {formatting.rate(joules.value or 0.0)} J per output token" for _, arm, joules in found]
         aloud = f"{'; '.join(said)}."
-        return svg.drawing(figure, name, "Energy", "Lines: 95 % intervals.", ("measured",), aloud)
+        return svg.drawing(figure, "Energy", "Lines: 95 % intervals.", ("measured",), aloud)

@@ -28,7 +28,7 @@ WRITTEN = 16
 """Positions of a block; the squares of a longer one are too narrow for a number."""
 
 
-def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | None:
+def block_heat_map(arm: ArmResult, blocks: BlockPasses) -> Drawing | None:
     """Position × pass: the share of blocks in which that pass decided the position; None without positions."""
     shares = blocks.shares
     if shares is None:
@@ -50,7 +50,7 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | 
             f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {len(first)} in "
             f"{formatting.percent(first[-1], 0)}; {_reach(blocks)}. In per cent of {formatting.count(blocks.blocks)} blocks."
         )
-        return svg.drawing(figure, name, "Which pass decides which position", caption, _marks(arm))
+        return svg.drawing(figure, "Which pass decides which position", caption, _marks(arm))
 
 
 def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
@@ -64,7 +64,7 @@ def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
             axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
 
 
-def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
+def block_counts(arm: ArmResult, blocks: BlockPasses) -> Drawing:
     """Positions that pass 1, 2, ... of a block decides, and the share of blocks that reach that pass."""
     with svg.new_axes(height_in=2.5) as (figure, axes):
         numbers = range(1, len(blocks.reached) + 1)
@@ -83,7 +83,7 @@ def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
             f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; "
             f"{_reach(blocks)}. {formatting.count(blocks.blocks)} blocks, with positions behind the end of an answer."
         )
-        return svg.drawing(figure, name, "What each pass of a block decides", caption, _marks(arm))
+        return svg.drawing(figure, "What each pass of a block decides", caption, _marks(arm))
 
 
 def _reach(blocks: BlockPasses) -> str:
@@ -102,11 +102,11 @@ STRENGTHS = 6
 """Passes with their own colour; later passes share the last one and show their number."""
 
 
-def timeline_drawing(arm: ArmResult, found: Timeline, name: str) -> Drawing:
+def timeline_drawing(arm: ArmResult, found: Timeline) -> Drawing:
     """One line per block, one cell per position."""
     said = timeline_sentence(found)
     template = environment().get_template("timeline.html.j2")
-    image = template.render(found=found, name=name, said=said, strengths=STRENGTHS, token_text=token_text)
+    image = template.render(found=found, said=said, strengths=STRENGTHS, token_text=token_text)
     caption = f"{said} {arm.label}, {found.prompt_id}. Under a token: the pass of its block that decided it; a dot is a space."
     return Drawing(heading="Decoded blocks, token by token", image=Markup(image), caption=caption, marks=_marks(arm))
 
@@ -127,7 +127,7 @@ def token_text(token: int, texts: dict[int, str]) -> str:
     return (text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…") or f"#{token}"
 
 
-def cost_by_width(header: RunHeader, cell: Cell, name: str, where: str) -> Drawing | None:
+def cost_by_width(header: RunHeader, cell: Cell) -> Drawing | None:
     """Time of a pass over that of NTP's against its query tokens, a line for each arm; the choice is a diamond."""
     choices = {
         case.label: case.width
@@ -148,7 +148,7 @@ def cost_by_width(header: RunHeader, cell: Cell, name: str, where: str) -> Drawi
             f"{'; '.join(_width_words(*one) for one in choices.items())}. "
             "Chosen before the first sample, on prompts that are not timed."
         )
-        return svg.drawing(figure, name, f"Width chosen by the machine{where}", caption, ("measured",))
+        return svg.drawing(figure, "Width chosen by the machine", caption, ("measured",))
 
 
 def _width_words(label: str, choice: WidthChoice) -> str:

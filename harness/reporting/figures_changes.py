@@ -28,7 +28,7 @@ SHAPES: dict[Outcome, str] = {"better": "^", "worse": "v"}
 METRIC_WORDS = {"decode_s_per_token": "time per token", "wall_speedup": "wall speedup", "prefill_s": "prefill"}
 
 
-def changes_figure(against: Against, name: str) -> Drawing | None:
+def changes_figure(against: Against) -> Drawing | None:
     """The timed changes as bars around zero; None where no change has an interval."""
     known = [change for change in against.compared.changes if change.kind == "timed" and change.ratio.value is not None]
     if not known:
@@ -43,7 +43,7 @@ def changes_figure(against: Against, name: str) -> Drawing | None:
         axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: formatting.signed_percent(value).replace("\u00a0", " ")))
-        return svg.drawing(figure, name, f"Times of run {against.letter} against run A", caption, ("measured",))
+        return svg.drawing(figure, f"Times of run {against.letter} against run A", caption, ("measured",))
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
@@ -96,7 +96,7 @@ def _row_words(change: Change) -> str:
     return f"{METRIC_WORDS.get(change.metric, change.metric)}, {change.subject}"
 
 
-def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str) -> Drawing | None:
+def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str]) -> Drawing | None:
     """The wall speedup of every shared arm in every run; None where no arm was timed."""
     shown = [arm for arm in arms if any(one is not None and one.value is not None for one in arm.wall_speedups)]
     if not shown:
@@ -110,7 +110,7 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str
         _rows(axes, [f"{arm.label}, {arm.part}, batch {arm.batch_size}" for arm in reversed(rows)])
         axes.set_xlabel("wall speedup over NTP, with its 95 % interval (1: as fast as NTP)")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-        return svg.drawing(figure, name, "Wall speedup, run by run", caption, ("measured",))
+        return svg.drawing(figure, "Wall speedup, run by run", caption, ("measured",))
 
 
 def _speedups(axes: Axes, place: int, arm: SharedArm, letters: Sequence[str]) -> None:

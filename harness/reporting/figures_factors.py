@@ -29,7 +29,7 @@ ROOM = 0.45
 """Of the logarithmic axis for the figures behind the bars, as a share of what the bars need."""
 
 
-def waterfall(falls: Sequence[Waterfall], name: str) -> Drawing | None:
+def waterfall(falls: Sequence[Waterfall]) -> Drawing | None:
     """One block of bars per batch size, the highlighted arm of each."""
     if not falls:
         return None
@@ -47,7 +47,7 @@ def waterfall(falls: Sequence[Waterfall], name: str) -> Drawing | None:
         blocks[-1].set_xlabel("speed against NTP (logarithmic)")
         caption = " ".join(waterfall_sentence(fall, len(falls) > 1) for fall in falls)
         replayed = ("replayed",) if any(fall.arm.replayed for fall in falls) else ()
-        return svg.drawing(figure, name, "From passes to the clock", caption, ("measured", *replayed))
+        return svg.drawing(figure, "From passes to the clock", caption, ("measured", *replayed))
 
 
 def _lines(fall: Waterfall) -> list[Step]:
@@ -120,7 +120,7 @@ COLUMNS = (0.0, 0.72, 1.0)
 """Where the texts beside a line stand: its name and its errors."""
 
 
-def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tuple[int, str]], name: str) -> Drawing | None:
+def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tuple[int, str]]) -> Drawing | None:
     """``highlighted``: (batch size, label) of the arms to keep where all do not fit one drawing."""
     arms = [list(group) for _, group in groupby(residuals, key=lambda one: (one.batch_size, one.arm.label))]
     if len(arms) > MOST_PREDICTED:
@@ -137,7 +137,7 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
         aloud = f"{residual_sentence(residuals)} {_every(arms)}"
         caption = residual_sentence([one for one in residuals if one.price == residuals[0].price])
         marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
-        return svg.drawing(figure, name, "Predicted against measured", caption, marks, aloud)
+        return svg.drawing(figure, "Predicted against measured", caption, marks, aloud)
 
 
 def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:

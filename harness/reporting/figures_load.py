@@ -16,7 +16,7 @@ MOST = 4
 TICKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 7, 10)
 
 
-def speed_by_load(found: Sequence[SpeedByLoad], name: str) -> Drawing | None:
+def speed_by_load(found: Sequence[SpeedByLoad]) -> Drawing | None:
     """A line per arm; None with fewer than two loads. Filled marks are measured, hollow ones predicted; diamonds are where a
     line crosses 1, squares stand for arrivals.
     """
@@ -40,7 +40,7 @@ def speed_by_load(found: Sequence[SpeedByLoad], name: str) -> Drawing | None:
         named = [name for colour, one in zip(svg.SERIES, shown, strict=False) for name in _names(one, colour)]
         svg.name_points(axes, named, [(size, speed.value or 1.0) for one in shown for size, speed in one.measured])
         marks: Marks = ("measured", "predicted") if any(one.predicted for one in shown) else ("measured",)
-        return svg.drawing(figure, name, "Speedup by load", " ".join(map(_sentences, shown)), marks)
+        return svg.drawing(figure, "Speedup by load", " ".join(map(_sentences, shown)), marks)
 
 
 def _draw(axes: Axes, one: SpeedByLoad, colour: str) -> None:

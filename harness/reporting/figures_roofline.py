@@ -23,7 +23,7 @@ GIGA, MILLI = 1e9, 1e-3
 MOST_LABELS = 9
 
 
-def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: str) -> Drawing | None:
+def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Drawing | None:
     """Flops per byte against FLOP/s, both logarithmic: measured passes filled, the best rung's predictions hollow."""
     if not points:
         return None
@@ -49,7 +49,7 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
         svg.name_points(axes, [_name(point, batches) for point in named(points)], list(map(_place, points)))
         predicted = ("predicted",) if any(point.predicted_flops_per_s for point in points) else ()
         marks = ("measured", "modelled", *predicted)
-        return svg.drawing(figure, name, "Passes under the roofline", roofline_sentence(points, roofs), marks)
+        return svg.drawing(figure, "Passes under the roofline", roofline_sentence(points, roofs), marks)
 
 
 def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
@@ -138,8 +138,8 @@ MOST_KINDS = 9
 MOST_FREQUENT, MOST_SAID = 3, 3
 
 
-def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
-    """Forward time against query tokens per row, with the roofline's line and band; ``where`` ends the heading."""
+def pass_time(cell: Cell) -> Drawing | None:
+    """Forward time against query tokens per row, with the roofline's line and band."""
     measured = clocked(cell)
     if not measured:
         return None
@@ -165,7 +165,7 @@ def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
         svg.name_points(axes, list(map(_pass_name, named)), list(map(_pass_place, measured)))
         caption = pass_time_sentence(cell)
         marks = ("measured", "predicted") if cell.curves else ("measured",)
-        return svg.drawing(figure, name, f"Time of a pass{where}", caption, marks)
+        return svg.drawing(figure, "Time of a pass", caption, marks)
 
 
 def _roofline(axes: Axes, curve: PassCurve, colour: str) -> None:

@@ -22,7 +22,7 @@ from harness.reporting.assets import fill_template
 from harness.reporting.cells import Entry, Marks, Notes, Pointers, Row, Table, between, shown
 from harness.reporting.columns import ARMS
 from harness.reporting.figures_changes import changes_figure, speedups_figure
-from harness.reporting.svg import Drawing
+from harness.reporting.svg import Drawing, placed
 from harness.reporting.trend import trend_figure
 from harness.scenario.metrics import METRICS
 
@@ -127,7 +127,7 @@ def render(found: SideBySide, trend: Trend | None = None) -> str:
         letters=letters,
         sides=found.sides,
         against=[_against(one, number) for number, one in enumerate(found.against)],
-        speedups=speedups_figure(found.arms, letters, "speedups"),
+        speedups=_only(speedups_figure(found.arms, letters), "speedups"),
         arms=arms_table(found),
         trends=_trends(trend, found) if trend else None,
         version=found.version,
@@ -147,11 +147,15 @@ def _against(one: Against, number: int) -> dict[str, Any]:
         "said": _said(one),
         "unlike": one.unlike,
         "one_sided": one.compared.one_sided,
-        "drawing": changes_figure(one, f"changes-{one.letter}"),
+        "drawing": _only(changes_figure(one), f"changes-{one.letter}"),
         "tables": [table for found, heading in headed if (table := changes_table(found, heading, one.letter))],
         "same": changes_table(same, "Counted, and the same in both", one.letter),
         "remarks": _remarks(one),
     }
+
+
+def _only(drawing: Drawing | None, name: str) -> Drawing | None:
+    return placed([drawing], name)[0] if drawing else None
 
 
 def _said(one: Against) -> str:
@@ -195,4 +199,4 @@ def _trends(trend: Trend, found: SideBySide) -> list[Drawing]:
         if len(one.series.points) > 1 and any(ids & set(point.run_ids) for point in one.series.points)
     ]
     mine.sort(key=lambda one: not one.changes)
-    return [trend_figure(one, f"trend-{i}") for i, one in enumerate(mine[:MOST_TRENDS])]
+    return placed(map(trend_figure, mine[:MOST_TRENDS]), "trend")

@@ -11,9 +11,9 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 from urllib.parse import quote, unquote
@@ -266,8 +266,12 @@ def _distance(box: Bbox, to: Point) -> float:
     return math.hypot(max(box.x0 - to[0], to[0] - box.x1, 0.0), max(box.y0 - to[1], to[1] - box.y1, 0.0))
 
 
-def to_inline(figure: Figure, name: str, alt: str) -> Markup:
-    """The figure as an SVG element without outside references; ``name`` makes its ids unique.
+UNNAMED = "\ue000"
+"""Begins the ids of a drawing until it has its place on a page."""
+
+
+def to_inline(figure: Figure, alt: str) -> Markup:
+    """The figure as an SVG element without outside references; its ids are those of ``placed``.
 
     ``alt`` states the finding in words for screen readers.
     """
@@ -288,7 +292,7 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     svg = re.sub(r'\s(?:xmlns(?::\w+)?|width|height|version)="[^"]*"', "", head) + body
     svg = svg.replace("xlink:href=", "href=")
     svg = _telling(svg)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{UNNAMED}-", svg)
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     for drawn, variable in _VARIABLES.items():
         svg = svg.replace(drawn, f"var(--{variable})")
@@ -321,6 +325,11 @@ class Drawing:
     marks: tuple[str, ...]
 
 
-def drawing(figure: Figure, name: str, heading: str, caption: str, marks: tuple[str, ...], aloud: str = "") -> Drawing:
+def drawing(figure: Figure, heading: str, caption: str, marks: tuple[str, ...], aloud: str = "") -> Drawing:
     """The finished figure (see ``to_inline``); ``aloud`` is read out in place of the caption."""
-    return Drawing(heading=heading, image=to_inline(figure, name, aloud or caption), caption=caption, marks=marks)
+    return Drawing(heading=heading, image=to_inline(figure, aloud or caption), caption=caption, marks=marks)
+
+
+def placed(drawings: Iterable[Drawing], name: str) -> list[Drawing]:
+    """The drawings of a page, their ids made unique by ``name`` and their number."""
+    return [replace(one, image=one.image.replace(UNNAMED, f"{name}-{number}")) for number, one in enumerate(drawings)]
