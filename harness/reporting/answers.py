@@ -22,7 +22,7 @@ from harness.record.machine import crowded
 from harness.record.schema import RunHeader
 from harness.reporting import cells as wording
 from harness.reporting import sentences
-from harness.reporting.cells import Entry, Mark, Marks, Pointers, shown
+from harness.reporting.cells import Entry, Mark, Marks, Pointers, ends, shown
 from harness.reporting.claims_shown import ClaimShown, Held, claims_shown, held_claims, whose_claims
 
 
@@ -76,10 +76,10 @@ def _picked(arm: ArmResult) -> str:
         return ""
     speedup = arm.simultaneous.figures["wall_speedup"]
     said = f"{arm.label} was picked from {arm.simultaneous.picked_from} arms on these same decodes, which flatters it"
-    if speedup.low is None or speedup.high is None:
+    band = ends(speedup)
+    if not band:
         return f"{said}: verdicts take its figures at a simultaneous 95 % level."
-    ends = f"{formatting.ratio(speedup.low)} to {formatting.ratio(speedup.high)}"
-    return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {ends}."
+    return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {band}."
 
 
 def _health(comparison: Comparison, part: str) -> list[str]:

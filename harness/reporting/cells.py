@@ -231,6 +231,11 @@ class Listing:
         return notes.table(f"{self.heading}{more}", sections, {column.head: column.marks for column in columns if column.marks})
 
 
+def ends(quantity: Quantity) -> str:
+    """The interval of a speedup, ``2.38–2.76``; empty without one."""
+    return between(quantity, "{:.2f}".format).replace(" ", "")
+
+
 def machines(header: RunHeader) -> str:
     """Every device of a run, as ``machine`` names it."""
     return " and ".join(dict.fromkeys(machine(header, case.device) for case in header.cases)) or "no machine"

@@ -19,6 +19,7 @@ from harness.analysis.explain import Claimed, Residual, Step, Waterfall
 from harness.analysis.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.analysis.stats.quantity import Quantity
 from harness.reporting import svg
+from harness.reporting.cells import ends
 from harness.reporting.svg import Drawing
 
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30)
@@ -91,12 +92,11 @@ def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
     measured = fall.measured.value or fall.product
     low, high = sorted((1.0, measured))
     (bar,) = axes.barh(place, high - low, BAR, left=low, color=svg.BLUE, edgecolor=svg.BLUE, lw=1)
-    end, text = high, formatting.ratio(measured)
+    band = ends(fall.measured)
+    text = formatting.ratio(measured) + (f"\n({band})" if band else "")
     svg.interval(axes, fall.measured, place, lw=1.4)
-    if fall.measured.low is not None and fall.measured.high is not None:
-        end, text = max(high, fall.measured.high), f"{text}\n({fall.measured.low:.2f}–{fall.measured.high:.2f})"
     svg.tell(bar, f"measured: {text}, mean over prompts")
-    svg.beside(axes, end, place, text, 9.5, weight="bold")
+    svg.beside(axes, max(high, fall.measured.high or 0.0), place, text, 9.5, weight="bold")
 
 
 def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:

@@ -11,6 +11,7 @@ from harness.analysis.pass_values import price_words
 from harness.analysis.results import ArmResult, Cell, Highlight
 from harness.analysis.stats.quantity import Quantity
 from harness.record.schema import RunHeader
+from harness.reporting.cells import ends
 
 SAME = 0.03
 """A factor closer to 1 than this is not mentioned."""
@@ -63,9 +64,9 @@ def baseline(cell: Cell) -> str:
 
 def interval(speed: Quantity) -> str:
     """``95 % interval 2.38–2.76``, or the reason for its absence."""
-    if speed.low is None or speed.high is None:
-        return f"no interval: {speed.reason}" if speed.reason else ""
-    return f"95\u00a0% interval {speed.low:.2f}–{speed.high:.2f}"
+    if found := ends(speed):
+        return f"95\u00a0% interval {found}"
+    return f"no interval: {speed.reason}" if speed.reason else ""
 
 
 def why(cell: Cell, arm: ArmResult) -> str:
@@ -142,8 +143,8 @@ def _predicted(arm: ArmResult) -> str:
 
 
 def _with_band(speed: Quantity) -> str:
-    band = "" if speed.low is None or speed.high is None else f" ({speed.low:.2f}–{speed.high:.2f})"
-    return f"{formatting.ratio(speed.value or 0.0)}{band}"
+    band = ends(speed)
+    return formatting.ratio(speed.value or 0.0) + (f" ({band})" if band else "")
 
 
 def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
