@@ -142,7 +142,7 @@ def test_gitlab_s_note_is_found_by_line_and_owner(tmp_path: Path) -> None:
         assert len(made.comments) == 102 and stranger["body"].endswith("mine")
         assert made.comments[101]["body"].startswith(f"{FIRST}\n\n**confirmed**")
         assert "[The job](https://gitlab.test/job/5), of 0123456789ab." in made.comments[101]["body"]
-        assert {headers["Private-token"] for _, _, headers in made.asked} == {"secret"}
+        assert {headers["Private-Token"] for _, _, headers in made.asked} == {"secret"}
 
 
 def test_gitlab_without_a_token_or_its_program_says_so(tmp_path: Path) -> None:

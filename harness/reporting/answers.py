@@ -179,9 +179,9 @@ def _at_a_loss(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
 def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
     if not cell.timed:
         return "fewer forward passes; not timed"
-    if named := sentences.OF_BASELINE.get(cell.baseline_check.state, ("", ""))[1]:
+    named, given = sentences.OF_BASELINE.get(cell.baseline_check.state, ("", ""))[1], ""
+    if named:
         return named
-    given = ""
     if arm.replayed and (passes := arm.passes_saved.value) is not None:
         given = f", made to need {formatting.ratio(passes)} fewer passes (replayed: given, not found)"
     if speed.low is not None and speed.high is not None and speed.low <= 1 <= speed.high:

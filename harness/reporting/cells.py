@@ -35,7 +35,7 @@ class Pointers:
         return f"{found}/{_escaped(field)}" if field else found
 
     def _walk(self, value: Any, at: str) -> None:
-        names = field_names(type(value))  # type: ignore[arg-type]  # a type can be hashed, mypy does not see it
+        names = _fields(value)
         if names:
             self._of.setdefault(id(value), at)
             for name in names:
@@ -48,6 +48,10 @@ class Pointers:
         elif isinstance(value, (tuple, list)) and value and not isinstance(value[0], (int, float, str)):
             for number, inner in enumerate(value):
                 self._walk(inner, f"{at}/{number}")
+
+
+def _fields(value: object) -> tuple[str, ...]:
+    return field_names(type(value))  # type: ignore[arg-type]  # a type can be hashed, mypy does not see it
 
 
 def _escaped(part: str) -> str:
@@ -142,7 +146,7 @@ class Notes:
         value = _inner(holder, name)
         if value is None:
             return Entry(text="none", note=self.number(why))
-        key = self._pointers.of(holder, name) if name in field_names(type(holder)) else ""
+        key = self._pointers.of(holder, name) if name in _fields(holder) else ""
         return Entry(text=write(value), raw=value, key=key)
 
     def table(self, heading: str, sections: Iterable[tuple[str, Sequence[Row]]], marks: dict[str, Marks]) -> Table | None:

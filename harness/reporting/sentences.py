@@ -64,9 +64,8 @@ def baseline(cell: Cell) -> str:
 
 def interval(speed: Quantity) -> str:
     """``95 % interval 2.38–2.76``, or the reason for its absence."""
-    if found := ends(speed):
-        return f"95\u00a0% interval {found}"
-    return f"no interval: {speed.reason}" if speed.reason else ""
+    found, why = ends(speed), f"no interval: {speed.reason}" if speed.reason else ""
+    return f"95\u00a0% interval {found}" if found else why
 
 
 def why(cell: Cell, arm: ArmResult) -> str:

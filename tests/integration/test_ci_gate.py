@@ -175,7 +175,7 @@ def test_the_gitlab_component_is_green_then_red_with_one_note(repository: Reposi
         assert name == included["name"] and codes == {"green": 0, "red": 1}, printed
         [note] = gitlab.comments[100:]
         assert "**changed**" in note["body"] and "rewrote the comment" in printed
-        assert {headers["Private-token"] for _, _, headers in gitlab.asked} == {"secret"}
+        assert {headers["Private-Token"] for _, _, headers in gitlab.asked} == {"secret"}
         code, printed = run_job(body, repository.folder, environment | {"SBD_COMMENT_TOKEN": ""})
         assert code == 1 and "SBD_COMMENT_TOKEN is not set" in printed and len(gitlab.comments) == 101
     assert ElementTree.parse(repository.folder / body["artifacts"]["reports"]["junit"]).findall(".//testcase[failure]")
