@@ -163,7 +163,7 @@ def test_heat_map_says_its_values() -> None:
     found = block_passes(run_of(sample()), ["c"])
     assert not isinstance(found, str)
     arm = compare(FULL).cells[0].arms[1]
-    drawing = figures_blocks.block_heat_map(arm, found, "heat")
+    drawing = figures_blocks.block_heat_map(arm, found)
     assert drawing is not None
     assert "position 1 in 33\u00a0% and position 4 in 50\u00a0%" in aloud(drawing)
     assert "100\u00a0% of the blocks take a second pass, the longest takes 3" in aloud(drawing)
