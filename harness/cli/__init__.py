@@ -40,7 +40,6 @@ COMMANDS = {
     "check": ("doctor:check_command", "what only a GPU can show"),
     "compare": ("compare:compare_command", "what changed between runs"),
     "gate": ("gate:gate_command", "has a revision regressed"),
-    "comment": ("report:comment_command", "post a gate's answer on a pull request"),
     "noise": ("gate:noise_command", "measure this machine's A/A noise floor"),
     "acceptance": ("acceptance:acceptance_command", "a run's acceptance, for other engines to force"),
     "hardware": ("hardware:hardware_command", "devices a prediction can be asked for"),

@@ -11,7 +11,7 @@ import typer
 from harness.analysis.answer import compare
 from harness.analysis.evidence.acceptance import ForcedAcceptance, forced_acceptance
 from harness.analysis.evidence.best_settings import ways
-from harness.cli.output import json_text, lines_of, show
+from harness.cli.output import AsJson, give, lines_of
 from harness.errors import UserError
 from harness.formatting import percent
 from harness.record.schema import Run
@@ -25,7 +25,7 @@ def acceptance_command(
     arm: Annotated[
         str | None, typer.Option("--arm", help="label of an arm; default: the fastest that decodes without loss")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write an arm's acceptance as vLLM, SGLang, TensorRT-LLM and aiconfigurator take it.
 
@@ -33,10 +33,7 @@ def acceptance_command(
     """
     held = read_run(run)
     found = forced_acceptance(held, arm or _fastest(held))
-    if as_json:
-        print(json_text({"version": VERSION, **asdict(found), "engines": found.engines()}))
-    else:
-        show(_text(found))
+    give(as_json, lambda: {"version": VERSION, **asdict(found), "engines": found.engines()}, lambda: _text(found))
 
 
 def _fastest(run: Run) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from harness.cli.output import grid, lines_of, show
+from harness.cli.output import AsJson, grid, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import escaped_json, one_line
@@ -45,7 +45,7 @@ def calibrate_command(
     output: Annotated[
         Path | None, typer.Option(help="YAML file to write; default: where later commands find it by the device's name")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure this machine's ceilings (about a minute): read, copy, matrix and attention rates, fixed cost. Needs no model."""
     dtypes = measurable(dtype or DTYPES)

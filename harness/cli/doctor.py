@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import need_torch, seen_device
-from harness.cli.output import by_reason, give, json_text, lines_of, show
+from harness.cli.output import AsJson, by_reason, give, json_text, lines_of, show
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
 from harness.hardware.counter_scale import BandwidthScale
@@ -170,7 +170,7 @@ DOCTOR_VERSION = 2
 
 def doctor_command(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
     model: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="say what a checkpoint is, and print a scenario for it")
     ] = None,

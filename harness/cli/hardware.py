@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import render
-from harness.cli.output import grid, json_text, lines_of, show
+from harness.cli.output import AsJson, give, grid, lines_of
 from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import HardwareProfile, known_profiles, load_profile, local_profiles
 
@@ -25,14 +25,11 @@ def hardware_command(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="a profile, or a YAML file in the same form; default: list all")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the hardware profiles, those that `sbd calibrate` left here too, or every figure of one with its source."""
     chosen = [load_profile(name)] if name else list((known_profiles() | local_profiles()).values())
-    if as_json:
-        print(json_text(describe(chosen)))
-    else:
-        show(render_one(chosen[0]) if name else render_list(chosen))
+    give(as_json, lambda: describe(chosen), lambda: render_one(chosen[0]) if name else render_list(chosen))
 
 
 def describe(profiles: list[HardwareProfile]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from harness import formatting
 from harness.analysis.trust.cross_checks import contradictions
 from harness.analysis.trust.health import without_void_times
 from harness.analysis.trust.imported import cached
-from harness.cli.output import grid, json_text, lines_of, wrapped
+from harness.cli.output import AsJson, grid, json_text, lines_of, wrapped
 from harness.config_file import Name
 from harness.errors import UserError
 from harness.models.choice import shape_called
@@ -62,7 +62,7 @@ def import_command(
     format_: Annotated[
         str | None, typer.Option("--format", metavar="NAME", help=f"instead of looking at the files: {', '.join(FORMATS)}")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a record of result files of `vllm bench serve` (detailed), AIPerf (profile_export.jsonl), GuideLLM (benchmarks.json)
     or SGLang's bench_serving (with details).

@@ -22,7 +22,7 @@ from harness.errors import StorageError, UserError
 from harness.formatting import one_line
 from harness.record.regular_file import refuse_irregular, write_whole
 from harness.reporting.exports.formats import FORMATS, export
-from harness.reporting.exports.wording import gravest_first, tally, value_words, verdict_words
+from harness.reporting.exports.wording import HEADS, gravest_first, row, tally, verdict_words
 
 STDOUT = "-"
 READER_WAITS, READER_WAIT_S = 100, 0.05
@@ -157,16 +157,12 @@ def _into_special(file: Path, data: bytes) -> None:
         opened.write(data)
 
 
-HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason")
-
-
 def table(judgements: Judgements, exit_code: int, whole: bool = True) -> str:
     """Gravest first; text only. Without ``whole`` what passed is only counted."""
     ordered = gravest_first(judgements)
     shown = ordered if whole else [one for one in ordered if one.state != "met"]
-    rows = [[one.word, one.metric, one.subject, value_words(one), one.bound, one.reason] for one in shown]
     parts = [f"record  {one_line(one)}" for one in dict.fromkeys(judgements.records)]
-    parts += [grid(HEADS, rows, folds=HEADS[2:], ruled=True)] if rows else []
+    parts += [grid(HEADS, map(row, shown), folds=HEADS[2:], ruled=True)] if shown else []
     parts += _remedies(ordered)
     said = f"verdict: {verdict_words(judgements)} ({tally(judgements)}; exit code {exit_code}): {one_line(judgements.title)}"
     hidden = f"{len(ordered) - len(shown)} that passed or did not change are not shown; --all shows them"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.calibrate import need_torch
-from harness.cli.output import grid, json_text, show
+from harness.cli.output import AsJson, grid, json_text, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import UnknownModelError, UserError
 from harness.formatting import one_line
@@ -23,7 +23,7 @@ model_app = typer.Typer(
 
 
 @model_app.command("list", short_help="the models, and which are on this machine")
-def list_command(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
+def list_command(as_json: AsJson = False) -> None:
     """List the published models: parameters, download, licence, and the folder on this machine."""
     folders = {name: pretrained_folder(name) for name in PRETRAINED}
     if as_json:

@@ -14,11 +14,14 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from io import StringIO
-from typing import Any, TextIO, TypeVar
+from typing import Annotated, Any, TextIO, TypeVar
+
+import typer
 
 from harness.formatting import csv_cell, escaped_json, one_line
 
 Reason = TypeVar("Reason")
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 WITHOUT_A_TERMINAL = 160
 """Columns of a table that no terminal shows."""
 NARROWEST, WIDEST = 40, 1000

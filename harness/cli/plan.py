@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.cli.calibrate import profile_of_scenario
-from harness.cli.output import give, grid, json_text, lines_of
+from harness.cli.output import AsJson, give, grid, json_text, lines_of
 from harness.cli.progress import format_duration
 from harness.errors import UnknownHardwareError
 from harness.formatting import one_line
@@ -51,7 +51,7 @@ def plan_command(
         bool, typer.Option("--calibrate", help="price on this machine's own profile, measured now where none is kept")
     ] = False,
     whole: Annotated[bool, typer.Option("--all", help="a row for every case, with its id")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the cases of a scenario, with the memory and time they will need. Touches no model."""
     loaded = load_scenario(scenario)

@@ -1,11 +1,11 @@
-"""`sbd report`, `sbd gallery` and `sbd publish`: pages for people, the same as JSON, and a summary for a pull request.
-
-`sbd comment` posts such a summary.
-"""
+"""`sbd report`, `sbd gallery` and `sbd publish`: pages for people, the same as JSON, and a summary for a pull request."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tempfile
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from harness.analysis.answer import compare
 from harness.analysis.judge.judgement import to_json as judgements_json
 from harness.analysis.results import Comparison, to_json
 from harness.cli.output import json_text, show
-from harness.errors import RecordError, UserError
+from harness.errors import RecordError, StorageError, UserError
 from harness.formatting import one_line
 from harness.record.by_machine import by_machine
 from harness.record.publication import CHANGED, pages_of, publish
@@ -91,25 +91,10 @@ def publish_command(
     show(one_line(str(publish(run, target, sign))))
 
 
-def comment_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="what --to markdown=FILE of gate or verify wrote")],
-    name: Annotated[
-        str | None, typer.Option(help="what the comment is found by the next time; default: the title in FILE")
-    ] = None,
-) -> None:
-    """Post FILE on the pull request or merge request of this CI job, or rewrite the comment that was posted before.
-
-    On GitHub the token is in GITHUB_TOKEN, on GitLab in SBD_COMMENT_TOKEN. Everything else CI sets itself.
-    """
-    from harness.reporting.exports.comment import post_comment
-
-    show(one_line(post_comment(file, name, os.environ)))
-
-
 def write_page(run: Path, out: Path | None) -> tuple[Path, Comparison | None]:
     """Write the page of one run; print the answer and the page's place. No comparison of a run on several machines."""
     from harness.reporting import write_report
-    from harness.reporting.exports.answer_lines import answer_lines
+    from harness.reporting.answers import answer_lines
 
     compared: list[Comparison] = []
 
@@ -126,8 +111,6 @@ def write_page(run: Path, out: Path | None) -> tuple[Path, Comparison | None]:
 
 def _finish(page: Path, opens: bool, pdf: bool) -> None:
     if pdf:
-        from harness.reporting.pdf import print_pdf
-
         show(one_line(f"pdf     {print_pdf(page)}"))
     if opens:
         webbrowser.open(page.resolve().as_uri())
@@ -187,3 +170,49 @@ def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history
     page = write_side_by_side(found, out or last / SIDE_BY_SIDE, trend)
     show(one_line(f"report  {page}"))
     return [page]
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+LONGEST_S = 300
+
+
+def print_pdf(page: Path) -> Path:
+    """Write the PDF of ``page`` beside it with a headless browser, offline.
+
+    Raises:
+        UserError: no browser of the Chromium family is installed.
+        StorageError: the browser could not write it; the message ends with its own.
+    """
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None:
+        raise UserError(
+            f"--pdf needs a browser of the Chromium family, and none of {', '.join(BROWSERS)} is on the PATH; install one "
+            f"(Debian: apt install chromium), or open {page} in any browser and print it to a file"
+        )
+    target = page.with_suffix(".pdf")
+    with tempfile.TemporaryDirectory(prefix="sbd-pdf-") as profile:
+        made = Path(profile) / "page.pdf"
+        # Chromium refuses its sandbox to root; the page is our own and loads nothing.
+        as_root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        command = [
+            browser,
+            "--headless",
+            "--disable-gpu",
+            "--disable-quic",
+            "--disable-background-networking",
+            "--no-first-run",
+            f"--user-data-dir={profile}",
+            "--no-pdf-header-footer",
+            f"--print-to-pdf={made}",
+            *as_root,
+            page.resolve().as_uri(),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise StorageError(f"{browser} did not print {page} within {LONGEST_S} s") from error
+        if not made.is_file():
+            last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+            raise StorageError(f"{browser} did not print {page} (exit code {done.returncode}): {last}")
+        write_whole(target, made.read_bytes())
+    return target

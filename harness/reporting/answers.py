@@ -1,8 +1,8 @@
 """The answers on top of the page: one card per part and batch size with its figure, its claims, why, and what weakens it.
 
-A card is about the highlighted arm; an absent value is replaced by its reason. It puts values of a comparison into words and
-computes nothing. A weakness stands beside the figure: a slow baseline, one process only, replayed acceptance, void samples,
-missing cases.
+A card is about the highlighted arm; an absent value is replaced by its reason. A weakness stands beside the figure: a slow
+baseline, one process only, replayed acceptance, void samples, missing cases. The end of a run in a terminal is the first card
+in a few lines, in its words. This module puts values of a comparison into words and computes nothing.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from harness import formatting
 from harness.analysis.evidence.best_settings import faster
+from harness.analysis.judge.judgement import Judgements
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight, has_contender
 from harness.record.same import crowded
 from harness.record.schema import RunHeader
 from harness.reporting import cells as wording
 from harness.reporting import sentences
-from harness.reporting.cells import Entry, Mark, Marks, Pointers, shown
-from harness.reporting.claims_shown import ClaimShown, Held, claims_shown
+from harness.reporting.cells import Entry, Mark, Marks, Pointers, ends, shown
+from harness.reporting.claims_shown import ClaimShown, Held, claims_shown, whose_claims
 from harness.stats.quantity import Quantity
 
 
@@ -28,31 +30,11 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     kept_up = cell.baseline_check.state == "kept_up"
     check, ceiling = cell.baseline_check, cell.baseline_check.ceiling
     far = "" if ceiling is None or check.far_from_ceiling else ceiling.words  # that stands in the first line
-    found = ["" if kept_up else _against_generate(cell), _emulated(cell, header), _sentence(far)]
+    found = ["" if kept_up else sentences.baseline(cell), _emulated(cell, header), _sentence(far)]
     quota = cell.timed and not cell.imported and crowded(header.environment, header.written(cell.part).threads)
     found += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
     found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
     return tuple(sentence for sentence in found if sentence)
-
-
-def _against_generate(cell: Cell) -> str:
-    """Whether the NTP arm, the denominator of every speedup, is itself fast, beside generate() and the engines of others."""
-    check, speed = cell.baseline_check, cell.baseline_check.best_speed
-    if not cell.timed:
-        return ""
-    if check.state == "different_tokens":
-        return f"{check.reason}: the two did other work, and no speedup is claimed."
-    if speed is None or speed.value is None:
-        return f"The NTP arm was not held against transformers' generate(): {check.reason}."
-    ground = ", ".join(text for text in (sentences.interval(speed), check.best) if text)
-    ran = f"The NTP arm ran at {formatting.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
-    if check.has_engines:
-        ran = f"NTP is {formatting.ratio(speed.value)} the best engine here ({ground})"
-    if check.state == "kept_up":
-        return f"{ran}. {check.tokens.words}." if check.tokens else f"{ran}."
-    if check.state == "slow":
-        return f"{ran}: every ratio here is against a slow baseline, and no speedup is claimed."
-    return f"{ran}; these samples do not show that it keeps up with every mode, so they confirm no speedup."
 
 
 def _emulated(cell: Cell, header: RunHeader) -> str:
@@ -93,10 +75,10 @@ def _picked(arm: ArmResult) -> str:
         return ""
     speedup = arm.simultaneous.figures["wall_speedup"]
     said = f"{arm.label} was picked from {arm.simultaneous.picked_from} arms on these same decodes, which flatters it"
-    if speedup.low is None or speedup.high is None:
+    band = ends(speedup)
+    if not band:
         return f"{said}: verdicts take its figures at a simultaneous 95 % level."
-    ends = f"{formatting.ratio(speedup.low)} to {formatting.ratio(speedup.high)}"
-    return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {ends}."
+    return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {band}."
 
 
 def _health(comparison: Comparison, part: str) -> list[str]:
@@ -164,7 +146,7 @@ def _answer(
     if arm is None:
         nothing = ("No answer", f"Nothing can be said: {highlight.reason}.")
         return card(about=where, figure=Entry(text="No answer"), paragraphs=(nothing,))
-    fast = _against_generate(cell) if cell.baseline_check.state == "kept_up" else ""
+    fast = sentences.baseline(cell) if cell.baseline_check.state == "kept_up" else ""
     more = (("Prompts", _sentence(sentences.prompted(cell, arm, header))), ("Baseline", fast))
     told = (*sentences.paragraphs(cell, arm, highlight), *(one for one in more if one[1]))
     card = partial(card, about=f"{wording.arm(arm)}; {where}", paragraphs=told)
@@ -196,13 +178,66 @@ def _at_a_loss(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
 def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
     if not cell.timed:
         return "fewer forward passes; not timed"
-    if cell.baseline_check.state == "slow":
-        return "the speed of a slow baseline"
-    if cell.baseline_check.state == "different_tokens":
-        return "the speed of a baseline that wrote other tokens than generate()"
-    given = ""
+    named, given = sentences.OF_BASELINE.get(cell.baseline_check.state, ("", ""))[1], ""
+    if named:
+        return named
     if arm.replayed and (passes := arm.passes_saved.value) is not None:
         given = f", made to need {formatting.ratio(passes)} fewer passes (replayed: given, not found)"
     if speed.low is not None and speed.high is not None and speed.low <= 1 <= speed.high:
         return f"the speed of NTP{given}: no clear difference"
     return f"faster by the clock{given}" if (speed.value or 0) > 1 else f"the speed of NTP{given}: slower by the clock"
+
+
+MOST_SENTENCE = 120
+"""Letters of a weakness; the page has it whole."""
+
+
+def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
+    """At most seven lines: the first part's answer in full, the number of other parts, the verdict, the next command."""
+    cards = answers(comparison, header, (), Pointers(comparison))
+    asked = [one for one in comparison.answers if has_contender(one, header)]
+    first = zip(cards[:1], asked, strict=False)
+    lines = [line for card, highlight in first for line in _of_part(card, highlight, comparison, header)]
+    if not cards:
+        lines.append("answer  none: the scenario has no arm besides NTP")
+    for card in cards[1:2]:
+        more = f"; {len(cards) - 2} more on the page" if len(cards) > 2 else ""
+        figure = "" if card.figure.raw is None else f"{card.figure.text} "
+        lines.append(f"also    {card.title}: {figure}{card.unit}{more}")
+    lines.append(f"claims  {comparison.unread or whose_claims(header, comparison.judgements)}")
+    lines.append(f"next    {_next(run, comparison.judgements)}")
+    return "\n".join(map(formatting.one_line, lines))
+
+
+def _of_part(card: Answer, highlight: Highlight, comparison: Comparison, header: RunHeader) -> Iterator[str]:
+    cell = comparison.summary(highlight.part, highlight.batch_size)
+    arm = next((one for one in cell.arms if one.label == highlight.label), None)
+    if arm is None or comparison.integrity.void is not None:
+        yield f"answer  {card.title}: {comparison.integrity.void or highlight.reason}"
+        return
+    interval = f" ({card.interval})" if card.interval else ""
+    yield f"answer  {arm.label}, {card.title}: {card.figure.text}{',' if card.figure.raw is None else ''} {card.unit}{interval}"
+    known = arm.passes_saved.value
+    fewer = f"not known: {arm.passes_saved.reason}" if known is None else f"{formatting.ratio(known)} fewer forward passes"
+    unknown = arm.accuracy_difference.reason or arm.accuracy.reason
+    answers_kept = sentences.kept(cell, arm) or f"accuracy not known: {unknown}"
+    yield f"passes  {'; '.join(filter(None, (fewer, answers_kept, sentences.prompted(cell, arm, header))))}"
+    yield f"base    {_baseline_line(cell, arm)}"
+    others = [one for one in card.weaknesses if one != sentences.baseline(cell)]
+    if others:
+        more = f" (and {len(others) - 1} more on the page)" if len(others) > 1 else ""
+        yield f"but     {formatting.one_line(others[0], MOST_SENTENCE)}{more}"
+
+
+def _baseline_line(cell: Cell, arm: ArmResult) -> str:
+    said, rate, best = sentences.baseline(cell) or "the part was not timed.", arm.tokens_per_s.value, cell.best_ntp_tokens_per_s
+    if rate is None or best is None:
+        return said
+    return f"{said} {formatting.rate(rate)} tokens/s beside {formatting.rate(best)} of the best NTP."
+
+
+def _next(run: Path, judged: Judgements) -> str:
+    """The command that goes on from here."""
+    if judged.state in ("inconclusive", "void"):
+        return f"sbd verify {run}   says what would decide it"
+    return f'sbd verify {run} --claim "3-5x within 1 point"'

@@ -1,14 +1,22 @@
-"""Table cells: text, the value behind it, and its place in the JSON form; and machine, model and arm in words."""
+"""Tables: columns, cells with the value behind each and its place in the JSON form; and machine, model and arm in words.
+
+An absent value is shown as "none" with the number of its reason under the table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import attrgetter
 from typing import Any, Literal
 
 from harness.analysis.results import LEAVES, ArmResult, Cell, Comparison, field_names
+from harness.formatting import count
 from harness.record.schema import RunHeader
 from harness.stats.quantity import Quantity
+
+Write = Callable[[float], str]
 
 
 class Pointers:
@@ -27,7 +35,7 @@ class Pointers:
         return f"{found}/{_escaped(field)}" if field else found
 
     def _walk(self, value: Any, at: str) -> None:
-        names = field_names(type(value))  # type: ignore[arg-type]  # a type can be hashed, mypy does not see it
+        names = _fields(value)
         if names:
             self._of.setdefault(id(value), at)
             for name in names:
@@ -40,6 +48,10 @@ class Pointers:
         elif isinstance(value, (tuple, list)) and value and not isinstance(value[0], (int, float, str)):
             for number, inner in enumerate(value):
                 self._walk(inner, f"{at}/{number}")
+
+
+def _fields(value: object) -> tuple[str, ...]:
+    return field_names(type(value))  # type: ignore[arg-type]  # a type can be hashed, mypy does not see it
 
 
 def _escaped(part: str) -> str:
@@ -68,9 +80,7 @@ class Entry:
 Row = dict[str, Entry]
 
 
-def shown(
-    quantity: Quantity, write: Callable[[float], str], key: str, small: str = "", marks: Marks = (), note: int | None = None
-) -> Entry:
+def shown(quantity: Quantity, write: Write, key: str, small: str = "", marks: Marks = (), note: int | None = None) -> Entry:
     """``quantity`` written by ``write``; an absent value is "none", without marks."""
     if quantity.value is None:
         return Entry(text="none", note=note)
@@ -125,17 +135,19 @@ class Notes:
         """The number of ``reason``, counted from 1."""
         return self._numbers[reason] + 1
 
-    def entry(self, quantity: Quantity, write: Callable[[float], str], small: str = "", marks: Marks = ()) -> Entry:
+    def entry(self, quantity: Quantity, write: Write, small: str = "", marks: Marks = ()) -> Entry:
         """``quantity`` written by ``write``; an absent value or interval refers to its reason."""
         note = self.number(quantity.reason) if quantity.reason else None
+        marks += ("given",) if quantity.method == "given" else ()
         return shown(quantity, write, self._pointers.of(quantity), small, marks, note)
 
-    def plain(self, holder: object, name: str, write: Callable[[float], str]) -> Entry:
-        """The plain number ``holder.name`` of the comparison."""
-        value = getattr(holder, name)
+    def plain(self, holder: Any, name: str, write: Write = count, why: str = UNKNOWN) -> Entry:
+        """The plain number of this name in ``holder``, a value of the comparison or a mapping in one."""
+        value = _inner(holder, name)
         if value is None:
-            return Entry(text="none", note=self.number(UNKNOWN))
-        return Entry(text=write(value), raw=value, key=self._pointers.of(holder, name))
+            return Entry(text="none", note=self.number(why))
+        key = self._pointers.of(holder, name) if name in _fields(holder) else ""
+        return Entry(text=write(value), raw=value, key=key)
 
     def table(self, heading: str, sections: Iterable[tuple[str, Sequence[Row]]], marks: dict[str, Marks]) -> Table | None:
         """The table of the sections that have rows, with the notes of all entries so far; None without rows."""
@@ -143,9 +155,89 @@ class Notes:
         return Table(heading=heading, sections=kept, notes=tuple(map(str, self._numbers)), marks=marks) if kept else None
 
 
-def between(quantity: Quantity, write: Callable[[float], str]) -> str:
+def between(quantity: Quantity, write: Write) -> str:
     """The interval as text; empty without one."""
     return "" if quantity.low is None or quantity.high is None else f"{write(quantity.low)} – {write(quantity.high)}"
+
+
+def _inner(holder: Any, name: str) -> Any:
+    """A field, or the value of a key; None where there is no holder."""
+    if holder is None or isinstance(holder, dict):
+        return (holder or {}).get(name)
+    return getattr(holder, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: Column("Wall speedup", ("measured",), "wall_speedup", formatting.ratio, between).
+
+    ``of``      the path of the value from the row's subject, through fields and keys: a Quantity or a plain number
+    ``under``   what stands in small type below a value
+    ``why``     the reason of a value that is absent without a reason of its own; None: such a row has no entry
+    ``entry``   makes what no path leads to
+    ``needs``   paths; the column stands where one of them leads to a value, not 0 of a count, for any subject of the table
+    ``of_ntp``  whether NTP has such a figure; a comparison with NTP it has not
+    ``fixed``   a load may fix the value, so that processes need not differ in it: without interval
+    """
+
+    head: str
+    marks: Marks = ()
+    of: str = ""
+    write: Write = count
+    under: str | Callable[[Quantity, Write], str] = ""
+    why: str | None = UNKNOWN
+    entry: Callable[[Any, Cell, Notes], Entry] | None = None
+    needs: tuple[str, ...] = ()
+    of_ntp: bool = True
+    fixed: bool = False
+
+    def stands_for(self, subject: Any) -> bool:
+        """Whether the subject has what the column needs."""
+        found = (reduce(_inner, path.split("."), subject) for path in self.needs)
+        return any(one is not None and (one or isinstance(one, float)) for one in found)
+
+    def cell(self, subject: Any, cell: Cell, notes: Notes) -> Entry | None:
+        """The entry of one row."""
+        if self.entry is not None:
+            return self.entry(subject, cell, notes)
+        if not self.of_ntp and subject.is_ntp:
+            return Entry(text="")
+        *path, name = self.of.split(".")
+        holder = reduce(_inner, path, subject)
+        value = _inner(holder, name)
+        if isinstance(value, Quantity):
+            if self.fixed and value.value is not None:
+                value = replace(value, low=None, high=None, reason=None)
+            under = self.under if isinstance(self.under, str) else self.under(value, self.write)
+            return notes.entry(value, self.write, under)
+        return None if value is None and self.why is None else notes.plain(holder, name, self.write, self.why or UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A table of a run: its heading, its columns, and the subjects of its rows in a cell of the comparison."""
+
+    heading: str
+    columns: tuple[Column, ...]
+    subjects: Callable[[Cell], Iterable[Any]] = attrgetter("arms")
+
+    def table(self, cells: Sequence[Cell], pointers: Pointers, more: str = "") -> Table | None:
+        """A section per cell, headed for example ``all 3 tasks, batch 1``; ``more`` ends the heading. None without rows."""
+        notes, rows_of = Notes(pointers), [(cell, list(self.subjects(cell))) for cell in cells]
+        every = [one for _, rows in rows_of for one in rows]
+        columns = [column for column in self.columns if not column.needs or any(map(column.stands_for, every))]
+        sections = []
+        for cell, subjects in rows_of:
+            entries = [{column.head: column.cell(one, cell, notes) for column in columns} for one in subjects]
+            task = f"all {len(cell.tasks)} tasks" if cell.task is None else cell.task
+            rows = [{head: entry for head, entry in row.items() if entry is not None} for row in entries]
+            sections.append((f"{task}, {cell.size_words}", rows))
+        return notes.table(f"{self.heading}{more}", sections, {column.head: column.marks for column in columns if column.marks})
+
+
+def ends(quantity: Quantity) -> str:
+    """The interval of a speedup, ``2.38–2.76``; empty without one."""
+    return between(quantity, "{:.2f}".format).replace(" ", "")
 
 
 def machines(header: RunHeader) -> str:

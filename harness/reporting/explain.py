@@ -5,7 +5,7 @@ They answer in order: how fast at what accuracy, why this speedup, does the hard
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from harness.analysis.evidence.best_settings import telling_arms, ways
@@ -18,8 +18,7 @@ from harness.analysis.tally.pass_values import reasons_in_words
 from harness.record.schema import Run
 from harness.reporting import figures_arms, figures_batch, figures_blocks, figures_factors, figures_load, figures_roofline
 from harness.reporting.figures_roofline import pass_time
-from harness.reporting.figures_widths import cost_by_width
-from harness.reporting.svg import MOST_ARMS, Drawing
+from harness.reporting.svg import MOST_ARMS, Drawing, placed
 
 MOST_BATCHES = 3
 """Batch sizes of a part with their own drawings: smallest, one between, largest. The tables have all."""
@@ -40,27 +39,30 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
     chosen = _chosen(cells)
     telling = [replace(cell, arms=telling_arms(cell, MOST_ARMS)) for cell in chosen]
     shown = _highlighted(comparison, chosen)
-    wheres = {cell.batch_size: f", {cell.size_words}" if len(cells) > 1 else "" for cell in chosen}
     falls = [waterfall_of(cell, arm, claimed_of(comparison, cell, arm)) for cell, arm in shown]
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
     found: list[Found] = [
-        *(drawn for cell in chosen for drawn in _arms(cell, f"{name}-{cell.batch_size}", wheres[cell.batch_size])),
-        figures_factors.waterfall([fall for fall in falls if fall is not None], f"{name}-waterfall")
+        *(_at(cell, drawn, cells) for cell in chosen for drawn in _arms(cell)),
+        figures_factors.waterfall([fall for fall in falls if fall is not None])
         or f"From passes to the clock: {_no_factors(shown, chosen)}",
-        figures_load.speed_by_load(speeds_by_load(cells), f"{name}-load"),
-        figures_batch.straggler_loss(cells, f"{name}-rows") or _no_stragglers(cells),
-        *(pass_time(cell, f"{name}-{cell.batch_size}-time", wheres[cell.batch_size]) for cell in chosen),
-        *(cost_by_width(run.header, cell, f"{name}-{cell.batch_size}-width", wheres[cell.batch_size]) for cell in chosen),
-        figures_roofline.roofline_plot(roofline_points(cells), cells[0].roofs, f"{name}-roofline")
-        or f"Passes under the roofline: {NO_TIME}",
-        figures_batch.bandwidth_bars(bandwidths(telling), f"{name}-bandwidth") or f"Bandwidth: {NO_TIME}",
-        figures_factors.predicted_measured(residuals(chosen), highlighted, f"{name}-predicted")
+        figures_load.speed_by_load(speeds_by_load(cells)),
+        figures_batch.straggler_loss(cells) or _no_stragglers(cells),
+        *(_at(cell, pass_time(cell), cells) for cell in chosen),
+        *(_at(cell, figures_blocks.cost_by_width(run.header, cell), cells) for cell in chosen),
+        figures_roofline.roofline_plot(roofline_points(cells), cells[0].roofs) or f"Passes under the roofline: {NO_TIME}",
+        figures_batch.bandwidth_bars(bandwidths(telling)) or f"Bandwidth: {NO_TIME}",
+        figures_factors.predicted_measured(residuals(chosen), highlighted)
         or f"Predicted against measured: {_no_prediction(chosen)}",
-        *_acceptance(run, shown, telling, name),
-        figures_batch.energy_bars(telling, f"{name}-energy") or _no_energy(cells),
+        *_acceptance(run, shown, telling),
+        figures_batch.energy_bars(telling) or _no_energy(cells),
     ]
     missing = [f"{one.rstrip('.')}." for one in found if isinstance(one, str)]
-    return [one for one in found if isinstance(one, Drawing)], missing
+    return placed((one for one in found if isinstance(one, Drawing)), name), missing
+
+
+def _at(cell: Cell, drawing: Drawing | None, cells: Sequence[Cell]) -> Drawing | None:
+    """The drawing of one cell; its heading says of which, where the part has several."""
+    return drawing and replace(drawing, heading=f"{drawing.heading}, {cell.size_words}" if len(cells) > 1 else drawing.heading)
 
 
 def _chosen(cells: list[Cell]) -> list[Cell]:
@@ -78,30 +80,30 @@ def _highlighted(comparison: Comparison, cells: Iterable[Cell]) -> Shown:
     return [(cell, arm) for cell, label in wanted for arm in cell.arms if arm.label == label and not arm.is_ntp]
 
 
-def _acceptance(run: Run, shown: Shown, cells: list[Cell], name: str) -> Iterator[Found]:
+def _acceptance(run: Run, shown: Shown, cells: list[Cell]) -> Iterator[Found]:
     """What the passes of the highlighted arm decide, at the smallest batch size, where the order of rows has no effect."""
     for cell, arm in [one for one in shown if one[1].method == "sbd"][:1]:
         decoded = timeline(run, cell.part, arm.case_ids, BLOCKS)
         if isinstance(decoded, Timeline) and decoded.blocks:
-            yield figures_blocks.timeline_drawing(arm, decoded, f"{name}-timeline")
+            yield figures_blocks.timeline_drawing(arm, decoded)
         else:
             why = decoded if isinstance(decoded, str) else "the answer has no block"
             yield f"Decoded blocks, token by token: {why}"
         blocks = block_passes(run, arm.case_ids)
         if isinstance(blocks, BlockPasses):
-            heat = figures_blocks.block_heat_map(arm, blocks, f"{name}-heat")
-            yield heat or figures_blocks.block_counts(arm, blocks, f"{name}-block")
+            heat = figures_blocks.block_heat_map(arm, blocks)
+            yield heat or figures_blocks.block_counts(arm, blocks)
             yield f"Which pass decides which position: {blocks.reason}" if blocks.reason else None
-    yield figures_arms.tokens_per_pass(cells[0], f"{name}-tokens")
+    yield figures_arms.tokens_per_pass(cells[0])
 
 
-def _arms(cell: Cell, name: str, where: str) -> Iterator[Drawing | None]:
+def _arms(cell: Cell) -> Iterator[Drawing | None]:
     """Speed against accuracy, and the ways where there are several or no accuracy is known."""
-    found = figures_arms.speed_accuracy(cell, f"{name}-accuracy", where)
+    found = figures_arms.speed_accuracy(cell)
     yield found
     several = ways(cell)
     if len(several) > 1 and (found is None or len(cell.arms) > MOST_ARMS):
-        yield figures_arms.ways_compared(several, cell.timed, f"{name}-ways", where)
+        yield figures_arms.ways_compared(several, cell.timed)
 
 
 def _no_factors(shown: Shown, cells: list[Cell]) -> str:

@@ -25,8 +25,8 @@ SPEED_AXIS = {True: "wall speedup over NTP (x)", False: "NFE speedup: decode tok
 """By whether the part was timed."""
 
 
-def speed_accuracy(cell: Cell, name: str, where: str) -> Drawing | None:
-    """Accuracy against wall speedup (untimed parts: NFE speedup), a point per arm; ``where`` ends the heading."""
+def speed_accuracy(cell: Cell) -> Drawing | None:
+    """Accuracy against wall speedup (untimed parts: NFE speedup), a point per arm."""
 
     def speed(arm: ArmResult) -> Quantity:
         return arm.wall_speedup if cell.timed else arm.passes_saved
@@ -59,22 +59,16 @@ def speed_accuracy(cell: Cell, name: str, where: str) -> Drawing | None:
         named = {arm.label: (_value(speed(arm)), 100 * _value(arm.accuracy)) for arm in first}
         svg.name_points(axes, [svg.Named(text=label, at=at) for label, at in named.items()])
         caption = _caption(sbd, ntp, speed, cell.timed)
-        return svg.drawing(figure, name, f"Speed against accuracy{where}", caption, ("measured",))
+        return svg.drawing(figure, "Speed against accuracy", caption, ("measured",))
 
 
 def _point(axes: Axes, arm: ArmResult, x: Quantity, colour: str) -> None:
     """A point with the 95 % intervals of both its values."""
     centre, height = _value(x), 100 * _value(arm.accuracy)
-    (mark,) = axes.plot([centre], [height], "o", color=colour, ms=6)
-    svg.tell(
-        mark,
-        f"{', '.join(filter(None, (arm.label, lossless(arm))))}: {_with_ends(x, formatting.ratio)}, "
-        f"{_with_ends(arm.accuracy, formatting.percent)} of the answers right",
-    )
-    if x.low is not None and x.high is not None:
-        axes.plot([x.low, x.high], [height, height], color=colour, lw=1.2)
-    if arm.accuracy.low is not None and arm.accuracy.high is not None:
-        axes.plot([centre, centre], [100 * arm.accuracy.low, 100 * arm.accuracy.high], color=colour, lw=1.2)
+    named, right = ", ".join(filter(None, (arm.label, lossless(arm)))), _with_ends(arm.accuracy, formatting.percent)
+    svg.dot(axes, centre, height, "o", colour, f"{named}: {_with_ends(x, formatting.ratio)}, {right} of the answers right")
+    svg.interval(axes, x, height, colour)
+    svg.interval(axes, arm.accuracy, centre, colour, unit=0.01, upright=True)
 
 
 def _with_ends(found: Quantity, write: Callable[[float], str]) -> str:
@@ -102,7 +96,7 @@ MOST_STRIPS = 5
 """Arms in the drawing of tokens per pass; it says how many more there are."""
 
 
-def tokens_per_pass(cell: Cell, name: str) -> Drawing | None:
+def tokens_per_pass(cell: Cell) -> Drawing | None:
     """Share of row-passes by the tokens they made final, one strip per arm, those with the fewest passes first."""
     every = [arm for arm in cell.arms if not arm.is_ntp and any(arm.final_tokens_histogram)]
     if not every:
@@ -119,7 +113,7 @@ def tokens_per_pass(cell: Cell, name: str) -> Drawing | None:
         svg.name_rows(axes, ())
         caption = _tokens_caption(arms[0], len(every) - len(arms))
         marks = ("replayed",) if any(arm.replayed for arm in arms) else ("measured",)
-        return svg.drawing(figure, name, "Tokens per pass", caption, marks)
+        return svg.drawing(figure, "Tokens per pass", caption, marks)
 
 
 def _strip(axes: Axes, arm: ArmResult, row: int) -> None:
@@ -154,8 +148,8 @@ ROOM_FOR_WORDS = 1.65
 """Width of the figure, in widths of the longest bar."""
 
 
-def ways_compared(ways: Sequence[Way], timed: bool, name: str, where: str = "") -> Drawing | None:
-    """A bar per way; ``where`` ends the heading."""
+def ways_compared(ways: Sequence[Way], timed: bool) -> Drawing | None:
+    """A bar per way."""
     if not ways:
         return None
     shown = ways[:MOST_WAYS]
@@ -170,7 +164,7 @@ def ways_compared(ways: Sequence[Way], timed: bool, name: str, where: str = "") 
         real = "measured" if timed else "counted"
         marks = tuple(dict.fromkeys("replayed" if way.arm.replayed else real for way in shown))
         caption = _ways_caption(ways, timed)
-        return svg.drawing(figure, name, f"Every way at its best setting{where}", caption, marks, f"{caption} {_every(shown)}")
+        return svg.drawing(figure, "Every way at its best setting", caption, marks, f"{caption} {_every(shown)}")
 
 
 def _bar(axes: Axes, way: Way, row: int) -> None:
@@ -180,11 +174,10 @@ def _bar(axes: Axes, way: Way, row: int) -> None:
     svg.tell(outline, _said(way))
     if way.keeps is not False:
         axes.barh(row, way.speed.value or 0.0, 0.3, color=colour, alpha=1.0 if way.keeps else 0.3)
-    if way.speed.low is not None and way.speed.high is not None:
-        axes.plot([way.speed.low, way.speed.high], [row, row], color=svg.INK, lw=1.2)
+    svg.interval(axes, way.speed, row)
     svg.name_above(axes, row, one_line(way.arm.label, LONGEST_WAY))
     end = max(way.speed.value or 0.0, way.speed.high or 0.0)
-    axes.annotate(_words(way), (end, row), (5, 0), textcoords="offset points", va="center", fontsize=9)
+    svg.beside(axes, end, row, _words(way))
 
 
 def _words(way: Way) -> str:

@@ -19,7 +19,7 @@ from harness.stats.quantity import Quantity
 ENERGY = "joules_per_token"
 
 
-def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
+def straggler_loss(cells: Sequence[Cell]) -> Drawing | None:
     """Active rows per pass relative to NTP, over the batch sizes of a part: the effect of waiting for the slowest row."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for cell in cells:
@@ -34,8 +34,7 @@ def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
         for colour, (label, line) in zip(svg.SERIES, shown.items(), strict=False):
             axes.plot([size for size, _ in line], [share for _, share in line], "-", color=colour, label=label)
             for size, share in line:
-                (mark,) = axes.plot(size, share, "o", color=colour, ms=5)
-                svg.tell(mark, f"{label}, batch {size}: ×{formatting.figure(share, 3)}")
+                svg.dot(axes, size, share, "o", colour, f"{label}, batch {size}: ×{formatting.figure(share, 3)}", 5)
         axes.set_xscale("log", base=2)
         svg.key(axes)
         svg.log_ticks(axes.xaxis, sorted({size for line in lines.values() for size, _ in line}))
@@ -48,10 +47,10 @@ def straggler_loss(cells: Sequence[Cell], name: str) -> Drawing | None:
             f"{formatting.figure(line[-1][1], 3)}. 1 is no loss; NTP's own rows wait too, so a factor may lie above 1."
         )
         replayed = ("replayed",) if any(arm.replayed for cell in cells for arm in cell.arms) else ()
-        return svg.drawing(figure, name, "Rows that wait for the slowest", caption, ("measured", *replayed))
+        return svg.drawing(figure, "Rows that wait for the slowest", caption, ("measured", *replayed))
 
 
-def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
+def bandwidth_bars(found: Sequence[Bandwidth]) -> Drawing | None:
     """Modelled and counted bytes per second of every arm, with the read ceiling as a line where one may be claimed."""
     found = found[:MOST_ARMS]
     if not found:
@@ -76,9 +75,7 @@ def bandwidth_bars(found: Sequence[Bandwidth], name: str) -> Drawing | None:
         axes.set_xlim(0, axes.get_xlim()[1] * 1.3)
         _name_arms(axes, [(one.arm, one.batch_size) for one in found])
         axes.set_xlabel("bytes moved by the forwards (GB/s)")
-        return svg.drawing(
-            figure, name, "Bandwidth", _bandwidth_sentence(found), ("modelled", "measured") if both else ("modelled",)
-        )
+        return svg.drawing(figure, "Bandwidth", _bandwidth_sentence(found), ("modelled", "measured") if both else ("modelled",))
 
 
 def _name_arms(axes: Axes, arms: Sequence[tuple[ArmResult, int]]) -> None:
@@ -96,7 +93,7 @@ def _bar(axes: Axes, label: str, quantity: Quantity, place: float, colour: str, 
     (bar,) = axes.barh(place, value, 0.24, facecolor=face, edgecolor=colour, lw=1.2, ls=dashes)
     text = f"{formatting.gigabytes(quantity.value or 0.0)} {word}"
     svg.tell(bar, f"{label}: {text.replace(' ', ' GB/s ', 1)}")
-    axes.annotate(text, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
+    svg.beside(axes, value, place, text)
 
 
 def _bandwidth_sentence(found: Sequence[Bandwidth]) -> str:
@@ -110,7 +107,7 @@ def _bandwidth_sentence(found: Sequence[Bandwidth]) -> str:
     return f"{'; '.join(said)}.{why}"
 
 
-def energy_bars(cells: Sequence[Cell], name: str) -> Drawing | None:
+def energy_bars(cells: Sequence[Cell]) -> Drawing | None:
     """Joules per output token of every arm that was metered, with its interval."""
     found = [(cell, arm, arm.figures[ENERGY]) for cell in cells for arm in cell.arms if ENERGY in arm.figures]
     found = [one for one in found if one[2].value is not None][:MOST_ARMS]
@@ -121,14 +118,12 @@ def energy_bars(cells: Sequence[Cell], name: str) -> Drawing | None:
             value, place = joules.value or 0.0, row + 0.2
             (bar,) = axes.barh(place, value, 0.24, color=svg.BLUE if arm.is_ntp else svg.VERMILION)
             svg.tell(bar, f"{arm.label}: {formatting.rate(value)} J per output token")
-            if joules.low is not None and joules.high is not None:
-                axes.plot([joules.low, joules.high], [place, place], color=svg.INK, lw=1.4)
-            at = (max(value, joules.high or 0), place)
-            axes.annotate(formatting.rate(value), at, (5, 0), textcoords="offset points", va="center", fontsize=9.5)
+            svg.interval(axes, joules, place, lw=1.4)
+            svg.beside(axes, max(value, joules.high or 0), place, formatting.rate(value), 9.5)
         axes.set_ylim(len(found) - 0.4, -0.55)
         axes.set_xlim(0, axes.get_xlim()[1] * 1.25)
         _name_arms(axes, [(arm, cell.batch_size) for cell, arm, _ in found])
         axes.set_xlabel("energy per output token, prefill and decode (J)")
         said = [f"{arm.label}: {formatting.rate(joules.value or 0.0)} J per output token" for _, arm, joules in found]
         aloud = f"{'; '.join(said)}."
-        return svg.drawing(figure, name, "Energy", "Lines: 95 % intervals.", ("measured",), aloud)
+        return svg.drawing(figure, "Energy", "Lines: 95 % intervals.", ("measured",), aloud)

@@ -1,4 +1,4 @@
-"""What the passes of a block decide: a heat map of positions by pass, counts by pass, and a timeline of decoded blocks.
+"""What the passes of a block decide (by position and pass, and as a timeline), and why a block has its width.
 
 Counts replace the heat map where positions are not recorded. The timeline shows each token with the pass that decided it; it is
 HTML, so its text can be searched and its lines break where the page ends. Text from the record is escaped. It draws BlockPasses
@@ -8,6 +8,7 @@ and a Timeline and computes no statistic.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import cycle
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -15,7 +16,8 @@ from matplotlib.patches import Rectangle
 
 from harness import formatting
 from harness.analysis.evidence.blocks import BlockPasses, Timeline
-from harness.analysis.results import ArmResult
+from harness.analysis.results import ArmResult, Cell
+from harness.record.schema import RunHeader, WidthChoice
 from harness.reporting import svg
 from harness.reporting.assets import environment
 from harness.reporting.svg import Drawing
@@ -26,7 +28,7 @@ WRITTEN = 16
 """Positions of a block; the squares of a longer one are too narrow for a number."""
 
 
-def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | None:
+def block_heat_map(arm: ArmResult, blocks: BlockPasses) -> Drawing | None:
     """Position × pass: the share of blocks in which that pass decided the position; None without positions."""
     shares = blocks.shares
     if shares is None:
@@ -48,7 +50,7 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing | 
             f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {len(first)} in "
             f"{formatting.percent(first[-1], 0)}; {_reach(blocks)}. In per cent of {formatting.count(blocks.blocks)} blocks."
         )
-        return svg.drawing(figure, name, "Which pass decides which position", caption, _marks(arm))
+        return svg.drawing(figure, "Which pass decides which position", caption, _marks(arm))
 
 
 def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
@@ -62,7 +64,7 @@ def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
             axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
 
 
-def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
+def block_counts(arm: ArmResult, blocks: BlockPasses) -> Drawing:
     """Positions that pass 1, 2, ... of a block decides, and the share of blocks that reach that pass."""
     with svg.new_axes(height_in=2.5) as (figure, axes):
         numbers = range(1, len(blocks.reached) + 1)
@@ -81,7 +83,7 @@ def block_counts(arm: ArmResult, blocks: BlockPasses, name: str) -> Drawing:
             f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; "
             f"{_reach(blocks)}. {formatting.count(blocks.blocks)} blocks, with positions behind the end of an answer."
         )
-        return svg.drawing(figure, name, "What each pass of a block decides", caption, _marks(arm))
+        return svg.drawing(figure, "What each pass of a block decides", caption, _marks(arm))
 
 
 def _reach(blocks: BlockPasses) -> str:
@@ -100,11 +102,11 @@ STRENGTHS = 6
 """Passes with their own colour; later passes share the last one and show their number."""
 
 
-def timeline_drawing(arm: ArmResult, found: Timeline, name: str) -> Drawing:
+def timeline_drawing(arm: ArmResult, found: Timeline) -> Drawing:
     """One line per block, one cell per position."""
     said = timeline_sentence(found)
     template = environment().get_template("timeline.html.j2")
-    image = template.render(found=found, name=name, said=said, strengths=STRENGTHS, token_text=token_text)
+    image = template.render(found=found, said=said, strengths=STRENGTHS, token_text=token_text)
     caption = f"{said} {arm.label}, {found.prompt_id}. Under a token: the pass of its block that decided it; a dot is a space."
     return Drawing(heading="Decoded blocks, token by token", image=Markup(image), caption=caption, marks=_marks(arm))
 
@@ -123,3 +125,36 @@ def token_text(token: int, texts: dict[int, str]) -> str:
     """The token as it is drawn: its text with visible white space, or its id without text."""
     text = texts.get(token, "").translate(SEEN)
     return (text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…") or f"#{token}"
+
+
+def cost_by_width(header: RunHeader, cell: Cell) -> Drawing | None:
+    """Time of a pass over that of NTP's against its query tokens, a line for each arm; the choice is a diamond."""
+    choices = {
+        case.label: case.width
+        for case in header.cases
+        if case.width is not None and (case.part, case.batch_size) == (cell.part, cell.batch_size)
+    }
+    if not choices:
+        return None
+    with svg.new_axes() as (figure, axes):
+        for colour, (label, choice) in zip(cycle(svg.SERIES), choices.items(), strict=False):
+            places = {one.width: (one.query_tokens, one.pass_s / choice.ntp.pass_s) for one in (choice.ntp, *choice.tried)}
+            axes.plot(*zip(*places.values(), strict=True), ".-", color=colour, label=label)
+            x, y = places[choice.best.width]
+            svg.dot(axes, x, y, "D", colour, _width_words(label, choice))
+        axes.set(xlabel="query tokens of a pass", ylabel="time of a pass over NTP's", ylim=0)
+        svg.key(axes)
+        caption = (
+            f"{'; '.join(_width_words(*one) for one in choices.items())}. "
+            "Chosen before the first sample, on prompts that are not timed."
+        )
+        return svg.drawing(figure, "Width chosen by the machine", caption, ("measured",))
+
+
+def _width_words(label: str, choice: WidthChoice) -> str:
+    """``SBD k=auto is 3: a pass of 12 tokens costs 1.62x and makes 2.21, expected 1.36x NTP's speed``."""
+    best, cost = choice.best, formatting.ratio(choice.best.pass_s / choice.ntp.pass_s)
+    return (
+        f"{label} is {best.width}: a pass of {best.query_tokens:.3g} tokens costs {cost} and makes {best.tokens_per_pass:.2f}, "
+        f"expected {formatting.ratio(choice.gain)} NTP's speed"
+    )

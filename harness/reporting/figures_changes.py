@@ -16,6 +16,7 @@ from harness.regression.changes import Change, Outcome
 from harness.regression.run_comparison import Against, SharedArm
 from harness.reporting import svg
 from harness.reporting.svg import Drawing
+from harness.stats.quantity import Quantity
 
 MOST_ROWS = 24
 """More rows than this cannot be read in one drawing; the table has them all."""
@@ -27,7 +28,7 @@ SHAPES: dict[Outcome, str] = {"better": "^", "worse": "v"}
 METRIC_WORDS = {"decode_s_per_token": "time per token", "wall_speedup": "wall speedup", "prefill_s": "prefill"}
 
 
-def changes_figure(against: Against, name: str) -> Drawing | None:
+def changes_figure(against: Against) -> Drawing | None:
     """The timed changes as bars around zero; None where no change has an interval."""
     known = [change for change in against.compared.changes if change.kind == "timed" and change.ratio.value is not None]
     if not known:
@@ -42,7 +43,7 @@ def changes_figure(against: Against, name: str) -> Drawing | None:
         axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: formatting.signed_percent(value).replace("\u00a0", " ")))
-        return svg.drawing(figure, name, f"Times of run {against.letter} against run A", caption, ("measured",))
+        return svg.drawing(figure, f"Times of run {against.letter} against run A", caption, ("measured",))
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
@@ -66,10 +67,16 @@ def _bar(axes: Axes, place: int, change: Change) -> None:
     ratio, outcome = change.ratio, change.outcome
     assert ratio.value is not None
     colour = COLOURS.get(outcome, svg.MUTED)
-    if ratio.low is not None and ratio.high is not None:
-        axes.plot([ratio.low - 1, ratio.high - 1], [place, place], color=colour, lw=3.2, alpha=0.55, solid_capstyle="butt")
+    _band(axes, ratio, place, colour, 1)
     inside = "none" if ratio.these_processes_only else colour
     axes.plot(ratio.value - 1, place, SHAPES.get(outcome, "o"), color=colour, markerfacecolor=inside, ms=6)
+
+
+def _band(axes: Axes, found: Quantity, at: float, colour: str, less: float = 0.0) -> None:
+    """The interval, ``less`` taken off it."""
+    if found.low is not None and found.high is not None:
+        ends = [found.low - less, found.high - less]
+        axes.plot(ends, [at, at], color=colour, lw=3.2, alpha=0.55, solid_capstyle="butt")
 
 
 def _changes_words(against: Against, shown: Sequence[Change], known: int) -> str:
@@ -89,7 +96,7 @@ def _row_words(change: Change) -> str:
     return f"{METRIC_WORDS.get(change.metric, change.metric)}, {change.subject}"
 
 
-def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str) -> Drawing | None:
+def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str]) -> Drawing | None:
     """The wall speedup of every shared arm in every run; None where no arm was timed."""
     shown = [arm for arm in arms if any(one is not None and one.value is not None for one in arm.wall_speedups)]
     if not shown:
@@ -103,7 +110,7 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str], name: str
         _rows(axes, [f"{arm.label}, {arm.part}, batch {arm.batch_size}" for arm in reversed(rows)])
         axes.set_xlabel("wall speedup over NTP, with its 95 % interval (1: as fast as NTP)")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-        return svg.drawing(figure, name, "Wall speedup, run by run", caption, ("measured",))
+        return svg.drawing(figure, "Wall speedup, run by run", caption, ("measured",))
 
 
 def _speedups(axes: Axes, place: int, arm: SharedArm, letters: Sequence[str]) -> None:
@@ -113,11 +120,9 @@ def _speedups(axes: Axes, place: int, arm: SharedArm, letters: Sequence[str]) ->
             continue
         at = place + 0.18 * (1 - 2 * number / max(len(letters) - 1, 1)) - 0.12
         colour = svg.MUTED if number == 0 else svg.SERIES[(number - 1) % len(svg.SERIES)]
-        if speed.low is not None and speed.high is not None:
-            axes.plot([speed.low, speed.high], [at, at], color=colour, lw=3.2, alpha=0.55, solid_capstyle="butt")
+        _band(axes, speed, at, colour)
         axes.plot(speed.value, at, "o", color=colour, ms=4.5)
-        edge = speed.high or speed.value
-        axes.annotate(letter, (edge, at), (5, 0), textcoords="offset points", va="center", fontsize=8, color=colour)
+        svg.beside(axes, speed.high or speed.value, at, letter, 8, colour)
 
 
 def _speedups_words(rows: Sequence[SharedArm], letters: Sequence[str], known: int) -> str:

@@ -18,6 +18,7 @@ from harness import formatting
 from harness.analysis.evidence.explain import Claimed, Residual, Step, Waterfall
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.reporting import svg
+from harness.reporting.cells import ends
 from harness.reporting.svg import Drawing
 from harness.stats.quantity import Quantity
 
@@ -29,7 +30,7 @@ ROOM = 0.45
 """Of the logarithmic axis for the figures behind the bars, as a share of what the bars need."""
 
 
-def waterfall(falls: Sequence[Waterfall], name: str) -> Drawing | None:
+def waterfall(falls: Sequence[Waterfall]) -> Drawing | None:
     """One block of bars per batch size, the highlighted arm of each."""
     if not falls:
         return None
@@ -47,7 +48,7 @@ def waterfall(falls: Sequence[Waterfall], name: str) -> Drawing | None:
         blocks[-1].set_xlabel("speed against NTP (logarithmic)")
         caption = " ".join(waterfall_sentence(fall, len(falls) > 1) for fall in falls)
         replayed = ("replayed",) if any(fall.arm.replayed for fall in falls) else ()
-        return svg.drawing(figure, name, "From passes to the clock", caption, ("measured", *replayed))
+        return svg.drawing(figure, "From passes to the clock", caption, ("measured", *replayed))
 
 
 def _lines(fall: Waterfall) -> list[Step]:
@@ -75,7 +76,7 @@ def _claim(axes: Axes, claimed: Claimed, count: int) -> None:
     (bar,) = axes.barh(0, claimed.at_least - 1, BAR, left=1, facecolor=svg.FAINT, edgecolor=svg.MUTED, lw=1, ls="--")
     svg.tell(bar, f"claimed: {claimed.words}")
     axes.plot([claimed.at_least] * 2, [0, count - 0.6], color=svg.MUTED, lw=0.8, ls=":")
-    _label(axes, max(1.0, claimed.at_least), 0, claimed.words.replace("x ", "x\n", 1))
+    svg.beside(axes, max(1.0, claimed.at_least), 0, claimed.words.replace("x ", "x\n", 1), 9.5)
 
 
 def _step(axes: Axes, step: Step, place: int) -> None:
@@ -84,23 +85,18 @@ def _step(axes: Axes, step: Step, place: int) -> None:
     (bar,) = axes.barh(place, high - low, BAR, left=low, color=colour, edgecolor=colour, lw=1)
     svg.tell(bar, f"{step.name}: ×{formatting.figure(step.factor, 3)}, from {step.before:.2f}x to {step.after:.2f}x")
     axes.plot([step.after] * 2, [place, place + 1], color=svg.MUTED, lw=0.7)
-    _label(axes, high, place, f"×{formatting.figure(step.factor, 3)}")
+    svg.beside(axes, high, place, f"×{formatting.figure(step.factor, 3)}", 9.5)
 
 
 def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
     measured = fall.measured.value or fall.product
     low, high = sorted((1.0, measured))
     (bar,) = axes.barh(place, high - low, BAR, left=low, color=svg.BLUE, edgecolor=svg.BLUE, lw=1)
-    end, text = high, formatting.ratio(measured)
-    if fall.measured.low is not None and fall.measured.high is not None:
-        axes.plot([fall.measured.low, fall.measured.high], [place] * 2, color=svg.INK, lw=1.4)
-        end, text = max(high, fall.measured.high), f"{text}\n({fall.measured.low:.2f}–{fall.measured.high:.2f})"
+    band = ends(fall.measured)
+    text = formatting.ratio(measured) + (f"\n({band})" if band else "")
+    svg.interval(axes, fall.measured, place, lw=1.4)
     svg.tell(bar, f"measured: {text}, mean over prompts")
-    _label(axes, end, place, text, weight="bold")
-
-
-def _label(axes: Axes, x: float, y: float, text: str, weight: str = "normal") -> None:
-    axes.annotate(text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=9.5, fontweight=weight)
+    svg.beside(axes, max(high, fall.measured.high or 0.0), place, text, 9.5, weight="bold")
 
 
 def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
@@ -124,7 +120,7 @@ COLUMNS = (0.0, 0.72, 1.0)
 """Where the texts beside a line stand: its name and its errors."""
 
 
-def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tuple[int, str]], name: str) -> Drawing | None:
+def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tuple[int, str]]) -> Drawing | None:
     """``highlighted``: (batch size, label) of the arms to keep where all do not fit one drawing."""
     arms = [list(group) for _, group in groupby(residuals, key=lambda one: (one.batch_size, one.arm.label))]
     if len(arms) > MOST_PREDICTED:
@@ -141,7 +137,7 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
         aloud = f"{residual_sentence(residuals)} {_every(arms)}"
         caption = residual_sentence([one for one in residuals if one.price == residuals[0].price])
         marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
-        return svg.drawing(figure, name, "Predicted against measured", caption, marks, aloud)
+        return svg.drawing(figure, "Predicted against measured", caption, marks, aloud)
 
 
 def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
@@ -170,10 +166,9 @@ def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_bat
 def _line(axes: Axes, quantity: Quantity, place: float, colour: str, said: str, hollow: bool = False) -> None:
     value = quantity.value or 0.0
     low, high = (value if end is None else end for end in (quantity.low, quantity.high))
-    axes.plot([low, high], [place, place], color=colour, lw=1.5)
-    shape, inside = ("D", "none") if hollow else ("o", colour)
-    (mark,) = axes.plot([value], [place], shape, mfc=inside, mec=colour, color=colour, ms=4.5)
-    svg.tell(mark, f"{said} {formatting.ratio(value)} ({low:.2f}–{high:.2f})")
+    svg.interval(axes, quantity, place, colour, lw=1.5)
+    text = f"{said} {formatting.ratio(value)} ({low:.2f}–{high:.2f})"
+    svg.dot(axes, value, place, "D" if hollow else "o", colour, text, 4.5, hollow)
 
 
 def _beside(axes: Axes, place: float, colour: str, texts: Sequence[str]) -> None:

@@ -11,13 +11,12 @@ from harness.analysis.evidence.break_even import Points, SpeedByLoad, break_even
 from harness.reporting import svg
 from harness.reporting.cells import Marks
 from harness.reporting.svg import Drawing
-from harness.stats.quantity import Quantity
 
 MOST = 4
 TICKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 7, 10)
 
 
-def speed_by_load(found: Sequence[SpeedByLoad], name: str) -> Drawing | None:
+def speed_by_load(found: Sequence[SpeedByLoad]) -> Drawing | None:
     """A line per arm; None with fewer than two loads. Filled marks are measured, hollow ones predicted; diamonds are where a
     line crosses 1, squares stand for arrivals.
     """
@@ -41,28 +40,29 @@ def speed_by_load(found: Sequence[SpeedByLoad], name: str) -> Drawing | None:
         named = [name for colour, one in zip(svg.SERIES, shown, strict=False) for name in _names(one, colour)]
         svg.name_points(axes, named, [(size, speed.value or 1.0) for one in shown for size, speed in one.measured])
         marks: Marks = ("measured", "predicted") if any(one.predicted for one in shown) else ("measured",)
-        return svg.drawing(figure, name, "Speedup by load", " ".join(map(_sentences, shown)), marks)
+        return svg.drawing(figure, "Speedup by load", " ".join(map(_sentences, shown)), marks)
 
 
 def _draw(axes: Axes, one: SpeedByLoad, colour: str) -> None:
     sizes = [size for size, _ in one.measured]
     axes.plot(sizes, [speed.value or 0.0 for _, speed in one.measured], "-", color=colour, label=one.label)
     for size, speed in one.measured:
-        (mark,) = axes.plot(size, speed.value or 0.0, "o", color=colour, ms=5)
-        svg.tell(mark, f"{one.label} at {size}: {formatting.ratio(speed.value or 0.0)}")
-        _whisker(axes, size, speed, colour)
+        svg.dot(
+            axes, size, speed.value or 0.0, "o", colour, f"{one.label} at {size}: {formatting.ratio(speed.value or 0.0)}", 5
+        )
+        svg.interval(axes, speed, size, colour, upright=True)
     if one.predicted:
         axes.plot(*zip(*one.predicted, strict=True), "o--", color=colour, ms=5, mfc="none", lw=1.0)
     for at in one.arrived:
-        (mark,) = axes.plot(at.in_flight, at.speed.value or 0.0, "s", color=colour, ms=6)
-        svg.tell(mark, f"{one.label} at {at.words}: {formatting.ratio(at.speed.value or 0.0)}")
-        _whisker(axes, at.in_flight, at.speed, colour)
+        text = f"{one.label} at {at.words}: {formatting.ratio(at.speed.value or 0.0)}"
+        svg.dot(axes, at.in_flight, at.speed.value or 0.0, "s", colour, text)
+        svg.interval(axes, at.speed, at.in_flight, colour, upright=True)
         if at.predicted is not None:
             axes.plot(at.in_flight, at.predicted, "s", color=colour, ms=6, mfc="none")
-    for gone, filled in ((one.measured_break_even, True), (one.predicted_break_even, False)):
+    for gone, words in ((one.measured_break_even, ""), (one.predicted_break_even, ", predicted")):
         if gone is not None:
-            (mark,) = axes.plot(gone, 1, "D", color=colour, ms=7, mfc=colour if filled else "none", zorder=3)
-            svg.tell(mark, f"{one.label} is as fast as NTP at {formatting.figure(gone, 2)}{'' if filled else ', predicted'}")
+            text = f"{one.label} is as fast as NTP at {formatting.figure(gone, 2)}{words}"
+            svg.dot(axes, gone, 1, "D", colour, text, 7, hollow=bool(words), above=3)
 
 
 def _names(one: SpeedByLoad, colour: str) -> list[svg.Named]:
@@ -71,11 +71,6 @@ def _names(one: SpeedByLoad, colour: str) -> list[svg.Named]:
     found = [svg.Named(text=formatting.figure(gone, 2), at=(gone, 1.0), colour=colour) for gone in ends]
     arrived = [(at.words, (at.in_flight, at.speed.value or 1.0)) for at in one.arrived]
     return [*found, *(svg.Named(text=text, at=at, colour=colour) for text, at in arrived)]
-
-
-def _whisker(axes: Axes, x: float, speed: Quantity, colour: str) -> None:
-    if speed.low is not None and speed.high is not None:
-        axes.plot([x, x], [speed.low, speed.high], color=colour, lw=1.2)
 
 
 def _ends(shown: Sequence[SpeedByLoad]) -> tuple[float, float]:

@@ -19,11 +19,11 @@ from harness.reporting import svg
 from harness.reporting.svg import Drawing
 
 SHAPES = {"decide": "o", "commit+decide": "s", "draft": "^", "verify": "v"}
-GIGA = 1e9
+GIGA, MILLI = 1e9, 1e-3
 MOST_LABELS = 9
 
 
-def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: str) -> Drawing | None:
+def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Drawing | None:
     """Flops per byte against FLOP/s, both logarithmic: measured passes filled, the best rung's predictions hollow."""
     if not points:
         return None
@@ -49,7 +49,7 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof], name: 
         svg.name_points(axes, [_name(point, batches) for point in named(points)], list(map(_place, points)))
         predicted = ("predicted",) if any(point.predicted_flops_per_s for point in points) else ()
         marks = ("measured", "modelled", *predicted)
-        return svg.drawing(figure, name, "Passes under the roofline", roofline_sentence(points, roofs), marks)
+        return svg.drawing(figure, "Passes under the roofline", roofline_sentence(points, roofs), marks)
 
 
 def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
@@ -61,17 +61,15 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
         f"read rate {rate} GB/s, ridge at {ridge:.3g} flops per byte"
     )
     axes.plot([ends[0], ridge, ends[1]], [ends[0] * memory, peak, peak], color=colour, lw=1.4, label=text)
-    (mark,) = axes.plot([ridge], [peak], "D", color=colour, ms=4)
-    svg.tell(mark, text)
+    svg.dot(axes, ridge, peak, "D", colour, text, 4)
 
 
 def _point(axes: Axes, point: RooflinePoint) -> None:
     x, attained = point.intensity_flops_per_byte, point.attained_flops_per_s
     colour, shape = svg.BLUE if point.width.method == "ntp" else svg.VERMILION, SHAPES.get(point.width.role, "P")
-    if attained.low is not None and attained.high is not None:
-        axes.plot([x, x], [attained.low / GIGA, attained.high / GIGA], color=colour, lw=1.4)
-    (mark,) = axes.plot([x], [(attained.value or 0.0) / GIGA], shape, color=colour, ms=6.5, zorder=3)
-    svg.tell(mark, f"{point_words(point)}, batch {point.batch_size}: {_reached(point)}")
+    svg.interval(axes, attained, x, colour, 1.4, GIGA, upright=True)
+    text = f"{point_words(point)}, batch {point.batch_size}: {_reached(point)}"
+    svg.dot(axes, x, (attained.value or 0.0) / GIGA, shape, colour, text, 6.5, above=3)
     for price, predicted in list(point.predicted_flops_per_s.items())[:1]:
         axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=svg.RUNGS.get(rung_of(price), svg.MUTED), ms=9, mew=1.3)
 
@@ -140,8 +138,8 @@ MOST_KINDS = 9
 MOST_FREQUENT, MOST_SAID = 3, 3
 
 
-def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
-    """Forward time against query tokens per row, with the roofline's line and band; ``where`` ends the heading."""
+def pass_time(cell: Cell) -> Drawing | None:
+    """Forward time against query tokens per row, with the roofline's line and band."""
     measured = clocked(cell)
     if not measured:
         return None
@@ -167,7 +165,7 @@ def pass_time(cell: Cell, name: str, where: str = "") -> Drawing | None:
         svg.name_points(axes, list(map(_pass_name, named)), list(map(_pass_place, measured)))
         caption = pass_time_sentence(cell)
         marks = ("measured", "predicted") if cell.curves else ("measured",)
-        return svg.drawing(figure, name, f"Time of a pass{where}", caption, marks)
+        return svg.drawing(figure, "Time of a pass", caption, marks)
 
 
 def _roofline(axes: Axes, curve: PassCurve, colour: str) -> None:
@@ -196,12 +194,12 @@ def telling(cell: Cell) -> list[PassWidth]:
 
 
 def _pass_point(axes: Axes, width: PassWidth) -> None:
-    value, low, high = (1e3 * (x or 0.0) for x in (width.measured_s.value, width.measured_s.low, width.measured_s.high))
-    colour = svg.BLUE if width.method == "ntp" else svg.VERMILION
-    axes.plot([width.query_tokens] * 2, [low, high], color=colour, lw=1.4)
-    (mark,) = axes.plot([width.query_tokens], [value], "o" if width.role != "commit+decide" else "s", color=colour, ms=6)
-    quartiles = f"quartiles {formatting.seconds(low / 1e3)} and {formatting.seconds(high / 1e3)}"
-    svg.tell(mark, f"{_pass_name(width).text}, {width.query_tokens} query tokens, {quartiles}")
+    measured, colour = width.measured_s, svg.BLUE if width.method == "ntp" else svg.VERMILION
+    svg.interval(axes, measured, width.query_tokens, colour, 1.4, MILLI, upright=True)
+    quartiles = f"quartiles {formatting.seconds(measured.low or 0.0)} and {formatting.seconds(measured.high or 0.0)}"
+    text = f"{_pass_name(width).text}, {width.query_tokens} query tokens, {quartiles}"
+    x, y = _pass_place(width)
+    svg.dot(axes, x, y, "s" if width.role == "commit+decide" else "o", colour, text)
 
 
 def _pass_name(width: PassWidth) -> svg.Named:

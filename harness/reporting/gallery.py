@@ -23,9 +23,8 @@ from harness.record.store import EVENTS, HEADER, SAMPLES, kept, read_run
 from harness.reporting import out_of_the_collectors_sight
 from harness.reporting.assets import fill_template
 from harness.reporting.cells import machines
-from harness.reporting.claims_shown import held_claims, whose_claims
+from harness.reporting.claims_shown import Headline, headlines, held_claims, whose_claims
 from harness.reporting.exports.wording import verdict_words
-from harness.reporting.headline import Headline, headlines
 
 ELSEWHERE = "elsewhere.json"
 

@@ -10,6 +10,7 @@ from harness.analysis.evidence.best_settings import faster
 from harness.analysis.results import ArmResult, Cell, Highlight
 from harness.analysis.tally.pass_values import price_words
 from harness.record.schema import RunHeader
+from harness.reporting.cells import ends
 from harness.stats.quantity import Quantity
 
 SAME = 0.03
@@ -18,7 +19,7 @@ SAME = 0.03
 
 def paragraphs(cell: Cell, arm: ArmResult, highlight: Highlight) -> tuple[tuple[str, str], ...]:
     """(title, text) of every paragraph about the highlighted arm."""
-    ntp = next((other for other in cell.arms if other.is_ntp), None)
+    ntp = _ntp(cell)
     told = [
         ("Why", why(cell, arm)),
         ("Whole request", _request(cell, arm, ntp)),
@@ -31,11 +32,40 @@ def paragraphs(cell: Cell, arm: ArmResult, highlight: Highlight) -> tuple[tuple[
     return tuple((title, text) for title, text in told if text)
 
 
+OF_BASELINE = {
+    "slow": ("every ratio here is against a slow baseline, and no speedup is claimed", "the speed of a slow baseline"),
+    "different_tokens": (
+        "the two did other work, and no speedup is claimed",
+        "the speed of a baseline that wrote other tokens than generate()",
+    ),
+    "not_shown": ("these samples do not show that it keeps up with every mode, so they confirm no speedup", ""),
+}
+"""By the state of the baseline: what follows for every ratio, and what a speed is called then."""
+
+
+def baseline(cell: Cell) -> str:
+    """Whether the NTP arm, the denominator of every speedup, is itself fast, beside generate() and the engines of others."""
+    check, speed = cell.baseline_check, cell.baseline_check.best_speed
+    follows = OF_BASELINE.get(check.state, ("",))[0]
+    if not cell.timed:
+        return ""
+    if check.state == "different_tokens":
+        return f"{check.reason}: {follows}."
+    if speed is None or speed.value is None:
+        return f"The NTP arm was not held against transformers' generate(): {check.reason}."
+    ground = ", ".join(text for text in (interval(speed), check.best) if text)
+    ran = f"The NTP arm ran at {formatting.ratio(speed.value)} the speed of transformers' own generate() at its best ({ground})"
+    if check.has_engines:
+        ran = f"NTP is {formatting.ratio(speed.value)} the best engine here ({ground})"
+    if follows:
+        return f"{ran}: {follows}."
+    return f"{ran}. {check.tokens.words}." if check.tokens else f"{ran}."
+
+
 def interval(speed: Quantity) -> str:
     """``95 % interval 2.38–2.76``, or the reason for its absence."""
-    if speed.low is None or speed.high is None:
-        return f"no interval: {speed.reason}" if speed.reason else ""
-    return f"95\u00a0% interval {speed.low:.2f}–{speed.high:.2f}"
+    found, why = ends(speed), f"no interval: {speed.reason}" if speed.reason else ""
+    return f"95\u00a0% interval {found}" if found else why
 
 
 def why(cell: Cell, arm: ArmResult) -> str:
@@ -112,8 +142,8 @@ def _predicted(arm: ArmResult) -> str:
 
 
 def _with_band(speed: Quantity) -> str:
-    band = "" if speed.low is None or speed.high is None else f" ({speed.low:.2f}–{speed.high:.2f})"
-    return f"{formatting.ratio(speed.value or 0.0)}{band}"
+    band = ends(speed)
+    return formatting.ratio(speed.value or 0.0) + (f" ({band})" if band else "")
 
 
 def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
@@ -179,6 +209,25 @@ def same_answers(arm: ArmResult) -> str:
     if same.value is None:
         return ""
     return f"{round(same.value * same.n)} of {formatting.count(same.n)} answers are NTP's token for token"
+
+
+def kept(cell: Cell, arm: ArmResult) -> str:
+    """What is known of the answers: how many are NTP's, or how many are right; empty where neither is known."""
+    same, lost = arm.identical_to_ntp, arm.accuracy_difference
+    if arm.replayed:
+        return "acceptance replayed, no answers"
+    if arm.served is not None and arm.served.partings is not None:
+        parted = arm.served.partings
+        unclassed = f", {parted.unclassified} unclassed" if parted.unclassified else ""
+        return f"{parted.errors} of {parted.compared} answers part from NTP's by an error{unclassed}"
+    if same.value is not None and (arm.lossless or same.value == 1):
+        return lossless(arm) or same_answers(arm)
+    bound = "" if lost.low is None else f", at least {formatting.points(lost.low)} to NTP"
+    return "" if arm.accuracy.value is None else right(arm, _ntp(cell)).removesuffix(".") + bound
+
+
+def _ntp(cell: Cell) -> ArmResult | None:
+    return next((arm for arm in cell.arms if arm.is_ntp), None)
 
 
 def _identity(arm: ArmResult) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,17 @@ from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
 from harness.regression.run_comparison import Against, SharedArm, SideBySide, to_json
 from harness.reporting.assets import fill_template
-from harness.reporting.cells import Entry, Mark, Marks, Notes, Pointers, Row, Table, between, shown
+from harness.reporting.cells import Entry, Marks, Notes, Pointers, Row, Table, between, shown
+from harness.reporting.columns import ARMS
 from harness.reporting.figures_changes import changes_figure, speedups_figure
-from harness.reporting.svg import Drawing
+from harness.reporting.svg import Drawing, placed
 from harness.reporting.trend import trend_figure
 from harness.scenario.metrics import METRICS
 from harness.stats.quantity import Quantity
 
 HASH_DIGITS = 12
-ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
-    ("nfe_speedup", "NFE speedup", "counted", formatting.ratio),
-    ("wall_speedup", "Wall speedup", "measured", formatting.ratio),
-    ("request_speedup", "Request speedup", "measured", formatting.ratio),
-    ("accuracy", "Accuracy", "counted", formatting.percent),
-)
-"""Field, column, basis and number format."""
+FIGURES = [one for one in ARMS.columns if one.head in ("NFE speedup", "Wall speedup", "Request speedup", "Accuracy")]
+"""Of an arm, for every run."""
 
 
 def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str) -> Table | None:
@@ -91,19 +87,19 @@ def arms_table(found: SideBySide) -> Table | None:
     pointers = [Pointers(side.comparison) for side in found.sides]
     letters = [side.letter for side in found.sides]
     rows = [_arm_row(arm, letters, pointers) for arm in found.arms]
-    marks: dict[str, Marks] = {f"{head} {letter}": (mark,) for _, head, mark, _ in ARM_FIGURES for letter in letters}
+    marks: dict[str, Marks] = {f"{one.head} {letter}": one.marks for one in FIGURES for letter in letters}
     return Notes().table("Arms, run by run", [("", rows)], marks)
 
 
 def _arm_row(arm: SharedArm, letters: Sequence[str], pointers: Sequence[Pointers]) -> Row:
     row: Row = {"Arm": Entry(text=arm.label, small=f"{arm.part}, batch {arm.batch_size}")}
-    for name, head, _, write in ARM_FIGURES:
+    for column in FIGURES:
         for number, (letter, result) in enumerate(zip(letters, arm.results, strict=True)):
-            row[f"{head} {letter}"] = Entry(text="none")
+            row[f"{column.head} {letter}"] = Entry(text="none")
             if result is not None:
-                value: Quantity = getattr(result, name)
+                value: Quantity = getattr(result, column.of)
                 key = f"/runs/{number}/comparison{pointers[number].of(value)}"
-                row[f"{head} {letter}"] = shown(value, write, key, between(value, write))
+                row[f"{column.head} {letter}"] = shown(value, column.write, key, between(value, column.write))
     return row
 
 
@@ -131,7 +127,7 @@ def render(found: SideBySide, trend: Trend | None = None) -> str:
         letters=letters,
         sides=found.sides,
         against=[_against(one, number) for number, one in enumerate(found.against)],
-        speedups=speedups_figure(found.arms, letters, "speedups"),
+        speedups=_only(speedups_figure(found.arms, letters), "speedups"),
         arms=arms_table(found),
         trends=_trends(trend, found) if trend else None,
         version=found.version,
@@ -151,11 +147,15 @@ def _against(one: Against, number: int) -> dict[str, Any]:
         "said": _said(one),
         "unlike": one.unlike,
         "one_sided": one.compared.one_sided,
-        "drawing": changes_figure(one, f"changes-{one.letter}"),
+        "drawing": _only(changes_figure(one), f"changes-{one.letter}"),
         "tables": [table for found, heading in headed if (table := changes_table(found, heading, one.letter))],
         "same": changes_table(same, "Counted, and the same in both", one.letter),
         "remarks": _remarks(one),
     }
+
+
+def _only(drawing: Drawing | None, name: str) -> Drawing | None:
+    return placed([drawing], name)[0] if drawing else None
 
 
 def _said(one: Against) -> str:
@@ -199,4 +199,4 @@ def _trends(trend: Trend, found: SideBySide) -> list[Drawing]:
         if len(one.series.points) > 1 and any(ids & set(point.run_ids) for point in one.series.points)
     ]
     mine.sort(key=lambda one: not one.changes)
-    return [trend_figure(one, f"trend-{i}") for i, one in enumerate(mine[:MOST_TRENDS])]
+    return placed(map(trend_figure, mine[:MOST_TRENDS]), "trend")

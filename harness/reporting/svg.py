@@ -2,7 +2,7 @@
 
 Colours are CSS variables, so the page's light and dark themes apply to figures too. One width serves a phone and a column of a
 wide page; a mark tells its value on hover and on focus (``tell``); a label that finds no free place is left out
-(``name_points``), since its mark tells the same. Knows no data.
+(``name_points``), since its mark tells the same. Knows no run.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 from urllib.parse import quote, unquote
@@ -30,6 +30,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
 from harness.formatting import one_line
+from harness.stats.quantity import Quantity
 
 matplotlib.use("svg")
 
@@ -122,6 +123,36 @@ def log_ticks(axis: Axis, ticks: Sequence[float], suffix: str = "") -> None:
 def tell(artist: Artist, text: str) -> None:
     """Let a mark say ``text`` on hover, on focus and to a screen reader."""
     artist.set_gid(TOLD + quote(" ".join(text.split())))
+
+
+def dot(
+    axes: Axes,
+    x: float,
+    y: float,
+    shape: str,
+    colour: str,
+    text: str,
+    size: float = 6.0,
+    hollow: bool = False,
+    above: float = 2,
+) -> None:
+    """A mark that tells ``text``; ``above``: what it covers lies lower."""
+    (mark,) = axes.plot([x], [y], shape, color=colour, mfc="none" if hollow else colour, ms=size, zorder=above)
+    tell(mark, text)
+
+
+def interval(
+    axes: Axes, found: Quantity, at: float, colour: str = INK, lw: float = 1.2, unit: float = 1.0, upright: bool = False
+) -> None:
+    """The interval of a value, divided by ``unit``, as a line at this place of the other axis; none without one."""
+    if found.low is not None and found.high is not None:
+        ends, places = [found.low / unit, found.high / unit], [at, at]
+        axes.plot(*((places, ends) if upright else (ends, places)), color=colour, lw=lw)
+
+
+def beside(axes: Axes, x: float, y: float, text: str, size: float = 9.0, colour: str = INK, weight: str = "normal") -> None:
+    """A text to the right of a bar's end."""
+    axes.annotate(text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=size, color=colour, fontweight=weight)
 
 
 def key(axes: Axes) -> None:
@@ -235,8 +266,12 @@ def _distance(box: Bbox, to: Point) -> float:
     return math.hypot(max(box.x0 - to[0], to[0] - box.x1, 0.0), max(box.y0 - to[1], to[1] - box.y1, 0.0))
 
 
-def to_inline(figure: Figure, name: str, alt: str) -> Markup:
-    """The figure as an SVG element without outside references; ``name`` makes its ids unique.
+UNNAMED = "\ue000"
+"""Begins the ids of a drawing until it has its place on a page."""
+
+
+def to_inline(figure: Figure, alt: str) -> Markup:
+    """The figure as an SVG element without outside references; its ids are those of ``placed``.
 
     ``alt`` states the finding in words for screen readers.
     """
@@ -257,7 +292,7 @@ def to_inline(figure: Figure, name: str, alt: str) -> Markup:
     svg = re.sub(r'\s(?:xmlns(?::\w+)?|width|height|version)="[^"]*"', "", head) + body
     svg = svg.replace("xlink:href=", "href=")
     svg = _telling(svg)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{UNNAMED}-", svg)
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     for drawn, variable in _VARIABLES.items():
         svg = svg.replace(drawn, f"var(--{variable})")
@@ -290,6 +325,11 @@ class Drawing:
     marks: tuple[str, ...]
 
 
-def drawing(figure: Figure, name: str, heading: str, caption: str, marks: tuple[str, ...], aloud: str = "") -> Drawing:
+def drawing(figure: Figure, heading: str, caption: str, marks: tuple[str, ...], aloud: str = "") -> Drawing:
     """The finished figure (see ``to_inline``); ``aloud`` is read out in place of the caption."""
-    return Drawing(heading=heading, image=to_inline(figure, name, aloud or caption), caption=caption, marks=marks)
+    return Drawing(heading=heading, image=to_inline(figure, aloud or caption), caption=caption, marks=marks)
+
+
+def placed(drawings: Iterable[Drawing], name: str) -> list[Drawing]:
+    """The drawings of a page, their ids made unique by ``name`` and their number."""
+    return [replace(one, image=one.image.replace(UNNAMED, f"{name}-{number}")) for number, one in enumerate(drawings)]

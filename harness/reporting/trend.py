@@ -30,7 +30,7 @@ MOST_TICKS = 8
 COLOURS = {"better": svg.GREEN, "worse": svg.VERMILION}
 
 
-def trend_figure(one: Judged, name: str) -> Drawing:
+def trend_figure(one: Judged) -> Drawing:
     """``one`` as a drawing; its caption, also its text for screen readers, states the finding."""
     series = one.series
     about = f"{series.cell}, {series.arm}: {metric_words(series.metric)}"
@@ -46,7 +46,7 @@ def trend_figure(one: Judged, name: str) -> Drawing:
         axes.yaxis.set_major_formatter(lambda value, _: figure_words(series.metric, value).replace("\u00a0", " "))
         axes.grid(axis="y")
         marks = ("measured", "predicted") if "_error" in series.metric else ("measured",)
-        return svg.drawing(figure, name, about, caption, marks)
+        return svg.drawing(figure, about, caption, marks)
 
 
 def _levels(axes: Axes, one: Judged) -> None:
@@ -113,7 +113,7 @@ def render(trend: Trend) -> str:
         finding=finding(trend),
         remarks=remarks(trend),
         changes=[(line_words(one.series.line), _about(one), change_words(one, found)) for one, found in trend.found],
-        drawings=[trend_figure(one, f"trend-{i}") for i, one in enumerate(worth[:MOST_DRAWINGS])],
+        drawings=svg.placed(map(trend_figure, worth[:MOST_DRAWINGS]), "trend"),
         undrawn=len(worth) - len(worth[:MOST_DRAWINGS]),
         rows=[_row(one) for one in ordered],
     )

@@ -41,9 +41,9 @@ def test_a_part_of_two_batch_sizes_is_drawn_and_one_of_one_is_not() -> None:
     cells = [cell for part in (one, four) for cell in compare(synthetic.build(part)).cells if cell.is_summary]
     found = speeds_by_load(cells)
     assert {size for size, _ in found[0].measured} == {1, 4}
-    drawing = speed_by_load(found, "load")
+    drawing = speed_by_load(found)
     assert drawing is not None and "is not gone up to 4 at once" in drawing.caption
-    assert speed_by_load(speeds_by_load(cells[:1]), "load") is None
+    assert speed_by_load(speeds_by_load(cells[:1])) is None
 
 
 def test_loads_and_arrivals_are_in_one_figure_with_both_break_evens() -> None:
@@ -58,7 +58,7 @@ def test_loads_and_arrivals_are_in_one_figure_with_both_break_evens() -> None:
     assert found.predicted[0][1] > found.predicted[1][1] > found.predicted[2][1], "priced by the rows in flight, not by all"
     [arrived] = found.arrived
     assert arrived.words == "20 requests/s" and arrived.predicted is not None and arrived.in_flight > 1
-    drawing = speed_by_load([found], "load")
+    drawing = speed_by_load([found])
     assert drawing is not None and ">requests in flight<" in drawing.image
     assert "is gone at about 2.6 in flight (2.6 to 2.6 by the ends of its intervals)" in drawing.caption
     assert "predicted (hollow), it is not gone up to 4 in flight" in drawing.caption and "At 20 requests/s" in drawing.caption
@@ -69,5 +69,5 @@ def test_an_arm_that_never_pays_is_told_so() -> None:
     """Slower from the first load on."""
     slow = Serving(per_pass=1, first_s=0.02, further_s=0.001)
     run = load_run([{"concurrency": [1, 2]}], fast=slow)
-    drawing = speed_by_load(speeds_by_load([cell for cell in compare(run).cells if cell.is_summary]), "load")
+    drawing = speed_by_load(speeds_by_load([cell for cell in compare(run).cells if cell.is_summary]))
     assert drawing is not None and "is at or below 1 already with 1 in flight" in drawing.caption

@@ -15,7 +15,7 @@ from harness.analysis.tally import tally
 from harness.analysis.trust.integrity import Integrity
 from harness.record.passes import PackedPasses, PassColumns
 from harness.record.store import read_run
-from harness.reporting import page, samples
+from harness.reporting import evidence, page
 from harness.reporting.page import render
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.two_runs import stored
@@ -34,7 +34,7 @@ def table_of_samples(text: str) -> list[list[str]]:
 
 def test_more_samples_than_a_page_holds_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """By case, process and state, warm-ups apart; counts and sums as added up here from the record."""
-    monkeypatch.setattr(samples, "MOST_ROWS", len(RUN.samples) - 1)
+    monkeypatch.setattr(evidence, "MOST_ROWS", len(RUN.samples) - 1)
     text = render(RUN, compare(RUN))
     head, *rows = table_of_samples(text)
     found = [dict(zip(head, row, strict=True)) for row in rows]
@@ -55,7 +55,7 @@ def test_more_samples_than_a_page_holds_are_added_up(monkeypatch: pytest.MonkeyP
 
 def test_a_page_that_holds_them_all_shows_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit nothing is added up."""
-    monkeypatch.setattr(samples, "MOST_ROWS", len(RUN.samples))
+    monkeypatch.setattr(evidence, "MOST_ROWS", len(RUN.samples))
     text = render(RUN, compare(RUN))
     assert len(table_of_samples(text)) == len(RUN.samples) + 1 and "more than a page can hold" not in text
 

@@ -10,7 +10,8 @@ from harness.analysis.answer import compare
 from harness.errors import UserError
 from harness.record.schema import Run
 from harness.regression.comparability import refuse_unlike, unlike
-from harness.reporting.page import health, render
+from harness.reporting.evidence import health
+from harness.reporting.page import render
 from tests.helpers.judged_runs import judged
 from tests.helpers.two_runs import in_processes, two_arms
 

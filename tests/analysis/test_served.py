@@ -14,8 +14,8 @@ from harness.errors import UserError
 from harness.record.schema import Run
 from harness.regression.counted import counted
 from harness.reporting.cells import Pointers
+from harness.reporting.columns import SERVED
 from harness.reporting.page import render
-from harness.reporting.served import served_table
 from harness.roofline.served_acceptance import accepted_in_run
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
@@ -70,7 +70,7 @@ def test_counts_headline_and_table() -> None:
     assert (arm.served.requests, arm.served.agreeing, arm.served.passes["steps"]) == (8, 8, 32)
     assert arm.served.headline == 5 and arm.served.read_bytes == 800
     assert arm.served.tokens_per_pass == arm.served.decode_tokens / 32
-    table = served_table([cell], Pointers(comparison), "Servers")
+    table = SERVED.table([cell], Pointers(comparison))
     assert table is not None and len(table.sections[0][1]) == 1
     row = table.sections[0][1][0]
     assert row["The engine's headline"].text == "5.00" and "Passes without one" in table.notes[0]

@@ -34,7 +34,7 @@ from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
 from harness.record.schema import Run
 from harness.regression.run_comparison import compare_runs
-from harness.reporting.page import as_csv
+from harness.reporting.evidence import as_csv
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from tests.helpers import synthetic_run as synthetic

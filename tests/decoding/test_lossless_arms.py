@@ -15,7 +15,7 @@ from harness.record.store import read_run
 from harness.regression.counted import counted
 from harness.regression.judge_runs import judge_counted
 from harness.reporting.cells import Pointers
-from harness.reporting.tables import arms_table
+from harness.reporting.columns import ARMS
 from harness.roofline.pricing import price_pass
 from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
 from harness.roofline.speedup import describe_pass
@@ -159,7 +159,7 @@ def test_agreement_with_ntp_is_a_column_a_claim_and_a_gated_count() -> None:
     (41 % to 93 %), and the gate has the count itself; an arm that promises nothing has no such count.
     """
     run = outputs_changed("SBD k=16 γ=0.1", {"p2", "p5"}, lossless=GREEDY)
-    shown, without = (arms_table(found.cells, Pointers(found), "Arms") for found in map(compare, (run, synthetic.build())))
+    shown, without = (ARMS.table(found.cells, Pointers(found)) for found in map(compare, (run, synthetic.build())))
     assert shown is not None and without is not None
     entry = shown.sections[0][1][1]["Identical to NTP"]
     assert (entry.text, entry.small) == ("75.0\u00a0%", f"lossless against {GREEDY}")

@@ -28,6 +28,7 @@ def run_action(
     known = {f"inputs.{key}": inputs.get(key, str(one.get("default", ""))) for key, one in action["inputs"].items()}
     assert set(inputs) <= set(action["inputs"])
     known |= {"github.token": environment["TOKEN"], "github.event_name": environment["GITHUB_EVENT_NAME"]}
+    known |= {"github.event.pull_request.number": "7", "github.event.pull_request.head.sha": "0123456789abcdef"}
     known["inputs.token"] = _filled(known["inputs.token"], known)
     code, printed, outputs = 0, dict[str, str](), dict[str, str]()
     for step in action["runs"]["steps"]:

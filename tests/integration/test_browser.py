@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from harness.analysis.answer import compare, to_json
+from harness.cli.report import print_pdf
 from harness.record.schema import CaseOutcome, Run
 from harness.record.store import read_run
 from harness.reporting.page import render
-from harness.reporting.pdf import print_pdf
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.browser import IN_BROWSER, opened, unfold

@@ -5,7 +5,6 @@ Their scripts are run by bash as they stand in the files, with a real `sbd` in p
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import yaml
 from tests.helpers import ROOT
 from tests.helpers.ci_steps import component_job, run_action, run_job
 from tests.helpers.fake_forge import BOT, Forge, forge
+from tests.helpers.forge_client import written
 from tests.helpers.synthetic_run import NTP
 from tests.helpers.two_runs import MORE_PASSES, stored, two_arms
 
@@ -90,21 +90,18 @@ def github() -> Iterator[Forge]:
 def github_environment(repository: Repository, made: Forge, event: str = "pull_request") -> dict[str, str]:
     """The variables of a job that the action and the program read."""
     where = repository.folder.parent
-    (where / "event.json").write_text(json.dumps({"pull_request": {"number": 7, "head": {"sha": "0123456789abcdef"}}}))
     (where / "output").write_text("")
     return {
-        "GITHUB_ACTIONS": "true",
-        "GITHUB_API_URL": made.address,
+        "PATH": written(where / "bin"),
+        "FORGE": made.address,
         "GITHUB_REPOSITORY": "team/model",
         "TOKEN": "secret",
-        "GITHUB_EVENT_PATH": str(where / "event.json"),
         "GITHUB_EVENT_NAME": event,
         "GITHUB_SERVER_URL": "https://github.test",
         "GITHUB_RUN_ID": "42",
         "GITHUB_OUTPUT": str(where / "output"),
         "GITHUB_STEP_SUMMARY": str(where / "summary.md"),
         "RUNNER_TEMP": str(where),
-        "GITHUB_TOKEN": "",
     }
 
 
@@ -133,7 +130,7 @@ def test_green_then_red_in_one_comment(repository: Repository, github: Forge) ->
 
     stored(two_arms(arms=SLOWER, jitter=0.05), repository.folder / "slow")
     code, printed = gated(repository, github, options="--margin\n0.05\n", **{"new-cmd": f"{MEASURE} slow {{out}}"})
-    assert code == 1 and "::error" in printed["Gate"] and "rewrote the comment" in printed["Comment"]
+    assert code == 1 and "::error" in printed["Gate"] and "rewrote" in printed["Comment"]
     assert len(github.comments) == 2 and "**changed**" in ours["body"] and stranger["body"].endswith("mine")
     suite = ElementTree.parse(repository.folder.parent / "counts" / "gate.xml")
     assert any((case.get("name") or "").startswith("passes: ") for case in suite.findall(".//testcase[failure]"))
@@ -159,15 +156,15 @@ def test_the_gitlab_component_is_green_then_red_with_one_note(repository: Reposi
     told = included | {"prepare": prepare, "sbd": str(repository.program), "base-cmd": BASE_CMD}
     with forge(user={"id": 9, "username": "project_9_bot"}) as gitlab:
         environment = {
-            "GITLAB_CI": "true",
-            "CI_API_V4_URL": gitlab.address,
+            "PATH": written(repository.folder.parent / "bin"),
+            "FORGE": gitlab.address,
+            "CI_SERVER_URL": "https://gitlab.test",
             "CI_MERGE_REQUEST_IID": "3",
             "CI_MERGE_REQUEST_PROJECT_ID": "11",
             "CI_JOB_URL": "https://gitlab.test/job/5",
             "CI_COMMIT_SHA": "0123456789abcdef",
             "SBD_COMMENT_TOKEN": "secret",
             "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.base,
-            "GITHUB_ACTIONS": "",
         }
         for _ in range(100):  # the note is on the second page
             gitlab.add("another", {"id": 1, "username": "eve"})

@@ -12,7 +12,7 @@ import pytest
 from harness.analysis.answer import compare, to_json
 from harness.record.schema import Run
 from harness.record.store import read_run
-from harness.reporting.exports.answer_lines import answer_lines
+from harness.reporting.answers import answer_lines
 from tests.helpers import ROOT
 
 

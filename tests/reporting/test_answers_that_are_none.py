@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis.answer import compare
 from harness.record.schema import Run, Sample
-from harness.reporting.exports.answer_lines import answer_lines
+from harness.reporting.answers import answer_lines
 from harness.reporting.page import render
 from harness.reporting.sentences import lossless
 from tests.helpers import synthetic_run as synthetic

@@ -13,9 +13,8 @@ from harness.analysis.answer import compare
 from harness.analysis.judge.verdict import claims_for, verdict
 from harness.record.schema import Run
 from harness.record.store import RunStore
-from harness.reporting.claims_shown import held_claims
-from harness.reporting.exports.answer_lines import answer_lines
-from harness.reporting.headline import headlines
+from harness.reporting.answers import answer_lines
+from harness.reporting.claims_shown import headlines, held_claims
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic

@@ -163,7 +163,7 @@ def test_heat_map_says_its_values() -> None:
     found = block_passes(run_of(sample()), ["c"])
     assert not isinstance(found, str)
     arm = compare(FULL).cells[0].arms[1]
-    drawing = figures_blocks.block_heat_map(arm, found, "heat")
+    drawing = figures_blocks.block_heat_map(arm, found)
     assert drawing is not None
     assert "position 1 in 33\u00a0% and position 4 in 50\u00a0%" in aloud(drawing)
     assert "100\u00a0% of the blocks take a second pass, the longest takes 3" in aloud(drawing)
@@ -180,7 +180,7 @@ def test_timeline_shows_the_pass_of_every_token() -> None:
     """The hand-made row: tokens with the pass that decided them, the stop marked, what lies behind it apart."""
     found = timeline(run_of(sample()), "a", ["c"], 4)
     assert isinstance(found, Timeline)
-    drawing = timeline_drawing(compare(FULL).cells[0].arms[1], found, "t")
+    drawing = timeline_drawing(compare(FULL).cells[0].arms[1], found)
     cells = cells_of(drawing.image)
     assert [number for _, _, number in cells] == ["1", "2", "2", "1", "2", "1", "(1)", "–"]
     assert [kind for kind, _, _ in cells] == [
@@ -214,7 +214,7 @@ def test_texts_from_a_model_are_inert() -> None:
     rows = [row.model_copy(update={"prompt_id": EVIL}) for row in sample().rows]
     found = timeline(run_of(sample(rows=rows), sessions=(texts,)), "a", ["c"], 4)
     assert isinstance(found, Timeline)
-    drawing = timeline_drawing(compare(FULL).cells[0].arms[1], found, "t")
+    drawing = timeline_drawing(compare(FULL).cells[0].arms[1], found)
     assert "<script" not in drawing.image and "<img" not in drawing.image and "&lt;script&gt;al" in drawing.image
     assert not isinstance(drawing.caption, Markup), "the page escapes it"
     assert token_text(13, found.texts) == "·↵" and token_text(14, found.texts) == "#14"
@@ -261,7 +261,7 @@ def test_a_mark_tells_its_value_and_the_first_one_can_be_reached() -> None:
     with svg.new_axes() as (figure, axes):
         for x in range(3):
             svg.tell(axes.plot(x, x, "o")[0], f'{EVIL}" {x}')
-        image = svg.to_inline(figure, "f", "said")
+        image = svg.to_inline(figure, "said")
     told = re.findall(r'<g class="told" role="img" tabindex="(-?\d)" aria-label="([^"]*)"><title>', image)
     assert [stop for stop, _ in told] == ["0", "-1", "-1"]
     assert [html.unescape(text) for _, text in told] == [f'{EVIL}" {x}' for x in range(3)] and "<script" not in image
@@ -289,7 +289,7 @@ def test_of_very_many_kinds_of_pass_the_telling_ones_bear_names() -> None:
         (False, "decide", 3),
         (False, "verify+draft", 272),
     ]
-    drawing = pass_time(cell, "x")
+    drawing = pass_time(cell)
     assert drawing is not None and "12 other kinds of pass are in the table" in drawing.caption
     assert "272 query tokens (verify+draft) take" in drawing.caption and "draft by small" not in aloud(drawing)
     few = replace(cell, pass_widths=cell.pass_widths[:9])

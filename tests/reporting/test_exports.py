@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgements
 from harness.reporting.exports.formats import FORMATS, export
-from harness.reporting.exports.review import LONGEST
+from harness.reporting.exports.review import LONGEST, marker
 from harness.reporting.exports.trackers import family_name
 from harness.stats.quantity import Quantity
 from tests.helpers import synthetic_judgements as synthetic
@@ -354,3 +354,11 @@ def test_prometheus_by_hand() -> None:
         "# TYPE sbd_wall_speedup_ratio gauge",
         'sbd_wall_speedup_ratio{basis="measured",cell_part="x",judgement="wall_speedup: a \\"b\\" \\\\ c"} 2.4',
     ]
+
+
+@pytest.mark.parametrize("title", ["-->", "--!>", "> a", "a\nb", "<!-- x -->", "é"])
+def test_a_first_line_ends_where_it_should(title: str) -> None:
+    """A browser ends a comment at the first --> or --!>, and one that begins with > at once."""
+    line = marker(title)
+    assert line.count("\n") == 0 and line.endswith(" -->")
+    assert not re.search("--!?>", line[4:-3]) and not line[4:].lstrip().startswith(">")

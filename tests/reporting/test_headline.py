@@ -9,8 +9,7 @@ from harness import formatting
 from harness.analysis.answer import compare
 from harness.analysis.judge.verdict import QUESTION
 from harness.record.store import read_run
-from harness.reporting.claims_shown import held_claims, whose_claims
-from harness.reporting.headline import headlines
+from harness.reporting.claims_shown import headlines, held_claims, whose_claims
 from harness.reporting.page import render
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic

@@ -339,13 +339,13 @@ def test_the_report_counts_draft_passes(reference_run: Path) -> None:
     """A column where some arm made any, with no other change to the page."""
     from harness.analysis.results import Cell
     from harness.reporting.cells import Pointers
-    from harness.reporting.tables import counts_table
+    from harness.reporting.columns import COUNTS
 
     comparison = compare(read_run(reference_run))
     cells: list[Cell] = [cell for cell in comparison.cells if cell.is_summary]
-    table = counts_table(cells, Pointers(comparison), "Counts")
+    table = COUNTS.table(cells, Pointers(comparison))
     assert table is not None and "Draft passes" in table.columns
-    alone = counts_table([replace(cell, arms=cell.arms[:2]) for cell in cells], Pointers(comparison), "Counts")
+    alone = COUNTS.table([replace(cell, arms=cell.arms[:2]) for cell in cells], Pointers(comparison))
     assert alone is not None and "Draft passes" not in alone.columns
 
 

@@ -31,13 +31,12 @@ from xml.etree import ElementTree
 from harness import __version__
 from harness.analysis.judge.judgement import Judgement, Judgements, State
 from harness.formatting import one_line
-from harness.reporting.exports.wording import NOTHING_JUDGED, details, gravest_first, named, tally, value_words, verdict_words
+from harness.reporting.exports.wording import HEADS, NOTHING_JUDGED, details, gravest_first, named, row, tally, verdict_words
 
 MARKER = "sbd judgements"
 LONGEST = 60_000
 """Characters; GitHub refuses a comment with more than 65,536."""
 LONGEST_TEXT = 600
-HEADS = ("verdict", "metric", "where", "value", "asked", "reason")
 
 # Markdown's inline characters. Those that split a table or HTML become entities, which hold in every renderer; a backslash
 # does not.
@@ -55,14 +54,13 @@ def markdown_text(judgements: Judgements) -> str:
     foot = "\nRuns:\n\n" + "".join(f"- run: {escaped(run)}\n" for run in judgements.runs) if judgements.runs else ""
     rows, remedies, room = [], [], LONGEST - len(head) - len(foot)
     for one in ordered:
-        cells = (one.word, one.metric, one.subject, value_words(one), one.bound, one.reason)
-        row = "| " + " | ".join(escaped(cell) for cell in cells) + " |\n"
+        line = f"| {' | '.join(map(escaped, row(one)))} |\n"
         # The fixed word comes first, because text that starts with ``- `` opens a nested list.
         remedy = f"- {one.word}: {escaped(one.metric)} of {escaped(one.subject)}: {escaped(one.remedy or '')}\n"
-        room -= len(row) + (len(remedy) if one.remedy else 0)
+        room -= len(line) + (len(remedy) if one.remedy else 0)
         if room < 0:
             break
-        rows.append(row)
+        rows.append(line)
         remedies += [remedy] if one.remedy else []
     table = ["| " + " | ".join(HEADS) + " |\n", "|" + "---|" * len(HEADS) + "\n", *rows] if rows else []
     left = len(ordered) - len(rows)

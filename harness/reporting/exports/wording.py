@@ -20,6 +20,7 @@ DIGITS = 4
 DIGITS_OF_A_COUNT = 6
 """Digits: a deterministic metric may change by one pass in ten thousand, and both figures must read differently."""
 LONGEST_NAME = 500
+HEADS = ("verdict", "metric", "where", "value [95 % interval]", "asked", "reason")
 NOTHING_JUDGED = "nothing was judged"
 _GAP = "\u00a0"
 
@@ -74,6 +75,11 @@ def value_words(one: Judgement) -> str:
         words, low, high = f"{words} [{low}, {high}]", "", ""
     before = f", BASE {_number(one.base, digits)}" if one.base is not None else ""
     return words + (f", at least {low}" if low else f", at most {high}" if high else "") + before
+
+
+def row(one: Judgement) -> tuple[str, ...]:
+    """A judgement under HEADS."""
+    return one.word, one.metric, one.subject, value_words(one), one.bound, one.reason
 
 
 def _number(value: float, digits: int) -> str:
