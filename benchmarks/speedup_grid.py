@@ -54,10 +54,10 @@ def predict_grid(
     context_tokens: ArrayLike,
     batching: Batching = "ragged",
 ) -> SpeedupGrid:
-    """As predict_speedup for every cell. The four axes broadcast against each other as numpy arrays do.
+    """As price_three_steps for every cell. The four axes broadcast against each other as numpy arrays do.
 
     Raises:
-        UserError: a cell that predict_speedup would refuse (the first one is named), unknown dtype.
+        UserError: a size below 1, fewer than one pass per block or more than k (the first such cell is named), unknown dtype.
         UnknownHardwareError: a split over devices whose link rate is not known.
     """
     axes = (block_size, passes_per_block, batch, context_tokens)

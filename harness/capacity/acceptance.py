@@ -121,17 +121,14 @@ def from_speedup(block_size: int, speedup: float, tokens_per_check: float | None
     Raises:
         UserError: it is not between 1 and the block size.
     """
-    if tokens_per_check is not None and speedup > 0:
-        return AssumedAcceptance(
-            block_size=block_size,
-            passes_per_block=tokens_per_check / speedup,
-            tokens_per_check=tokens_per_check,
-            source=f"NFE speedup {speedup:g} and {tokens_per_check:g} tokens per check, given by hand",
-        )
-    if not 1 <= speedup <= block_size:
+    if not speedup > 0 or (tokens_per_check is None and not 1 <= speedup <= block_size):
         raise UserError(f"NFE speedup {speedup:g} at block size {block_size}: allowed are 1 to {block_size} tokens per pass")
+    checked = "" if tokens_per_check is None else f" and {tokens_per_check:g} tokens per check"
     return AssumedAcceptance(
-        block_size=block_size, passes_per_block=block_size / speedup, source=f"NFE speedup {speedup:g}, given by hand"
+        block_size=block_size,
+        passes_per_block=(tokens_per_check or block_size) / speedup,
+        tokens_per_check=tokens_per_check,
+        source=f"NFE speedup {speedup:g}{checked}, given by hand",
     )
 
 

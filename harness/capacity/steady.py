@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity.goals import ServiceGoal
+from harness.capacity.question import ServiceGoal
 from harness.capacity.steps import Reading, StepPrices, Way
 
 Floats = NDArray[np.float64]
@@ -51,6 +52,7 @@ class MeanRequest:
         return sum(times * chunk * offset for (chunk, offset), times in self.chunks.items()) / tokens
 
 
+@lru_cache(maxsize=64)
 def mean_request(goal: ServiceGoal, way: Way, reading: Reading) -> MeanRequest:
     """Of the goal's one kind of request, or of its trace."""
     chunks: Counter[tuple[int, int]] = Counter()
@@ -76,7 +78,7 @@ class Steady:
     ``read_s``        time to first token without a queue
     ``shared_s``      F full(n): what reading a prompt takes where all steps are full
     ``open_s``        of a row, from its first token to its last
-    ``tokens_per_s``  of a user behind the first token; infinite for answers of one token
+    ``tokens_per_s``  of a user after the first token; infinite for answers of one token
     """
 
     rows: Floats

@@ -12,12 +12,12 @@ from math import ceil, inf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity.goals import ServiceGoal
+from harness.capacity.question import ServiceGoal
 from harness.capacity.queueing import Arrivals, Engine, Served, closed_loop, poisson, simulate
 
 SEED = 1
 REPEATED, DRAWN = 300, 500
-"""Requests behind the warm-up: where all are alike, and where chance decides; of 500 a 95th percentile has 25 beyond it."""
+"""Requests after the warm-up: where all are alike, and where chance decides; of 500 a 95th percentile has 25 beyond it."""
 MOST_TRACED = 2000
 TRIALS = 8
 UP, DOWN, CLOSE = 1.1, 1.25, 1.05  # ratios of loads: between trials while the limit is not enclosed; where it is close enough

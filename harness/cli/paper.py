@@ -12,8 +12,8 @@ from rich.bar import Bar
 from harness.cli.output import grid, json_text
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
-from harness.roofline.adjustable import MODEL, PaperCell
 from harness.roofline.ceilings import ceilings_from_profile
+from harness.roofline.paper import MODEL, PaperCell
 from harness.roofline.paper_steps import Waterfall, explain_slowdown, explain_speedup
 
 EXPLAIN_VERSION = 1

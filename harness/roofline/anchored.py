@@ -147,9 +147,10 @@ def rung_called(name: str | None) -> ProfileRung | None:
     Raises:
         UserError: no rung is called so.
     """
-    if name is None or name in get_args(ProfileRung):
-        return name  # type: ignore[return-value]  # get_args forgets what it got
-    raise UserError(f"got the rung {name!r}; allowed are {', '.join(get_args(ProfileRung))}")
+    rungs: dict[str | None, ProfileRung | None] = {None: None} | {rung: rung for rung in get_args(ProfileRung)}
+    if name not in rungs:
+        raise UserError(f"got the rung {name!r}; allowed are {', '.join(get_args(ProfileRung))}")
+    return rungs[name]
 
 
 def kind_of(tensor_parallel: int) -> Literal["single_gpu", "multi_gpu"]:

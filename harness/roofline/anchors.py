@@ -60,20 +60,13 @@ class Comparison:
     datasheet_share: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnchorReport:
-    """All anchors of a table, in its order."""
-
-    comparisons: tuple[Comparison, ...]
-
-
-def compare_anchors(table: AnchorTable, profiles: Mapping[str, HardwareProfile]) -> AnchorReport:
-    """Predict every anchor and judge it.
+def compare_anchors(table: AnchorTable, profiles: Mapping[str, HardwareProfile]) -> tuple[Comparison, ...]:
+    """Predict every anchor of a table and judge it, in its order.
 
     Raises:
         UnknownHardwareError: a profile lacks what its anchors need.
     """
-    return AnchorReport(comparisons=tuple(_compare(anchor, table, profiles[anchor.device]) for anchor in table.anchors))
+    return tuple(_compare(anchor, table, profiles[anchor.device]) for anchor in table.anchors)
 
 
 def seconds(anchor: Anchor, shape: ModelShape, deployment: Deployment, ceilings: Ceilings) -> tuple[float, float, float]:

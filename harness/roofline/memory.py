@@ -35,6 +35,14 @@ class MemoryNeed:
         """Bytes that a batch takes."""
         return self.weight_bytes + self.shared_bytes + batch * (self.kv_bytes_per_row + self.workspace_bytes_per_row)
 
+    def refusal(self, batch: int, devices: int) -> str:
+        """Why a batch does not fit."""
+        needed, there = self.total_bytes(batch) / 1e9, self.budget_bytes / 1e9
+        return (
+            f"batch {batch:,} needs {needed:,.3g} GB on each of {devices}, {there:.3g} are usable; {self.largest_batch:,} such "
+            "rows fit"
+        )
+
 
 def memory_need(
     shape: ModelShape,

@@ -14,13 +14,21 @@ from typing import Any, Literal
 from harness.errors import UserError
 from harness.models.deployment import element_bytes
 from harness.roofline import paper
-from harness.roofline.adjustable import MODEL, AdjustableModel, PaperCell, slowdown, wall_speedup
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operations import SAMPLER_SWEEPS
-from harness.roofline.paper import published_slowdowns, published_speedups
+from harness.roofline.paper import (
+    MODEL,
+    AdjustableModel,
+    PaperCell,
+    published_slowdowns,
+    published_speedups,
+    slowdown,
+    wall_speedup,
+)
 from harness.roofline.pricing import UNMEASURED_OVERLAP
-from harness.roofline.speedup import SpeedupPrediction, predict_speedup
+from harness.roofline.speedup import SpeedupPrediction, price_three_steps
+from harness.roofline.step import DecodeArm
 
 StepKind = Literal["fault", "omission", "choice"]
 CONFIG = f"config.json of {MODEL.name}"
@@ -199,7 +207,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waterfall:
-    """The steps from ``published`` to ``ours``, which is predict_speedup's answer and not the last step's.
+    """The steps from ``published`` to ``ours``, which is harness.roofline.speedup's answer and not the last step's.
 
     ``nfe_speedup`` and ``passes_per_block``, those of the slowest row, are None in Table 3, which knows no passes.
     """
@@ -267,16 +275,8 @@ def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> 
 
 
 def _priced(cell: PaperCell, passes_per_block: float, ceilings: Ceilings) -> SpeedupPrediction:
-    return predict_speedup(
-        MODEL,
-        ceilings.dtype,
-        ceilings,
-        block_size=cell.block_size,
-        passes_per_block=passes_per_block,
-        batch=cell.batch_size,
-        context_tokens=cell.kv_length,
-        batching="lockstep",
-    )
+    arm = DecodeArm(block_size=cell.block_size, passes_per_block=passes_per_block, batching="lockstep")
+    return price_three_steps(MODEL, ceilings.dtype, ceilings, arm, cell.batch_size, cell.kv_length)
 
 
 def _steps(published: float, figure: Callable[[AdjustableModel], float], ceilings: Ceilings) -> tuple[Step, ...]:

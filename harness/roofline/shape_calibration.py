@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
-from harness.roofline.ceilings import Ceilings
+from harness.roofline.ceilings import Ceilings, PassFactors
 from harness.roofline.operation import PassCounts, Points, interpolate
 from harness.roofline.operations import LOGIT_BYTES, SAMPLER_SWEEPS
-from harness.roofline.pass_factors import PassFactors
 from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
 
 MEASURED_CONTEXT, MEASURED_BLOCKS = 128, 4

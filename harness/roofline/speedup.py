@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass, Role
@@ -88,36 +87,6 @@ class SpeedupPrediction(WallSpeedups):
     def _speedup(self, side: str) -> float:
         speedup: float = self.tokens_per_block * getattr(self.ntp, side) / self._block_s(side)
         return speedup
-
-
-def predict_speedup(
-    shape: ModelShape,
-    deployment: Deployment | str,
-    ceilings: Ceilings,
-    *,
-    block_size: int,
-    passes_per_block: float,
-    batch: int,
-    context_tokens: int,
-    batching: Batching = "ragged",
-) -> SpeedupPrediction:
-    """Price NTP and SBD at ``context_tokens`` known tokens per row before the block.
-
-    The first pass of a block feeds 2k tokens (the previous block, whose KV it keeps, and k masks); later passes feed k.
-    At the start the previous block is not in the cache yet, so the first pass reads k tokens less of it.
-    ``passes_per_block`` is the mean of a row; in lockstep, that of the slowest row.
-
-    Raises:
-        UserError: a size below 1, a context below 0, fewer than one pass per block or more than k, unknown dtype.
-        UnknownHardwareError: a split over devices whose link rate is not known.
-    """
-    if block_size < 1 or batch < 1 or context_tokens < 0 or not 1 <= passes_per_block <= block_size:
-        raise UserError(
-            f"given were block_size {block_size}, passes_per_block {passes_per_block}, batch {batch}, context_tokens "
-            f"{context_tokens}; sizes must be at least 1, the context at least 0, and 1 <= passes_per_block <= block_size"
-        )
-    arm = DecodeArm(block_size=block_size, passes_per_block=passes_per_block, batching=batching)
-    return price_three_steps(shape, deployment, ceilings, arm, batch, context_tokens)
 
 
 def price_three_steps(

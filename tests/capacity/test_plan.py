@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from harness.capacity.acceptance import AssumedAcceptance, from_passes, from_speedup, from_table1
-from harness.capacity.plan import Question, plan
+from harness.capacity.columns import plain
+from harness.capacity.plan import plan
+from harness.capacity.question import Goal, Question, Workload
 from harness.capacity.replica import paying_ranges
-from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
+from harness.capacity.results import BreakEven, DeploymentPlan, DevicePlan
 from harness.capacity.wording import answer, pays_words
 from harness.errors import UserError
 from harness.hardware.links import link_called
@@ -23,7 +25,7 @@ from harness.hardware.profile import HardwareProfile, known_profiles, load_profi
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.roofline.ceilings import ceilings_from_profile
-from harness.roofline.speedup import predict_speedup
+from tests.helpers.speedups import predict_speedup
 
 BF16 = Deployment(dtype="bfloat16")
 # 10 layers: 3e6 weights make Q, K and V (1000 x 3 x 10 x 100), 1e6 the output, 6e6 the FFN (3 x 1000 x 2000); LM head 1e7.
@@ -159,7 +161,11 @@ def test_the_smallest_split_that_fits() -> None:
     full = planned(device(), goal=Goal(batch=3))
     assert full.sbd and full.sbd.tensor_parallel == 1 and full.sbd.batch == 3  # exactly what fits
     one = planned(device(), goal=Goal(batch=4), degrees=(1,))
-    assert one.ntp and one.ntp.batch is None and "batch 4 on 1 device needs 1.84 GB each, 1.8 are usable" in str(one.ntp.reason)
+    assert (
+        one.ntp
+        and one.ntp.batch is None
+        and "batch 4 needs 1.84 GB on each of 1, 1.8 are usable; 3 such rows fit" in str(one.ntp.reason)
+    )
     no_link = planned(device(link_bytes_per_s=None), goal=Goal(batch=4))
     assert (
         no_link.sbd
@@ -402,12 +408,18 @@ def test_a_device_without_memory_or_power_figure() -> None:
 
 
 def test_a_plan_survives_json() -> None:
-    """Read back it is the same value, with absent figures, reasons and ranges in it."""
+    """Read back each figure is the same value, with absent figures, reasons and ranges among them."""
     asked = question(shape=KNOWN_SHAPES["qwen3-30b-a3b"], contexts=(1024, 131_072), acceptance=from_speedup(16, 3))
     found = plan(asked, [load_profile(name) for name in ("m4", "l4", "h20", "h100-sxm")])
-    text = json.dumps(found.to_dict(), allow_nan=False)
-    assert TypeAdapter(Plan).validate_json(text) == found
-    assert next(iter(json.loads(text))) == "version"
+    read = json.loads(json.dumps(plain(found), allow_nan=False))
+    assert next(iter(read)) == "version" and len(read["devices"]) == len(found.devices)
+    types = get_type_hints(DeploymentPlan)
+    for device, kept in zip(found.devices, read["devices"], strict=True):
+        assert TypeAdapter(tuple[BreakEven, ...]).validate_python(kept["break_even"]) == device.break_even
+        for row, figures in ((device.ntp, kept["ntp"]), (device.sbd, kept["sbd"])):
+            assert (row is None) == (figures is None)
+            for name, value in (figures or {}).items():
+                assert TypeAdapter(types[name]).validate_python(value) == getattr(row, name), name
 
 
 def test_acceptance_from_each_source() -> None:

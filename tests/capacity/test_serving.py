@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.capacity.acceptance import from_speedup
-from harness.capacity.plan import Question, plan
+from harness.capacity.plan import plan
+from harness.capacity.question import Goal, Question, Workload
 from harness.capacity.replica import Replica
-from harness.capacity.results import Goal, Method, Workload
-from harness.capacity.serving import serve, serve_each
+from harness.capacity.results import Method
+from harness.capacity.serving import read_alone, serve
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
@@ -98,7 +99,7 @@ def walked(batch: int, workload: Workload, method: Method) -> tuple[float, float
 )
 def test_a_full_replica_walked_step_by_step(method: Method, batch: int, workload: Workload) -> None:
     """Within 5 %: in the walk answers end at whole steps, and prompts come in clumps."""
-    found = serve(REPLICA, method, batch, workload)
+    found = serve(REPLICA, REPLICA.arm(method, batch), batch, workload)
     user, whole = walked(batch, workload, method)
     assert found.tokens_per_s.expected == pytest.approx(whole, rel=0.05)
     if workload.chunk_tokens is None or batch == 16:
@@ -124,7 +125,8 @@ def test_a_goal_is_judged_with_the_prompts() -> None:
         assert before and after and before.batch and after.batch
         assert before.tokens_per_s_per_user and after.tokens_per_s_per_user
         assert after.batch < before.batch and after.tokens_per_s_per_user.expected >= 50.0 * (1 - 1e-9)
-        at_promised = serve(replace(REPLICA, acceptance=asked.acceptance), method, before.batch, workload)
+        alike = replace(REPLICA, acceptance=asked.acceptance)
+        at_promised = serve(alike, alike.arm(method, before.batch), before.batch, workload)
         assert at_promised.user_tokens_per_s.expected < 0.6 * before.tokens_per_s_per_user.expected
 
 
@@ -134,19 +136,20 @@ def test_properties_of_what_is_served(method: Method, batch: int, prompt: int, o
     """Arrays are their entries; a shared prefix never slows; bands are in order; reading never adds speed."""
     chunk = data.draw(st.none() | st.integers(64, 8192))
     workload = Workload.of_request(prompt, output, chunk_tokens=chunk)
-    found = serve(REPLICA, method, batch, workload)
+    found = serve(REPLICA, REPLICA.arm(method, batch), batch, workload)
     sizes = np.array([batch, batch + 1.0])
-    user, whole, decode = serve_each(REPLICA, REPLICA.arm(method, sizes), sizes, workload)
-    assert user[0] == pytest.approx(found.user_tokens_per_s.expected, rel=1e-9)
-    assert whole[0] == pytest.approx(found.tokens_per_s.expected, rel=1e-9)
-    assert decode[0] == pytest.approx(found.decode_tokens_per_s.expected, rel=1e-9)
-    assert found.prefill_s and found.first_token_s
-    for band in (found.user_tokens_per_s, found.tokens_per_s, found.prefill_s, found.first_token_s):
+    several = serve(REPLICA, REPLICA.arm(method, sizes), sizes, workload)
+    assert several.user_tokens_per_s.expected[0] == pytest.approx(found.user_tokens_per_s.expected, rel=1e-9)
+    assert several.tokens_per_s.expected[0] == pytest.approx(found.tokens_per_s.expected, rel=1e-9)
+    assert several.decode_tokens_per_s.expected[0] == pytest.approx(found.decode_tokens_per_s.expected, rel=1e-9)
+    alone = read_alone(REPLICA, workload)
+    assert alone and found.first_token_s
+    for band in (found.user_tokens_per_s, found.tokens_per_s, alone, found.first_token_s):
         assert 0 < band.low <= band.expected * (1 + 1e-9) and band.expected <= band.high * (1 + 1e-9)
     assert found.tokens_per_s.expected <= found.decode_tokens_per_s.expected * (1 + 1e-9)
-    assert found.first_token_s.expected >= found.prefill_s.expected * (1 - 1e-9) or chunk is None or chunk < prompt
-    shared = serve(REPLICA, method, batch, Workload.of_request(prompt, output, chunk_tokens=chunk, shared_tokens=prompt // 2))
-    assert shared.prefill_s and shared.prefill_s.expected <= found.prefill_s.expected * (1 + 1e-9)
+    assert found.first_token_s.expected >= alone.expected * (1 - 1e-9) or chunk is None or chunk < prompt
+    shared = read_alone(REPLICA, Workload.of_request(prompt, output, chunk_tokens=chunk, shared_tokens=prompt // 2))
+    assert shared and shared.expected <= alone.expected * (1 + 1e-9)
 
 
 def test_a_shared_prefix_is_held_once() -> None:

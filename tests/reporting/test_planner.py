@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.comparison import compare
 from harness.capacity.grid import Figures
-from harness.capacity.plan import DEGREES
+from harness.capacity.question import DEGREES
 from harness.capacity.wording import pays_from
 from harness.formatting import rate, ratio
 from harness.models import KNOWN_SHAPES

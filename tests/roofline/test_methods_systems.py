@@ -308,7 +308,7 @@ def test_the_three_recipes_of_no_shipped_system(tmp_path: Path) -> None:
     path.write_text(DRAFT_MODEL, encoding="utf-8")
     read = read_systems(path)
     draft_model, verified, no_cache = (system.trace(AT) for system in read)
-    assert draft_model == speculative(AT, draft=read[0].auxiliary, drafted_tokens=3, acceptance=0.8)
+    assert draft_model == speculative(AT, auxiliary=read[0].auxiliary, drafted_tokens=3, acceptance=0.8)
     assert verified == verified_set_block(AT, block_size=16, draft_passes=2.5, acceptance=0.9)
     assert no_cache == whole_sequence(AT, new_tokens=64, passes=16)
     assert {system.recipe for system in (*known_systems(), *read)} == set(RECIPES)

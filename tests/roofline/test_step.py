@@ -20,8 +20,8 @@ from harness.roofline.methods.set_block import verified_set_block
 from harness.roofline.operation import PassCounts
 from harness.roofline.operations import count_operations
 from harness.roofline.pricing import price_counts
-from harness.roofline.speedup import predict_speedup
 from harness.roofline.step import NTP, DecodeArm, opening_rows, price_step
+from tests.helpers.speedups import predict_speedup
 
 SIZES: dict[str, int] = {"layers": 2, "hidden": 8, "intermediate": 12, "heads": 4, "kv_heads": 2, "head_dim": 2, "vocab": 10}
 H100 = ceilings_from_profile(load_profile("h100-sxm"), "bfloat16")

@@ -28,26 +28,17 @@ from harness.roofline.methods.diffusion import (
     whole_sequence,
     with_auxiliary,
 )
-from harness.roofline.methods.link import over_a_link
 from harness.roofline.methods.ranges import AssumedFigure, figures_at
 from harness.roofline.methods.set_block import (
     chunks,
     next_block,
     next_token,
-    pruned,
+    over_a_link,
     pruned_decoding,
     set_block,
     verified_set_block,
 )
-from harness.roofline.methods.speculative import (
-    Drafter,
-    caught_up,
-    copied_state,
-    hierarchy,
-    small_drafter,
-    speculative,
-    tree_drafting,
-)
+from harness.roofline.methods.speculative import Drafter, caught_up, copied_state, hierarchy, speculative, tree_drafting
 
 
 class Recipe:
@@ -76,33 +67,6 @@ def _set_block(at: Setting, *, block_size: int, nfe_speedup: float) -> MethodTra
     return set_block(at, block_size=block_size, passes_per_block=block_size / nfe_speedup)
 
 
-def _tree(
-    at: Setting,
-    *,
-    tree_tokens: int,
-    tokens_per_pass: float,
-    drafter_layers: int | None = None,
-    drafter_intermediate_of_hidden: float | None = None,
-    drafter_passes: int = 1,
-    drafter_query_tokens: int = 1,
-) -> MethodTrace:
-    drafter = None
-    if drafter_layers is not None:
-        drafter = small_drafter(at.target, layers=drafter_layers, intermediate_of_hidden=drafter_intermediate_of_hidden)
-    return tree_drafting(
-        at,
-        tree_tokens=tree_tokens,
-        tokens_per_pass=tokens_per_pass,
-        drafter=drafter,
-        drafter_passes=drafter_passes if drafter else 0,
-        drafter_query=drafter_query_tokens,
-    )
-
-
-def _draft_model(at: Setting, *, auxiliary: ModelShape, drafted_tokens: int, acceptance: float) -> MethodTrace:
-    return speculative(at, draft=auxiliary, drafted_tokens=drafted_tokens, acceptance=acceptance)
-
-
 def _hierarchy(
     at: Setting,
     *,
@@ -128,7 +92,7 @@ def _copied_state(at: Setting, *, mean_exit_share_of_layers: float) -> MethodTra
     mean = at.target.layers * probability("mean exit as a share of the layers", mean_exit_share_of_layers)
     exits = whole_widths(max(1.0, mean))
     last = () if exits[-1][0] == at.target.layers else ((at.target.layers, 0.0),)
-    return copied_state(at, (*exits, *last), head_at_every_exit=False)
+    return copied_state(at, (*exits, *last))
 
 
 def _caught_up(at: Setting, *, exit_share_of_layers: float, early_share: float) -> MethodTrace:
@@ -148,37 +112,23 @@ def _verified_exits(
     return caught_up(at, (*exits, (at.target.layers, 1 - sum(shares))), verified=True, rejected=rejected)
 
 
-def _pruned(at: Setting, *, width_share: float) -> MethodTrace:
-    return pruned_decoding(at, decoder=pruned(at.target, width_share=width_share))
-
-
-def _approximate_cache(at: Setting, *, new_tokens: int, block_size: int, passes_per_block: float) -> MethodTrace:
-    return approximate_cache(
-        at, new_tokens=new_tokens, block_size=block_size, passes_per_block=passes_per_block, cached="prefix"
-    )
-
-
-def _block_diffusion(at: Setting, *, block_size: int, passes_per_block: float, drafts: int) -> MethodTrace:
-    return block_diffusion(at, block_size=block_size, decide_passes=passes_per_block - 1, drafts=drafts)
-
-
 RECIPES = {
     "next_token": Recipe(next_token),
     "set_block": Recipe(_set_block),
     "verified_set_block": Recipe(verified_set_block),
     "next_block": Recipe(next_block),
     "over_a_link": Recipe(over_a_link),
-    "tree": Recipe(_tree),
-    "draft_model": Recipe(_draft_model),
+    "tree": Recipe(tree_drafting),
+    "draft_model": Recipe(speculative),
     "hierarchy": Recipe(_hierarchy),
     "copied_state": Recipe(_copied_state),
     "caught_up": Recipe(_caught_up),
     "verified_exits": Recipe(_verified_exits),
     "chunks": Recipe(chunks),
-    "pruned": Recipe(_pruned),
+    "pruned": Recipe(pruned_decoding),
     "whole_sequence": Recipe(whole_sequence),
-    "approximate_cache": Recipe(_approximate_cache),
-    "block_diffusion": Recipe(_block_diffusion),
+    "approximate_cache": Recipe(approximate_cache),
+    "block_diffusion": Recipe(block_diffusion),
     "longest_prefix": Recipe(longest_prefix),
     "with_auxiliary": Recipe(with_auxiliary),
 }
