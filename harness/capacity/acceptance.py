@@ -137,8 +137,10 @@ CLAIMED_TOKENS_PER_PASS = 3.0
 
 def assumed_acceptance(block_size: int) -> AssumedAcceptance:
     """The lower end of the claim "3 to 5 times fewer passes", where nobody gave an acceptance."""
-    found = from_speedup(block_size, min(CLAIMED_TOKENS_PER_PASS, block_size))
-    return replace(found, source=f"assumed, for want of one: {found.nfe_speedup:g} tokens per pass, the lower end of the claim")
+    claimed = from_speedup(block_size, min(CLAIMED_TOKENS_PER_PASS, block_size))
+    return replace(
+        claimed, source=f"assumed, for want of one: {claimed.nfe_speedup:g} tokens per pass, the lower end of the claim"
+    )
 
 
 def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
@@ -152,7 +154,7 @@ def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
     task, _, level = rest.rpartition("/")
     known = {name.lower(): name for name in TABLE1_TASKS}
     if model not in models or task.lower() not in known or level not in TABLE1_LEVELS:
-        cells = [f"{one}/{name}/{bound}" for one in models for name in known.values() for bound in TABLE1_LEVELS]
+        cells = [f"{base}/{name}/{bound}" for base in models for name in known.values() for bound in TABLE1_LEVELS]
         near = difflib.get_close_matches(cell, cells, n=2, cutoff=0.5)
         hint = f" (did you mean {' or '.join(near)}?)" if near else ""
         raise UserError(

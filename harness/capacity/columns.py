@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from harness.capacity.results import BANDS, COLUMNS, Band, BreakEven, DeploymentPlan, DevicePlan, Load, Plan
+from harness.capacity.results import BANDS, COLUMNS, Band, BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, Load
 
 PLAN_VERSION = 1
 SIDES = {"": "expected", "_low": "low", "_high": "high"}
@@ -14,7 +14,7 @@ LOAD_ALONE = ("gpus", "gpus_serial")
 """Of full replicas shown only where a load was asked for; else a plan has one replica."""
 
 
-def shown(plan: Plan) -> dict[str, str]:
+def shown(plan: CapacityPlan) -> dict[str, str]:
     """The columns of a terminal's table with their heads: those that have a figure in some row."""
     question, load = plan.question, load_of(plan)
     hidden = LOAD_ALONE if load == "full" and question.goal.requests_per_s is None else ()
@@ -26,15 +26,15 @@ def shown(plan: Plan) -> dict[str, str]:
     }
 
 
-def load_of(plan: Plan) -> Load:
+def load_of(plan: CapacityPlan) -> Load:
     """What was asked of the replicas."""
     return "full" if plan.question.service is None else "service"
 
 
-def plain(plan: Plan) -> dict[str, Any]:
+def plain(plan: CapacityPlan) -> dict[str, Any]:
     """The plan as plain data, ``version`` first. Of a trace the number of requests and the rate stand for its lines."""
     question, service = plan.question, plan.question.service
-    found = {
+    answer = {
         "version": PLAN_VERSION,
         "model": question.shape.name,
         "params": question.shape.params,
@@ -45,11 +45,11 @@ def plain(plan: Plan) -> dict[str, Any]:
     }
     if service is None:
         asked = {"workload": asdict(question.workload), "goal": asdict(question.goal), "matrix_dtype": question.rate_dtype}
-        return found | asked | {"devices": [_device(device) for device in plan.devices]}
+        return answer | asked | {"devices": [_device(device) for device in plan.devices]}
     goal = asdict(service)
     if service.trace is not None:
         goal["trace"] = {"requests": len(service.trace.at_s), "requests_per_s": service.trace.requests_per_s}
-    return found | {
+    return answer | {
         "goal": goal,
         "ntp": [_figures(row, "service") for row in plan.deployments("ntp")],
         "sbd": [_figures(row, "service") for row in plan.deployments("sbd")],
@@ -70,7 +70,7 @@ def _device(device: DevicePlan) -> dict[str, Any]:
     return asdict(device) | {"ntp": _figures(device.ntp, "full"), "sbd": _figures(device.sbd, "full")}
 
 
-def csv_lines(plan: Plan, break_even: bool = False) -> Iterator[dict[str, Any]]:
+def csv_lines(plan: CapacityPlan, break_even: bool = False) -> Iterator[dict[str, Any]]:
     """One a deployment, of a service then one a point of the Pareto front; with ``break_even`` one a device and context.
 
     ``predicted`` names the rung of a line's figures.
@@ -84,7 +84,7 @@ def csv_lines(plan: Plan, break_even: bool = False) -> Iterator[dict[str, Any]]:
             yield {"version": PLAN_VERSION, "line": kind, "model": plan.question.shape.name} | line
 
 
-def _full_lines(plan: Plan) -> Iterator[dict[str, Any]]:
+def _full_lines(plan: CapacityPlan) -> Iterator[dict[str, Any]]:
     """Of both methods on every device, whether there is a deployment or not."""
     names = [name for name, column in COLUMNS.items() if "full" in column.loads and name not in ("method", "reason", "memory")]
     for device in plan.devices:
@@ -103,16 +103,16 @@ def _sides(name: str, band: Band | None) -> dict[str, float | None]:
 RANGES = ("pays", "pays_overlapped", "pays_serial")
 
 
-def _break_even_lines(plan: Plan) -> Iterator[dict[str, Any]]:
+def _break_even_lines(plan: CapacityPlan) -> Iterator[dict[str, Any]]:
     for device in plan.devices:
-        for found in device.break_even or (None,):
-            line = _device_cells(plan, device) | {"reason": device.reason or (found and found.reason)}
+        for entry in device.break_even or (None,):
+            line = _device_cells(plan, device) | {"reason": device.reason or (entry and entry.reason)}
             others = [name for name in BreakEven.__dataclass_fields__ if name not in (*RANGES, "reason")]
-            line |= {name: getattr(found, name, None) for name in others}
-            yield line | {name: " ".join(f"{first}-{last}" for first, last in getattr(found, name, ())) for name in RANGES}
+            line |= {name: getattr(entry, name, None) for name in others}
+            yield line | {name: " ".join(f"{first}-{last}" for first, last in getattr(entry, name, ())) for name in RANGES}
 
 
-def _device_cells(plan: Plan, device: DevicePlan) -> dict[str, Any]:
+def _device_cells(plan: CapacityPlan, device: DevicePlan) -> dict[str, Any]:
     price = device.price_usd_per_hour
     return {
         "model": plan.question.shape.name,

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.plan import replicas_for
-from harness.capacity.question import DEGREES, Goal, Question, Workload
+from harness.capacity.question import DEGREES, Goal, Question, RowTokens
 from harness.capacity.replica import PlannedDevice, device_of
 from harness.capacity.results import J_PER_KWH, S_PER_HOUR, Method, per_million
 from harness.capacity.serving import serve
@@ -58,15 +58,15 @@ class Grid:
         return np.array(self.batches, dtype=float)
 
     @cached_property
-    def works(self) -> tuple[Workload, ...]:
+    def works(self) -> tuple[RowTokens, ...]:
         """The requests one by one."""
-        return tuple(Workload.of_request(*request, chunk_tokens=self.chunk_tokens) for request in self.requests)
+        return tuple(RowTokens.of_request(*request, chunk_tokens=self.chunk_tokens) for request in self.requests)
 
     @cached_property
-    def work(self) -> Workload:
+    def work(self) -> RowTokens:
         """All requests as arrays along the first axis."""
         prompts, outputs = np.array(self.requests, dtype=float).T[:, :, None]
-        return Workload.of_request(prompts, outputs, chunk_tokens=self.chunk_tokens)
+        return RowTokens.of_request(prompts, outputs, chunk_tokens=self.chunk_tokens)
 
 
 class Figures(NamedTuple):
@@ -81,7 +81,7 @@ class Figures(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class PricedColumn:
     """One arm on replicas of one size: the ``rows`` that fit, and figures for each batch of the grid up to that.
 
     ``reason`` says why nothing could be priced; then there are no rows.
@@ -104,9 +104,9 @@ class Place(NamedTuple):
     degree: int
 
 
-def price_grid(grid: Grid) -> dict[Place, Column]:
+def price_grid(grid: Grid) -> dict[Place, PricedColumn]:
     """Every column, in the order of places."""
-    found: dict[Place, Column] = {}
+    columns: dict[Place, PricedColumn] = {}
     for (model, shape), (weights, stored), (kv, kv_dtype), (number, profile) in product(
         enumerate(grid.models), enumerate(grid.weights), enumerate(grid.kv_dtypes), enumerate(grid.devices)
     ):
@@ -116,27 +116,29 @@ def price_grid(grid: Grid) -> dict[Place, Column]:
         for degree, devices in enumerate(DEGREES):
             for (request, arm), column in _columns(grid, device, devices).items():
                 place = Place(model=model, weights=weights, kv=kv, request=request, device=number, arm=arm, degree=degree)
-                found[place] = column
-    return dict(sorted(found.items()))
+                columns[place] = column
+    return dict(sorted(columns.items()))
 
 
-def _columns(grid: Grid, device: PlannedDevice | str, degree: int) -> dict[tuple[int, int], Column]:
+def _columns(grid: Grid, device: PlannedDevice | str, degree: int) -> dict[tuple[int, int], PricedColumn]:
     """By (request, arm): a model in one format on replicas of ``degree`` devices of a kind."""
     reason = device if isinstance(device, str) else _not_possible(device, degree)
     if isinstance(device, str) or reason is not None:
-        return dict.fromkeys(product(range(len(grid.requests)), grid.arms), Column(reason=reason))
+        return dict.fromkeys(product(range(len(grid.requests)), grid.arms), PricedColumn(reason=reason))
     rows = _rows(grid, device, degree)
     if not any(rows.values()):
-        return dict.fromkeys(rows, Column())
+        return dict.fromkeys(rows, PricedColumn())
     arms = (NTP, *(acceptance.arm_at(grid.sizes) for acceptance in grid.acceptances))
     served = [serve(device.replica(degree), arm, grid.sizes, grid.work) for arm in arms]
-    found = {}
+    columns = {}
     for (request, arm), fits in rows.items():
         bands = (served[arm].user_tokens_per_s, served[arm].tokens_per_s, served[arm].decode_tokens_per_s)
         speeds = [np.asarray(band.expected)[request].tolist() for band in (*bands, served[0].decode_tokens_per_s)]
         figures = [_figures(grid, device, degree, request, *line) for line in zip(*speeds, strict=True)]
-        found[request, arm] = Column(rows=fits, figures=tuple(figures[: int(np.searchsorted(grid.sizes, fits, "right"))]))
-    return found
+        columns[request, arm] = PricedColumn(
+            rows=fits, figures=tuple(figures[: int(np.searchsorted(grid.sizes, fits, "right"))])
+        )
+    return columns
 
 
 def _not_possible(device: PlannedDevice, degree: int) -> str | None:
@@ -147,7 +149,7 @@ def _not_possible(device: PlannedDevice, degree: int) -> str | None:
 
 def _rows(grid: Grid, device: PlannedDevice, degree: int) -> dict[tuple[int, int], int]:
     """That fit at their longest, by (request, arm). Arms with the same blocks take the same memory."""
-    found, by_blocks = dict[tuple[int, int], int](), dict[tuple[object, ...], list[int]]()
+    fitting, by_blocks = dict[tuple[int, int], int](), dict[tuple[object, ...], list[int]]()
     for arm in grid.arms:
         acceptance = grid.acceptances[max(arm - 1, 0)]
         method: Method = "sbd" if arm else "ntp"
@@ -155,8 +157,8 @@ def _rows(grid: Grid, device: PlannedDevice, degree: int) -> dict[tuple[int, int
         if blocks not in by_blocks:
             asked = replace(device, question=replace(device.question, acceptance=acceptance))
             by_blocks[blocks] = [asked.need(method, degree, work.longest_tokens).largest_batch for work in grid.works]
-        found |= {(request, arm): rows for request, rows in enumerate(by_blocks[blocks])}
-    return found
+        fitting |= {(request, arm): rows for request, rows in enumerate(by_blocks[blocks])}
+    return fitting
 
 
 def _figures(

@@ -13,18 +13,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity.question import Goal, Question, Workload
+from harness.capacity.question import Goal, Question, RowTokens
 from harness.capacity.replica import PlannedDevice, Replica, break_even, device_of, thinned
 from harness.capacity.results import (
     J_PER_KWH,
     S_PER_HOUR,
     Band,
     BreakEven,
+    CapacityPlan,
     DeploymentPlan,
     DevicePlan,
     Method,
     ParetoPoint,
-    Plan,
     Sourced,
 )
 from harness.capacity.service import Deployments, plan_service
@@ -33,40 +33,40 @@ from harness.capacity.wording import notes_of
 from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import HardwareProfile
 from harness.roofline.anchored import reached_in_words
-from harness.roofline.memory import MemoryNeed
+from harness.roofline.storage import MemoryNeed
 
 _SAME = 1e-9  # relative; smaller differences of throughput are rounding, and an exact multiple needs no further replica
 
 
-def plan(question: Question, profiles: Sequence[HardwareProfile]) -> Plan:
+def plan(question: Question, profiles: Sequence[HardwareProfile]) -> CapacityPlan:
     """The plan for every profile, in their order; a profile that lacks a figure gets the reason instead."""
     devices = [device_of(question, profile) for profile in profiles]
     rows: Deployments = {}
     front: tuple[ParetoPoint, ...] = ()
     if question.service is not None:
         rows, front = plan_service(question.service, [device for device in devices if isinstance(device, PlannedDevice)])
-    found = Plan(
+    answer = CapacityPlan(
         question=question,
         devices=tuple(_device_plan(profile, device, rows) for profile, device in zip(profiles, devices, strict=True)),
         pareto=front,
     )
-    return replace(found, notes=tuple(notes_of(found)))
+    return replace(answer, notes=tuple(notes_of(answer)))
 
 
 def _device_plan(profile: HardwareProfile, device: PlannedDevice | str, rows: Deployments) -> DevicePlan:
     """Either method beside the other at every context that was asked for; of a service, as its queue had them."""
-    found = DevicePlan(
+    planned = DevicePlan(
         hardware=profile.name, price_usd_per_hour=_sourced(profile.price_usd_per_hour), power_w=_sourced(profile.power_w)
     )
     if isinstance(device, str):
-        return replace(found, reason=device)
+        return replace(planned, reason=device)
     question = device.question
-    found = replace(found, rung=device.ceilings.rung, arithmetic=device.ceilings.arithmetic(question.deployment))
+    planned = replace(planned, rung=device.ceilings.rung, arithmetic=device.ceilings.arithmetic(question.deployment))
     if question.service is not None:
-        return replace(found, ntp=rows[profile.name, "ntp"], sbd=rows[profile.name, "sbd"])
+        return replace(planned, ntp=rows[profile.name, "ntp"], sbd=rows[profile.name, "sbd"])
     sbd, contexts = _deployment(device, "sbd"), sorted({question.workload.context_tokens, *question.contexts})
     return replace(
-        found,
+        planned,
         reached=reached_in_words(profile, sbd.tensor_parallel or 1),
         ntp=_deployment(device, "ntp"),
         sbd=sbd,
@@ -125,7 +125,7 @@ def _at_batch(device: PlannedDevice, method: Method, degree: int, batch: int, ne
     )
 
 
-def replicas_for(goal: Goal, workload: Workload, replica_tokens_per_s: float) -> int:
+def replicas_for(goal: Goal, workload: RowTokens, replica_tokens_per_s: float) -> int:
     """Replicas for the requested load, fully used; one without a requested load."""
     if goal.requests_per_s is None or workload.output_tokens is None:
         return 1
@@ -136,12 +136,12 @@ def _best_batch(device: PlannedDevice, method: Method, degree: int, need: Memory
     """The batch that reaches the goal at this split, or why no batch does."""
     replica = device.replica(degree)
     coarse = thinned(min(need.largest_batch, len(replica.batches)))
-    found = _search(device, replica, method, coarse)
-    if isinstance(found, str):
-        return f"{found} on {device.words(degree)}"
+    best = _search(device, replica, method, coarse)
+    if isinstance(best, str):
+        return f"{best} on {device.words(degree)}"
     if len(coarse) == coarse[-1]:
-        return found  # every batch was asked
-    at = int(np.searchsorted(coarse, found))
+        return best  # every batch was asked
+    at = int(np.searchsorted(coarse, best))
     around = np.arange(coarse[max(at - 1, 0)], coarse[min(at + 1, len(coarse) - 1)] + 1)
     return _search(device, replica, method, around)  # one of them is fast enough
 
@@ -163,9 +163,9 @@ def _speedup(device: PlannedDevice, sbd: DeploymentPlan) -> Band | None:
     """Wall speedup at SBD's own batch and split."""
     if sbd.batch is None or sbd.tensor_parallel is None:
         return None
-    found = device.replica(sbd.tensor_parallel).at(sbd.batch, device.question.workload.context_tokens)
-    sides = (found.wall_speedup, found.wall_speedup_overlapped, found.wall_speedup_serial)
-    return Band(low=min(sides), expected=found.wall_speedup, high=max(sides))
+    prediction = device.replica(sbd.tensor_parallel).at(sbd.batch, device.question.workload.context_tokens)
+    sides = (prediction.wall_speedup, prediction.wall_speedup_overlapped, prediction.wall_speedup_serial)
+    return Band(low=min(sides), expected=prediction.wall_speedup, high=max(sides))
 
 
 def _break_even(device: PlannedDevice, context: int, sbd: DeploymentPlan) -> BreakEven:

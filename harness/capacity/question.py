@@ -16,15 +16,15 @@ from harness.hardware.links import Link
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import ProfileRung
-from harness.roofline.memory import MEMORY_RESERVE
 from harness.roofline.operation import larger, some
+from harness.roofline.storage import MEMORY_RESERVE
 
 DEGREES = (1, 2, 4, 8)  # devices per replica to try where the split is not given
 PERCENTILE = 95.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class RowTokens:
     """Tokens of a row. Passes are priced at ``context_tokens``, the mean; memory is held for ``longest_tokens``.
 
     Counts may be numpy arrays where only speeds are asked (harness.capacity.serving.serve_each).
@@ -53,7 +53,7 @@ class Workload:
                 f"{self.prompt_tokens}; the prefix is part of the prompt, and a chunk has at least 1 token"
             )
         counts = (self.context_tokens, prompt, self.longest_tokens - self.context_tokens)
-        if any(some(one < 0) for one in counts) or (output is not None and some(output < 1)):
+        if any(some(count < 0) for count in counts) or (output is not None and some(output < 1)):
             raise UserError(
                 f"got a context of {self.context_tokens} tokens, a prompt of {self.prompt_tokens} and an output of "
                 f"{self.output_tokens}; context and prompt must be at least 0, the output at least 1"
@@ -62,7 +62,7 @@ class Workload:
     @classmethod
     def of_request(
         cls, prompt_tokens: int, output_tokens: int, *, shared_tokens: int = 0, chunk_tokens: int | None = None
-    ) -> Workload:
+    ) -> RowTokens:
         """Rows that start with a prompt and grow by the output; half of the output is present on average."""
         return cls(
             context_tokens=prompt_tokens + output_tokens // 2,
@@ -228,7 +228,7 @@ class Question:
     shape: ModelShape
     deployment: Deployment
     acceptance: AssumedAcceptance
-    workload: Workload
+    workload: RowTokens
     goal: Goal = Goal()
     service: ServiceGoal | None = None
     degrees: tuple[int, ...] = DEGREES

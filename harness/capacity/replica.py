@@ -26,9 +26,9 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import what_if_ceilings
 from harness.roofline.ceilings import Ceilings, joined
-from harness.roofline.memory import MemoryNeed, memory_need
 from harness.roofline.speedup import SpeedupPrediction, price_three_steps
 from harness.roofline.step import NTP, DecodeArm
+from harness.roofline.storage import MemoryNeed, memory_need
 
 BATCHES_SEARCHED = 8192
 FIRST_THINNED, LARGER_BATCHES = 64, 256
@@ -52,25 +52,14 @@ class Replica:
         known = self.acceptance.largest_batch
         return np.arange(1, (BATCHES_SEARCHED if known is None else min(known, BATCHES_SEARCHED)) + 1)
 
-    def at(self, batch: int, context_tokens: int) -> SpeedupPrediction:
-        """NTP and SBD at one batch."""
-        return _at_batch(self, batch, context_tokens)
-
-    def at_each(self, batches: NDArray[np.int_], context_tokens: int) -> SpeedupPrediction:
-        """NTP and SBD at every one of ``batches``; numbers that depend on the batch are arrays of as many entries."""
-        sizes: Any = batches.astype(float)  # an array where the formulas say int
-        arm = self.acceptance.arm_at(sizes)
-        return price_three_steps(self.shape, self.deployment, self.ceilings, arm, sizes, context_tokens)
+    def at(self, batch: Any, context_tokens: int) -> SpeedupPrediction:
+        """NTP and SBD at one batch, or at each of an array; then numbers that depend on the batch are arrays too."""
+        arm = self.acceptance.arm_at(batch)
+        return price_three_steps(self.shape, self.deployment, self.ceilings, arm, batch, context_tokens)
 
     def arm(self, method: Method, batch: Any) -> DecodeArm:
         """How rows of ``method`` decode in a batch; ``batch`` is a number or an array."""
         return NTP if method == "ntp" else self.acceptance.arm_at(batch)
-
-
-@lru_cache(maxsize=64)
-def _at_batch(replica: Replica, batch: int, context_tokens: int) -> SpeedupPrediction:
-    arm = replica.acceptance.arm_at(batch)
-    return price_three_steps(replica.shape, replica.deployment, replica.ceilings, arm, batch, context_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,9 +189,9 @@ def _speedups(replica: Replica, context_tokens: int, last: int) -> NDArray[np.fl
     Between thinned batches of which all or none pay, entries are only above 1 or not; where that changes, each is priced.
     """
     coarse = thinned(last)
-    found = _sides(replica, context_tokens, coarse)
-    whole = found[:, np.searchsorted(coarse, np.arange(1, last + 1))]
-    changes = np.flatnonzero(((found > 1)[:, 1:] != (found > 1)[:, :-1]).any(axis=0))
+    speedups = _sides(replica, context_tokens, coarse)
+    whole = speedups[:, np.searchsorted(coarse, np.arange(1, last + 1))]
+    changes = np.flatnonzero(((speedups > 1)[:, 1:] != (speedups > 1)[:, :-1]).any(axis=0))
     between = [np.arange(coarse[at] + 1, coarse[at + 1]) for at in changes]
     batches = np.concatenate([*between, np.zeros(0, dtype=int)]).astype(int)
     if len(batches):
@@ -211,7 +200,7 @@ def _speedups(replica: Replica, context_tokens: int, last: int) -> NDArray[np.fl
 
 
 def _sides(replica: Replica, context_tokens: int, batches: NDArray[np.int_]) -> NDArray[np.float64]:
-    at = replica.at_each(batches, context_tokens)
+    at = replica.at(batches.astype(float), context_tokens)
     return np.array([at.wall_speedup, at.wall_speedup_overlapped, at.wall_speedup_serial])
 
 

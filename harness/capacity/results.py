@@ -14,8 +14,8 @@ from typing import Annotated, Literal, get_origin, get_type_hints
 
 from harness.capacity.question import Question
 from harness.formatting import count, figure, rate
-from harness.roofline.memory import MemoryNeed
 from harness.roofline.step import StepPrice
+from harness.roofline.storage import MemoryNeed
 
 Method = Literal["ntp", "sbd"]
 METHODS: tuple[Method, ...] = ("ntp", "sbd")
@@ -280,7 +280,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CapacityPlan:
     """The question, the answer for every device, and in ``notes`` the assumptions. ``pareto``: of a service."""
 
     question: Question
@@ -289,7 +289,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     sort: Sort = "cost"
 
-    def sorted_by(self, sort: Sort) -> Plan:
+    def sorted_by(self, sort: Sort) -> CapacityPlan:
         """With the best device first, then those with an unknown figure, then those without a deployment."""
 
         def key(device: DevicePlan) -> tuple[int, float, str]:
@@ -313,11 +313,11 @@ class Plan:
     @property
     def refused(self) -> list[Refused]:
         """Devices without a plan, and on the others the methods without one."""
-        found = []
+        refused = []
         for device in self.devices:
             if device.reason is not None:
-                found.append(Refused(hardware=device.hardware, method=None, reason=device.reason))
+                refused.append(Refused(hardware=device.hardware, method=None, reason=device.reason))
             for row in (device.ntp, device.sbd):
                 if row is not None and row.reason is not None:
-                    found.append(Refused(hardware=row.hardware, method=row.method, reason=row.reason, misses=row.misses))
-        return found
+                    refused.append(Refused(hardware=row.hardware, method=row.method, reason=row.reason, misses=row.misses))
+        return refused

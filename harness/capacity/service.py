@@ -13,11 +13,11 @@ from math import ceil, inf
 import numpy as np
 
 from harness.capacity.question import Question, ServiceGoal
-from harness.capacity.queueing import Engine
+from harness.capacity.queueing import QueueEngine
 from harness.capacity.replica import PlannedDevice
 from harness.capacity.results import J_PER_KWH, METHODS, S_PER_HOUR, DeploymentPlan, Method, ParetoPoint, per_million
 from harness.capacity.steady import MeanRequest, Steady, largest_load, mean_request, steady
-from harness.capacity.steps import Reading, StepPrices, Way, price_steps
+from harness.capacity.steps import PromptReading, StepPrices, WayOfDecoding, price_steps
 from harness.capacity.trials import Trial, largest_kept, trial
 from harness.roofline.step import NTP
 
@@ -34,9 +34,9 @@ def chunks_of(question: Question) -> tuple[int, ...]:
     return CHUNKS if question.workload.chunk_tokens is None else (question.workload.chunk_tokens,)
 
 
-def ways_of(question: Question) -> tuple[Way, ...]:
+def ways_of(question: Question) -> tuple[WayOfDecoding, ...]:
     """NTP, and SBD with the acceptance of a row."""
-    return Way(method="ntp", arm=NTP), Way(method="sbd", arm=question.acceptance.arm_at(1))
+    return WayOfDecoding(method="ntp", arm=NTP), WayOfDecoding(method="sbd", arm=question.acceptance.arm_at(1))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,10 +45,10 @@ class Candidate:
 
     device: PlannedDevice
     goal: ServiceGoal
-    way: Way
+    way: WayOfDecoding
     degree: int
     largest_batch: int
-    reading: Reading
+    reading: PromptReading
 
     @cached_property
     def request(self) -> MeanRequest:
@@ -142,7 +142,7 @@ class Candidate:
     def simulated(self) -> DeploymentPlan | None:
         """The fewest replicas whose percentiles keep the goal in simulation."""
         goal, trials = self.goal, dict[float, Trial]()
-        engine = Engine(
+        engine = QueueEngine(
             step_s=self.prices.as_function(self.reading),
             largest_batch=min(self.largest_batch, int(self.prices.rows[-1])),
             chunk_tokens=self.reading.chunk_tokens,
@@ -172,26 +172,26 @@ def plan_service(goal: ServiceGoal, devices: Sequence[PlannedDevice]) -> tuple[D
     rows, candidates = Deployments(), dict[Method, list[Candidate]]()
     for device in devices:
         for way in ways_of(device.question):
-            found, reasons = _candidates(device, goal, way)
-            candidates.setdefault(way.method, []).extend(found)
-            rows[device.profile.name, way.method] = _refusal(device, way, goal, found, reasons)
+            fitting, reasons = _candidates(device, goal, way)
+            candidates.setdefault(way.method, []).extend(fitting)
+            rows[device.profile.name, way.method] = _refusal(device, way, goal, fitting, reasons)
     for method in METHODS:
         ranked = _ranked([candidate for candidate in candidates.get(method, ()) if candidate.serves])
         rows |= {(row.hardware, method): row for row in ranked}
     return rows, tuple(point for method in METHODS for point in pareto_front(candidates.get(method, ())))
 
 
-def _candidates(device: PlannedDevice, goal: ServiceGoal, way: Way) -> tuple[list[Candidate], list[str]]:
+def _candidates(device: PlannedDevice, goal: ServiceGoal, way: WayOfDecoding) -> tuple[list[Candidate], list[str]]:
     """One per split that fits, with the chunks that rank, and why the others do not."""
-    found, reasons = [], []
-    reading = Reading(chunk_tokens=chunks_of(device.question)[0])
+    fitting, reasons = [], []
+    reading = PromptReading(chunk_tokens=chunks_of(device.question)[0])
     for degree, need, refused in device.splits(way.method, goal.longest_tokens):
         if refused is not None:
             reasons.append(refused)
             continue
         rows = need.largest_batch
-        found.append(Candidate(device=device, goal=goal, way=way, degree=degree, largest_batch=rows, reading=reading))
-    return found, reasons
+        fitting.append(Candidate(device=device, goal=goal, way=way, degree=degree, largest_batch=rows, reading=reading))
+    return fitting, reasons
 
 
 def _least(goal: ServiceGoal) -> float:
@@ -223,22 +223,22 @@ def _ranked(candidates: Iterable[Candidate]) -> Iterator[DeploymentPlan]:
             yield estimate
             continue
         sizes = chunks_of(candidate.device.question)[1:]
-        others = (replace(candidate, reading=Reading(chunk_tokens=size)) for size in sizes)
-        found = max((candidate, *others), key=lambda one: one.load).simulated()
-        tried += found is not None
-        yield found or candidate.device.deployment(
+        others = (replace(candidate, reading=PromptReading(chunk_tokens=size)) for size in sizes)
+        simulated = max((candidate, *others), key=lambda choice: choice.load).simulated()
+        tried += simulated is not None
+        yield simulated or candidate.device.deployment(
             candidate.way.method, "the mean of a steady load keeps the goal, the simulated percentiles do not at any load tried"
         )
 
 
 def _refusal(
-    device: PlannedDevice, way: Way, goal: ServiceGoal, found: Sequence[Candidate], reasons: Sequence[str]
+    device: PlannedDevice, way: WayOfDecoding, goal: ServiceGoal, fitting: Sequence[Candidate], reasons: Sequence[str]
 ) -> DeploymentPlan:
     """Why no split keeps the goal, if none does: the one that misses it least, alone on its replica."""
-    if not found:
+    if not fitting:
         return device.deployment(way.method, "; ".join(dict.fromkeys((reasons[0], reasons[-1]))))
     missed = []
-    for candidate in found:
+    for candidate in fitting:
         # The first entry: a replica that mostly waits.
         speed, read_s = float(candidate.steady.tokens_per_s[0]), float(candidate.steady.read_s[0])
         missed.append((max((goal.tokens_per_s or 0.0) / speed, read_s / goal.ttft_s), candidate.degree, speed, read_s))
@@ -250,17 +250,17 @@ def _refusal(
 def pareto_front(candidates: Iterable[Candidate]) -> Iterator[ParetoPoint]:
     """Steady batches of one method that no other beats in tokens/s per user and tokens/s per GPU, fastest user first."""
     points = []
-    for one in candidates:
-        column, devices = one.steady, one.device.question.split(one.degree).devices
+    for candidate in candidates:
+        column, devices = candidate.steady, candidate.device.question.split(candidate.degree).devices
         for batch in _batches(int(column.rows[-1])):
             speed, request_s = (float(np.interp(batch, column.rows, line)) for line in (column.tokens_per_s, column.request_s))
             point = ParetoPoint(
-                method=one.way.method,
-                hardware=one.device.profile.name,
-                tensor_parallel=one.degree,
+                method=candidate.way.method,
+                hardware=candidate.device.profile.name,
+                tensor_parallel=candidate.degree,
                 batch=batch,
                 tokens_per_s_per_user=speed,
-                tokens_per_s_per_gpu=one.request.output_tokens / request_s / devices,
+                tokens_per_s_per_gpu=candidate.request.output_tokens / request_s / devices,
             )
             points.append(point)
     best = -inf

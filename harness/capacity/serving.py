@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from harness.capacity.question import Workload
+from harness.capacity.question import RowTokens
 from harness.capacity.replica import Replica
 from harness.capacity.results import Band
 from harness.roofline.operation import larger, smaller, some
@@ -28,7 +28,7 @@ from harness.roofline.step import NTP, DecodeArm, StepPrice, price_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class Speeds:
     """One arm at one batch, or at several as arrays. ``decode_tokens_per_s`` and ``tokens_per_s`` are of the whole replica,
     without and with prompts.
 
@@ -42,7 +42,7 @@ class Served:
     first_token_s: Band | None = None
 
 
-def serve(replica: Replica, arm: DecodeArm, batch: Any, workload: Workload) -> Served:
+def serve(replica: Replica, arm: DecodeArm, batch: Any, workload: RowTokens) -> Speeds:
     """Every side of the band: the slow side of decoding goes with the slow side of reading.
 
     The numbers of ``arm``, ``batch`` and the counts of the workload may be arrays that broadcast.
@@ -56,12 +56,12 @@ def serve(replica: Replica, arm: DecodeArm, batch: Any, workload: Workload) -> S
     written = batch * arm.tokens_per_step
     decode = Band(low=written / step.high_s, expected=written / step.expected_s, high=written / step.low_s)
     if workload.prompt_tokens is None or workload.output_tokens is None:
-        return Served(decode_tokens_per_s=decode, user_tokens_per_s=decode.scaled(1 / batch), tokens_per_s=decode)
+        return Speeds(decode_tokens_per_s=decode, user_tokens_per_s=decode.scaled(1 / batch), tokens_per_s=decode)
     read = _prompt(replica, arm, batch, workload)
     sides = ((decode.low, read.high_s), (decode.expected, read.expected_s), (decode.high, read.low_s))
     at_once = _at_once(replica, batch)
     slow, middle, fast = (_rates(workload, batch, at_once, arm.tokens_per_step, rate, read_s) for rate, read_s in sides)
-    return Served(
+    return Speeds(
         decode_tokens_per_s=decode,
         user_tokens_per_s=Band(low=slow.user, expected=middle.user, high=fast.user),
         tokens_per_s=Band(low=slow.whole, expected=middle.whole, high=fast.whole),
@@ -69,7 +69,7 @@ def serve(replica: Replica, arm: DecodeArm, batch: Any, workload: Workload) -> S
     )
 
 
-def read_alone(replica: Replica, workload: Workload) -> Band | None:
+def read_alone(replica: Replica, workload: RowTokens) -> Band | None:
     """Seconds of one prompt that is read while nothing is decoded; None: no prompt."""
     if workload.prompt_tokens is None:
         return None
@@ -83,7 +83,7 @@ class _Rates(NamedTuple):
     whole: Any
 
 
-def _rates(workload: Workload, batch: Any, at_once: Any, tokens_per_step: Any, decode_rate: Any, read_s: Any) -> _Rates:
+def _rates(workload: RowTokens, batch: Any, at_once: Any, tokens_per_step: Any, decode_rate: Any, read_s: Any) -> _Rates:
     """``read_s``: seconds of the steps that read ``at_once`` prompts, whatever decodes beside them."""
     written = workload.output_tokens
     assert written is not None
@@ -100,18 +100,18 @@ def _rates(workload: Workload, batch: Any, at_once: Any, tokens_per_step: Any, d
 
 def _at_once(replica: Replica, batch: Any) -> Any:
     """Prompts that are read side by side."""
-    found = replica.deployment
-    devices = found.tensor_parallel // found.attention_split
+    deployment = replica.deployment
+    devices = deployment.tensor_parallel // deployment.attention_split
     return 1 if devices == 1 else smaller(batch, devices)
 
 
-def _chunks(workload: Workload) -> Any:
+def _chunks(workload: RowTokens) -> Any:
     """Steps that read a prompt; None: it is read as a whole."""
     size, tokens = workload.chunk_tokens, workload.read_tokens
     return -(-tokens // size) if size is not None and some(tokens > 0) else None
 
 
-def _prompt(replica: Replica, arm: DecodeArm, batch: Any, workload: Workload) -> StepPrice:
+def _prompt(replica: Replica, arm: DecodeArm, batch: Any, workload: RowTokens) -> StepPrice:
     """The steps that read one prompt: a whole one alone, or chunks, each beside the rows that decode then.
 
     A chunk's price is almost linear in what is in the cache before it, so those before the last are priced at their mean.

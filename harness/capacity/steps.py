@@ -25,7 +25,7 @@ CHUNK_STEP = 16  # prompt tokens of a step are priced as a multiple of it: matri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class WayOfDecoding:
     """One way of decoding, with rows that do not wait for one another."""
 
     method: Method
@@ -42,7 +42,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class PromptReading:
     """How prompts are read: at most ``chunk_tokens`` in a step, of one prompt or of several."""
 
     chunk_tokens: int
@@ -99,7 +99,7 @@ class StepPrices:
         first, second = self.mixed_s[below] + later[0], self.mixed_s[above] + later[1]
         return np.asarray(first + share * (second - first))
 
-    def as_function(self, reading: Reading) -> StepSeconds:
+    def as_function(self, reading: PromptReading) -> StepSeconds:
         """The same for any whole number of rows up to the largest, for a simulation."""
         low, high = self.contexts
         every = np.arange(self.rows[-1] + 1)
@@ -121,7 +121,13 @@ class StepPrices:
 
 
 def price_steps(
-    replica: Replica, way: Way, *, largest_batch: int, contexts: tuple[float, float], reading: Reading, prompts: Sequence[int]
+    replica: Replica,
+    way: WayOfDecoding,
+    *,
+    largest_batch: int,
+    contexts: tuple[float, float],
+    reading: PromptReading,
+    prompts: Sequence[int],
 ) -> StepPrices:
     """The table for prompts of these lengths.
 

@@ -12,10 +12,10 @@ from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import band_in_words, reached_in_words, what_if_ceilings
-from harness.roofline.memory import MEMORY_RESERVE, memory_need
 from harness.roofline.pricing import PassPrice
 from harness.roofline.speedup import SpeedupPrediction
 from harness.roofline.step import NTP, price_step
+from harness.roofline.storage import MEMORY_RESERVE, memory_need
 
 WHAT_IF_VERSION = 1
 
@@ -88,15 +88,15 @@ def fitting(
     Raises:
         DoesNotFitError: the device's memory is known, and too small for this batch.
     """
-    found = []
+    reasons = []
     if shape.max_positions is not None and context > shape.max_positions:
-        found.append(f"{context:,} tokens are more than the {shape.max_positions:,} positions of {shape.name}'s config")
+        reasons.append(f"{context:,} tokens are more than the {shape.max_positions:,} positions of {shape.name}'s config")
     if profile.memory_bytes.value is not None:
         budget = profile.memory_bytes.value * (1 - MEMORY_RESERVE)
         need = memory_need(shape, deployed, tokens=context, block_size=block_size, budget_bytes=budget)
         if need.largest_batch < batch:
-            raise DoesNotFitError("; ".join([*found, need.refusal(batch, deployed.devices)]))
-    return "; ".join(found) or None
+            raise DoesNotFitError("; ".join([*reasons, need.refusal(batch, deployed.devices)]))
+    return "; ".join(reasons) or None
 
 
 def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:

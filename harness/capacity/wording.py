@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.capacity.acceptance import AssumedAcceptance
-from harness.capacity.question import Question, ServiceGoal, Workload
-from harness.capacity.results import BreakEven, DeploymentPlan, DevicePlan, Plan, expected
+from harness.capacity.question import Question, RowTokens, ServiceGoal
+from harness.capacity.results import BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, expected
 from harness.capacity.service import chunks_of
 from harness.capacity.trials import CLOSE
 from harness.formatting import rate, ratio, seconds
@@ -17,30 +17,30 @@ Offers = Sequence[tuple[float, float]]
 """Tokens/s of a user, and USD per million tokens, at every batch."""
 
 
-def answer(plan: Plan) -> str:
+def answer(plan: CapacityPlan) -> str:
     """What was asked, on how many devices that is possible, where SBD pays, and what is cheapest."""
     service = plan.question.service
     return _full_answer(plan) if service is None else f"{_service_asked(plan, service)}{_service_answer(plan)}."
 
 
-def _full_answer(plan: Plan) -> str:
+def _full_answer(plan: CapacityPlan) -> str:
     question = plan.question
     planned = [device for device in plan.devices if device.sbd and device.sbd.reason is None]
     context, batching = question.workload.context_tokens, BATCH_WORDS[question.acceptance.batching]
     asked = f"{question.shape.name} at context {context:,}, {_goal(question)}, {batching}"
     if not planned:
         return f"{asked}: no plan with SBD on any of {len(plan.devices)} devices; the reasons are listed."
-    found = [(entry, device.hardware) for device in planned for entry in device.break_even if entry.context_tokens == context]
+    entries = [(entry, device.hardware) for device in planned for entry in device.break_even if entry.context_tokens == context]
     clauses = [
         f"possible with SBD on {len(planned)} of {len(plan.devices)} devices, with more tokens/s per GPU than NTP on "
         f"{sum(map(_gains, planned))}",
-        *_reach(found),
+        *_reach(entries),
         *_cheapest(plan),
     ]
     return f"{asked}: {'; '.join(clauses)}."
 
 
-def _service_asked(plan: Plan, goal: ServiceGoal) -> str:
+def _service_asked(plan: CapacityPlan, goal: ServiceGoal) -> str:
     """The load and what is promised."""
     tokens = f"{goal.prompt_tokens:,} prompt and {goal.output_tokens:,} output tokens each"
     if goal.trace is not None:
@@ -56,7 +56,7 @@ def _service_asked(plan: Plan, goal: ServiceGoal) -> str:
     return f"{plan.question.shape.name}, {load}, {tokens}; {promise}: "
 
 
-def _service_answer(plan: Plan) -> str:
+def _service_answer(plan: CapacityPlan) -> str:
     """The cheapest deployment with either method, and which of the two costs less."""
     best = [ranked[0] for ranked in (plan.deployments("ntp"), plan.deployments("sbd")) if ranked]
     if not best:
@@ -84,7 +84,7 @@ def _comparison(ntp: DeploymentPlan, sbd: DeploymentPlan) -> str:
     return f"the two cost the same within the {CLOSE - 1:.0%} that the search leaves open"
 
 
-def _device_by_device(plan: Plan) -> Iterator[str]:
+def _device_by_device(plan: CapacityPlan) -> Iterator[str]:
     """On how many priced devices SBD costs less than NTP on the same device, estimates included."""
     both = [[row.usd for row in device.deployments if row.usd] for device in plan.devices]
     pairs = [pair for pair in both if len(pair) == 2]
@@ -92,7 +92,7 @@ def _device_by_device(plan: Plan) -> Iterator[str]:
         yield f"device by device SBD costs less on {sum(sbd < ntp for ntp, sbd in pairs)} of {len(pairs)} with a price"
 
 
-def _closest(plan: Plan) -> str:
+def _closest(plan: CapacityPlan) -> str:
     """What misses the goal by the least factor."""
     missed = [(refused.misses, refused) for refused in plan.refused if refused.misses is not None]
     if not missed:
@@ -102,27 +102,27 @@ def _closest(plan: Plan) -> str:
     return f"; {method} on {refused.hardware} comes closest, {ratio(misses)} off: {refused.reason}"
 
 
-def fitting_ranges(found: BreakEven) -> tuple[tuple[int, int], ...]:
+def fitting_ranges(entry: BreakEven) -> tuple[tuple[int, int], ...]:
     """The ranges of ``pays``, cut at the largest batch that fits."""
-    fits = found.largest_batch or 0
-    return tuple((first, min(last, fits)) for first, last in found.pays if first <= fits)
+    fits = entry.largest_batch or 0
+    return tuple((first, min(last, fits)) for first, last in entry.pays if first <= fits)
 
 
-def pays_wherever_it_fits(found: BreakEven) -> bool:
+def pays_wherever_it_fits(entry: BreakEven) -> bool:
     """Whether SBD pays at every searched batch that fits."""
-    return fitting_ranges(found)[:1] == ((1, min(found.largest_batch or 0, found.searched_batch or 0)),)
+    return fitting_ranges(entry)[:1] == ((1, min(entry.largest_batch or 0, entry.searched_batch or 0)),)
 
 
-def pays_words(found: BreakEven | None) -> str:
+def pays_words(entry: BreakEven | None) -> str:
     """The batches that fit and at which SBD pays: ``1..47 of 100``, ``all 100``, ``none of 100``."""
-    if found is None or found.largest_batch is None:
+    if entry is None or entry.largest_batch is None:
         return "does not fit"
-    if pays_wherever_it_fits(found):
-        searched = found.searched_batch or 0
-        all_fitting = found.largest_batch <= searched
-        return f"all {found.largest_batch:,}" if all_fitting else f"1..{searched:,} (all searched) of {found.largest_batch:,}"
-    ranges = ", ".join(f"{first:,}..{last:,}" if first < last else f"{first:,}" for first, last in fitting_ranges(found))
-    return f"{ranges or 'none'} of {found.largest_batch:,}"
+    if pays_wherever_it_fits(entry):
+        searched = entry.searched_batch or 0
+        all_fitting = entry.largest_batch <= searched
+        return f"all {entry.largest_batch:,}" if all_fitting else f"1..{searched:,} (all searched) of {entry.largest_batch:,}"
+    ranges = ", ".join(f"{first:,}..{last:,}" if first < last else f"{first:,}" for first, last in fitting_ranges(entry))
+    return f"{ranges or 'none'} of {entry.largest_batch:,}"
 
 
 def _goal(question: Question) -> str:
@@ -140,17 +140,20 @@ def _gains(device: DevicePlan) -> bool:
     return len(speeds) == 1 or speeds[1] > speeds[0]
 
 
-def _reach(found: Sequence[tuple[BreakEven, str]]) -> Iterator[str]:
+def _reach(entries: Sequence[tuple[BreakEven, str]]) -> Iterator[str]:
     """Devices by where SBD pays: at every batch that fits, at none, up to some batch, only from some batch on."""
-    everywhere = sum(pays_wherever_it_fits(one) for one, _ in found)
-    nowhere = sum(not fitting_ranges(one) for one, _ in found)
-    partly = [(fitting_ranges(one), one, name) for one, name in found if fitting_ranges(one) and not pays_wherever_it_fits(one)]
-    until = sorted((ranges[-1][1], name) for ranges, one, name in partly if ranges[-1][1] < (one.largest_batch or 0))
-    since = sorted((ranges[0][0], name) for ranges, _, name in partly if ranges[0][0] > 1)
+    everywhere = sum(pays_wherever_it_fits(entry) for entry, _ in entries)
+    nowhere = sum(not fitting_ranges(entry) for entry, _ in entries)
+    until, since = [], []
+    for entry, hardware in entries:
+        ranges, fits = fitting_ranges(entry), entry.largest_batch or 0
+        if ranges and not pays_wherever_it_fits(entry):
+            until += [(ranges[-1][1], hardware)] * (ranges[-1][1] < fits)
+            since += [(ranges[0][0], hardware)] * (ranges[0][0] > 1)
     if since:
-        yield f"SBD needs a batch of at least {_span(since)} to pay"
+        yield f"SBD needs a batch of at least {_span(sorted(since))} to pay"
     if until:
-        yield f"SBD stops paying after batch {_span(until)}"
+        yield f"SBD stops paying after batch {_span(sorted(until))}"
     if everywhere:
         yield f"on {everywhere} it pays at every batch that fits"
     if nowhere:
@@ -164,7 +167,7 @@ def _span(batches: Sequence[tuple[int, str]]) -> str:
     return f"{low:,} ({first})" if len(batches) == 1 else f"{low:,} on {len(batches)} of them"
 
 
-def _cheapest(plan: Plan) -> Iterator[str]:
+def _cheapest(plan: CapacityPlan) -> Iterator[str]:
     sbd = min((row for row in plan.deployments("sbd") if row.usd is not None), key=lambda row: row.order, default=None)
     if sbd is None or sbd.usd is None:
         yield "no price is known"
@@ -189,7 +192,7 @@ def pays_from(ntp: Offers, other: Offers) -> str:
     return f"it pays where users want more than {rate(kept)} tokens/s" if kept else "it pays at every speed"
 
 
-def notes_of(plan: Plan) -> Iterator[str]:
+def notes_of(plan: CapacityPlan) -> Iterator[str]:
     """The assumptions after every figure of a plan, the most important first."""
     question, service = plan.question, plan.question.service
     yield from _of_prices(plan)
@@ -216,7 +219,7 @@ def notes_of(plan: Plan) -> Iterator[str]:
     yield f"USD: list price of the profile, power: the board's, an upper bound; {load}"
 
 
-def _of_prices(plan: Plan) -> Iterator[str]:
+def _of_prices(plan: CapacityPlan) -> Iterator[str]:
     rungs = sorted({device.rung for device in plan.devices if device.rung})
     band = "; a band runs from nothing overlapped to memory and arithmetic fully overlapped"
     yield f"predicted, {' and '.join(rungs) or 'no'} rung, nothing was run{band * (plan.question.service is None)}"
@@ -263,7 +266,7 @@ def _of_acceptance(acceptance: AssumedAcceptance) -> Iterator[str]:
         )
 
 
-def _of_work(workload: Workload) -> Iterator[str]:
+def _of_work(workload: RowTokens) -> Iterator[str]:
     if workload.prompt_tokens is None:
         yield "decoding only: no prompt was given, so no prefill is in speed per GPU, GPUs, money or energy"
     else:
@@ -277,11 +280,11 @@ def _of_work(workload: Workload) -> Iterator[str]:
         )
 
 
-def _shared(workload: Workload) -> str:
+def _shared(workload: RowTokens) -> str:
     return f", {workload.shared_tokens:,} of them shared and in the cache already" if workload.shared_tokens else ""
 
 
-def _reading(workload: Workload) -> str:
+def _reading(workload: RowTokens) -> str:
     if workload.chunk_tokens is None:
         return "read whole, one at a time, while nothing is decoded"
     return f"read in chunks of {workload.chunk_tokens:,} beside the rows that decode"

@@ -10,7 +10,7 @@ from harness.cli.output import give, grid
 from harness.hardware.profile import known_profiles
 from harness.roofline.anchor_values import AnchorTable, Kind, known_anchors
 from harness.roofline.anchored import constants
-from harness.roofline.anchors import Comparison, Rung, compare_anchors
+from harness.roofline.anchors import ComparedAnchor, Rung, compare_anchors
 
 ANCHORS_VERSION = 2
 MS_PER_S = 1e3
@@ -41,7 +41,7 @@ def print_anchors(as_json: bool) -> None:
     give(as_json, lambda: describe(table, compared), lambda: render(table, compared))
 
 
-def describe(table: AnchorTable, compared: Sequence[Comparison]) -> dict[str, Any]:
+def describe(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> dict[str, Any]:
     """Everything as plain data; values in SI units, errors and shares as ratios."""
     return {
         "version": ANCHORS_VERSION,
@@ -51,7 +51,7 @@ def describe(table: AnchorTable, compared: Sequence[Comparison]) -> dict[str, An
     }
 
 
-def _described(one: Comparison) -> dict[str, Any]:
+def _described(one: ComparedAnchor) -> dict[str, Any]:
     names = ("value", "low", "high", "error")
     return {
         **one.anchor.model_dump(mode="json"),
@@ -66,7 +66,7 @@ def _described(one: Comparison) -> dict[str, Any]:
     }
 
 
-def render(table: AnchorTable, compared: Sequence[Comparison]) -> str:
+def render(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> str:
     """One block per source with conditions and address; then the errors, and what was dropped."""
     blocks = [HEAD]
     by_system = sorted(compared, key=lambda one: list(table.systems).index(one.anchor.system))
@@ -80,13 +80,13 @@ def render(table: AnchorTable, compared: Sequence[Comparison]) -> str:
     return "\n\n".join(blocks)
 
 
-def _rows(compared: list[Comparison]) -> str:
+def _rows(compared: list[ComparedAnchor]) -> str:
     figures = ("figure", "datasheet", "rates", "anchored", "band", "share", "other tool")
     rows = [[*_cells(one), VERDICTS[one.finding]] for one in compared]
     return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",))
 
 
-def _cells(one: Comparison) -> Iterator[str]:
+def _cells(one: ComparedAnchor) -> Iterator[str]:
     anchor, last = one.anchor, one.predictions["anchored"]
     scale = MS_PER_S if UNITS[anchor.measure].startswith("ms") else 1.0
     yield anchor.name.removeprefix(f"{anchor.system}-")
@@ -103,7 +103,7 @@ def _figure(value: float, scale: float) -> str:
     return f"{value * scale:,.4g}" if value * scale < 1000 else f"{value * scale:,.0f}"
 
 
-def _notes(table: AnchorTable, compared: Sequence[Comparison]) -> Iterator[str]:
+def _notes(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> Iterator[str]:
     fitted = constants()
     for kind in get_args(Kind):
         found = [one for one in compared if one.anchor.kind == kind]

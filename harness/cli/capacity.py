@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from harness.capacity.acceptance import AssumedAcceptance, assumed_acceptance, from_passes, from_speedup, from_table1
 from harness.capacity.columns import csv_lines, plain
 from harness.capacity.plan import plan
-from harness.capacity.question import DEGREES, PERCENTILE, Goal, Question, ServiceGoal, Trace, Workload
+from harness.capacity.question import DEGREES, PERCENTILE, Goal, Question, RowTokens, ServiceGoal, Trace
 from harness.capacity.results import Sort
 from harness.cli.capacity_table import render, render_break_even
 from harness.cli.options import ModelOptions, takes_options
 from harness.cli.output import csv_text, json_text, show
 from harness.errors import EXIT_INCONCLUSIVE, UserError
-from harness.hardware.links import link_called
 from harness.hardware.profile import known_profiles, load_profile
 from harness.models.choice import shape_called
-from harness.models.deployment import dtype_called
-from harness.roofline.anchored import rung_called
 from harness.roofline.recorded_acceptance import passes_per_block
 from harness.workloads.arrivals import read_trace
 
@@ -30,6 +27,8 @@ CONTEXT = 4096
 MS_PER_S = 1e3
 SERVICE = ("users", "trace", "ttft")
 """Options that ask for a service."""
+OF_FULL_REPLICAS, OF_A_SERVICE = ("batch", "context", "break_even", "shared_prefix"), ("think_s", "percentile")
+"""Options that say nothing about the other one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +109,7 @@ class CapacityOptions(ModelOptions):
     @property
     def service(self) -> list[str]:
         """The options that ask for a service, as they are typed."""
-        return [f"--{name}" for name in SERVICE if getattr(self, name) is not None]
+        return [f"--{name}" for name in SERVICE if name in self.given]
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -174,7 +173,7 @@ def question_of(options: CapacityOptions) -> Question:
     service = _service(options)
     if service is not None:
         longest = service.longest_tokens
-        workload, goal = Workload(context_tokens=longest, longest_tokens=longest, chunk_tokens=options.chunk), Goal()
+        workload, goal = RowTokens(context_tokens=longest, longest_tokens=longest, chunk_tokens=options.chunk), Goal()
     else:
         workload = _workload(options)
         goal = Goal(
@@ -187,12 +186,12 @@ def question_of(options: CapacityOptions) -> Question:
         workload=workload,
         goal=goal,
         service=service,
-        matrix_dtype=None if options.matrix_dtype is None else dtype_called(options.matrix_dtype),
-        link=None if options.link is None else link_called(options.link),
+        matrix_dtype=options.matrix_dtype,
+        link=options.link,
         memory_reserve=options.memory_reserve,
         contexts=CONTEXTS if options.break_even else (),
         degrees=options.degrees,
-        rung=rung_called(options.rung),
+        rung=options.rung,
     )
 
 
@@ -234,18 +233,18 @@ def _passes_at(text: str) -> tuple[int, float]:
         raise UserError(f"--passes-at {text!r}: write BATCH=PASSES, for example 8=7.9") from None
 
 
-def _workload(options: CapacityOptions) -> Workload:
+def _workload(options: CapacityOptions) -> RowTokens:
     prompt, output, context = options.prompt_tokens, options.output_tokens, options.context
     if prompt is None:
         if options.shared_prefix or options.chunk is not None:
             raise UserError("--shared-prefix and --chunk are about prompts; give --prompt-tokens and --output-tokens with them")
         tokens = CONTEXT if context is None else context
-        return Workload(context_tokens=tokens, longest_tokens=tokens, output_tokens=output)
+        return RowTokens(context_tokens=tokens, longest_tokens=tokens, output_tokens=output)
     if context is not None or output is None:
         raise UserError(
             "give either --context, or --prompt-tokens together with --output-tokens (the mean context then follows from them)"
         )
-    return Workload.of_request(prompt, output, shared_tokens=options.shared_prefix, chunk_tokens=options.chunk)
+    return RowTokens.of_request(prompt, output, shared_tokens=options.shared_prefix, chunk_tokens=options.chunk)
 
 
 def _service(options: CapacityOptions) -> ServiceGoal | None:
@@ -272,22 +271,14 @@ def _service(options: CapacityOptions) -> ServiceGoal | None:
 
 def _refuse_needless(options: CapacityOptions) -> None:
     """Options that say nothing about what is asked."""
-    if not options.service:
-        queued: dict[str, Any] = {"--think-s": options.think_s, "--percentile": options.percentile}
-        for name, value in queued.items():
-            if value is not None:
-                raise UserError(f"{name} goes with --users, --trace, --ttft; give one of them, or leave it out")
-        return
-    full: dict[str, Any] = {
-        "--batch": options.batch,
-        "--context": options.context,
-        "--shared-prefix": options.shared_prefix or None,
-    }
-    for name, value in (full | {"--break-even": options.break_even or None}).items():
-        if value is not None:
-            raise UserError(
-                f"{name} and {options.service[0]} were given; it says nothing about a service here, so leave out {name}"
-            )
+    service = options.service
+    for name in OF_FULL_REPLICAS if service else OF_A_SERVICE:
+        typed = f"--{name.replace('_', '-')}"
+        if name not in options.given:
+            continue
+        if service:
+            raise UserError(f"{typed} and {service[0]} were given; it says nothing about a service here, so leave out {typed}")
+        raise UserError(f"{typed} goes with --users, --trace, --ttft; give one of them, or leave it out")
 
 
 def _trace(file: Path) -> Trace:

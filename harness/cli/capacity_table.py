@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from harness.capacity.columns import shown
-from harness.capacity.results import ABSENT, METHODS, Band, BreakEven, DevicePlan, ParetoPoint, Plan
+from harness.capacity.results import ABSENT, METHODS, Band, BreakEven, CapacityPlan, DevicePlan, ParetoPoint
 from harness.capacity.wording import answer, pays_words
 from harness.cli.output import by_reason, grid, wrapped
 from harness.formatting import rate, ratio
@@ -20,7 +20,7 @@ SERVICE_LEGEND = (
 SHOWN_POINTS = 8  # of the Pareto front, each method
 
 
-def render(plan: Plan) -> str:
+def render(plan: CapacityPlan) -> str:
     """The answer, the deployments, the devices without one, prices with sources, assumptions."""
     service = plan.question.service is not None
     rows = [row for method in METHODS for row in plan.deployments(method)]
@@ -36,7 +36,7 @@ def _parts(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def render_break_even(plan: Plan) -> str:
+def render_break_even(plan: CapacityPlan) -> str:
     """Two tables of devices by contexts: the batches that pay, and the tokens per pass where that ends."""
     planned = [device for device in plan.devices if device.deployments]
     contexts = [f"{found.context_tokens:,}" for found in planned[0].break_even] if planned else []
@@ -74,7 +74,7 @@ def _end_in_tokens(found: BreakEven, block_size: int) -> str:
     return words[0] if words[0] == words[1] else "..".join(words)
 
 
-def _full_table(plan: Plan) -> Iterator[str]:
+def _full_table(plan: CapacityPlan) -> Iterator[str]:
     """A line per device with NTP beside SBD."""
     context = plan.question.workload.context_tokens
     columns: list[tuple[str, Callable[[DevicePlan], str]]] = [
@@ -103,7 +103,7 @@ def _band(band: Band | None, write: Callable[[float], str]) -> str:
     return ABSENT if band is None else f"{write(band.low)}..{write(band.high)}"
 
 
-def _service_tables(plan: Plan) -> Iterator[str]:
+def _service_tables(plan: CapacityPlan) -> Iterator[str]:
     """Of each method the simulated deployments."""
     columns = shown(plan)
     for method in METHODS:
@@ -134,7 +134,7 @@ def _front(points: Sequence[ParetoPoint]) -> str:
     return f"{wrapped(head)}\n" + _table(["device", "method", "TP", "rows", "tok/s user", "tok/s GPU"], rows)
 
 
-def _unplanned(plan: Plan) -> str:
+def _unplanned(plan: CapacityPlan) -> str:
     """Devices and methods without a deployment, by reason."""
     question, refused = plan.question, plan.refused
     if question.service is None and question.goal.tokens_per_s_per_user is None:
@@ -159,7 +159,7 @@ def _priced(devices: Iterable[DevicePlan]) -> str:
     return "\n".join(part for part in (known, _listed("price not known", unpriced)) if part)
 
 
-def _assumed(plan: Plan) -> str:
+def _assumed(plan: CapacityPlan) -> str:
     """The assumptions, a bullet each."""
     return "\n".join(["assumed", *(wrapped(note, "  - ", "    ") for note in plan.notes)])
 

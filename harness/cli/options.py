@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import wraps
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from harness.errors import UserError
+from harness.hardware.links import Link, link_called
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import WEIGHT_FORMATS, Deployment, dtype_called
+from harness.roofline.anchored import ProfileRung, rung_called
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +36,10 @@ def takes_options(run: Callable[[Any], None]) -> Callable[..., None]:
         named = frozenset(name for name, source in sources.items() if source is not None and source.name != "DEFAULT")
         run(kind(**values, given=named))
 
-    parameters = [Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
-    for field in sorted(fields(kind), key=lambda field: field.name not in kind.__annotations__):
-        if field.name != "given":
-            default = Parameter.empty if field.default is MISSING else field.default
-            parameters.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]))
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    options = [option.replace(annotation=hints[name]) for name, option in signature(kind).parameters.items() if name != "given"]
+    own_first = sorted(options, key=lambda option: option.name not in kind.__annotations__)
+    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    command.__signature__ = Signature([context, *own_first])  # type: ignore[attr-defined]  # what typer reads
     return command
 
 
@@ -54,7 +54,10 @@ class ModelOptions(Options):
     ] = None
     kv_dtype: Annotated[str | None, typer.Option(help="dtype of the KV cache; default: --dtype")] = None
     matrix_dtype: Annotated[
-        str | None, typer.Option(help="dtype whose peak the matrix products can reach; default: --dtype")
+        str | None,
+        typer.Option(
+            parser=dtype_called, metavar="TEXT", help="dtype whose peak the matrix products can reach; default: --dtype"
+        ),
     ] = None
     expert_parallel: Annotated[
         bool, typer.Option("--expert-parallel", help="EP: the GPUs of a stage share out whole experts, not slices of each")
@@ -66,8 +69,9 @@ class ModelOptions(Options):
         int, typer.Option(help="PP: stages of --tensor-parallel GPUs each, with a share of the layers")
     ] = 1
     link: Annotated[
-        str | None,
+        Link | None,
         typer.Option(
+            parser=link_called,
             metavar="KIND|GB/S",
             help="what joins the GPUs: nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, pcie5, or "
             "GB/s in one direction; default: what is known of the device",
@@ -78,7 +82,12 @@ class ModelOptions(Options):
         typer.Option(help="rows of a batch: ragged as engines run them (default), or lockstep, all waiting for the slowest"),
     ] = None
     rung: Annotated[
-        str | None, typer.Option(help="datasheet, anchored or calibrated; default: the profile's calibration, else anchored")
+        ProfileRung | None,
+        typer.Option(
+            parser=rung_called,
+            metavar="TEXT",
+            help="datasheet, anchored or calibrated; default: the profile's calibration, else anchored",
+        ),
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.capacity.acceptance import from_speedup
-from harness.capacity.question import Goal, Question, Workload
+from harness.capacity.question import Goal, Question, RowTokens
 from harness.capacity.what_if import fitting, what_if
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
@@ -22,12 +22,11 @@ from harness.cli.options import ModelOptions, takes_options
 from harness.cli.output import give, grid, json_text, lines_of, show
 from harness.cli.paper import explain_paper
 from harness.errors import EXIT_INCONCLUSIVE, UserError
-from harness.hardware.links import link_called
 from harness.hardware.profile import load_profile
 from harness.models.choice import shape_called
 from harness.models.deployment import Deployment, dtype_called
 from harness.record.store import read_run
-from harness.roofline.anchored import rung_called, what_if_ceilings
+from harness.roofline.anchored import what_if_ceilings
 from harness.roofline.batch_decode import passes_interval, predict_batch
 from harness.roofline.batches import recorded_batch
 from harness.roofline.paper import PaperMode, paper_tables
@@ -136,12 +135,12 @@ def _print_what_if(options: RooflineOptions, dtype: str) -> None:
         shape=shape_called(model, options.weights),
         deployment=options.deployment(options.tensor_parallel),
         acceptance=acceptance.in_lockstep() if options.batching == "lockstep" else acceptance,
-        workload=Workload(context_tokens=options.context, longest_tokens=options.context),
+        workload=RowTokens(context_tokens=options.context, longest_tokens=options.context),
         goal=Goal(batch=options.batch),
         degrees=(options.tensor_parallel,),
-        matrix_dtype=None if options.matrix_dtype is None else dtype_called(options.matrix_dtype),
-        link=None if options.link is None else link_called(options.link),
-        rung=rung_called(options.rung),
+        matrix_dtype=options.matrix_dtype,
+        link=options.link,
+        rung=options.rung,
     )
     described = what_if(question, load_profile(hardware))
     give(options.as_json, lambda: described, lambda: _render_prediction(described))
@@ -216,7 +215,7 @@ def describe_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> dic
     shape, batch, context, block_size = shape_called(model, ""), options.batch, options.context, options.block_size
     profile = load_profile(hardware)
     fitting(shape, Deployment(dtype=dtype), profile, batch, context, block_size)
-    ceilings = what_if_ceilings(profile, dtype, rung_called(options.rung))
+    ceilings = what_if_ceilings(profile, dtype, options.rung)
 
     def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:
         passes = recorded_batch(arm.rows, batch, batching)

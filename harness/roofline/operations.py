@@ -22,7 +22,7 @@ from harness.models.deployment import Deployment, as_deployment
 from harness.record.trace import ForwardPass
 from harness.roofline.feed_forward import activated_width, feed_forward_operations
 from harness.roofline.operation import Operation, PassCounts, choose, larger, linear, smaller, some
-from harness.roofline.storage import part_of
+from harness.roofline.storage import LOGIT_BYTES, part_of
 
 Groups = PassCounts | Sequence[PassCounts]
 """A pass: one group of rows alike, or several."""
@@ -125,7 +125,6 @@ def _sharing(shape: ModelShape, counts: PassCounts) -> Any:
     return 1 if counts.causal else choose(counts.context > 0, shape.heads, 1)
 
 
-LOGIT_BYTES = 4  # the sampler works in float32 whatever the model's dtype
 # Sweeps over the logits: write as float32, softmax (read, write), entropy (read), argmax (read). A fused sampler needs fewer.
 SAMPLER_SWEEPS = 5
 ELEMENTWISE_STEPS = 6

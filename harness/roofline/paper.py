@@ -61,7 +61,8 @@ class AdjustableModel:
     ``dtype``             of weights, activations and KV cache
     ``linear_flops_per_s``, ``attention_flops_per_s``  peaks of matrix products and of attention
     ``gated_ffn``         a third matrix, the gate
-    ``inputs_read_once``  Q, K and V are one operation, and so is the feed-forward network: a shared input is read once
+    ``inputs_read_once``  Q, K and V are one operation, and so is the feed-forward network, as in the project's own counts: a
+                          shared input is read once, and K and V are as wide as the model's
     ``own_tokens``        attention also covers the tokens of the pass itself, and K and V of those that stay are written; the
                           first pass of a block feeds the block before again and does not find it in the cache
     ``lm_head``, ``elementwise``, ``sampler``  priced, or left out
@@ -93,10 +94,10 @@ class AdjustableModel:
         """
         shape = MODEL.model_copy(update={"intermediate": self.ffn_width, "gated_ffn": self.gated_ffn})
         ours = {operation.name: operation for operation in forward_operations(shape, self.dtype, forward_pass)}
-        q, k, v, o, *ups, down = self._products(forward_pass)
-        qkv, ffn = ([q, k, v], [*ups, down])
+        q, k, v, o, *ffn = self._products(forward_pass)
+        qkv = [q, k, v]
         if self.inputs_read_once:
-            qkv, ffn = [self._joined(qkv, 2, forward_pass)], [self._joined(ffn, len(ups) - 1, forward_pass)]
+            qkv, ffn = [ours["qkv"]], [ours["ffn"]]
         attention = [ours["attention"], ours["kv_write"]] if self.own_tokens else [self._cached_attention(forward_pass)]
         once = [ours["elementwise"]] * self.elementwise + [ours["lm_head"]] * self.lm_head
         sampler = sampler_operation(shape, forward_pass) if self.sampler else None
@@ -119,20 +120,6 @@ class AdjustableModel:
             linear("product", MODEL.layers, lines, read * written, read * written * size, (read + written) * size)
             for read, written in widths
         ]
-
-    def _joined(self, products: list[Operation], repeated: int, forward_pass: ForwardPass) -> Operation:
-        """One operation that reads the hidden state once, where the products alone read it ``repeated`` times more."""
-        lines = forward_pass.rows * forward_pass.padded_query
-        saved = repeated * MODEL.layers * lines * MODEL.hidden * element_bytes(self.dtype)
-        return Operation(
-            name="joined",
-            kind="linear",
-            tokens=lines,
-            flops=sum(product.flops for product in products),
-            weight_bytes=sum(product.weight_bytes for product in products),
-            activation_bytes=sum(product.activation_bytes for product in products) - saved,
-            pieces=MODEL.layers,
-        )
 
     def _cached_attention(self, forward_pass: ForwardPass) -> Operation:
         """Fig. 11's fused attention: Q, output, and the cache, which every query meets."""

@@ -20,8 +20,9 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings, PassFactors
 from harness.roofline.operation import PassCounts, Points, interpolate
-from harness.roofline.operations import LOGIT_BYTES, SAMPLER_SWEEPS
+from harness.roofline.operations import SAMPLER_SWEEPS
 from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
+from harness.roofline.storage import LOGIT_BYTES
 
 MEASURED_CONTEXT, MEASURED_BLOCKS = 128, 4
 """Prompt tokens before the passes that a run measures, and blocks that it decodes there."""

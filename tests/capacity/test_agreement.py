@@ -10,7 +10,7 @@ import pytest
 
 from harness.capacity.acceptance import from_speedup
 from harness.capacity.plan import plan
-from harness.capacity.question import Goal, Question, Workload
+from harness.capacity.question import Goal, Question, RowTokens
 from harness.capacity.what_if import what_if
 from harness.cli.options import ModelOptions
 from harness.errors import SbdError
@@ -68,7 +68,7 @@ def both(asked: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         acceptance=acceptance,
         goal=Goal(batch=asked["batch"]),
         degrees=(asked["degree"],),
-        workload=Workload(context_tokens=asked["context"], longest_tokens=asked["context"]),
+        workload=RowTokens(context_tokens=asked["context"], longest_tokens=asked["context"]),
         rung=asked["rung"],
         link=None if asked["link"] is None else link_called(asked["link"]),
     )

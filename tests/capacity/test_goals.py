@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from harness.capacity.acceptance import from_speedup
 from harness.capacity.plan import plan
-from harness.capacity.question import Question, ServiceGoal, Trace, Workload
-from harness.capacity.queueing import Engine, Served, closed_loop, simulate
+from harness.capacity.question import Question, RowTokens, ServiceGoal, Trace
+from harness.capacity.queueing import QueueEngine, ServedRequests, closed_loop, simulate
 from harness.capacity.replica import PlannedDevice, device_of
-from harness.capacity.results import DeploymentPlan, Plan
+from harness.capacity.results import CapacityPlan, DeploymentPlan
 from harness.capacity.service import pareto_front, ways_of
 from harness.capacity.steady import largest_load, mean_request, steady
-from harness.capacity.steps import Reading, price_steps
+from harness.capacity.steps import PromptReading, price_steps
 from harness.capacity.trials import largest_kept
 from harness.capacity.wording import answer
 from harness.errors import UserError
@@ -32,16 +32,16 @@ QUESTION = Question(
     shape=KNOWN_SHAPES["llama-3.1-8b"],
     deployment=Deployment(dtype="bfloat16"),
     acceptance=from_speedup(16, 3),
-    workload=Workload(context_tokens=2150, longest_tokens=2300),
+    workload=RowTokens(context_tokens=2150, longest_tokens=2300),
     degrees=(1, 2),
 )
 GOAL = ServiceGoal(users=500, prompt_tokens=2000, output_tokens=300, tokens_per_s=30, ttft_s=1.0)
 NAMES = ("h100-sxm", "l40s", "rtx-4090")
-READING = Reading(chunk_tokens=512)
+READING = PromptReading(chunk_tokens=512)
 WAYS = {way.method: way for way in ways_of(QUESTION)}
 
 
-def kept(goal: ServiceGoal, *names: str, chunk_tokens: int | None = None, degrees: tuple[int, ...] = (1, 2)) -> Plan:
+def kept(goal: ServiceGoal, *names: str, chunk_tokens: int | None = None, degrees: tuple[int, ...] = (1, 2)) -> CapacityPlan:
     """The plan for a goal on these devices."""
     workload = replace(QUESTION.workload, chunk_tokens=chunk_tokens)
     return plan(replace(QUESTION, service=goal, workload=workload, degrees=degrees), [load_profile(name) for name in names])
@@ -103,7 +103,9 @@ def test_short_prompts_share_steps_in_the_closed_form_too(method: str, users: in
         h100().replica(1), way, largest_batch=60, contexts=(100.0, 120.0), reading=READING, prompts=goal.prompts
     )
     column = steady(table, mean_request(goal, way, READING))
-    engine = Engine(step_s=table.as_function(READING), largest_batch=60, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass)
+    engine = QueueEngine(
+        step_s=table.as_function(READING), largest_batch=60, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass
+    )
     served = simulate(engine, closed_loop(users, 0.05, [100] * 900, [20] * 900, over_s=0.2, seed=2)).steady(0.3, 0.2)
     stayed_s = (served.finished_s - served.arrived_s).mean() + 0.05
     expected = 1 / np.interp(users, column.users(0.05), column.request_s)
@@ -115,10 +117,10 @@ def test_the_closed_form_is_the_mean_of_the_simulation(method: str, users: int) 
     """Speed of a user and requests per second, for users who never think; few rows end together, which costs some per cent."""
     way = WAYS[method]
     column = steady(prices(method), mean_request(GOAL, way, READING))
-    engine = Engine(
+    engine = QueueEngine(
         step_s=prices(method).as_function(READING), largest_batch=150, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass
     )
-    served: Served = simulate(engine, closed_loop(users, 0.0, [2000] * 600, [300] * 600, over_s=3.0)).steady(0.3, 0.2)
+    served: ServedRequests = simulate(engine, closed_loop(users, 0.0, [2000] * 600, [300] * 600, over_s=3.0)).steady(0.3, 0.2)
     rows = np.interp(users, column.users(0.0), column.rows)
     speed = float(np.interp(rows, column.rows, column.tokens_per_s))
     assert 1 / np.median(served.time_per_token_s) == pytest.approx(speed, rel=0.04)
@@ -155,7 +157,7 @@ def test_more_of_anything_never_needs_fewer_gpus(users: int, ttft_s: float, spee
 
 
 @cache
-def planned() -> Plan:
+def planned() -> CapacityPlan:
     """On three devices."""
     return kept(GOAL, *NAMES)
 

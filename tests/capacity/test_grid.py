@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from harness.capacity.acceptance import AssumedAcceptance, from_speedup
-from harness.capacity.grid import Column, Figures, Grid, Place, price_grid
+from harness.capacity.grid import Figures, Grid, Place, PricedColumn, price_grid
 from harness.capacity.plan import plan
-from harness.capacity.question import DEGREES, Goal, Question, Workload
+from harness.capacity.question import DEGREES, Goal, Question, RowTokens
 from harness.capacity.results import Band, DeploymentPlan
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
@@ -38,7 +38,7 @@ def asked(place: Place, batch: int, acceptance: AssumedAcceptance) -> tuple[Depl
         shape=GRID.models[place.model],
         deployment=Deployment(dtype=GRID.dtype, weights=GRID.weights[place.weights], kv_dtype=GRID.kv_dtypes[place.kv]),
         acceptance=acceptance,
-        workload=Workload.of_request(*GRID.requests[place.request], chunk_tokens=GRID.chunk_tokens),
+        workload=RowTokens.of_request(*GRID.requests[place.request], chunk_tokens=GRID.chunk_tokens),
         goal=Goal(batch=batch, requests_per_s=GRID.requests_per_s),
         degrees=(DEGREES[place.degree],),
     )
@@ -79,7 +79,7 @@ def test_what_cannot_be_priced_says_why() -> None:
     columns = price_grid(replace(GRID, models=(odd,), devices=(complete, lacking), acceptances=GRID.acceptances[:1]))
     for place, column in columns.items():
         if place.device == 1:
-            assert column == Column(reason="no memory (nobody said)")
+            assert column == PricedColumn(reason="no memory (nobody said)")
         elif DEGREES[place.degree] > 1:
             assert column.reason == f"9 attention heads cannot be split evenly over {DEGREES[place.degree]} GPUs"
         else:

@@ -9,11 +9,11 @@ import pytest
 
 from harness.capacity.acceptance import from_speedup
 from harness.capacity.plan import plan
-from harness.capacity.question import Question, ServiceGoal, Workload
+from harness.capacity.question import Question, RowTokens, ServiceGoal
 from harness.capacity.replica import device_of
 from harness.capacity.results import DeploymentPlan
 from harness.capacity.service import ways_of
-from harness.capacity.steps import Reading, price_steps
+from harness.capacity.steps import PromptReading, price_steps
 from harness.formatting import figure
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
@@ -28,7 +28,7 @@ QUESTION = Question(
     shape=SHAPE,
     deployment=Deployment(dtype="bfloat16"),
     acceptance=from_speedup(16, 3),
-    workload=Workload(context_tokens=PROMPT, longest_tokens=PROMPT + ANSWER, chunk_tokens=2048),
+    workload=RowTokens(context_tokens=PROMPT, longest_tokens=PROMPT + ANSWER, chunk_tokens=2048),
     service=GOAL,
     degrees=(1,),
     rung="datasheet",
@@ -112,7 +112,7 @@ def by_program(ntp: DeploymentPlan) -> dict[str, float]:
     """The same figures."""
     device = device_of(QUESTION, load_profile("h100-sxm"))
     assert not isinstance(device, str)
-    reading = Reading(chunk_tokens=2048)
+    reading = PromptReading(chunk_tokens=2048)
     prices = price_steps(
         device.replica(1), ways_of(QUESTION)[0], largest_batch=185, contexts=(2000.0, 2300.0), reading=reading, prompts=[PROMPT]
     )

@@ -22,7 +22,7 @@ from harness.analysis.verdict import claims_for, verdict
 from harness.capacity.acceptance import from_speedup
 from harness.capacity.columns import csv_lines
 from harness.capacity.plan import plan
-from harness.capacity.question import Question, Workload
+from harness.capacity.question import Question, RowTokens
 from harness.cli import capacity_table, doctor, hardware, history, judged
 from harness.cli import compare as comparing
 from harness.cli import plan as planning
@@ -100,7 +100,7 @@ ASKED = Question(
     shape=KNOWN_SHAPES["llama-3.1-8b"],
     deployment=Deployment(dtype="bfloat16"),
     acceptance=from_speedup(16, 3.0),
-    workload=Workload.of_request(3500, 1000),
+    workload=RowTokens.of_request(3500, 1000),
     contexts=(1024,),
 )
 

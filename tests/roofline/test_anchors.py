@@ -12,7 +12,7 @@ import pytest
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import known_profiles, load_profile
 from harness.roofline.anchor_values import Anchor, AnchorTable, known_anchors
-from harness.roofline.anchors import Comparison, compare_anchors, published_s, seconds
+from harness.roofline.anchors import ComparedAnchor, compare_anchors, published_s, seconds
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes, stored_weight_bytes
@@ -201,7 +201,7 @@ OWN = [one for one in REPORT if one.anchor.own_gb_per_s]
 
 
 @pytest.mark.parametrize("one", OWN, ids=lambda one: one.anchor.name)
-def test_their_bandwidth_is_the_model_size_times_the_speed(one: Comparison) -> None:
+def test_their_bandwidth_is_the_model_size_times_the_speed(one: ComparedAnchor) -> None:
     """GB/s over tokens/s is the size that the source multiplies by: all weights on one GPU until May 2024 (gpt-fast ebd10d3),
     since then without the embedding table. Our stored bytes are that size, for every format, split and vocabulary."""
     anchor, shape, deployment = one.anchor, TABLE.shape_of(one.anchor), TABLE.deployment_of(one.anchor)
@@ -250,7 +250,7 @@ def test_other_tools_errors_and_ours() -> None:
     assert abs(profiled.predictions["datasheet"].error) > abs(profiled.rival_error)
 
 
-def changed(name: str, **changes: Any) -> Comparison:
+def changed(name: str, **changes: Any) -> ComparedAnchor:
     """One anchor judged anew with another figure."""
     one = BY_NAME[name].anchor.model_copy(update=changes)
     return compare_anchors(TABLE.model_copy(update={"anchors": (one,)}), known_profiles()).comparisons[0]

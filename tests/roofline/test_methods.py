@@ -16,7 +16,7 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.shape import with_layers
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
-from harness.roofline.methods.calls import MethodTrace, Setting, price_method, whole_widths
+from harness.roofline.methods.calls import MethodTrace, PricedAt, price_method, whole_widths
 from harness.roofline.methods.diffusion import (
     approximate_cache,
     block_diffusion,
@@ -27,7 +27,7 @@ from harness.roofline.methods.diffusion import (
 from harness.roofline.methods.ranges import spans
 from harness.roofline.methods.set_block import chunks, next_block, next_token, over_a_link, pruned, pruned_decoding, set_block
 from harness.roofline.methods.speculative import (
-    Drafter,
+    DraftModel,
     caught_up,
     copied_state,
     expected_tokens,
@@ -42,7 +42,7 @@ from tests.helpers.speedups import predict_speedup
 
 TARGET = KNOWN_SHAPES["llama-3.1-8b"]  # 32 layers
 DRAFT = KNOWN_SHAPES["llama-250m"]
-AT = Setting(target=TARGET, batch=1, context_tokens=1000)
+AT = PricedAt(target=TARGET, batch=1, context_tokens=1000)
 Row = tuple[str, int, int, int, int, float]
 
 
@@ -67,7 +67,7 @@ def rows(trace: MethodTrace) -> list[Row]:
     ]
 
 
-def seconds(trace: MethodTrace, at: Setting = AT) -> float:
+def seconds(trace: MethodTrace, at: PricedAt = AT) -> float:
     """Expected time per token on the H100."""
     assert all(call.forward_pass.rows == at.batch for call in trace.calls)
     return price_method(trace, "bfloat16", roof()).expected_s
@@ -115,7 +115,7 @@ def test_speculative_limits() -> None:
     assert rows(speculative(AT, auxiliary=DRAFT, drafted_tokens=0, acceptance=0.5)) == rows(next_token(AT))
     useless = speculative(AT, auxiliary=DRAFT, drafted_tokens=4, acceptance=0.0)
     assert useless.tokens_per_target_pass == 1
-    assert seconds(useless) > seconds(next_token(AT)) + 4 * seconds(next_token(Setting(target=DRAFT, context_tokens=1000)))
+    assert seconds(useless) > seconds(next_token(AT)) + 4 * seconds(next_token(PricedAt(target=DRAFT, context_tokens=1000)))
     perfect = speculative(AT, auxiliary=DRAFT, drafted_tokens=4, acceptance=1.0)
     assert rows(perfect) == [("target", 32, 5, 1000, 5, 1 / 5), ("draft", 16, 1, 1000, 1, 4 / 5)]
 
@@ -126,8 +126,8 @@ def test_hierarchy_by_hand() -> None:
     2 lack: it drafts 1, verifies 2 wide, gains 2 (p=1/2) or 1 (p=1/2); then 1 lacks: a pass of 1, no draft. So a round has 1
     pass of 2, 1/2 pass of 1 and 1 pass of the small model.
     """
-    middle = Drafter(shape=with_layers(TARGET, 8), drafted_tokens=2, acceptance=0.5)
-    small = Drafter(shape=DRAFT, drafted_tokens=1, acceptance=0.5)
+    middle = DraftModel(shape=with_layers(TARGET, 8), drafted_tokens=2, acceptance=0.5)
+    small = DraftModel(shape=DRAFT, drafted_tokens=1, acceptance=0.5)
     assert rows(hierarchy(AT, (middle, small))) == [
         ("target", 32, 3, 1000, 3, 4 / 7),
         ("draft 1", 8, 1, 1000, 1, 0.5 * 4 / 7),
@@ -162,7 +162,7 @@ def test_counts_of_a_hierarchy_against_simulated_rounds(levels: list[tuple[int, 
         while accepted < levels[0][0] and random.random() < levels[0][1]:
             accepted += 1
         tokens += accepted + 1
-    drafters = tuple(Drafter(shape=DRAFT, drafted_tokens=drafted, acceptance=chance) for drafted, chance in levels)
+    drafters = tuple(DraftModel(shape=DRAFT, drafted_tokens=drafted, acceptance=chance) for drafted, chance in levels)
     target, *drafts = hierarchy(AT, drafters).calls
     assert target.count_per_token == pytest.approx(rounds / tokens, rel=0.02)
     found = {
@@ -176,8 +176,8 @@ def test_counts_of_a_hierarchy_against_simulated_rounds(levels: list[tuple[int, 
 
 def test_a_hierarchy_whose_small_model_never_agrees() -> None:
     """Then the middle model makes every token alone: the two-level counts, dearer by the wasted drafts."""
-    middle = Drafter(shape=with_layers(TARGET, 8), drafted_tokens=3, acceptance=0.8)
-    small = Drafter(shape=DRAFT, drafted_tokens=1, acceptance=0.0)
+    middle = DraftModel(shape=with_layers(TARGET, 8), drafted_tokens=3, acceptance=0.8)
+    small = DraftModel(shape=DRAFT, drafted_tokens=1, acceptance=0.0)
     alone, stacked = hierarchy(AT, (middle,)), hierarchy(AT, (middle, small))
     by_middle = sum(call.count_per_token for call in stacked.calls if call.model == "draft 1")
     assert by_middle == pytest.approx(alone.calls[1].count_per_token)
@@ -194,7 +194,7 @@ def test_early_exit_with_copied_state_by_hand() -> None:
 
 def test_in_a_batch_the_last_row_to_leave_decides() -> None:
     """Two rows, each leaving early with 1/2: both do with 1/4."""
-    at = Setting(target=TARGET, batch=2, context_tokens=1000)
+    at = PricedAt(target=TARGET, batch=2, context_tokens=1000)
     trace = copied_state(at, ((8, 0.5), (32, 0.5)))
     assert [row[-1] for row in rows(trace)] == [0.25, 0.75]
     assert trace.calls[0].forward_pass.rows == 2
@@ -296,7 +296,7 @@ def test_diffusion_by_hand() -> None:
     "limit",
     [
         lambda at: speculative(at, auxiliary=DRAFT, drafted_tokens=0, acceptance=0.9),
-        lambda at: hierarchy(at, (Drafter(shape=DRAFT, drafted_tokens=0, acceptance=1.0),) * 3),
+        lambda at: hierarchy(at, (DraftModel(shape=DRAFT, drafted_tokens=0, acceptance=1.0),) * 3),
         lambda at: copied_state(at, ((32, 1.0),)),
         lambda at: copied_state(at, ((8, 0.0), (32, 1.0))),
         lambda at: caught_up(at, ((32, 1.0),), verified=False),
@@ -308,9 +308,9 @@ def test_diffusion_by_hand() -> None:
     ],
 )
 @pytest.mark.parametrize("batch", [1, 3])
-def test_limits_are_next_token_exactly(limit: Callable[[Setting], MethodTrace], batch: int) -> None:
+def test_limits_are_next_token_exactly(limit: Callable[[PricedAt], MethodTrace], batch: int) -> None:
     """No draft, an exit at the last layer, a tree, block or chunk of one token, nothing pruned: the price of NTP itself."""
-    at = Setting(target=TARGET, batch=batch, context_tokens=1000)
+    at = PricedAt(target=TARGET, batch=batch, context_tokens=1000)
     assert price_method(limit(at), "bfloat16", roof()) == price_method(next_token(at), "bfloat16", roof())
 
 
@@ -340,8 +340,8 @@ def test_more_acceptance_never_costs_more(one: float, other: float, drafted: int
 @pytest.mark.parametrize(
     ("refused", "words"),
     [
-        (lambda: Setting(target=TARGET, batch=0), "batch >= 1"),
-        (lambda: Setting(target=TARGET, context_tokens=-1), "context >= 0"),
+        (lambda: PricedAt(target=TARGET, batch=0), "batch >= 1"),
+        (lambda: PricedAt(target=TARGET, context_tokens=-1), "context >= 0"),
         (lambda: speculative(AT, auxiliary=DRAFT, drafted_tokens=3, acceptance=1.1), "allowed are 0 to 1"),
         (lambda: speculative(AT, auxiliary=DRAFT, drafted_tokens=-1, acceptance=0.5), "allowed is 0 or more"),
         (lambda: hierarchy(AT, ()), "at least one draft model"),

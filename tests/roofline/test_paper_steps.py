@@ -26,7 +26,7 @@ from harness.roofline.paper import (
     slowdown,
     wall_speedup,
 )
-from harness.roofline.paper_steps import Waterfall, corrections, explain_slowdown, explain_speedup
+from harness.roofline.paper_steps import PaperWaterfall, corrections, explain_slowdown, explain_speedup
 from harness.roofline.speedup import describe_pass
 from tests.helpers.speedups import predict_speedup
 
@@ -144,7 +144,7 @@ def test_the_papers_constants_are_the_models() -> None:
     assert MODEL.intermediate != paper.FFN
 
 
-def check(waterfall: Waterfall, published: float, printed: float, ours: float) -> None:
+def check(waterfall: PaperWaterfall, published: float, printed: float, ours: float) -> None:
     """The chain is unbroken, begins at the published figure and its own evaluation, and ends at ours."""
     steps = waterfall.steps
     assert waterfall.published == steps[0].before == published

@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from harness import formatting
-from harness.capacity.grid import Column, Figures, Place
+from harness.capacity.grid import Figures, Place, PricedColumn
 from harness.capacity.question import DEGREES
 from harness.capacity.results import COLUMNS
 from harness.capacity.wording import anchored_in_words, cheaper, pays_from
@@ -115,7 +115,7 @@ def ratio_carried(value: float) -> float:
     return round(value, 2) if abs(value) < 9.995 else carried(value)
 
 
-def _column(column: Column, texts: Numbers) -> Any:
+def _column(column: PricedColumn, texts: Numbers) -> Any:
     """[rows that fit, [figures of Figures] by batch], or the number of the reason where nothing could be priced."""
     if column.reason is not None:
         return texts[column.reason]

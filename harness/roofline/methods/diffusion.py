@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, whole_widths
+from harness.roofline.methods.calls import MethodTrace, PricedAt, at_least, other_call, target_call, whole_widths
 
 
-def whole_sequence(at: Setting, *, new_tokens: int, passes: float) -> MethodTrace:
+def whole_sequence(at: PricedAt, *, new_tokens: int, passes: float) -> MethodTrace:
     """No KV cache: every pass feeds the whole sequence, prompt and answer slots (LLaDA, Dream as published).
 
     Raises:
@@ -19,7 +19,7 @@ def whole_sequence(at: Setting, *, new_tokens: int, passes: float) -> MethodTrac
     return MethodTrace(family="diffusion without KV cache", calls=(call,))
 
 
-def approximate_cache(at: Setting, *, new_tokens: int, block_size: int, passes_per_block: float) -> MethodTrace:
+def approximate_cache(at: PricedAt, *, new_tokens: int, block_size: int, passes_per_block: float) -> MethodTrace:
     """An approximate KV cache (Fast-dLLM, arXiv 2505.22618), refreshed by a pass over everything at the start of a block.
 
     Later passes feed the block and all slots after it. Logits are wanted in the block only.
@@ -42,7 +42,7 @@ def approximate_cache(at: Setting, *, new_tokens: int, block_size: int, passes_p
     return MethodTrace(family="diffusion with approximate KV cache", calls=tuple(calls))
 
 
-def block_diffusion(at: Setting, *, block_size: int, passes_per_block: float, drafts: int) -> MethodTrace:
+def block_diffusion(at: PricedAt, *, block_size: int, passes_per_block: float, drafts: int) -> MethodTrace:
     """Blocks with an exact KV cache of the blocks before: passes that decide, then one that stores the block's KV.
 
     ``drafts``: nested drafts checked side by side, each a copy of the block (FreeDave, arXiv 2510.00294).
@@ -59,7 +59,7 @@ def block_diffusion(at: Setting, *, block_size: int, passes_per_block: float, dr
     return MethodTrace(family="block diffusion", calls=(decide, store))
 
 
-def longest_prefix(at: Setting, *, block_size: int, tokens_per_pass: float) -> MethodTrace:
+def longest_prefix(at: PricedAt, *, block_size: int, tokens_per_pass: float) -> MethodTrace:
     """A block drafted anew after every pass; its longest confident prefix stays (SDLM, arXiv 2509.24007).
 
     A pass feeds the tokens of the pass before, whose KV it keeps, the last of them once more, and block_size - 1 masks. A
@@ -87,7 +87,7 @@ def longest_prefix(at: Setting, *, block_size: int, tokens_per_pass: float) -> M
     return MethodTrace(family="block diffusion, longest prefix", calls=calls)
 
 
-def with_auxiliary(at: Setting, *, auxiliary: ModelShape, window: int, lookahead: int, tokens_per_pass: float) -> MethodTrace:
+def with_auxiliary(at: PricedAt, *, auxiliary: ModelShape, window: int, lookahead: int, tokens_per_pass: float) -> MethodTrace:
     """A diffusion model drafts left to right, a small autoregressive model accepts (APD, arXiv 2506.00413).
 
     A pass feeds the last ``window`` tokens again and ``lookahead`` masks, over an approximate cache of what lies before. The

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.roofline.methods.calls import MethodTrace, ModelCall, Setting, at_least, other_call, probability, target_call
+from harness.roofline.methods.calls import MethodTrace, ModelCall, PricedAt, at_least, other_call, probability, target_call
 from harness.roofline.methods.speculative import expected_tokens
 
 
-def next_token(at: Setting) -> MethodTrace:
+def next_token(at: PricedAt) -> MethodTrace:
     """Next-token prediction: one target pass of one query token per token."""
     return MethodTrace(family="next token", calls=(target_call(at, "decide", 1.0, query=1, logits=1, kept=1),))
 
 
-def set_block(at: Setting, *, block_size: int, passes_per_block: float) -> MethodTrace:
+def set_block(at: PricedAt, *, block_size: int, passes_per_block: float) -> MethodTrace:
     """SBD, equation 16 of arXiv 2509.04185: per block one pass of 2k query tokens and l - 1 passes of k.
 
     The first pass keeps the KV of the block before, which is not in the cache yet. A block of one token is not NTP: its
@@ -47,7 +47,7 @@ def set_block(at: Setting, *, block_size: int, passes_per_block: float) -> Metho
     return MethodTrace(family="set block", calls=(first, later))
 
 
-def next_block(at: Setting, *, block_size: int, tokens_per_pass: float | None = None) -> MethodTrace:
+def next_block(at: PricedAt, *, block_size: int, tokens_per_pass: float | None = None) -> MethodTrace:
     """Each token of a block predicts the one at its place in the next block (arXiv 2502.07737): rows or frames of a video.
 
     A pass over a block keeps its KV and gives the whole next block. Where ``tokens_per_pass`` is below the block size, the new
@@ -65,7 +65,7 @@ def next_block(at: Setting, *, block_size: int, tokens_per_pass: float | None = 
     return MethodTrace(family="next block", calls=(first, again) if again.count_per_token > 0 else (first,))
 
 
-def chunks(at: Setting, *, tokens_per_pass: int) -> MethodTrace:
+def chunks(at: PricedAt, *, tokens_per_pass: int) -> MethodTrace:
     """One vector per chunk of tokens (continuous CALM, arXiv 2510.27688): one pass per chunk, a cache entry per chunk.
 
     A decoder with a head over the vocabulary reads the chunk's tokens off the vector. It is priced as the target's LM head at
@@ -82,7 +82,7 @@ def chunks(at: Setting, *, tokens_per_pass: int) -> MethodTrace:
     return MethodTrace(family="chunks of tokens", calls=(call,), notes=notes)
 
 
-def pruned_decoding(at: Setting, *, width_share: float) -> MethodTrace:
+def pruned_decoding(at: PricedAt, *, width_share: float) -> MethodTrace:
     """The target reads the prompt, a pruned model writes (OverFill, arXiv 2508.08446): NTP with another decoder.
 
     The prefill is the target's own, the same as that of NTP, and like it not part of the decode.
@@ -106,7 +106,7 @@ def pruned(shape: ModelShape, *, width_share: float) -> ModelShape:
     return shape.model_copy(update=changed | {"moe": experts})
 
 
-def verified_set_block(at: Setting, *, block_size: int, draft_passes: float, acceptance: float) -> MethodTrace:
+def verified_set_block(at: PricedAt, *, block_size: int, draft_passes: float, acceptance: float) -> MethodTrace:
     """Equation 16 of arXiv 2509.04185 for checked blocks.
 
     Per block, one pass of 2k query tokens checks it and opens the next. A full draft takes ``draft_passes`` of k tokens, less
@@ -141,7 +141,7 @@ BITS_PER_BYTE, BITS_PER_MEGABIT, MS_PER_S = 8, 1e6, 1e3
 
 
 def over_a_link(
-    at: Setting, *, round_trip_ms: float, megabits_per_s: float, block_size: int | None = None, nfe_speedup: float = 1.0
+    at: PricedAt, *, round_trip_ms: float, megabits_per_s: float, block_size: int | None = None, nfe_speedup: float = 1.0
 ) -> MethodTrace:
     """NTP, or SBD with a block size, where the hidden states of every pass go to another machine and come back.
 

@@ -24,7 +24,7 @@ from harness.roofline.methods.calls import (
     SHARE_TOLERANCE,
     MethodTrace,
     ModelCall,
-    Setting,
+    PricedAt,
     at_least,
     other_call,
     probability,
@@ -37,7 +37,7 @@ Passes = Mapping[tuple[int, int], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drafter:
+class DraftModel:
     """A draft model: how many tokens the model above it asks for, and the probability that it accepts one.
 
     Raises:
@@ -58,19 +58,19 @@ def expected_tokens(acceptance: float, drafted: int) -> float:
     return float(sum(acceptance**position for position in range(drafted + 1)))
 
 
-def speculative(at: Setting, *, auxiliary: ModelShape, drafted_tokens: int, acceptance: float) -> MethodTrace:
+def speculative(at: PricedAt, *, auxiliary: ModelShape, drafted_tokens: int, acceptance: float) -> MethodTrace:
     """Per round ``drafted_tokens`` passes of the draft model and one of the target over all of them and one more token.
 
     That is the cost of theorem 3.8 of arXiv 2211.17192. No draft at all is NTP exactly. A draft model that stops by its
     confidence makes fewer of these passes and somewhat more of the target's; that needs its confidences and is not modelled.
 
     Raises:
-        UserError: see Drafter.
+        UserError: see DraftModel.
     """
-    return hierarchy(at, (Drafter(shape=auxiliary, drafted_tokens=drafted_tokens, acceptance=acceptance),))
+    return hierarchy(at, (DraftModel(shape=auxiliary, drafted_tokens=drafted_tokens, acceptance=acceptance),))
 
 
-def hierarchy(at: Setting, drafters: tuple[Drafter, ...]) -> MethodTrace:
+def hierarchy(at: PricedAt, drafters: tuple[DraftModel, ...]) -> MethodTrace:
     """A stack of draft models, the largest first (HSD, arXiv 2510.19705): each but the last is itself sped up by the next.
 
     To make n tokens a drafter lets the next one draft, verifies, and continues after what it accepted. It asks for at most
@@ -103,7 +103,7 @@ def outcomes(acceptance: float, drafted: int) -> Iterator[tuple[int, float]]:
     yield drafted + 1, acceptance**drafted
 
 
-def _passes_to_make(drafters: tuple[Drafter, ...], index: int, tokens: int) -> Passes:
+def _passes_to_make(drafters: tuple[DraftModel, ...], index: int, tokens: int) -> Passes:
     """Expected passes of drafter ``index`` and all below it, by width, until exactly ``tokens`` tokens are made."""
     if index == len(drafters) - 1:
         return {(index, 1): float(tokens)} if tokens else {}
@@ -125,7 +125,7 @@ def _passes_to_make(drafters: tuple[Drafter, ...], index: int, tokens: int) -> P
 Exits = tuple[tuple[int, float], ...]
 
 
-def copied_state(at: Setting, exits: Exits) -> MethodTrace:
+def copied_state(at: PricedAt, exits: Exits) -> MethodTrace:
     """Early exit with the hidden state copied up (CALM, arXiv 2207.07061). In a batch the last row to leave decides.
 
     The confidence comes from the hidden state; its small classifier is not priced. Nor are the K and V projections of the
@@ -144,7 +144,7 @@ def copied_state(at: Setting, exits: Exits) -> MethodTrace:
     return MethodTrace(family="early exit, state copied", calls=tuple(calls), notes=notes)
 
 
-def caught_up(at: Setting, exits: Exits, *, verified: bool, rejected: float = 0.0) -> MethodTrace:
+def caught_up(at: PricedAt, exits: Exits, *, verified: bool, rejected: float = 0.0) -> MethodTrace:
     """Early exit with the deferred layers run later, side by side (FREE, arXiv 2310.05424; AdaDecode, arXiv 2506.03700).
 
     Exits are independent from token to token. So 1/p tokens gather between two runs of a segment that a token reaches with
@@ -171,7 +171,7 @@ def caught_up(at: Setting, exits: Exits, *, verified: bool, rejected: float = 0.
     return MethodTrace(family=family, calls=tuple(calls), notes=notes)
 
 
-def _segment_call(at: Setting, layers: int, width: int, logits: int, count: float) -> ModelCall:
+def _segment_call(at: PricedAt, layers: int, width: int, logits: int, count: float) -> ModelCall:
     model = "target" if layers == at.target.layers else f"{layers} layers of the target"
     return other_call(
         at,
@@ -190,7 +190,7 @@ def _segments(exits: Exits) -> list[tuple[int, int]]:
     return list(pairwise([0, *(layer for layer, _ in exits)]))
 
 
-def _reached(at: Setting, exits: Exits) -> list[float]:
+def _reached(at: PricedAt, exits: Exits) -> list[float]:
     """For each segment, the probability that at least one row of the batch goes through it."""
     layers, shares = [layer for layer, _ in exits], [share for _, share in exits]
     rising = all(low < high for low, high in pairwise([0, *layers]))
@@ -205,7 +205,7 @@ def _reached(at: Setting, exits: Exits) -> list[float]:
 
 
 def tree_drafting(
-    at: Setting,
+    at: PricedAt,
     *,
     tree_tokens: int,
     tokens_per_pass: float,

@@ -20,7 +20,7 @@ from harness.errors import InvariantError, UserError
 from harness.hardware.figures import SourcedFigure
 from harness.models import ModelShape
 from harness.models.shape import with_layers
-from harness.roofline.methods.calls import MethodTrace, Setting, at_least, probability, whole_widths
+from harness.roofline.methods.calls import MethodTrace, PricedAt, at_least, probability, whole_widths
 from harness.roofline.methods.diffusion import (
     approximate_cache,
     block_diffusion,
@@ -38,7 +38,7 @@ from harness.roofline.methods.set_block import (
     set_block,
     verified_set_block,
 )
-from harness.roofline.methods.speculative import Drafter, caught_up, copied_state, hierarchy, speculative, tree_drafting
+from harness.roofline.methods.speculative import DraftModel, caught_up, copied_state, hierarchy, speculative, tree_drafting
 
 
 class Recipe:
@@ -57,18 +57,18 @@ class Recipe:
         self.auxiliary = len(figures) < len(taken)
         self._whole = {one.name for one in figures if one.annotation.startswith("int")}
 
-    def trace(self, at: Setting, figures: Mapping[str, float], auxiliary: ModelShape | None) -> MethodTrace:
+    def trace(self, at: PricedAt, figures: Mapping[str, float], auxiliary: ModelShape | None) -> MethodTrace:
         """The model calls at these figures."""
         given: dict[str, Any] = {name: round(value) if name in self._whole else value for name, value in figures.items()}
         return self.build(at, **given, **({"auxiliary": auxiliary} if self.auxiliary else {}))
 
 
-def _set_block(at: Setting, *, block_size: int, nfe_speedup: float) -> MethodTrace:
+def _set_block(at: PricedAt, *, block_size: int, nfe_speedup: float) -> MethodTrace:
     return set_block(at, block_size=block_size, passes_per_block=block_size / nfe_speedup)
 
 
 def _hierarchy(
-    at: Setting,
+    at: PricedAt,
     *,
     large_draft_share_of_layers: float,
     large_draft_tokens: int,
@@ -83,11 +83,11 @@ def _hierarchy(
         ("small_draft", small_draft_share_of_layers, small_draft_tokens, small_draft_acceptance),
     ):
         layers = max(1, round(at.target.layers * probability(f"{name}_share_of_layers", share)))
-        drafters.append(Drafter(shape=with_layers(at.target, layers), drafted_tokens=tokens, acceptance=acceptance))
+        drafters.append(DraftModel(shape=with_layers(at.target, layers), drafted_tokens=tokens, acceptance=acceptance))
     return hierarchy(at, tuple(drafters))
 
 
-def _copied_state(at: Setting, *, mean_exit_share_of_layers: float) -> MethodTrace:
+def _copied_state(at: PricedAt, *, mean_exit_share_of_layers: float) -> MethodTrace:
     """The two layers around the published mean exit; in a batch the row that goes further decides."""
     mean = at.target.layers * probability("mean exit as a share of the layers", mean_exit_share_of_layers)
     exits = whole_widths(max(1.0, mean))
@@ -95,14 +95,14 @@ def _copied_state(at: Setting, *, mean_exit_share_of_layers: float) -> MethodTra
     return copied_state(at, (*exits, *last))
 
 
-def _caught_up(at: Setting, *, exit_share_of_layers: float, early_share: float) -> MethodTrace:
+def _caught_up(at: PricedAt, *, exit_share_of_layers: float, early_share: float) -> MethodTrace:
     early = probability("early share of the tokens", early_share)
     layer = min(at.target.layers - 1, max(1, round(at.target.layers * exit_share_of_layers)))
     return caught_up(at, ((layer, early), (at.target.layers, 1 - early)), verified=False)
 
 
 def _verified_exits(
-    at: Setting, *, exit_heads: int, early_share_1: float, early_share_2: float, early_share_3: float, rejected: float
+    at: PricedAt, *, exit_heads: int, early_share_1: float, early_share_2: float, early_share_3: float, rejected: float
 ) -> MethodTrace:
     shares = (early_share_1, early_share_2, early_share_3)[:exit_heads]
     if exit_heads > len(shares):
@@ -201,7 +201,7 @@ class System(StrictModel):
         grades = [figure.grade for figure in self.figures.values() if figure.grade is not None]
         return max(grades, key="VRSU".index, default=None)
 
-    def trace(self, at: Setting) -> MethodTrace | None:
+    def trace(self, at: PricedAt) -> MethodTrace | None:
         """Its model calls on the model of ``at``, with its own published acceptance; None where a figure is missing.
 
         Raises:
@@ -209,7 +209,7 @@ class System(StrictModel):
         """
         return None if self.missing else self._trace(at, {})
 
-    def assumed_trace(self, at: Setting, share: float) -> MethodTrace:
+    def assumed_trace(self, at: PricedAt, share: float) -> MethodTrace:
         """Its model calls with the figures that no source gives at a share of their assumed ranges.
 
         Raises:
@@ -217,7 +217,7 @@ class System(StrictModel):
         """
         return self._trace(at, figures_at(self.assumed, share))
 
-    def _trace(self, at: Setting, assumed: Mapping[str, float]) -> MethodTrace:
+    def _trace(self, at: PricedAt, assumed: Mapping[str, float]) -> MethodTrace:
         given = {name: figure.value for name, figure in self.figures.items() if figure.value is not None}
         return RECIPES[self.recipe].trace(at, {**given, **assumed}, self.auxiliary)
 
