@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.capacity.question import Goal, Question, RowTokens
-from harness.capacity.replica import PlannedDevice, Replica, break_even, device_of, thinned
+from harness.capacity.replica import PlannedDevice, Replica, break_even, device_of, joined_reasons, thinned
 from harness.capacity.results import (
     J_PER_KWH,
     S_PER_HOUR,
@@ -94,7 +94,7 @@ def _deployment(device: PlannedDevice, method: Method) -> DeploymentPlan:
         if question.goal.tokens_per_s_per_user is None:
             break
     if not possible:
-        return device.deployment(method, _joined(reasons))
+        return device.deployment(method, joined_reasons(reasons))
     return max(possible, key=lambda pair: pair[0])[1]
 
 
@@ -178,9 +178,4 @@ def _break_even(device: PlannedDevice, context: int, sbd: DeploymentPlan) -> Bre
         if refused is None:
             return break_even(device.replica(degree), context, need.largest_batch)
         reasons.append(refused)
-    return BreakEven(context_tokens=context, reason=_joined(reasons))
-
-
-def _joined(reasons: Sequence[str]) -> str:
-    """The reasons of the smallest and the largest split; those between add nothing."""
-    return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
+    return BreakEven(context_tokens=context, reason=joined_reasons(reasons))

@@ -93,10 +93,10 @@ class ServedRequests:
 
     @property
     def time_per_token_s(self) -> Floats:
-        """Mean time per output token behind the first; NaN where an answer has one token."""
-        behind = self.output_tokens - 1.0
+        """Mean time per output token after the first; NaN where an answer has one token."""
+        later_tokens = self.output_tokens - 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(behind > 0, (self.finished_s - self.first_token_s) / behind, np.nan)
+            return np.where(later_tokens > 0, (self.finished_s - self.first_token_s) / later_tokens, np.nan)
 
     def steady(self, warm_share: float = 0.2, last_share: float = 0.0) -> ServedRequests:
         """Without the first requests, a share of all: the queue of an empty engine is none. The last ones see it drain."""
@@ -260,7 +260,7 @@ class _Replica:
         return len(ended)
 
     def _passes(self, request: int) -> int:
-        """Of its answer behind the first token."""
+        """Of its answer after the first token."""
         if self._arrivals.passes is not None:
             return self._arrivals.passes[request]
         return passes_of(self._arrivals.output_tokens[request], self._engine.tokens_per_pass)

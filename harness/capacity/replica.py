@@ -8,7 +8,7 @@ once per token, so SBD can pay again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -144,6 +144,11 @@ def device_of(question: Question, profile: HardwareProfile) -> PlannedDevice | s
     if profile.memory_bytes.value is None:
         return lacking
     return PlannedDevice(question=question, profile=profile, ceilings=ceilings)
+
+
+def joined_reasons(reasons: Sequence[str]) -> str:
+    """The reasons of the smallest and the largest split; those between add nothing."""
+    return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
 
 
 def _missing_figures(profile: HardwareProfile, dtype: str) -> str:

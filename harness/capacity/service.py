@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.capacity.question import Question, ServiceGoal
 from harness.capacity.queueing import QueueEngine
-from harness.capacity.replica import PlannedDevice
+from harness.capacity.replica import PlannedDevice, joined_reasons
 from harness.capacity.results import J_PER_KWH, METHODS, S_PER_HOUR, DeploymentPlan, Method, ParetoPoint, per_million
 from harness.capacity.steady import MeanRequest, Steady, largest_load, mean_request, steady
 from harness.capacity.steps import PromptReading, StepPrices, WayOfDecoding, price_steps
@@ -236,7 +236,7 @@ def _refusal(
 ) -> DeploymentPlan:
     """Why no split keeps the goal, if none does: the one that misses it least, alone on its replica."""
     if not fitting:
-        return device.deployment(way.method, "; ".join(dict.fromkeys((reasons[0], reasons[-1]))))
+        return device.deployment(way.method, joined_reasons(reasons))
     missed = []
     for candidate in fitting:
         # The first entry: a replica that mostly waits.

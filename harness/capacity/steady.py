@@ -116,8 +116,8 @@ def steady(prices: StepPrices, request: MeanRequest) -> Steady:
     request_s = np.maximum(passes * decode / rows + read - chunks * decode, shared)
     open_s = passes * np.minimum(request_s * rows / passes, full)
     # A row of its own waits for nobody: below one row its time is that of one row.
-    behind = request.output_tokens - 1
-    speed = behind / open_s if behind > 0 else np.full(len(rows), np.inf)
+    later_tokens = request.output_tokens - 1
+    speed = later_tokens / open_s if later_tokens > 0 else np.full(len(rows), np.inf)
     return Steady(rows=rows, request_s=request_s, read_s=read, shared_s=shared, open_s=open_s, tokens_per_s=speed)
 
 

@@ -93,7 +93,7 @@ def recorded_batch(record: Sequence[RecordedRow], rows: int, batching: Batching)
 
 
 def passes_by_block(record: Sequence[RecordedRow]) -> NDArray[np.int64]:
-    """(N, blocks): the passes of each prompt by block, 0 behind its last one."""
+    """(N, blocks): the passes of each prompt by block, 0 after its last one."""
     blocks = max((len(row.passes) for row in record), default=0)
     return np.array([[*row.passes, *[0] * (blocks - len(row.passes))] for row in record], dtype=np.int64)
 

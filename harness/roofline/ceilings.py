@@ -47,9 +47,9 @@ class PassFactors:
     ``spread_between`` the same where that number of lines was not measured, so that a factor comes from its neighbours
     ``drift``          between these multiples of its median the machine's speed moved, for all passes alike; a pass price
                        leaves it out, because it cancels in a ratio of interleaved arms
-    ``after_one_s``    median seconds behind the forward of a pass that wants one logit a row (sampler and loop); None: not
+    ``after_one_s``    median seconds after the forward of a pass that wants one logit a row (sampler and loop); None: not
                        measured
-    ``after_block_s``  (logit lines, seconds) behind the forward of a pass that wants several
+    ``after_block_s``  (logit lines, seconds) after the forward of a pass that wants several
     ``s_per_line``     seconds that each further row takes in the sampler where a row wants one logit
     ``s_per_block_line``  seconds that each logit line beyond the largest measured pass takes
     """
@@ -72,7 +72,7 @@ class PassFactors:
         return low, high
 
     def after_s(self, counts: PassCounts) -> Any:
-        """Sampler and loop behind the forward of a pass: as measured, and beyond the largest measured one line by line."""
+        """Sampler and loop after the forward of a pass: as measured, and beyond the largest measured one line by line."""
         lines = counts.logit_lines
         several = self.after_one_s
         if self.after_block_s:

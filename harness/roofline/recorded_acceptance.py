@@ -224,7 +224,7 @@ def checks_of_row(passes: PassColumns, row: int, block_size: int) -> Iterator[Ch
 def miss_rates(checks: Sequence[Check], drafts: int) -> tuple[float, ...]:
     """At each of ``drafts`` places, the share of drafts that were wrong where all before them were right.
 
-    Drafts behind the end of an answer are unknown and not counted (Kaplan and Meier, 1958). A place that no draft reached
+    Drafts after the end of an answer are unknown and not counted (Kaplan and Meier, 1958). A place that no draft reached
     takes the rate of the place before.
     """
     rates: list[float] = []
@@ -263,7 +263,7 @@ def accepted_of_row(passes: PassColumns, row: int) -> Iterator[Accepted]:
 
 
 def accepted_in_file(file: Path) -> Iterator[Accepted]:
-    """Of every answer of vLLM in a file: one JSON object a line, or one in all. vLLM counts what lies behind an answer's end.
+    """Of every answer of vLLM in a file: one JSON object a line, or one in all. vLLM counts what lies after an answer's end.
 
     Raises:
         RecordError: a line is no answer, or lacks what is needed.

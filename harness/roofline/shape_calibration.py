@@ -41,7 +41,7 @@ UNSEEN_MOVEMENT: Span = (math.exp(-T_90_OF_8_DEGREES * VISITS_SD), math.exp(T_90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPass:
-    """One timed decode pass: its forward, and everything behind it until the next one.
+    """One timed decode pass: its forward, and everything after it until the next one.
 
     ``decode`` numbers its decode, ``visit`` the time at which that decode and its neighbours ran.
     """

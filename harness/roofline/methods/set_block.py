@@ -117,7 +117,7 @@ def verified_set_block(at: PricedAt, *, block_size: int, draft_passes: float, ac
 
     Args:
         draft_passes: mean passes until all slots of a block are drafted, the first included.
-        acceptance: probability that the head agrees with a draft behind drafts that it agreed with.
+        acceptance: probability that the head agrees with a draft after drafts that it agreed with.
 
     Raises:
         UserError: a block below 1, passes outside 1 to the block size, or no probability.

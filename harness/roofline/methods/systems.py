@@ -42,7 +42,7 @@ from harness.roofline.methods.speculative import DraftModel, caught_up, copied_s
 
 
 class Recipe:
-    """A method as a function of the figures it takes, which are its parameters behind the setting.
+    """A method as a function of the figures it takes, which are its parameters after the setting.
 
     ``needs``: figures without which there is no trace; ``may_have``: refinements, which have a default; ``auxiliary``: whether
     it takes a second model's shape. A figure is a whole number where its parameter is annotated so.
