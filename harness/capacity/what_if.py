@@ -7,6 +7,8 @@ from typing import Any
 
 from harness.capacity.question import Question
 from harness.capacity.replica import PlannedDevice
+from harness.capacity.results import METHODS
+from harness.capacity.serving import serve
 from harness.errors import DoesNotFitError, UnknownHardwareError
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
@@ -48,7 +50,9 @@ def what_if(question: Question, profile: HardwareProfile) -> dict[str, Any]:
         prefill_tokens=max(1, context),
         prefill_logits=1,
     )
-    prices = _prices(prediction) | {"prefill": asdict(read)}
+    served = {method: serve(replica, replica.arm(method, batch), batch, question.workload) for method in METHODS}
+    speeds = {f"{method}_tokens_per_s": speed.decode_tokens_per_s.expected for method, speed in served.items()}
+    prices = _prices(prediction) | speeds | {"prefill": asdict(read)}
     try:
         refused = fitting(question.shape, deployed, profile, batch, context, acceptance.block_size)
     except DoesNotFitError as error:
@@ -100,7 +104,7 @@ def fitting(
 
 
 def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:
-    names = ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial", "ntp_tokens_per_s", "sbd_tokens_per_s")
+    names = ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial")
     passes = {"ntp_pass": prediction.ntp, "first_pass": prediction.first, "later_pass": prediction.later}
     prices = {name: _described(price) for name, price in passes.items()}
     share, first, later = prediction.first_passes / prediction.passes_per_block, prices["first_pass"], prices["later_pass"]
