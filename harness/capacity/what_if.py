@@ -73,12 +73,12 @@ def what_if(question: Question, profile: HardwareProfile) -> dict[str, Any]:
         "nfe_speedup": acceptance.nfe_speedup,
         "batch": batch,
         "context_tokens": context,
-        "passes_per_block": prediction.passes_per_block,
+        "passes_per_block": prediction.arm.passes_per_block,
         "rung": replica.ceilings.rung,
         "arithmetic": replica.ceilings.arithmetic(deployed),
         "reached": reached_in_words(profile, deployed.devices),
         "band": band_in_words() if replica.ceilings.rung == "anchored" else None,
-        "assumed": assumed if prediction.passes_per_block != acceptance.passes_per_block else None,
+        "assumed": assumed if prediction.arm.passes_per_block != acceptance.passes_per_block else None,
         "does_not_fit": refused,
         **prices,
     }
@@ -107,7 +107,7 @@ def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:
     names = ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial")
     passes = {"ntp_pass": prediction.ntp, "first_pass": prediction.first, "later_pass": prediction.later}
     prices = {name: _described(price) for name, price in passes.items()}
-    share, first, later = prediction.first_passes / prediction.passes_per_block, prices["first_pass"], prices["later_pass"]
+    share, first, later = prediction.first_passes / prediction.arm.passes_per_block, prices["first_pass"], prices["later_pass"]
     step = {name: share * first[name] + (1 - share) * later[name] for name in first}
     return {name: getattr(prediction, name) for name in names} | {"step_pass": step} | prices
 
