@@ -20,9 +20,9 @@ from harness.roofline.anchored import ProfileRung, rung_called
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a command; ``given``: the names of those that stand on the command line."""
+    """Options of a command; ``given``: the names of those that stand on the command line, in order."""
 
-    given: frozenset[str] = frozenset()
+    given: tuple[str, ...] = ()
 
 
 def takes_options(run: Callable[[Any], None]) -> Callable[..., None]:
@@ -33,7 +33,7 @@ def takes_options(run: Callable[[Any], None]) -> Callable[..., None]:
     @wraps(run)
     def command(ctx: typer.Context, **values: Any) -> None:
         sources = {name: ctx.get_parameter_source(name) for name in values}
-        named = frozenset(name for name, source in sources.items() if source is not None and source.name != "DEFAULT")
+        named = tuple(name for name, source in sources.items() if source is not None and source.name != "DEFAULT")
         run(kind(**values, given=named))
 
     options = [option.replace(annotation=hints[name]) for name, option in signature(kind).parameters.items() if name != "given"]

@@ -45,7 +45,7 @@ def test_what_was_typed_is_known_apart_from_its_value() -> None:
     """A default that is typed counts as given; what is not typed has its default."""
     options = asked("--rows", "2", "--spare", "3", "--expert-parallel")
     assert (options.rows, options.spare, options.expert_parallel, options.dtype) == (2, 3, True, "bfloat16")
-    assert options.given == {"rows", "spare", "expert_parallel"}
+    assert options.given == ("rows", "spare", "expert_parallel")
     assert options.deployment(4).tensor_parallel == 4 and options.deployment().expert_parallel
 
 
