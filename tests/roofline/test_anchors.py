@@ -253,7 +253,7 @@ def test_other_tools_errors_and_ours() -> None:
 def changed(name: str, **changes: Any) -> ComparedAnchor:
     """One anchor judged anew with another figure."""
     one = BY_NAME[name].anchor.model_copy(update=changes)
-    return compare_anchors(TABLE.model_copy(update={"anchors": (one,)}), known_profiles()).comparisons[0]
+    return compare_anchors(TABLE.model_copy(update={"anchors": (one,)}), known_profiles())[0]
 
 
 def test_a_verdict_can_fail() -> None:
