@@ -1,7 +1,7 @@
 """Plans for every combination of choices, priced beforehand: a form looks its answer up instead of asking for it.
 
-Every figure is what ``harness.capacity.plan`` gives for the same question. A replica is priced for all requests and batches at
-once: axes of its arrays are request and batch.
+Every figure is what ``harness.capacity.plan`` gives for the same question. A replica is priced for all requests, arms and
+batches at once: axes of its arrays are request, arm, batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.capacity.serving import serve
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, WeightFormat
-from harness.roofline.step import NTP
+from harness.roofline.step import NTP, DecodeArm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +65,25 @@ class Grid:
     @cached_property
     def work(self) -> RowTokens:
         """All requests as arrays along the first axis."""
-        prompts, outputs = np.array(self.requests, dtype=float).T[:, :, None]
+        prompts, outputs = np.array(self.requests, dtype=float).T[:, :, None, None]
         return RowTokens.of_request(prompts, outputs, chunk_tokens=self.chunk_tokens)
+
+    @cached_property
+    def kinds(self) -> list[tuple[list[int], DecodeArm]]:
+        """Arms that are priced in one call: their numbers, and all as one whose figures are arrays over (arm, batch)."""
+        alike: dict[tuple[bool, str], list[int]] = {}
+        for number, acceptance in enumerate(self.acceptances, start=1):
+            alike.setdefault((acceptance.tokens_per_check is None, acceptance.batching), []).append(number)
+        kinds = [([0], NTP)]
+        for numbers in alike.values():
+            arms = [self.acceptances[number - 1].arm_at(self.sizes) for number in numbers]
+            lines = zip(*((arm.block_size, arm.passes_per_block, arm.tokens_per_check or 0.0) for arm in arms), strict=True)
+            block, passes, checked = (
+                np.array([np.broadcast_to(value, self.sizes.shape) for value in line], dtype=float) for line in lines
+            )
+            together = replace(arms[0], block_size=block, passes_per_block=passes)
+            kinds.append((numbers, replace(together, tokens_per_check=checked) if arms[0].tokens_per_check else together))
+        return kinds
 
 
 class Figures(NamedTuple):
@@ -128,13 +145,16 @@ def _columns(grid: Grid, device: PlannedDevice | str, degree: int) -> dict[tuple
     rows = _rows(grid, device, degree)
     if not any(rows.values()):
         return dict.fromkeys(rows, PricedColumn())
-    arms = (NTP, *(acceptance.arm_at(grid.sizes) for acceptance in grid.acceptances))
-    served = [serve(device.replica(degree), arm, grid.sizes, grid.work) for arm in arms]
+    speeds, replica = dict[int, list[Any]](), device.replica(degree)
+    for numbers, together in grid.kinds:
+        served, shape = serve(replica, together, grid.sizes, grid.work), (len(grid.works), len(numbers), len(grid.sizes))
+        bands = (served.user_tokens_per_s, served.tokens_per_s, served.decode_tokens_per_s)
+        lines = [np.broadcast_to(band.expected, shape) for band in bands]
+        speeds |= {number: [line[:, place] for line in lines] for place, number in enumerate(numbers)}
     columns = {}
     for (request, arm), fits in rows.items():
-        bands = (served[arm].user_tokens_per_s, served[arm].tokens_per_s, served[arm].decode_tokens_per_s)
-        speeds = [np.asarray(band.expected)[request].tolist() for band in (*bands, served[0].decode_tokens_per_s)]
-        figures = [_figures(grid, device, degree, request, *line) for line in zip(*speeds, strict=True)]
+        by_batch = [values[request].tolist() for values in (*speeds[arm], speeds[0][2])]
+        figures = [_figures(grid, device, degree, request, *line) for line in zip(*by_batch, strict=True)]
         columns[request, arm] = PricedColumn(
             rows=fits, figures=tuple(figures[: int(np.searchsorted(grid.sizes, fits, "right"))])
         )
