@@ -27,7 +27,7 @@ from harness.roofline.methods.diffusion import (
 from harness.roofline.methods.ranges import spans
 from harness.roofline.methods.set_block import chunks, next_block, next_token, over_a_link, pruned, pruned_decoding, set_block
 from harness.roofline.methods.speculative import (
-    DraftModel,
+    PricedDrafter,
     caught_up,
     copied_state,
     expected_tokens,
@@ -126,8 +126,8 @@ def test_hierarchy_by_hand() -> None:
     2 lack: it drafts 1, verifies 2 wide, gains 2 (p=1/2) or 1 (p=1/2); then 1 lacks: a pass of 1, no draft. So a round has 1
     pass of 2, 1/2 pass of 1 and 1 pass of the small model.
     """
-    middle = DraftModel(shape=with_layers(TARGET, 8), drafted_tokens=2, acceptance=0.5)
-    small = DraftModel(shape=DRAFT, drafted_tokens=1, acceptance=0.5)
+    middle = PricedDrafter(shape=with_layers(TARGET, 8), drafted_tokens=2, acceptance=0.5)
+    small = PricedDrafter(shape=DRAFT, drafted_tokens=1, acceptance=0.5)
     assert rows(hierarchy(AT, (middle, small))) == [
         ("target", 32, 3, 1000, 3, 4 / 7),
         ("draft 1", 8, 1, 1000, 1, 0.5 * 4 / 7),
@@ -162,7 +162,7 @@ def test_counts_of_a_hierarchy_against_simulated_rounds(levels: list[tuple[int, 
         while accepted < levels[0][0] and random.random() < levels[0][1]:
             accepted += 1
         tokens += accepted + 1
-    drafters = tuple(DraftModel(shape=DRAFT, drafted_tokens=drafted, acceptance=chance) for drafted, chance in levels)
+    drafters = tuple(PricedDrafter(shape=DRAFT, drafted_tokens=drafted, acceptance=chance) for drafted, chance in levels)
     target, *drafts = hierarchy(AT, drafters).calls
     assert target.count_per_token == pytest.approx(rounds / tokens, rel=0.02)
     found = {
@@ -176,8 +176,8 @@ def test_counts_of_a_hierarchy_against_simulated_rounds(levels: list[tuple[int, 
 
 def test_a_hierarchy_whose_small_model_never_agrees() -> None:
     """Then the middle model makes every token alone: the two-level counts, dearer by the wasted drafts."""
-    middle = DraftModel(shape=with_layers(TARGET, 8), drafted_tokens=3, acceptance=0.8)
-    small = DraftModel(shape=DRAFT, drafted_tokens=1, acceptance=0.0)
+    middle = PricedDrafter(shape=with_layers(TARGET, 8), drafted_tokens=3, acceptance=0.8)
+    small = PricedDrafter(shape=DRAFT, drafted_tokens=1, acceptance=0.0)
     alone, stacked = hierarchy(AT, (middle,)), hierarchy(AT, (middle, small))
     by_middle = sum(call.count_per_token for call in stacked.calls if call.model == "draft 1")
     assert by_middle == pytest.approx(alone.calls[1].count_per_token)
@@ -296,7 +296,7 @@ def test_diffusion_by_hand() -> None:
     "limit",
     [
         lambda at: speculative(at, auxiliary=DRAFT, drafted_tokens=0, acceptance=0.9),
-        lambda at: hierarchy(at, (DraftModel(shape=DRAFT, drafted_tokens=0, acceptance=1.0),) * 3),
+        lambda at: hierarchy(at, (PricedDrafter(shape=DRAFT, drafted_tokens=0, acceptance=1.0),) * 3),
         lambda at: copied_state(at, ((32, 1.0),)),
         lambda at: copied_state(at, ((8, 0.0), (32, 1.0))),
         lambda at: caught_up(at, ((32, 1.0),), verified=False),

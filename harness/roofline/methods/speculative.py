@@ -37,7 +37,7 @@ Passes = Mapping[tuple[int, int], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DraftModel:
+class PricedDrafter:
     """A draft model: how many tokens the model above it asks for, and the probability that it accepts one.
 
     Raises:
@@ -65,12 +65,12 @@ def speculative(at: PricedAt, *, auxiliary: ModelShape, drafted_tokens: int, acc
     confidence makes fewer of these passes and somewhat more of the target's; that needs its confidences and is not modelled.
 
     Raises:
-        UserError: see DraftModel.
+        UserError: see PricedDrafter.
     """
-    return hierarchy(at, (DraftModel(shape=auxiliary, drafted_tokens=drafted_tokens, acceptance=acceptance),))
+    return hierarchy(at, (PricedDrafter(shape=auxiliary, drafted_tokens=drafted_tokens, acceptance=acceptance),))
 
 
-def hierarchy(at: PricedAt, drafters: tuple[DraftModel, ...]) -> MethodTrace:
+def hierarchy(at: PricedAt, drafters: tuple[PricedDrafter, ...]) -> MethodTrace:
     """A stack of draft models, the largest first (HSD, arXiv 2510.19705): each but the last is itself sped up by the next.
 
     To make n tokens a drafter lets the next one draft, verifies, and continues after what it accepted. It asks for at most
@@ -103,7 +103,7 @@ def outcomes(acceptance: float, drafted: int) -> Iterator[tuple[int, float]]:
     yield drafted + 1, acceptance**drafted
 
 
-def _passes_to_make(drafters: tuple[DraftModel, ...], index: int, tokens: int) -> Passes:
+def _passes_to_make(drafters: tuple[PricedDrafter, ...], index: int, tokens: int) -> Passes:
     """Expected passes of drafter ``index`` and all below it, by width, until exactly ``tokens`` tokens are made."""
     if index == len(drafters) - 1:
         return {(index, 1): float(tokens)} if tokens else {}

@@ -38,7 +38,7 @@ from harness.roofline.methods.set_block import (
     set_block,
     verified_set_block,
 )
-from harness.roofline.methods.speculative import DraftModel, caught_up, copied_state, hierarchy, speculative, tree_drafting
+from harness.roofline.methods.speculative import PricedDrafter, caught_up, copied_state, hierarchy, speculative, tree_drafting
 
 
 class Recipe:
@@ -83,7 +83,7 @@ def _hierarchy(
         ("small_draft", small_draft_share_of_layers, small_draft_tokens, small_draft_acceptance),
     ):
         layers = max(1, round(at.target.layers * probability(f"{name}_share_of_layers", share)))
-        drafters.append(DraftModel(shape=with_layers(at.target, layers), drafted_tokens=tokens, acceptance=acceptance))
+        drafters.append(PricedDrafter(shape=with_layers(at.target, layers), drafted_tokens=tokens, acceptance=acceptance))
     return hierarchy(at, tuple(drafters))
 
 
