@@ -26,7 +26,7 @@ from scipy import optimize
 from benchmarks.results_file import write_results
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.tally.requests import requests_of
-from harness.capacity.queueing import Arrivals, Engine, simulate
+from harness.capacity.queueing import Arrivals, QueueEngine, simulate
 from harness.record.schema import RowTimes, Run, Sample
 from harness.record.store import read_run
 from harness.scenario.load import Load, recorded_load
@@ -53,7 +53,7 @@ class Taken:
     def simulated(self, prices: Floats) -> Taken:
         """The same requests with the times of the simulation."""
         step_s, row_s, token_s, read_s = np.exp(prices)
-        engine = Engine(
+        engine = QueueEngine(
             step_s=lambda tokens, _, rows, __: float(step_s + row_s * rows + token_s * tokens + read_s * (tokens > 0)),
             largest_batch=MOST_ROWS,
             chunk_tokens=CHUNK_TOKENS,

@@ -54,10 +54,10 @@ def predict_grid(
     context_tokens: ArrayLike,
     batching: Batching = "ragged",
 ) -> SpeedupGrid:
-    """As predict_speedup for every cell. The four axes broadcast against each other as numpy arrays do.
+    """As price_three_steps for every cell. The four axes broadcast against each other as numpy arrays do.
 
     Raises:
-        UserError: a cell that predict_speedup would refuse (the first one is named), unknown dtype.
+        UserError: a size below 1, fewer than one pass per block or more than k (the first such cell is named), unknown dtype.
         UnknownHardwareError: a split over devices whose link rate is not known.
     """
     axes = (block_size, passes_per_block, batch, context_tokens)
@@ -69,7 +69,7 @@ def predict_grid(
         some = slice(start, start + CELLS_AT_ONCE)
         block, passes, rows, context = (_entries(axis[some]) for axis in cells)
         arm = DecodeArm(block_size=block, passes_per_block=passes, batching=batching)
-        found[:, some] = _figures(price_three_steps(shape, deployment, ceilings, arm, rows, context))
+        found[:, some] = _figures(price_three_steps(shape, deployment, ceilings, arm, rows, context), rows)
     return SpeedupGrid(**dict(zip(SpeedupGrid.__dataclass_fields__, found.reshape(-1, *given[0].shape), strict=True)))
 
 
@@ -78,10 +78,12 @@ def _entries(axis: Cells) -> Any:
     return axis
 
 
-def _figures(prediction: SpeedupPrediction) -> Any:
+def _figures(prediction: SpeedupPrediction, rows: Any) -> Any:
     """One row per field of SpeedupGrid, in that order."""
-    rows = [getattr(prediction, name) for name in list(SpeedupGrid.__dataclass_fields__)[:5]]
-    return rows + [price.expected_s for price in (prediction.ntp, prediction.first, prediction.later)]
+    speedups = [getattr(prediction, name) for name in list(SpeedupGrid.__dataclass_fields__)[:3]]
+    ntp_tokens_per_s = rows / prediction.ntp.expected_s
+    tokens_per_s = [ntp_tokens_per_s, ntp_tokens_per_s * prediction.wall_speedup]
+    return [*speedups, *tokens_per_s, *(price.expected_s for price in (prediction.ntp, prediction.first, prediction.later))]
 
 
 def _check(cells: Cells) -> None:

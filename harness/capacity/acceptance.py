@@ -121,17 +121,14 @@ def from_speedup(block_size: int, speedup: float, tokens_per_check: float | None
     Raises:
         UserError: it is not between 1 and the block size.
     """
-    if tokens_per_check is not None and speedup > 0:
-        return AssumedAcceptance(
-            block_size=block_size,
-            passes_per_block=tokens_per_check / speedup,
-            tokens_per_check=tokens_per_check,
-            source=f"NFE speedup {speedup:g} and {tokens_per_check:g} tokens per check, given by hand",
-        )
-    if not 1 <= speedup <= block_size:
+    if not speedup > 0 or (tokens_per_check is None and not 1 <= speedup <= block_size):
         raise UserError(f"NFE speedup {speedup:g} at block size {block_size}: allowed are 1 to {block_size} tokens per pass")
+    checked = "" if tokens_per_check is None else f" and {tokens_per_check:g} tokens per check"
     return AssumedAcceptance(
-        block_size=block_size, passes_per_block=block_size / speedup, source=f"NFE speedup {speedup:g}, given by hand"
+        block_size=block_size,
+        passes_per_block=(tokens_per_check or block_size) / speedup,
+        tokens_per_check=tokens_per_check,
+        source=f"NFE speedup {speedup:g}{checked}, given by hand",
     )
 
 
@@ -140,8 +137,10 @@ CLAIMED_TOKENS_PER_PASS = 3.0
 
 def assumed_acceptance(block_size: int) -> AssumedAcceptance:
     """The lower end of the claim "3 to 5 times fewer passes", where nobody gave an acceptance."""
-    found = from_speedup(block_size, min(CLAIMED_TOKENS_PER_PASS, block_size))
-    return replace(found, source=f"assumed, for want of one: {found.nfe_speedup:g} tokens per pass, the lower end of the claim")
+    claimed = from_speedup(block_size, min(CLAIMED_TOKENS_PER_PASS, block_size))
+    return replace(
+        claimed, source=f"assumed, for want of one: {claimed.nfe_speedup:g} tokens per pass, the lower end of the claim"
+    )
 
 
 def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
@@ -155,7 +154,7 @@ def from_table1(block_size: int, cell: str) -> AssumedAcceptance:
     task, _, level = rest.rpartition("/")
     known = {name.lower(): name for name in TABLE1_TASKS}
     if model not in models or task.lower() not in known or level not in TABLE1_LEVELS:
-        cells = [f"{one}/{name}/{bound}" for one in models for name in known.values() for bound in TABLE1_LEVELS]
+        cells = [f"{base}/{name}/{bound}" for base in models for name in known.values() for bound in TABLE1_LEVELS]
         near = difflib.get_close_matches(cell, cells, n=2, cutoff=0.5)
         hint = f" (did you mean {' or '.join(near)}?)" if near else ""
         raise UserError(

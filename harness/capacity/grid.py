@@ -6,26 +6,26 @@ batches at once: axes of its arrays are request, arm, batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.capacity.acceptance import AssumedAcceptance
-from harness.capacity.figures import J_PER_KWH, S_PER_HOUR, per_million, replicas_for
-from harness.capacity.plan import DEGREES, PlannedDevice, Question, device_of
-from harness.capacity.replica import Replica
-from harness.capacity.results import Goal, Method, Workload
-from harness.capacity.serving import Speeds, serve_each
+from harness.capacity.plan import replicas_for
+from harness.capacity.question import DEGREES, Goal, Question, RowTokens
+from harness.capacity.replica import PlannedDevice, device_of
+from harness.capacity.results import J_PER_KWH, S_PER_HOUR, Method, per_million
+from harness.capacity.serving import serve
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, WeightFormat
 from harness.roofline.step import NTP, DecodeArm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Grid:
     """The choices; the arms are NTP and then one for each of ``acceptances``, and TP is each of DEGREES.
 
@@ -49,8 +49,41 @@ class Grid:
 
     @property
     def arms(self) -> range:
-        """Their places: 0 is NTP."""
+        """Their numbers: 0 is NTP."""
         return range(1 + len(self.acceptances))
+
+    @cached_property
+    def sizes(self) -> Any:
+        """The batches as an array."""
+        return np.array(self.batches, dtype=float)
+
+    @cached_property
+    def works(self) -> tuple[RowTokens, ...]:
+        """The requests one by one."""
+        return tuple(RowTokens.of_request(*request, chunk_tokens=self.chunk_tokens) for request in self.requests)
+
+    @cached_property
+    def work(self) -> RowTokens:
+        """All requests as arrays along the first axis."""
+        prompts, outputs = np.array(self.requests, dtype=float).T[:, :, None, None]
+        return RowTokens.of_request(prompts, outputs, chunk_tokens=self.chunk_tokens)
+
+    @cached_property
+    def kinds(self) -> list[tuple[list[int], DecodeArm]]:
+        """Arms that are priced in one call: their numbers, and all as one whose figures are arrays over (arm, batch)."""
+        alike: dict[tuple[bool, str], list[int]] = {}
+        for number, acceptance in enumerate(self.acceptances, start=1):
+            alike.setdefault((acceptance.tokens_per_check is None, acceptance.batching), []).append(number)
+        kinds = [([0], NTP)]
+        for numbers in alike.values():
+            arms = [self.acceptances[number - 1].arm_at(self.sizes) for number in numbers]
+            lines = zip(*((arm.block_size, arm.passes_per_block, arm.tokens_per_check or 0.0) for arm in arms), strict=True)
+            block, passes, checked = (
+                np.array([np.broadcast_to(value, self.sizes.shape) for value in line], dtype=float) for line in lines
+            )
+            together = replace(arms[0], block_size=block, passes_per_block=passes)
+            kinds.append((numbers, replace(together, tokens_per_check=checked) if arms[0].tokens_per_check else together))
+        return kinds
 
 
 class Figures(NamedTuple):
@@ -65,7 +98,7 @@ class Figures(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class PricedColumn:
     """One arm on replicas of one size: the ``rows`` that fit, and figures for each batch of the grid up to that.
 
     ``reason`` says why nothing could be priced; then there are no rows.
@@ -76,94 +109,56 @@ class Column:
     figures: tuple[Figures, ...] = ()
 
 
-Place = tuple[int, int, int, int, int, int, int]
-"""Indices of model, weights, KV format, request, device, arm, and TP."""
+class Place(NamedTuple):
+    """Where a column stands: the numbers of its choices, in the order in which a page counts columns."""
+
+    model: int
+    weights: int
+    kv: int
+    request: int
+    device: int
+    arm: int
+    degree: int
 
 
-def price_grid(grid: Grid) -> dict[Place, Column]:
+def price_grid(grid: Grid) -> dict[Place, PricedColumn]:
     """Every column, in the order of places."""
-    every, found = _every(grid), dict[Place, Column]()
-    for (model, shape), (weights, stored), (kv, kv_dtype), (at, profile) in product(
+    columns: dict[Place, PricedColumn] = {}
+    for (model, shape), (weights, stored), (kv, kv_dtype), (number, profile) in product(
         enumerate(grid.models), enumerate(grid.weights), enumerate(grid.kv_dtypes), enumerate(grid.devices)
     ):
         deployment = Deployment(dtype=grid.dtype, weights=stored, kv_dtype=kv_dtype)
-        for (request, arm, degree), column in _columns(every, shape, deployment, profile):
-            found[model, weights, kv, request, at, arm, degree] = column
-    return dict(sorted(found.items()))
+        question = Question(shape=shape, deployment=deployment, acceptance=grid.acceptances[0], workload=grid.works[0])
+        device = device_of(question, profile)
+        for degree, devices in enumerate(DEGREES):
+            for (request, arm), column in _columns(grid, device, devices).items():
+                place = Place(model=model, weights=weights, kv=kv, request=request, device=number, arm=arm, degree=degree)
+                columns[place] = column
+    return dict(sorted(columns.items()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Every:
-    """What every replica of the grid is asked.
-
-    ``works``  the requests one by one, ``work`` all of them as arrays
-    ``kinds``  arms that are priced in one call, by their places
-    """
-
-    grid: Grid
-    goal: Goal
-    sizes: Any
-    works: tuple[Workload, ...]
-    work: Workload
-    kinds: tuple[tuple[tuple[int, ...], DecodeArm], ...]
-
-
-def _every(grid: Grid) -> _Every:
-    sizes: Any = np.array(grid.batches, dtype=float)
-    arms = (NTP, *(one.arm_at(sizes) for one in grid.acceptances))
-    places: dict[tuple[object, ...], list[int]] = {}
-    for place, arm in enumerate(arms):
-        places.setdefault((arm.block_size is None, arm.tokens_per_check is None, arm.batching), []).append(place)
-    prompts, outputs = map(_column_of, zip(*grid.requests, strict=True))
-    work = Workload.of_request(prompts, outputs, chunk_tokens=grid.chunk_tokens)
-    return _Every(
-        grid=grid,
-        goal=Goal(requests_per_s=grid.requests_per_s),
-        sizes=sizes,
-        work=work,
-        works=tuple(Workload.of_request(*request, chunk_tokens=grid.chunk_tokens) for request in grid.requests),
-        kinds=tuple((tuple(alike), _together([arms[place] for place in alike], sizes)) for alike in places.values()),
-    )
-
-
-def _column_of(tokens: Sequence[int]) -> Any:
-    """Along the first axis, that of requests."""
-    return np.array(tokens, dtype=float)[:, None, None]
-
-
-def _together(arms: Sequence[DecodeArm], sizes: Any) -> DecodeArm:
-    """Arms of one kind as one, whose numbers are arrays over (arm, batch)."""
-    first = arms[0]
-    if first.block_size is None:
-        return first
-
-    def stacked(values: Sequence[Any]) -> Any:
-        return np.stack([np.broadcast_to(np.asarray(value, dtype=float), sizes.shape) for value in values])
-
-    return DecodeArm(
-        block_size=stacked([one.block_size for one in arms]),
-        passes_per_block=stacked([one.passes_per_block for one in arms]),
-        batching=first.batching,
-        tokens_per_check=None if first.tokens_per_check is None else stacked([one.tokens_per_check for one in arms]),
-    )
-
-
-def _columns(
-    every: _Every, shape: ModelShape, deployment: Deployment, profile: HardwareProfile
-) -> Iterator[tuple[tuple[int, int, int], Column]]:
-    """By (request, arm, degree): a model in one format on one kind of device."""
-    grid = every.grid
-    question = Question(
-        shape=shape, deployment=deployment, acceptance=grid.acceptances[0], workload=every.works[0], goal=Goal(batch=1)
-    )
-    device = device_of(question, profile)
-    for at, degree in enumerate(DEGREES):
-        reason = device if isinstance(device, str) else _not_possible(device, degree)
-        priced: dict[tuple[int, int], Column] = {}
-        if reason is None and isinstance(device, PlannedDevice):
-            priced = _priced(every, device, degree)
-        for request, arm in product(range(len(grid.requests)), grid.arms):
-            yield (request, arm, at), priced.get((request, arm), Column(reason=reason))
+def _columns(grid: Grid, device: PlannedDevice | str, degree: int) -> dict[tuple[int, int], PricedColumn]:
+    """By (request, arm): a model in one format on replicas of ``degree`` devices of a kind."""
+    reason = device if isinstance(device, str) else _not_possible(device, degree)
+    if isinstance(device, str) or reason is not None:
+        return dict.fromkeys(product(range(len(grid.requests)), grid.arms), PricedColumn(reason=reason))
+    rows = _rows(grid, device, degree)
+    if not any(rows.values()):
+        return dict.fromkeys(rows, PricedColumn())
+    speeds, replica = dict[int, list[Any]](), device.replica(degree)
+    for numbers, together in grid.kinds:
+        served, shape = serve(replica, together, grid.sizes, grid.work), (len(grid.works), len(numbers), len(grid.sizes))
+        bands = (served.user_tokens_per_s, served.tokens_per_s, served.decode_tokens_per_s)
+        lines = [np.broadcast_to(band.expected, shape) for band in bands]
+        speeds |= {number: [line[:, place] for line in lines] for place, number in enumerate(numbers)}
+    columns = {}
+    for (request, arm), fits in rows.items():
+        by_batch = [values[request].tolist() for values in (*speeds[arm], speeds[0][2])]
+        figures = [_figures(grid, device, degree, request, *line) for line in zip(*by_batch, strict=True)]
+        columns[request, arm] = PricedColumn(
+            rows=fits, figures=tuple(figures[: int(np.searchsorted(grid.sizes, fits, "right"))])
+        )
+    return columns
 
 
 def _not_possible(device: PlannedDevice, degree: int) -> str | None:
@@ -172,68 +167,29 @@ def _not_possible(device: PlannedDevice, degree: int) -> str | None:
     return device.no_link(degree)
 
 
-def _priced(every: _Every, device: PlannedDevice, degree: int) -> dict[tuple[int, int], Column]:
-    """By (request, arm)."""
-    rows = _rows(every, device, degree)
-    if not any(rows.values()):
-        return dict.fromkeys(rows, Column())
-    speeds = _speeds(every, device.replica(degree))
-    ntp = speeds[0].decode
-    return {
-        (request, arm): Column(
-            rows=fits,
-            figures=tuple(
-                _figures(every, device, degree, request, user, whole, decode / beside)
-                for batch, user, whole, decode, beside in zip(
-                    every.grid.batches,
-                    *(values[request].tolist() for values in speeds[arm]),
-                    ntp[request].tolist(),
-                    strict=True,
-                )
-                if batch <= fits
-            ),
-        )
-        for (request, arm), fits in rows.items()
-    }
-
-
-def _rows(every: _Every, device: PlannedDevice, degree: int) -> dict[tuple[int, int], int]:
+def _rows(grid: Grid, device: PlannedDevice, degree: int) -> dict[tuple[int, int], int]:
     """That fit at their longest, by (request, arm). Arms with the same blocks take the same memory."""
-    found = dict[tuple[int, int], int]()
-    by_blocks = dict[tuple[object, ...], list[int]]()
-    for arm in every.grid.arms:
-        acceptance, method = every.grid.acceptances[max(arm - 1, 0)], _method(arm)
+    fitting, by_blocks = dict[tuple[int, int], int](), dict[tuple[object, ...], list[int]]()
+    for arm in grid.arms:
+        acceptance = grid.acceptances[max(arm - 1, 0)]
+        method: Method = "sbd" if arm else "ntp"
         blocks = (method, acceptance.block_size, acceptance.tokens_per_check is None) if arm else (method,)
         if blocks not in by_blocks:
             asked = replace(device, question=replace(device.question, acceptance=acceptance))
-            by_blocks[blocks] = [asked.need(method, degree, work.longest_tokens).largest_batch for work in every.works]
-        found |= {(request, arm): rows for request, rows in enumerate(by_blocks[blocks])}
-    return found
-
-
-def _method(arm: int) -> Method:
-    return "sbd" if arm else "ntp"
-
-
-def _speeds(every: _Every, replica: Replica) -> list[Speeds]:
-    """Of every arm, each as (request, batch)."""
-    found = dict[int, Speeds]()
-    for places, arm in every.kinds:
-        shape = (len(every.works), len(places), len(every.sizes))
-        speeds = [np.broadcast_to(values, shape) for values in serve_each(replica, arm, every.sizes, every.work)]
-        found |= {place: Speeds(*(values[:, at] for values in speeds)) for at, place in enumerate(places)}
-    return [found[arm] for arm in every.grid.arms]
+            by_blocks[blocks] = [asked.need(method, degree, work.longest_tokens).largest_batch for work in grid.works]
+        fitting |= {(request, arm): rows for request, rows in enumerate(by_blocks[blocks])}
+    return fitting
 
 
 def _figures(
-    every: _Every, device: PlannedDevice, degree: int, request: int, user: float, whole: float, speedup: float
+    grid: Grid, device: PlannedDevice, degree: int, request: int, user: float, whole: float, decode: float, ntp: float
 ) -> Figures:
-    profile, per_gpu = device.profile, whole / degree
+    profile, per_gpu, goal = device.profile, whole / degree, Goal(requests_per_s=grid.requests_per_s)
     return Figures(
         tokens_per_s_per_user=user,
         tokens_per_s_per_gpu=per_gpu,
         usd_per_million_tokens=per_million(profile.price_usd_per_hour.value, S_PER_HOUR, per_gpu),
         kwh_per_million_tokens=per_million(profile.power_w.value, J_PER_KWH, per_gpu),
-        gpus=degree * replicas_for(every.goal, every.works[request], whole),
-        wall_speedup=speedup,
+        gpus=degree * replicas_for(goal, grid.works[request], whole),
+        wall_speedup=decode / ntp,
     )

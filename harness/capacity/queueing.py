@@ -35,7 +35,7 @@ def passes_of(output_tokens: int, tokens_per_pass: float) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class QueueEngine:
     """One replica with one way of decoding.
 
     ``step_s``           seconds of a step
@@ -74,7 +74,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedRequests:
     """What requests waited for, by request, in seconds. ``busy_s``: time in which the engine made steps; ``rows_s``: rows times
     the time that they were open.
     """
@@ -93,17 +93,17 @@ class Served:
 
     @property
     def time_per_token_s(self) -> Floats:
-        """Mean time per output token behind the first; NaN where an answer has one token."""
-        behind = self.output_tokens - 1.0
+        """Mean time per output token after the first; NaN where an answer has one token."""
+        later_tokens = self.output_tokens - 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(behind > 0, (self.finished_s - self.first_token_s) / behind, np.nan)
+            return np.where(later_tokens > 0, (self.finished_s - self.first_token_s) / later_tokens, np.nan)
 
-    def steady(self, warm_share: float = 0.2, last_share: float = 0.0) -> Served:
+    def steady(self, warm_share: float = 0.2, last_share: float = 0.0) -> ServedRequests:
         """Without the first requests, a share of all: the queue of an empty engine is none. The last ones see it drain."""
         requests = len(self.arrived_s)
         keep = slice(int(requests * warm_share), requests - int(requests * last_share))
         order = np.argsort(self.arrived_s, kind="stable")[keep]
-        return Served(
+        return ServedRequests(
             arrived_s=self.arrived_s[order],
             first_token_s=self.first_token_s[order],
             finished_s=self.finished_s[order],
@@ -139,7 +139,7 @@ def closed_loop(
     return Arrivals(at_s=at_s.tolist(), prompt_tokens=prompt_tokens, output_tokens=output_tokens, after_s=thinks.tolist())
 
 
-def simulate(engine: Engine, arrivals: Arrivals) -> Served:
+def simulate(engine: QueueEngine, arrivals: Arrivals) -> ServedRequests:
     """Serve all requests.
 
     Complexity: a few numpy operations over the open rows, and a price, per request and per step that reads.
@@ -150,7 +150,7 @@ def simulate(engine: Engine, arrivals: Arrivals) -> Served:
 class _Replica:
     """The state between two events."""
 
-    def __init__(self, engine: Engine, arrivals: Arrivals) -> None:
+    def __init__(self, engine: QueueEngine, arrivals: Arrivals) -> None:
         self._engine, self._arrivals = engine, arrivals
         self._total = len(arrivals.prompt_tokens)
         self._coming: list[tuple[float, int]] = [(at_s, number) for number, at_s in enumerate(arrivals.at_s[: self._total])]
@@ -164,7 +164,7 @@ class _Replica:
         self._now_s = self._busy_s = self._rows_s = 0.0
         self._arrived, self._first, self._finished = np.zeros(self._total), np.zeros(self._total), np.zeros(self._total)
 
-    def served(self) -> Served:
+    def served(self) -> ServedRequests:
         done = 0
         while done < self._total:
             self._admit()
@@ -174,7 +174,7 @@ class _Replica:
                 done += self._decode()
             else:
                 self._now_s = max(self._now_s, self._coming[0][0])
-        return Served(
+        return ServedRequests(
             arrived_s=self._arrived,
             first_token_s=self._first,
             finished_s=self._finished,
@@ -260,7 +260,7 @@ class _Replica:
         return len(ended)
 
     def _passes(self, request: int) -> int:
-        """Of its answer behind the first token."""
+        """Of its answer after the first token."""
         if self._arrivals.passes is not None:
             return self._arrivals.passes[request]
         return passes_of(self._arrivals.output_tokens[request], self._engine.tokens_per_pass)

@@ -1,4 +1,4 @@
-"""A model on the devices that share it, with an assumed acceptance: its speed at any batch and context.
+"""A question on one kind of device: a replica's memory, and its speed at any batch and context.
 
 ``break_even`` finds the batches at which Set Block Decoding pays. It looks at all, because they need not form one range.
 Small batches are bound by weights, so a block is nearly free; on a mixture of experts a block visits more experts and may lose.
@@ -8,6 +8,7 @@ once per token, so SBD can pay again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,12 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.capacity.acceptance import AssumedAcceptance
-from harness.capacity.results import BreakEven, Method
+from harness.capacity.question import Question
+from harness.capacity.results import BreakEven, DeploymentPlan, Method
+from harness.errors import UnknownHardwareError
+from harness.hardware.links import ask_for_link
+from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
-from harness.roofline.ceilings import Ceilings
+from harness.roofline.anchored import what_if_ceilings
+from harness.roofline.ceilings import Ceilings, joined
 from harness.roofline.speedup import SpeedupPrediction, price_three_steps
 from harness.roofline.step import NTP, DecodeArm
+from harness.roofline.storage import MemoryNeed, memory_need
 
 BATCHES_SEARCHED = 8192
 FIRST_THINNED, LARGER_BATCHES = 64, 256
@@ -45,25 +52,112 @@ class Replica:
         known = self.acceptance.largest_batch
         return np.arange(1, (BATCHES_SEARCHED if known is None else min(known, BATCHES_SEARCHED)) + 1)
 
-    def at(self, batch: int, context_tokens: int) -> SpeedupPrediction:
-        """NTP and SBD at one batch."""
-        return _at_batch(self, batch, context_tokens)
-
-    def at_each(self, batches: NDArray[np.int_], context_tokens: int) -> SpeedupPrediction:
-        """NTP and SBD at every one of ``batches``; numbers that depend on the batch are arrays of as many entries."""
-        sizes: Any = batches.astype(float)  # an array where the formulas say int
-        arm = self.acceptance.arm_at(sizes)
-        return price_three_steps(self.shape, self.deployment, self.ceilings, arm, sizes, context_tokens)
+    def at(self, batch: Any, context_tokens: int) -> SpeedupPrediction:
+        """NTP and SBD at one batch, or at each of an array; then numbers that depend on the batch are arrays too."""
+        arm = self.acceptance.arm_at(batch)
+        return price_three_steps(self.shape, self.deployment, self.ceilings, arm, batch, context_tokens)
 
     def arm(self, method: Method, batch: Any) -> DecodeArm:
         """How rows of ``method`` decode in a batch; ``batch`` is a number or an array."""
         return NTP if method == "ntp" else self.acceptance.arm_at(batch)
 
 
-@lru_cache(maxsize=64)
-def _at_batch(replica: Replica, batch: int, context_tokens: int) -> SpeedupPrediction:
-    arm = replica.acceptance.arm_at(batch)
-    return price_three_steps(replica.shape, replica.deployment, replica.ceilings, arm, batch, context_tokens)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedDevice:
+    """A profile with its ceilings, and the question."""
+
+    question: Question
+    profile: HardwareProfile
+    ceilings: Ceilings
+
+    @property
+    def budget_bytes(self) -> float:
+        """The memory that may be used; 0 where it is not known."""
+        return (self.profile.memory_bytes.value or 0.0) * (1 - self.question.memory_reserve)
+
+    def deployment(self, method: Method, reason: str | None = None, misses: float | None = None) -> DeploymentPlan:
+        """One without figures yet, or the reason why there is none."""
+        return DeploymentPlan(
+            hardware=self.profile.name,
+            rung=self.ceilings.rung,
+            method=method,
+            arithmetic=self.ceilings.arithmetic(self.question.deployment),
+            reason=reason,
+            misses=misses,
+        )
+
+    def replica(self, degree: int) -> Replica:
+        """``degree`` of these devices with the question's model."""
+        return Replica(
+            shape=self.question.shape,
+            deployment=self.question.split(degree),
+            ceilings=self.linked(degree),
+            acceptance=self.question.acceptance,
+        )
+
+    def linked(self, degree: int) -> Ceilings:
+        """The ceilings with the link of a stage's devices, or of stages of one device."""
+        joins = degree if degree > 1 else self.question.deployment.pipeline_parallel
+        return joined(self.ceilings, self.profile, joins, self.question.link) if joins > 1 else self.ceilings
+
+    def words(self, degree: int) -> str:
+        """``1 device``, ``4 devices``: of a replica."""
+        devices = self.question.split(degree).devices
+        return "1 device" if devices == 1 else f"{devices} devices"
+
+    def need(self, method: Method, degree: int, tokens: int) -> MemoryNeed:
+        """Of each of ``degree`` devices, for rows of so many tokens at their longest."""
+        block = self.question.acceptance.block_size if method == "sbd" else None
+        split = self.question.split(degree)
+        return memory_need(
+            self.question.shape,
+            split,
+            tokens=tokens,
+            block_size=block,
+            budget_bytes=self.budget_bytes,
+            shared_tokens=self.question.workload.shared_tokens if tokens >= self.question.workload.longest_tokens else 0,
+            verified=self.question.acceptance.tokens_per_check is not None,
+        )
+
+    def no_link(self, degree: int) -> str | None:
+        """Why a split cannot be priced; None where it can."""
+        split = self.question.split(degree)
+        if split.devices == 1 or self.linked(degree).link_bytes_per_s is not None:
+            return None
+        return ask_for_link(self.profile, split.devices)
+
+    def splits(self, method: Method, tokens: int, batch: int = 1) -> Iterator[tuple[int, MemoryNeed, str | None]]:
+        """Every degree with its need for rows of so many tokens, and why it cannot serve a batch of them; None: it can."""
+        for degree in self.question.possible_degrees:
+            need = self.need(method, degree, tokens)
+            small = None if need.largest_batch >= batch else need.refusal(batch, self.question.split(degree).devices)
+            yield degree, need, self.no_link(degree) or small
+
+
+def device_of(question: Question, profile: HardwareProfile) -> PlannedDevice | str:
+    """The device with its ceilings and the memory that may be used, or the figures that it lacks."""
+    lacking = _missing_figures(profile, question.rate_dtype)
+    try:
+        ceilings = what_if_ceilings(profile, question.rate_dtype, question.rung)
+    except UnknownHardwareError as error:
+        return lacking or str(error)
+    if profile.memory_bytes.value is None:
+        return lacking
+    return PlannedDevice(question=question, profile=profile, ceilings=ceilings)
+
+
+def joined_reasons(reasons: Sequence[str]) -> str:
+    """The reasons of the smallest and the largest split; those between add nothing."""
+    return "; ".join(dict.fromkeys((reasons[0], reasons[-1])))
+
+
+def _missing_figures(profile: HardwareProfile, dtype: str) -> str:
+    """Every figure that a plan needs and this profile lacks, with the profile's reason; empty: the profile is complete."""
+    peaks = {str(name): figure for name, figure in profile.peak_flops_per_s.items()}
+    needed = {f"{dtype} peak": peaks.get(dtype), "bandwidth": profile.bandwidth_bytes_per_s, "memory": profile.memory_bytes}
+    return "; ".join(
+        f"no {name} ({figure.source})" for name, figure in needed.items() if figure is not None and figure.value is None
+    )
 
 
 def break_even(replica: Replica, context_tokens: int, largest_batch: int) -> BreakEven:
@@ -100,9 +194,9 @@ def _speedups(replica: Replica, context_tokens: int, last: int) -> NDArray[np.fl
     Between thinned batches of which all or none pay, entries are only above 1 or not; where that changes, each is priced.
     """
     coarse = thinned(last)
-    found = _sides(replica, context_tokens, coarse)
-    whole = found[:, np.searchsorted(coarse, np.arange(1, last + 1))]
-    changes = np.flatnonzero(((found > 1)[:, 1:] != (found > 1)[:, :-1]).any(axis=0))
+    speedups = _sides(replica, context_tokens, coarse)
+    whole = speedups[:, np.searchsorted(coarse, np.arange(1, last + 1))]
+    changes = np.flatnonzero(((speedups > 1)[:, 1:] != (speedups > 1)[:, :-1]).any(axis=0))
     between = [np.arange(coarse[at] + 1, coarse[at + 1]) for at in changes]
     batches = np.concatenate([*between, np.zeros(0, dtype=int)]).astype(int)
     if len(batches):
@@ -111,7 +205,7 @@ def _speedups(replica: Replica, context_tokens: int, last: int) -> NDArray[np.fl
 
 
 def _sides(replica: Replica, context_tokens: int, batches: NDArray[np.int_]) -> NDArray[np.float64]:
-    at = replica.at_each(batches, context_tokens)
+    at = replica.at(batches.astype(float), context_tokens)
     return np.array([at.wall_speedup, at.wall_speedup_overlapped, at.wall_speedup_serial])
 
 

@@ -1,21 +1,31 @@
-"""The values of a capacity plan: frozen, and unchanged by a conversion to JSON and back.
+"""The values of a capacity plan: frozen. ``harness.capacity.columns`` writes them as plain data.
 
-Figures of speed, cost or energy are Bands, predictions on the rung of their device. An absent value is None beside its reason.
+Figures of speed, cost or energy are predictions on the rung of their device: Bands on full replicas, numbers of a queue. An
+absent value is None beside its reason.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from math import inf
+from typing import Annotated, Literal, get_origin, get_type_hints
 
-from harness.capacity.acceptance import AssumedAcceptance
-from harness.errors import UserError
-from harness.models.deployment import Deployment
-from harness.roofline.memory import MemoryNeed
-from harness.roofline.operation import larger, some
+from harness.capacity.question import Question
+from harness.formatting import count, figure, rate
+from harness.roofline.step import StepPrice
+from harness.roofline.storage import MemoryNeed
 
-CAPACITY_VERSION = 1
 Method = Literal["ntp", "sbd"]
+METHODS: tuple[Method, ...] = ("ntp", "sbd")
+Sort = Literal["cost", "speed", "name"]
+Load = Literal["full", "service"]
+"""Full replicas, or users who wait in a queue."""
+ABSENT = "?"
+MILLION = 1e6
+S_PER_HOUR = 3600.0
+J_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,115 +36,158 @@ class Band:
     expected: float
     high: float
 
+    @classmethod
+    def of_seconds(cls, price: StepPrice) -> Band:
+        """A price as a figure."""
+        return cls(low=price.low_s, expected=price.expected_s, high=price.high_s)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """Tokens of a row. Passes are priced at ``context_tokens``, the mean; memory is held for ``longest_tokens``.
+    def scaled(self, factor: float) -> Band:
+        """The same in another unit."""
+        return Band(low=self.low * factor, expected=self.expected * factor, high=self.high * factor)
 
-    Counts may be numpy arrays where only speeds are asked (harness.capacity.serving.serve_each).
+    def per_million(self, rate: float | None, unit: float) -> Band | None:
+        """A speed as what a million tokens take: see the function of this name."""
+        if rate is None:
+            return None
+        amount = rate * MILLION / unit
+        return Band(low=amount / self.high, expected=amount / self.expected, high=amount / self.low)
 
-    ``prompt_tokens``, ``output_tokens``  of a request; None: not given, and then prefill is not priced
-    ``shared_tokens``  of the prompt, those of a prefix that every request has and that is in the cache already
-    ``chunk_tokens``   tokens of a prompt that one step reads beside the rows that decode; None: prompts are read whole, alone
 
-    Raises:
-        UserError: a count below 0, a row longer than its longest, a prefix longer than the prompt, or an empty request.
+def per_million(rate: float | None, unit: float, tokens_per_s: float) -> float | None:
+    """``rate`` per device for a million tokens: USD/h with seconds per hour, or W with J per kWh; None where not known."""
+    return None if rate is None else rate * MILLION / unit / tokens_per_s
+
+
+def expected(figure: Band | float | None) -> float | None:
+    """The figure as one number."""
+    return figure.expected if isinstance(figure, Band) else figure
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How a figure of a DeploymentPlan is shown: the one list for JSON, CSV, and the tables of terminal and page.
+
+    ``loads``  for which loads there is such a figure; JSON and CSV have it under its name there
+    ``head``   above it in a terminal's table; empty: it is not shown there
+    ``write``  how the number is written
+    ``title``  above it on the page
     """
 
-    context_tokens: int
-    longest_tokens: int
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    shared_tokens: int = 0
-    chunk_tokens: int | None = None
+    loads: tuple[Load, ...]
+    head: str = ""
+    write: Callable[[float], str] = count
+    title: str = ""
 
-    def __post_init__(self) -> None:
-        chunked = self.chunk_tokens is None or self.chunk_tokens >= 1
-        prompt, output = (0 if self.prompt_tokens is None else self.prompt_tokens, self.output_tokens)
-        if not chunked or some(self.shared_tokens < 0) or some(self.shared_tokens > prompt):
-            raise UserError(
-                f"got a shared prefix of {self.shared_tokens} tokens, a chunk of {self.chunk_tokens} and a prompt of "
-                f"{self.prompt_tokens}; the prefix is part of the prompt, and a chunk has at least 1 token"
-            )
-        counts = (self.context_tokens, prompt, self.longest_tokens - self.context_tokens)
-        if any(some(one < 0) for one in counts) or (output is not None and some(output < 1)):
-            raise UserError(
-                f"got a context of {self.context_tokens} tokens, a prompt of {self.prompt_tokens} and an output of "
-                f"{self.output_tokens}; context and prompt must be at least 0, the output at least 1"
-            )
 
-    @classmethod
-    def of_request(
-        cls, prompt_tokens: int, output_tokens: int, *, shared_tokens: int = 0, chunk_tokens: int | None = None
-    ) -> Workload:
-        """Rows that start with a prompt and grow by the output; half of the output is present on average."""
-        return cls(
-            context_tokens=prompt_tokens + output_tokens // 2,
-            longest_tokens=prompt_tokens + output_tokens,
-            prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
-            shared_tokens=shared_tokens,
-            chunk_tokens=chunk_tokens,
-        )
+full, service, both = partial(Column, ("full",)), partial(Column, ("service",)), partial(Column, ("full", "service"))
+FULL, SERVICE, BOTH = full(), service(), both()
+
+
+def _share(value: float) -> str:
+    return f"{value:.0%}"
+
+
+def _two_digits(value: float) -> str:
+    return figure(value, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentPlan:
+    """One method on one kind of device. ``reason`` says why there is no deployment; then the figures are None.
+
+    ``misses``           by which factor the best split fails a service's goal, where that is the reason
+    ``devices``          of a replica; ``tensor_parallel`` of them make a stage
+    ``gpus``             the expected number for the whole load; ``gpus_serial`` with nothing overlapped
+    ``tokens_per_s_per_gpu``  with what prompts take; delivered at this load, so USD and kWh are per token delivered
+
+    Of full replicas alone:
+
+    ``batch``            rows that a replica serves at once
+    ``tokens_per_s_per_user``  with what prompts take (harness.capacity.serving); ``decode_tokens_per_s_per_user`` without
+    ``prefill_s``, ``first_token_s``  of a prompt read alone, and from admission to the first token; None without prompts
+
+    Of a service alone, from a simulation of one replica where ``simulated``, else from the mean of a steady load:
+
+    ``chunk_tokens``       most tokens of a prompt in a step
+    ``load_per_replica``   in users or requests per second
+    ``largest_load``       the most that a replica serves within the goal
+    ``headroom``           share by which the whole load can grow until the goal fails; 0.1 is 10 %
+    ``largest_batch``      rows that fit a replica's memory, what drafts look ahead included
+    ``peak_batch``, ``mean_batch``  rows that decode at once
+    ``occupancy``          mean_batch / largest_batch
+    ``busy``               share of the time in which a replica makes steps
+    ``ttft_p50_s``, ``ttft_s``      median, and at the goal's percentile
+    ``tokens_per_s_p50``, ``tokens_per_s``  of a user after the first token: median, and what the goal's percentile reaches
+    """
+
+    hardware: Annotated[str, SERVICE]
+    rung: Annotated[str, SERVICE]
+    method: Annotated[Method, BOTH]
+    reason: Annotated[str | None, FULL] = None
+    misses: float | None = None
+    tensor_parallel: Annotated[int | None, both("TP", count, "TP")] = None
+    devices: Annotated[int | None, full("GPUs of a\nreplica")] = None
+    batch: Annotated[int | None, full("batch", count, "Batch")] = None
+    memory: Annotated[MemoryNeed | None, FULL] = None
+    passes_per_block: Annotated[float | None, FULL] = None
+    chunk_tokens: Annotated[int | None, SERVICE] = None
+    replicas: Annotated[int | None, SERVICE] = None
+    gpus: Annotated[int | None, both("GPUs")] = None
+    gpus_serial: Annotated[int | None, full("at\nmost")] = None
+    load_per_replica: Annotated[float | None, SERVICE] = None
+    largest_load: Annotated[float | None, SERVICE] = None
+    headroom: Annotated[float | None, service("head", _share)] = None
+    largest_batch: Annotated[int | None, service("rows\nfit", count, "Rows that fit")] = None
+    peak_batch: Annotated[float | None, service("at\nonce")] = None
+    mean_batch: Annotated[float | None, SERVICE] = None
+    occupancy: Annotated[float | None, service("used", _share)] = None
+    busy: Annotated[float | None, SERVICE] = None
+    ttft_p50_s: Annotated[float | None, SERVICE] = None
+    ttft_s: Annotated[float | None, service("TTFT\ns", _two_digits)] = None
+    tokens_per_s_p50: Annotated[float | None, SERVICE] = None
+    tokens_per_s: Annotated[float | None, service("tok/s\nuser", rate)] = None
+    tokens_per_s_per_user: Annotated[Band | None, full("tok/s\nuser", rate, "Tokens/s per user")] = None
+    decode_tokens_per_s_per_user: Annotated[Band | None, FULL] = None
+    tokens_per_s_per_gpu: Annotated[Band | float | None, both("tok/s\nGPU", rate, "Tokens/s per GPU")] = None
+    prefill_s: Annotated[Band | None, FULL] = None
+    first_token_s: Annotated[Band | None, full("TTFT\ns", rate)] = None
+    usd_per_hour: Annotated[float | None, SERVICE] = None
+    usd_per_million_tokens: Annotated[Band | float | None, both("USD/\nM tok", rate, "USD per million tokens")] = None
+    usd_reason: Annotated[str | None, FULL] = None
+    kwh_per_million_tokens: Annotated[Band | float | None, both("kWh/\nM tok", rate, "kWh per million tokens")] = None
+    kwh_reason: Annotated[str | None, FULL] = None
+    simulated: Annotated[bool, SERVICE] = False
+    arithmetic: Annotated[str, SERVICE]
+
+    def cell(self, name: str) -> str:
+        """One of its figures for a reader, as expected."""
+        value = expected(getattr(self, name))
+        return ABSENT if value is None else COLUMNS[name].write(value)
 
     @property
-    def read_tokens(self) -> int:
-        """Tokens of a prompt that have to be read; the last one always is, because its logits give the first token."""
-        tokens: int = 0 if self.prompt_tokens is None else larger(self.prompt_tokens - self.shared_tokens, 1)
-        return tokens if self.prompt_tokens is not None and some(self.prompt_tokens > 0) else 0
+    def usd(self) -> float | None:
+        """Expected USD per million tokens."""
+        return expected(self.usd_per_million_tokens)
+
+    @property
+    def speed(self) -> float | None:
+        """Expected tokens per second of a user; of a service at the goal's percentile."""
+        return self.tokens_per_s if self.tokens_per_s_per_user is None else self.tokens_per_s_per_user.expected
+
+    @property
+    def order(self) -> tuple[bool, float, int, float, str]:
+        """The cheapest first; those without a price after them, by GPUs and energy."""
+        kwh = expected(self.kwh_per_million_tokens)
+        return self.usd is None, self.usd or 0.0, self.gpus or 0, inf if kwh is None else kwh, self.hardware
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """What decides the batch: a ``batch`` per replica, a least speed, or (neither) the most tokens per second that fit.
-
-    ``requests_per_s`` then decides the number of replicas; without it a plan has one.
-
-    Raises:
-        UserError: batch and speed together, or a figure that is not positive.
-    """
-
-    batch: int | None = None
-    tokens_per_s_per_user: float | None = None
-    requests_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.batch is not None and self.tokens_per_s_per_user is not None:
-            raise UserError("a batch and a speed per user were given; the one follows from the other, so give one of them")
-        for name in ("batch", "tokens_per_s_per_user", "requests_per_s"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UserError(f"{name} is {value:g}; it must be more than 0")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmPlan:
-    """One arm on one kind of device, at the split and batch that follow from the goal.
-
-    ``devices`` of them make a replica, ``tensor_parallel`` a stage of it; it serves ``batch`` rows at once. ``reason`` says why
-    a plan is absent; then all later fields are None. With a prompt, speed per user and per GPU, GPUs, money and energy include
-    what reading prompts takes (harness.capacity.serving); ``decode_tokens_per_s_per_user`` is decoding alone. ``gpus`` is the
-    expected number, ``gpus_serial`` that with nothing overlapped. Money and energy are at full load.
-    """
-
-    method: Method
-    reason: str | None
-    tensor_parallel: int | None = None
-    devices: int | None = None
-    batch: int | None = None
-    memory: MemoryNeed | None = None
-    passes_per_block: float | None = None
-    tokens_per_s_per_user: Band | None = None
-    decode_tokens_per_s_per_user: Band | None = None
-    tokens_per_s_per_gpu: Band | None = None
-    prefill_s: Band | None = None
-    first_token_s: Band | None = None
-    gpus: int | None = None
-    gpus_serial: int | None = None
-    usd_per_million_tokens: Band | None = None
-    usd_reason: str | None = None
-    kwh_per_million_tokens: Band | None = None
-    kwh_reason: str | None = None
+COLUMNS: dict[str, Column] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(DeploymentPlan, include_extras=True).items()
+    if get_origin(hint) is Annotated
+}
+BANDS = {field.name for field in fields(DeploymentPlan) if "Band" in str(field.type)}
+"""Of full replicas these have two ends, so three columns in CSV."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,41 +229,95 @@ class DevicePlan:
     """NTP and SBD on one kind of device. ``reached``: what published speeds reach of the datasheet there. ``arithmetic``: how
     weights are multiplied.
 
-    ``reason`` names the figures that a plan lacks; then both arms are absent.
+    ``reason`` names the figures that a plan lacks; then both methods are absent.
 
-    ``wall_speedup`` compares the arms at SBD's batch and split. ``break_even`` has one entry per requested context, the
-    workload's included.
+    ``wall_speedup`` compares them at SBD's batch and split. ``break_even`` has one entry per requested context, the
+    workload's included. A service has neither.
     """
 
     hardware: str
-    rung: str | None
-    reason: str | None
     price_usd_per_hour: Sourced
     power_w: Sourced
+    rung: str | None = None
+    reason: str | None = None
     reached: str | None = None
     arithmetic: str | None = None
-    ntp: ArmPlan | None = None
-    sbd: ArmPlan | None = None
+    ntp: DeploymentPlan | None = None
+    sbd: DeploymentPlan | None = None
     wall_speedup: Band | None = None
     break_even: tuple[BreakEven, ...] = ()
 
+    @property
+    def deployments(self) -> list[DeploymentPlan]:
+        """Those that there are, NTP first."""
+        return [row for row in (self.ntp, self.sbd) if row is not None and row.reason is None]
+
+    def break_even_at(self, context_tokens: int) -> BreakEven | None:
+        """The entry for that context."""
+        return next((entry for entry in self.break_even if entry.context_tokens == context_tokens), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The question, the answer for every device, and in ``notes`` the assumptions."""
+class ParetoPoint:
+    """A steady batch on one device that no other point of its method beats in both speeds."""
 
-    model: str
-    params: int
-    deployment: Deployment
-    matrix_dtype: str
-    acceptance: AssumedAcceptance
-    workload: Workload
-    goal: Goal
-    memory_reserve: float
+    method: Method
+    hardware: str
+    tensor_parallel: int
+    batch: int
+    tokens_per_s_per_user: float
+    tokens_per_s_per_gpu: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A device without a deployment of ``method`` (None: of any) and why. ``misses``: by which factor its best one fails."""
+
+    hardware: str
+    method: Method | None
+    reason: str
+    misses: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPlan:
+    """The question, the answer for every device, and in ``notes`` the assumptions. ``pareto``: of a service."""
+
+    question: Question
     devices: tuple[DevicePlan, ...]
-    notes: tuple[str, ...]
-    version: int = CAPACITY_VERSION
+    pareto: tuple[ParetoPoint, ...] = ()
+    notes: tuple[str, ...] = ()
+    sort: Sort = "cost"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as plain data, ``version`` first."""
-        return {"version": self.version, **asdict(self)}
+    def sorted_by(self, sort: Sort) -> CapacityPlan:
+        """With the best device first, then those with an unknown figure, then those without a deployment."""
+
+        def key(device: DevicePlan) -> tuple[int, float, str]:
+            rows = device.deployments
+            if not rows or sort == "name":
+                return 0 if rows else 2, 0.0, device.hardware
+            figure = rows[-1].usd if sort == "cost" else rows[-1].speed
+            return int(figure is None), (figure or 0.0) * (1 if sort == "cost" else -1), device.hardware
+
+        return replace(self, devices=tuple(sorted(self.devices, key=key)), sort=sort)
+
+    def deployments(self, method: Method) -> list[DeploymentPlan]:
+        """All with a method: the simulated ones first, each the best first."""
+
+        def key(row: DeploymentPlan) -> tuple[bool, float | str, tuple[bool, float, int, float, str]]:
+            first: dict[Sort, float | str] = {"cost": 0.0, "speed": -(row.speed or 0.0), "name": row.hardware}
+            return not row.simulated, first[self.sort], row.order
+
+        return sorted((row for device in self.devices for row in device.deployments if row.method == method), key=key)
+
+    @property
+    def refused(self) -> list[Refused]:
+        """Devices without a plan, and on the others the methods without one."""
+        refused = []
+        for device in self.devices:
+            if device.reason is not None:
+                refused.append(Refused(hardware=device.hardware, method=None, reason=device.reason))
+            for row in (device.ntp, device.sbd):
+                if row is not None and row.reason is not None:
+                    refused.append(Refused(hardware=row.hardware, method=row.method, reason=row.reason, misses=row.misses))
+        return refused

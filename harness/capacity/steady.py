@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity.goals import ServiceGoal
-from harness.capacity.steps import Reading, StepPrices, Way
+from harness.capacity.question import ServiceGoal
+from harness.capacity.steps import PromptReading, StepPrices, WayOfDecoding
 
 Floats = NDArray[np.float64]
 IDLE = np.geomspace(0.01, 0.9, 24)  # mean rows of a replica that mostly waits
@@ -51,7 +52,8 @@ class MeanRequest:
         return sum(times * chunk * offset for (chunk, offset), times in self.chunks.items()) / tokens
 
 
-def mean_request(goal: ServiceGoal, way: Way, reading: Reading) -> MeanRequest:
+@lru_cache(maxsize=64)
+def mean_request(goal: ServiceGoal, way: WayOfDecoding, reading: PromptReading) -> MeanRequest:
     """Of the goal's one kind of request, or of its trace."""
     chunks: Counter[tuple[int, int]] = Counter()
     for prompt, times in Counter(goal.prompts).items():
@@ -76,7 +78,7 @@ class Steady:
     ``read_s``        time to first token without a queue
     ``shared_s``      F full(n): what reading a prompt takes where all steps are full
     ``open_s``        of a row, from its first token to its last
-    ``tokens_per_s``  of a user behind the first token; infinite for answers of one token
+    ``tokens_per_s``  of a user after the first token; infinite for answers of one token
     """
 
     rows: Floats
@@ -114,12 +116,12 @@ def steady(prices: StepPrices, request: MeanRequest) -> Steady:
     request_s = np.maximum(passes * decode / rows + read - chunks * decode, shared)
     open_s = passes * np.minimum(request_s * rows / passes, full)
     # A row of its own waits for nobody: below one row its time is that of one row.
-    behind = request.output_tokens - 1
-    speed = behind / open_s if behind > 0 else np.full(len(rows), np.inf)
+    later_tokens = request.output_tokens - 1
+    speed = later_tokens / open_s if later_tokens > 0 else np.full(len(rows), np.inf)
     return Steady(rows=rows, request_s=request_s, read_s=read, shared_s=shared, open_s=open_s, tokens_per_s=speed)
 
 
-def largest_load(goal: ServiceGoal, found: Steady) -> float:
+def largest_load(goal: ServiceGoal, column: Steady) -> float:
     """The largest load of one replica within the goal, in the goal's unit; 0 where even a lone request fails.
 
     Rows in the goal's percentile: the mean and as many deviations of a Poisson number, but for users who never think. The queue
@@ -127,22 +129,22 @@ def largest_load(goal: ServiceGoal, found: Steady) -> float:
     """
     share = goal.percentile / 100
     spread = 0.0 if goal.users is not None and not goal.think_s else NormalDist().inv_cdf(share)
-    crowded = found.rows + spread * np.sqrt(found.rows)
-    fast = found.at(found.tokens_per_s, crowded) >= (goal.tokens_per_s or 0.0)
-    read_s, promised_s = found.at(found.read_s, crowded), goal.ttft_s
+    crowded = column.rows + spread * np.sqrt(column.rows)
+    fast = column.at(column.tokens_per_s, crowded) >= (goal.tokens_per_s or 0.0)
+    read_s, promised_s = column.at(column.read_s, crowded), goal.ttft_s
     if goal.users is not None and not goal.think_s:
         good = _leading(fast & (read_s <= promised_s))
         if not good:
             return 0.0
-        queue = (promised_s - read_s[-1]) / found.request_s[-1] if good == len(fast) else 0.0
-        return max(1.0, float(found.users(0.0)[good - 1] + queue))
-    busy = np.minimum(found.shared_s / found.request_s, 1 - 1e-9)
-    mean_wait_s = busy * found.shared_s / (2 * (1 - busy))
+        queue = (promised_s - read_s[-1]) / column.request_s[-1] if good == len(fast) else 0.0
+        return max(1.0, float(column.users(0.0)[good - 1] + queue))
+    busy = np.minimum(column.shared_s / column.request_s, 1 - 1e-9)
+    mean_wait_s = busy * column.shared_s / (2 * (1 - busy))
     tail = np.maximum(np.log(busy / (1 - share)), 0.0) / busy
     good = _leading(fast & (read_s + mean_wait_s * tail <= promised_s))
     if not good:
         return 0.0
-    return float((found.users(goal.think_s) if goal.users is not None else 1 / found.request_s)[good - 1])
+    return float((column.users(goal.think_s) if goal.users is not None else 1 / column.request_s)[good - 1])
 
 
 def _leading(holds: NDArray[np.bool_]) -> int:

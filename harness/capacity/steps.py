@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ CHUNK_STEP = 16  # prompt tokens of a step are priced as a multiple of it: matri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class WayOfDecoding:
     """One way of decoding, with rows that do not wait for one another."""
 
     method: Method
@@ -42,7 +42,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class PromptReading:
     """How prompts are read: at most ``chunk_tokens`` in a step, of one prompt or of several."""
 
     chunk_tokens: int
@@ -73,7 +73,7 @@ class StepPrices:
     ``tokens``    (k,) prompt tokens of a step, rising
     ``mixed_s``   (k, n + 1) steps that read these, which begin their prompt, with so many rows at the first context beside
                   them; entry 0 without rows
-    ``later_s``   (k, o) what they cost more behind the ``offsets``
+    ``later_s``   (k, o) what they cost more after the ``offsets``
     """
 
     rows: NDArray[np.int_]
@@ -99,7 +99,7 @@ class StepPrices:
         first, second = self.mixed_s[below] + later[0], self.mixed_s[above] + later[1]
         return np.asarray(first + share * (second - first))
 
-    def as_function(self, reading: Reading) -> StepSeconds:
+    def as_function(self, reading: PromptReading) -> StepSeconds:
         """The same for any whole number of rows up to the largest, for a simulation."""
         low, high = self.contexts
         every = np.arange(self.rows[-1] + 1)
@@ -121,7 +121,13 @@ class StepPrices:
 
 
 def price_steps(
-    replica: Replica, way: Way, *, largest_batch: int, contexts: tuple[float, float], reading: Reading, prompts: Sequence[int]
+    replica: Replica,
+    way: WayOfDecoding,
+    *,
+    largest_batch: int,
+    contexts: tuple[float, float],
+    reading: PromptReading,
+    prompts: Sequence[int],
 ) -> StepPrices:
     """The table for prompts of these lengths.
 
@@ -132,47 +138,18 @@ def price_steps(
     kinds = np.array(sorted(reading.table | {chunk for prompt in set(prompts) for chunk, _ in reading.chunks(prompt)}))
     longest = max(prompts)
     offsets = np.unique(np.array([0.0, min(reading.chunk_tokens, longest), longest]))
-    # Columns are batches, lines the contexts or the kinds of chunk.
-    batches, chunks = rows[None, :].astype(float), kinds[:, None].astype(float)
-    decode_s, alone, mixed_s = _seconds(
-        replica,
-        way,
-        (batches, np.array(contexts)[:, None], 0.0, 0.0),
-        (0.0, contexts[0], chunks, offsets[None, :]),
-        (batches, contexts[0], chunks, 0.0),
-    )
+    # Columns are batches or offsets, lines the contexts or the kinds of chunk.
+    batches, chunks = rows.astype(float), kinds[:, None].astype(float)
+    price = partial(price_step, replica.shape, replica.deployment, replica.ceilings, way.arm)
+    # A chunk's last position has logits, as engines compute them for every chunk.
+    read = partial(price, context_tokens=contexts[0], prefill_tokens=chunks, prefill_logits=1)
+    alone = read(rows=0, prefill_context=offsets).expected_s
     return StepPrices(
         rows=rows,
         contexts=contexts,
-        decode_s=decode_s,
+        decode_s=price(rows=batches, context_tokens=np.array(contexts)[:, None]).expected_s,
         offsets=offsets,
         tokens=kinds,
-        mixed_s=np.concatenate((alone[:, :1], mixed_s), axis=1),
+        mixed_s=np.concatenate((alone[:, :1], read(rows=batches).expected_s), axis=1),
         later_s=alone - alone[:, :1],
     )
-
-
-def _seconds(replica: Replica, way: Way, *tables: tuple[Any, Any, Any, Any]) -> list[Floats]:
-    """Expected seconds of tables of (rows, context, prompt tokens, their offset), each in its own shape, priced in one call.
-
-    A chunk's last position has logits, as engines compute them for every chunk.
-    """
-    shapes = [np.broadcast_shapes(*map(np.shape, table)) for table in tables]
-    columns = [
-        np.concatenate([np.broadcast_to(column, shape).ravel() for column, shape in zip(cells, shapes, strict=True)])
-        for cells in zip(*tables, strict=True)
-    ]
-    rows, context, tokens, offset = columns
-    found = price_step(
-        replica.shape,
-        replica.deployment,
-        replica.ceilings,
-        way.arm,
-        rows=rows,
-        context_tokens=context,
-        prefill_tokens=tokens,
-        prefill_context=offset,
-        prefill_logits=np.minimum(tokens, 1.0),
-    ).expected_s
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
-    return [part.reshape(shape) for part, shape in zip(np.split(found, ends), shapes, strict=True)]

@@ -12,12 +12,12 @@ from math import ceil, inf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.capacity.goals import ServiceGoal
-from harness.capacity.queueing import Arrivals, Engine, Served, closed_loop, poisson, simulate
+from harness.capacity.question import ServiceGoal
+from harness.capacity.queueing import Arrivals, QueueEngine, ServedRequests, closed_loop, poisson, simulate
 
 SEED = 1
 REPEATED, DRAWN = 300, 500
-"""Requests behind the warm-up: where all are alike, and where chance decides; of 500 a 95th percentile has 25 beyond it."""
+"""Requests after the warm-up: where all are alike, and where chance decides; of 500 a 95th percentile has 25 beyond it."""
 MOST_TRACED = 2000
 TRIALS = 8
 UP, DOWN, CLOSE = 1.1, 1.25, 1.05  # ratios of loads: between trials while the limit is not enclosed; where it is close enough
@@ -43,7 +43,7 @@ class Trial:
         return fast and self.ttft_s <= goal.ttft_s
 
 
-def trial(goal: ServiceGoal, engine: Engine, load: float, request_s: float) -> Trial:
+def trial(goal: ServiceGoal, engine: QueueEngine, load: float, request_s: float) -> Trial:
     """Simulate one replica. ``request_s``: what a request takes without a queue, roughly."""
     arrivals, warm, last = _arrivals(goal, load, request_s)
     served = simulate(engine, arrivals)
@@ -121,7 +121,7 @@ def _percentiles(per_token_s: NDArray[np.float64], percentile: float) -> tuple[f
     return float(median), float(slow)
 
 
-def _peak(served: Served) -> int:
+def _peak(served: ServedRequests) -> int:
     """Most rows that decode at once."""
     times = np.concatenate((served.first_token_s, served.finished_s))
     change = np.concatenate((np.ones(len(served.first_token_s)), -np.ones(len(served.finished_s))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from harness.cli.output import give, grid
 from harness.hardware.profile import known_profiles
 from harness.roofline.anchor_values import AnchorTable, known_anchors
 from harness.roofline.anchored import Kind, constants
-from harness.roofline.anchors import AnchorReport, Comparison, Rung, compare_anchors
+from harness.roofline.anchors import ComparedAnchor, Rung, compare_anchors
 
 ANCHORS_VERSION = 2
 MS_PER_S = 1e3
@@ -37,21 +37,21 @@ Percentages are predicted over published, less 1."""
 def print_anchors(as_json: bool) -> None:
     """Print the table, or all of it as JSON."""
     table = known_anchors()
-    report = compare_anchors(table, known_profiles())
-    give(as_json, lambda: describe(table, report), lambda: render(table, report))
+    compared = compare_anchors(table, known_profiles())
+    give(as_json, lambda: describe(table, compared), lambda: render(table, compared))
 
 
-def describe(table: AnchorTable, report: AnchorReport) -> dict[str, Any]:
+def describe(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> dict[str, Any]:
     """Everything as plain data; values in SI units, errors and shares as ratios."""
     return {
         "version": ANCHORS_VERSION,
         "constants": constants().model_dump(mode="json"),
         "dropped": [one.model_dump(mode="json") for one in table.dropped],
-        "anchors": [_described(one) for one in report.comparisons],
+        "anchors": [_described(one) for one in compared],
     }
 
 
-def _described(one: Comparison) -> dict[str, Any]:
+def _described(one: ComparedAnchor) -> dict[str, Any]:
     names = ("value", "low", "high", "error")
     return {
         **one.anchor.model_dump(mode="json"),
@@ -66,27 +66,27 @@ def _described(one: Comparison) -> dict[str, Any]:
     }
 
 
-def render(table: AnchorTable, report: AnchorReport) -> str:
+def render(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> str:
     """One block per source with conditions and address; then the errors, and what was dropped."""
     blocks = [HEAD]
-    by_system = sorted(report.comparisons, key=lambda one: list(table.systems).index(one.anchor.system))
+    by_system = sorted(compared, key=lambda one: list(table.systems).index(one.anchor.system))
     for name, group in groupby(by_system, key=lambda one: one.anchor.system):
         system = table.systems[name]
         dated = f", {system.source.date}" if system.source.date else ""
         where = f" on {system.device}" if system.device else ""
         source = f"Source [{system.source.grade}]: {system.source.text}{dated}, {system.source.address}"
         blocks.append(f"{name}{where}: {system.conditions}. {source}\n{_rows(list(group))}")
-    blocks.append("\n".join(_notes(table, report)))
+    blocks.append("\n".join(_notes(table, compared)))
     return "\n\n".join(blocks)
 
 
-def _rows(compared: list[Comparison]) -> str:
+def _rows(compared: list[ComparedAnchor]) -> str:
     figures = ("figure", "datasheet", "rates", "anchored", "band", "share", "other tool")
     rows = [[*_cells(one), VERDICTS[one.finding]] for one in compared]
     return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",))
 
 
-def _cells(one: Comparison) -> Iterator[str]:
+def _cells(one: ComparedAnchor) -> Iterator[str]:
     anchor, last = one.anchor, one.predictions["anchored"]
     scale = MS_PER_S if UNITS[anchor.measure].startswith("ms") else 1.0
     yield anchor.name.removeprefix(f"{anchor.system}-")
@@ -103,10 +103,10 @@ def _figure(value: float, scale: float) -> str:
     return f"{value * scale:,.4g}" if value * scale < 1000 else f"{value * scale:,.0f}"
 
 
-def _notes(table: AnchorTable, report: AnchorReport) -> Iterator[str]:
+def _notes(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> Iterator[str]:
     fitted = constants()
     for kind in get_args(Kind):
-        found = [one for one in report.comparisons if one.anchor.kind == kind]
+        found = [one for one in compared if one.anchor.kind == kind]
         inside, (low, high) = sum(one.finding == "within" for one in found), fitted.band[kind]
         yield (
             f"{kind}: {inside} of {len(found)} within {low:.2f} to {high:.2f} times the prediction; held out, the median "

@@ -13,7 +13,7 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings, ceilings_of
-from harness.roofline.methods.calls import MethodTrace, Setting, price_method
+from harness.roofline.methods.calls import MethodTrace, PricedAt, price_method
 from harness.roofline.methods.ranges import PricedRange, figures_at, priced_range
 from harness.roofline.methods.set_block import next_token
 from harness.roofline.methods.systems import MARK, NOT_PUBLISHED, System, known_systems, read_systems
@@ -41,7 +41,7 @@ def print_methods(
         UserError: an unknown device or dtype, a size out of range, or a refused file.
         DoesNotFitError: memory cannot hold the rows of NTP.
     """
-    at = Setting(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
+    at = PricedAt(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
     profile = load_profile(hardware or HARDWARE)
     fitting(at.target, Deployment(dtype=dtype), profile, batch, context, 0)
     ceilings = ceilings_of(profile, dtype)
@@ -49,7 +49,7 @@ def print_methods(
     give(as_json, lambda: described, lambda: render_methods(described))
 
 
-def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Iterable[System]) -> dict[str, Any]:
+def describe_methods(at: PricedAt, dtype: str, ceilings: Ceilings, systems: Iterable[System]) -> dict[str, Any]:
     """Every system as plain data; ``price`` and ``trace`` are None where ``missing`` says why, ``range`` where none is assumed.
 
     Raises:
@@ -82,7 +82,7 @@ def describe_methods(at: Setting, dtype: str, ceilings: Ceilings, systems: Itera
     }
 
 
-def _range(system: System, other: System | None, at: Setting, priced: Callable[[MethodTrace], SummedPrice]) -> PricedRange:
+def _range(system: System, other: System | None, at: PricedAt, priced: Callable[[MethodTrace], SummedPrice]) -> PricedRange:
     """``system`` over its assumed range, against ``other`` at the same share of its own."""
 
     def to_beat(share: float) -> SummedPrice:

@@ -12,9 +12,9 @@ from rich.bar import Bar
 from harness.cli.output import grid, json_text
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
-from harness.roofline.adjustable import MODEL, PaperCell
 from harness.roofline.ceilings import ceilings_from_profile
-from harness.roofline.paper_steps import Waterfall, explain_slowdown, explain_speedup
+from harness.roofline.paper import MODEL, PaperCell
+from harness.roofline.paper_steps import PaperWaterfall, explain_slowdown, explain_speedup
 
 EXPLAIN_VERSION = 1
 PART = "h100-sxm"  # whose peaks and bandwidth the paper's constants are
@@ -86,7 +86,7 @@ def render(found: dict[str, Any]) -> str:
     return "\n\n".join([*parts, "\n".join(_reasons(found["table3"]["steps"])), NOTE])
 
 
-def _as_data(waterfall: Waterfall) -> dict[str, Any]:
+def _as_data(waterfall: PaperWaterfall) -> dict[str, Any]:
     return asdict(waterfall) | {"factor_by_kind": waterfall.factor_by_kind}
 
 

@@ -6,39 +6,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from harness.capacity.what_if import describe_prediction, fitting
+from harness.capacity.acceptance import from_speedup
+from harness.capacity.question import Goal, Question, RowTokens
+from harness.capacity.what_if import fitting, what_if
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
-from harness.cli.deployed import (
-    BatchingName,
-    DpAttention,
-    Dtype,
-    ExpertParallel,
-    KvDtype,
-    LinkName,
-    MatrixDtype,
-    PipelineParallel,
-    Weights,
-    deployment,
-)
 from harness.cli.methods import print_methods
+from harness.cli.options import ModelOptions, takes_options
 from harness.cli.output import give, grid, json_text, lines_of, show
 from harness.cli.paper import explain_paper
 from harness.errors import EXIT_INCONCLUSIVE, UserError
 from harness.hardware.profile import load_profile
-from harness.models import ModelShape
 from harness.models.choice import shape_called
 from harness.models.deployment import Deployment, dtype_called
 from harness.record.store import read_run
-from harness.roofline.anchored import rung_called, what_if_ceilings
+from harness.roofline.anchored import what_if_ceilings
 from harness.roofline.batch_decode import passes_interval, predict_batch
 from harness.roofline.batches import recorded_batch
-from harness.roofline.paper import paper_tables
+from harness.roofline.paper import PaperMode, paper_tables
 from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
 from harness.roofline.step import BATCH_WORDS
 from harness.scenario.arms import Batching
@@ -56,12 +47,15 @@ SPLITS = (
     "link",
     "batching",
 )
-"""Parameters of a what-if that nothing else here takes."""
+"""Options of a what-if that nothing else here takes."""
+BATCHINGS: tuple[Batching, ...] = ("lockstep", "ragged")
 
 
-def roofline_command(
-    ctx: typer.Context,
-    paper: Annotated[bool, typer.Option("--paper", help="print Tables 3 and 4 of the paper")] = False,
+@dataclass(frozen=True, kw_only=True)
+class RooflineOptions(ModelOptions):
+    """Of `sbd roofline`."""
+
+    paper: Annotated[bool, typer.Option("--paper", help="print Tables 3 and 4 of the paper")] = False
     explain: Annotated[
         bool,
         typer.Option(
@@ -69,106 +63,87 @@ def roofline_command(
             help="with --paper: from a published figure to ours, one correction at a time; the cell is batch 1, context 65536, "
             "block size 64, NFE speedup 4 unless --batch, --context, --block-size or --nfe-speedup say otherwise",
         ),
-    ] = False,
+    ] = False
     mode: Annotated[
-        Literal["as_printed", "corrected"] | None,
+        PaperMode | None,
         typer.Option(help="the paper's model as printed, or with its dimensions corrected; default: both side by side"),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="what-if: a known shape, or a folder with a config.json")] = None,
-    hardware: Annotated[str | None, typer.Option(help="what-if: a hardware profile (see `sbd hardware`)")] = None,
-    dtype: Dtype = "bfloat16",
-    weights: Weights = None,
-    kv_dtype: KvDtype = None,
-    matrix_dtype: MatrixDtype = None,
-    tensor_parallel: Annotated[int, typer.Option(help="what-if: GPUs per stage")] = 1,
-    expert_parallel: ExpertParallel = False,
-    dp_attention: DpAttention = False,
-    pipeline_parallel: PipelineParallel = 1,
-    link: LinkName = None,
-    batching: BatchingName = None,
-    block_size: Annotated[int, typer.Option("--block-size", "-k", help="what-if: block size k")] = 16,
+    ] = None
+    model: Annotated[str | None, typer.Option(help="what-if: a known shape, or a folder with a config.json")] = None
+    hardware: Annotated[str | None, typer.Option(help="what-if: a hardware profile (see `sbd hardware`)")] = None
+    tensor_parallel: Annotated[int, typer.Option(help="what-if: GPUs per stage")] = 1
     nfe_speedup: Annotated[
         float | None, typer.Option(help="what-if: mean tokens per forward pass of a row; default: 3", show_default=False)
-    ] = None,
+    ] = None
     from_run: Annotated[
         Path | None, typer.Option(help="what-if: acceptance and lengths of a recorded run instead, in lockstep and ragged")
-    ] = None,
-    batch: Annotated[int, typer.Option(help="what-if: batch size")] = 1,
-    context: Annotated[int, typer.Option(help="what-if: tokens already in the cache per row")] = 4096,
+    ] = None
+    batch: Annotated[int, typer.Option(help="what-if: batch size")] = 1
+    context: Annotated[int, typer.Option(help="what-if: tokens already in the cache per row")] = 4096
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="what-if: on this machine's own profile, measured now where none is kept")
-    ] = False,
-    methods: Annotated[bool, typer.Option("--methods", help="other decoding methods on the same roofline")] = False,
-    systems: Annotated[Path | None, typer.Option(help="with --methods: your own list, as the shipped systems.yaml")] = None,
-    rung: Annotated[
-        str | None,
-        typer.Option(help="what-if: datasheet, anchored or calibrated; default: the profile's calibration, else anchored"),
-    ] = None,
-    anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
-) -> None:
+    ] = False
+    methods: Annotated[bool, typer.Option("--methods", help="other decoding methods on the same roofline")] = False
+    systems: Annotated[Path | None, typer.Option(help="with --methods: your own list, as the shipped systems.yaml")] = None
+    anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False
+
+
+@takes_options
+def roofline_command(options: RooflineOptions) -> None:
     """Predict: the paper's tables (--paper), other methods (--methods), published speeds (--anchors), or a what-if on a device.
 
     Runs nothing.
     """
-    split = [name for name in SPLITS if _was_given(ctx, name)]
-    if split and (explain or methods or paper or anchors or from_run):
+    split = [name for name in SPLITS if name in options.given]
+    if split and (options.explain or options.methods or options.paper or options.anchors or options.from_run):
         raise UserError(
             f"--{split[0].replace('_', '-')} is about a what-if of --model and --hardware; leave it out, or leave out --paper, "
             "--methods, --anchors and --from-run, which price one device in one dtype"
         )
-    dtype = dtype_called(dtype)
-    if explain:
-        explained = explain_paper({name: value for name, value in ctx.params.items() if _was_given(ctx, name)})
-        print(explained) if as_json else show(explained)
-        return
-    if methods:
-        print_methods(None if model is None else shape_called(model), hardware, dtype, batch, context, systems, as_json)
-        return
-    if paper:
-        _print_paper(mode, as_json)
-        return
-    if anchors:
-        print_anchors(as_json)
-        return
-    if model is None or (hardware is None and not calibrate):
+    dtype = dtype_called(options.dtype)
+    if options.explain:
+        explained = explain_paper({name: getattr(options, name) for name in options.given})
+        print(explained) if options.as_json else show(explained)
+    elif options.methods:
+        target = None if options.model is None else shape_called(options.model)
+        print_methods(target, options.hardware, dtype, options.batch, options.context, options.systems, options.as_json)
+    elif options.paper:
+        _print_paper(options.mode, options.as_json)
+    elif options.anchors:
+        print_anchors(options.as_json)
+    elif options.from_run is not None:
+        batches = describe_batches(options, dtype, options.from_run)
+        give(options.as_json, lambda: batches, lambda: render_batches(batches))
+    else:
+        _print_what_if(options, dtype)
+
+
+def _asked_of(options: RooflineOptions, dtype: str) -> tuple[str, str]:
+    """Model and device of a what-if; --calibrate measures this machine where no profile of it is kept."""
+    if options.model is None or (options.hardware is None and not options.calibrate):
         raise UserError("give --paper, --methods, --anchors, or --model and --hardware for a prediction (see `sbd hardware`)")
-    shape = shape_called(model, "" if from_run else weights)
-    if calibrate:
-        hardware = profile_here(None, [dtype], given=hardware).name
-    assert hardware is not None
-    if from_run is not None:
-        if nfe_speedup is not None:
-            raise UserError(
-                f"--from-run brings its own acceptance, and --nfe-speedup {nfe_speedup:g} was given too; leave one out"
-            )
-        batches = describe_batches(shape, hardware, dtype, from_run, block_size, batch, context, rung)
-        give(as_json, lambda: batches, lambda: render_batches(batches))
-        return
-    nfe_speedup = ASSUMED_NFE_SPEEDUP if nfe_speedup is None else nfe_speedup
-    how = deployment(
-        dtype,
-        weights,
-        kv_dtype,
-        tensor_parallel=tensor_parallel,
-        expert_parallel=expert_parallel,
-        dp_attention=dp_attention,
-        pipeline_parallel=pipeline_parallel,
+    if options.calibrate:
+        return options.model, profile_here(None, [dtype], given=options.hardware).name
+    assert options.hardware is not None
+    return options.model, options.hardware
+
+
+def _print_what_if(options: RooflineOptions, dtype: str) -> None:
+    model, hardware = _asked_of(options, dtype)
+    speedup = ASSUMED_NFE_SPEEDUP if options.nfe_speedup is None else options.nfe_speedup
+    acceptance = from_speedup(options.block_size, speedup)
+    question = Question(
+        shape=shape_called(model, options.weights),
+        deployment=options.deployment(options.tensor_parallel),
+        acceptance=acceptance.in_lockstep() if options.batching == "lockstep" else acceptance,
+        workload=RowTokens(context_tokens=options.context, longest_tokens=options.context),
+        goal=Goal(batch=options.batch),
+        degrees=(options.tensor_parallel,),
+        matrix_dtype=options.matrix_dtype,
+        link=options.link,
+        rung=options.rung,
     )
-    described = describe_prediction(
-        shape,
-        hardware,
-        how,
-        block_size,
-        nfe_speedup,
-        batch,
-        context,
-        rung,
-        batching=batching or "ragged",
-        matrix_dtype=matrix_dtype,
-        link=link,
-    )
-    give(as_json, lambda: described, lambda: _render_prediction(described))
+    described = what_if(question, load_profile(hardware))
+    give(options.as_json, lambda: described, lambda: _render_prediction(described))
     if described["wall_speedup"] is None:
         raise typer.Exit(EXIT_INCONCLUSIVE)
 
@@ -208,12 +183,7 @@ def _render_prediction(found: dict[str, Any]) -> str:
     return lines_of(*lines)
 
 
-def _was_given(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
-
-
-def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool) -> None:
+def _print_paper(mode: PaperMode | None, as_json: bool) -> None:
     tables = paper_tables(mode)
     if as_json:
         rows = [*tables["table3"], *tables["table4"]]
@@ -228,21 +198,24 @@ def _print_paper(mode: Literal["as_printed", "corrected"] | None, as_json: bool)
 BATCHES_VERSION = 1
 
 
-def describe_batches(
-    shape: ModelShape, hardware: str, dtype: str, run_dir: Path, block_size: int, batch: int, context: int, rung: str | None
-) -> dict[str, Any]:
+def describe_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> dict[str, Any]:
     """Passes and speedup of batches as plain data: one entry per SBD arm and task, each in lockstep and ragged.
 
     Raises:
         UnknownHardwareError: no such profile.
         RecordError: no run, or no SBD arm of this block size with real acceptance.
-        UserError: more rows than recorded prompts.
+        UserError: more rows than recorded prompts, or an acceptance beside the run's.
         DoesNotFitError: memory cannot hold the batch.
     """
+    model, hardware = _asked_of(options, dtype)
+    if options.nfe_speedup is not None:
+        raise UserError(
+            f"--from-run brings its own acceptance, and --nfe-speedup {options.nfe_speedup:g} was given too; leave one out"
+        )
+    shape, batch, context, block_size = shape_called(model, ""), options.batch, options.context, options.block_size
     profile = load_profile(hardware)
     fitting(shape, Deployment(dtype=dtype), profile, batch, context, block_size)
-    ceilings = what_if_ceilings(profile, dtype, rung_called(rung))
-    batchings: tuple[Batching, ...] = ("lockstep", "ragged")
+    ceilings = what_if_ceilings(profile, dtype, options.rung)
 
     def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:
         passes = recorded_batch(arm.rows, batch, batching)
@@ -274,7 +247,7 @@ def describe_batches(
             "recorded_batch": arm.case.batch_size,
             "prompts": len(arm.rows),
         }
-        | {name: predicted(arm, name) for name in batchings}
+        | {name: predicted(arm, name) for name in BATCHINGS}
         for arm in recorded_arms(read_run(run_dir), block_size)
     ]
     return {
@@ -303,7 +276,7 @@ def render_batches(found: dict[str, Any]) -> str:
         lines.append(f"{arm['part']}, {arm['task']}, {arm['label']}: {arm['prompts']} prompts of {arm['recorded_model']}")
         row = arm["lockstep"]["row_passes"]
         lines.append(f"  a row alone   {row:8.2f} passes")
-        for name in ("lockstep", "ragged"):
+        for name in BATCHINGS:
             one = arm[name]
             lines.append(
                 f"  {name:12}  {one['passes']:8.2f} passes ({_range(one)}), "

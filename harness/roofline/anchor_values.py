@@ -62,7 +62,7 @@ class Dropped(StrictModel):
     why: Text
 
 
-class Format(StrictModel):
+class AnchorFormat(StrictModel):
     """A weight format that only a published figure needs: bits a weight, and a scale of so many bytes for every group."""
 
     bits: PositiveFloat
@@ -71,7 +71,7 @@ class Format(StrictModel):
     what: Text
 
 
-class System(StrictModel):
+class AnchorSystem(StrictModel):
     """What the anchors of one source have in common; an anchor may say otherwise.
 
     ``window_slack_tokens``: tokens that layers with a sliding window keep and read beyond it. llama.cpp keeps the window and a
@@ -171,9 +171,9 @@ class AnchorTable(StrictModel):
 
     version: Literal[2]
     dropped: tuple[Dropped, ...]
-    formats: dict[Name, Format]
+    formats: dict[Name, AnchorFormat]
     shapes: dict[Name, ModelShape]
-    systems: dict[Name, System]
+    systems: dict[Name, AnchorSystem]
     anchors: tuple[Anchor, ...] = Field(min_length=1)
 
     @field_validator("shapes", mode="before")

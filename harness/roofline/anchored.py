@@ -142,15 +142,16 @@ def what_if_ceilings(profile: HardwareProfile, dtype: str, rung: ProfileRung | N
     return found or (ceilings_from_profile if rung == "datasheet" else ceilings_from_measured)(profile, dtype)
 
 
-def rung_called(name: str | None) -> ProfileRung | None:
-    """The rung of that name; None stays None.
+def rung_called(name: str) -> ProfileRung:
+    """The rung of that name.
 
     Raises:
         UserError: no rung is called so.
     """
-    if name is None or name in get_args(ProfileRung):
-        return name  # type: ignore[return-value]  # get_args forgets what it got
-    raise UserError(f"got the rung {name!r}; allowed are {', '.join(get_args(ProfileRung))}")
+    rungs: dict[str, ProfileRung] = {rung: rung for rung in get_args(ProfileRung)}
+    if name not in rungs:
+        raise UserError(f"got the rung {name!r}; allowed are {', '.join(get_args(ProfileRung))}")
+    return rungs[name]
 
 
 def kind_of(tensor_parallel: int) -> Literal["single_gpu", "multi_gpu"]:

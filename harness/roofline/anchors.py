@@ -30,7 +30,7 @@ Finding = Literal["within", "too_fast", "too_slow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class AnchorPrediction:
     """One figure on one rung, in the figure's unit. ``value`` is the expected one, ``low`` and ``high`` bound it.
 
     ``error`` is value / published - 1; ``too_fast`` the ratio of predicted to published speed, also where the figure is a time.
@@ -44,7 +44,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ComparedAnchor:
     """One anchor with its predictions by rung (a rung whose figures are not known is absent) and what they show.
 
     ``finding``             whether the published figure lies in the anchored rung's band, or the prediction is too fast or slow
@@ -53,27 +53,20 @@ class Comparison:
     """
 
     anchor: Anchor
-    predictions: Mapping[Rung, Prediction]
+    predictions: Mapping[Rung, AnchorPrediction]
     finding: Finding
     rival_error: float | None
     modelled_bytes_per_s: float | None
     datasheet_share: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnchorReport:
-    """All anchors of a table, in its order."""
-
-    comparisons: tuple[Comparison, ...]
-
-
-def compare_anchors(table: AnchorTable, profiles: Mapping[str, HardwareProfile]) -> AnchorReport:
-    """Predict every anchor and judge it.
+def compare_anchors(table: AnchorTable, profiles: Mapping[str, HardwareProfile]) -> tuple[ComparedAnchor, ...]:
+    """Predict every anchor of a table and judge it, in its order.
 
     Raises:
         UnknownHardwareError: a profile lacks what its anchors need.
     """
-    return AnchorReport(comparisons=tuple(_compare(anchor, table, profiles[anchor.device]) for anchor in table.anchors))
+    return tuple(_compare(anchor, table, profiles[anchor.device]) for anchor in table.anchors)
 
 
 def seconds(anchor: Anchor, shape: ModelShape, deployment: Deployment, ceilings: Ceilings) -> tuple[float, float, float]:
@@ -142,7 +135,7 @@ def _sides(shape: ModelShape, deployment: Deployment, counts: PassCounts, ceilin
     return low, expected, high
 
 
-def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile) -> Comparison:
+def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile) -> ComparedAnchor:
     shape, deployment = table.shape_of(anchor), table.deployment_of(anchor)
     rated = profile if profile.peak_flops_per_s["float16"].value is not None else with_endless_rates(profile)
     rungs: dict[Rung, Ceilings] = {"datasheet": ceilings_from_profile(rated, anchor.rate_dtype)}
@@ -152,7 +145,7 @@ def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile) -> Co
     rungs["anchored"] = anchored_ceilings(anchor, profile)
     predictions = {rung: _predict(anchor, shape, deployment, ceilings) for rung, ceilings in rungs.items()}
     bandwidth, datasheet = _modelled_bandwidth(anchor, shape, deployment), profile.bandwidth_bytes_per_s.value
-    return Comparison(
+    return ComparedAnchor(
         anchor=anchor,
         predictions=predictions,
         finding=_finding(anchor, predictions["anchored"]),
@@ -162,7 +155,7 @@ def _compare(anchor: Anchor, table: AnchorTable, profile: HardwareProfile) -> Co
     )
 
 
-def _predict(anchor: Anchor, shape: ModelShape, deployment: Deployment, ceilings: Ceilings) -> Prediction:
+def _predict(anchor: Anchor, shape: ModelShape, deployment: Deployment, ceilings: Ceilings) -> AnchorPrediction:
     low_s, expected_s, high_s = seconds(anchor, shape, deployment, ceilings)
     if ceilings.rung == "anchored":
         slow, fast = constants().band[anchor.kind]
@@ -174,10 +167,10 @@ def _predict(anchor: Anchor, shape: ModelShape, deployment: Deployment, ceilings
         value, low, high = (figure * measured_s / side for side in (expected_s, high_s, low_s))
     else:
         value, low, high = (figure * side / measured_s for side in (expected_s, low_s, high_s))
-    return Prediction(value=value, low=low, high=high, error=value / figure - 1, too_fast=too_fast)
+    return AnchorPrediction(value=value, low=low, high=high, error=value / figure - 1, too_fast=too_fast)
 
 
-def _finding(anchor: Anchor, prediction: Prediction) -> Finding:
+def _finding(anchor: Anchor, prediction: AnchorPrediction) -> Finding:
     if prediction.low <= anchor.published <= prediction.high:
         return "within"
     return "too_fast" if prediction.too_fast > 1 else "too_slow"

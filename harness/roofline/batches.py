@@ -37,7 +37,7 @@ class RecordedRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class BatchStep:
     """Passes alike in width and context, ``count`` of them in a batch on average.
 
     ``opening``: some row commits its last block in the pass, so every row's tensor is 2k wide instead of k.
@@ -58,7 +58,7 @@ class BatchPasses:
 
     rows: int
     batching: Batching
-    steps: tuple[Step, ...]
+    steps: tuple[BatchStep, ...]
     row_passes: float
 
     @property
@@ -93,7 +93,7 @@ def recorded_batch(record: Sequence[RecordedRow], rows: int, batching: Batching)
 
 
 def passes_by_block(record: Sequence[RecordedRow]) -> NDArray[np.int64]:
-    """(N, blocks): the passes of each prompt by block, 0 behind its last one."""
+    """(N, blocks): the passes of each prompt by block, 0 after its last one."""
     blocks = max((len(row.passes) for row in record), default=0)
     return np.array([[*row.passes, *[0] * (blocks - len(row.passes))] for row in record], dtype=np.int64)
 
@@ -125,20 +125,20 @@ def at_most(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-def _lockstep(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[Step]:
+def _lockstep(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[BatchStep]:
     """Block by block; every row commits its block when the next one opens, also one that has ended."""
     steps = []
     for block, passes in enumerate(matrix.T):
         opened = float(1 - chance[np.count_nonzero(passes == 0)])
         later = mean_maximum(passes, chance)
         if block:
-            steps.append(Step(count=opened, opening=True, committed_blocks=block - 1))
+            steps.append(BatchStep(count=opened, opening=True, committed_blocks=block - 1))
             later -= opened
-        steps.append(Step(count=later, opening=False, committed_blocks=block))
+        steps.append(BatchStep(count=later, opening=False, committed_blocks=block))
     return steps
 
 
-def _ragged(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[Step]:
+def _ragged(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[BatchStep]:
     """Pass by pass; a row commits a block in the pass after the block's last one, unless it has ended."""
     ends = np.cumsum(matrix, axis=1)
     totals, never = ends[:, -1], -1
@@ -152,8 +152,8 @@ def _ragged(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[Step
         wide = float(1 - chance[np.count_nonzero(~opening)])
         context = _largest_given(committed, ended, happens, chance)
         steps += [
-            Step(count=wide, opening=True, committed_blocks=context),
-            Step(count=happens - wide, opening=False, committed_blocks=context),
+            BatchStep(count=wide, opening=True, committed_blocks=context),
+            BatchStep(count=happens - wide, opening=False, committed_blocks=context),
         ]
         committed += opening
     return [step for step in steps if step.count > 0]

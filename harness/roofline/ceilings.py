@@ -21,9 +21,7 @@ from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES, ModelShape
 from harness.models.deployment import Deployment, element_bytes
 from harness.roofline.feed_forward import expected_experts
-from harness.roofline.operation import Points, interpolate
-from harness.roofline.overlap import OverlapFit, fit_overlap
-from harness.roofline.pass_factors import PassFactors
+from harness.roofline.operation import PassCounts, Points, choose, interpolate, is_one_of, larger
 
 Rung = Literal["datasheet", "published", "anchored", "calibrated", "shape-calibrated"]
 
@@ -32,6 +30,57 @@ PAIR = 2
 EIGHT_BITS = ("float8", "int8")  # what devices multiply weights in, besides their wider dtypes
 LARGEST_FIT_ERROR = 1.0
 """Limit of a calibration's error on its own streaming times: quiet machines leave 0.04 to 0.27, a busy one left 15."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassFactors:
+    """The top rung: corrections for all passes of a model, from a few measured ones (harness.roofline.shape_calibration).
+
+    A measured pass gives the ratio of measured to priced time, without attention, at its number of matrix lines. One factor is
+    kept for each overlap of memory and arithmetic (full, expected, none). At the measured sizes the three agree; away from them
+    their range is the uncertainty of the extrapolation.
+
+    ``overlapped``, ``expected``, ``serial``  (matrix lines, measured ÷ priced) of the forward without its attention, for each
+                       overlap of memory and arithmetic
+    ``spread``         the mean of the decodes that are predicted lies between these multiples of the factors: from the 10th
+                       and 90th percentile of the means of measured decodes
+    ``spread_between`` the same where that number of lines was not measured, so that a factor comes from its neighbours
+    ``drift``          between these multiples of its median the machine's speed moved, for all passes alike; a pass price
+                       leaves it out, because it cancels in a ratio of interleaved arms
+    ``after_one_s``    median seconds after the forward of a pass that wants one logit a row (sampler and loop); None: not
+                       measured
+    ``after_block_s``  (logit lines, seconds) after the forward of a pass that wants several
+    ``s_per_line``     seconds that each further row takes in the sampler where a row wants one logit
+    ``s_per_block_line``  seconds that each logit line beyond the largest measured pass takes
+    """
+
+    overlapped: Points
+    expected: Points
+    serial: Points
+    spread: tuple[float, float]
+    spread_between: tuple[float, float]
+    drift: tuple[float, float]
+    after_one_s: float | None
+    after_block_s: Points
+    s_per_line: float
+    s_per_block_line: float
+
+    def spread_at(self, lines: Any) -> tuple[Any, Any]:
+        """``spread`` where that number of lines was measured, else ``spread_between``."""
+        measured = is_one_of(lines, [n for n, _ in self.expected])
+        low, high = (choose(measured, at, between) for at, between in zip(self.spread, self.spread_between, strict=True))
+        return low, high
+
+    def after_s(self, counts: PassCounts) -> Any:
+        """Sampler and loop after the forward of a pass: as measured, and beyond the largest measured one line by line."""
+        lines = counts.logit_lines
+        several = self.after_one_s
+        if self.after_block_s:
+            most, _ = self.after_block_s[-1]
+            several = interpolate(self.after_block_s, lines) + larger(lines - most, 0) * self.s_per_block_line
+        one = self.after_one_s if self.after_one_s is not None else several
+        assert one is not None and several is not None, "made from no pass"
+        return choose(counts.logits == 1, one + (counts.rows - 1) * self.s_per_line, several)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +183,40 @@ class Ceilings:
             return self.matrix_flops_per_s(tokens)
         rate: float = interpolate(self.attention_rates, tokens * sharing)
         return rate
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapFit:
+    """Overlap in [0, 1], stall >= 1 (1 unless the overlap is 0), and the largest relative error they leave."""
+
+    overlap: float
+    stall: float
+    error: float
+
+
+def fit_overlap(streaming: Points, resident: Points, bandwidth_bytes_per_s: float, bytes_per_element: int) -> OverlapFit:
+    """The overlap o with the least squared relative error of max + (1 - o) * min against measured streaming times.
+
+    Where o = 0 is still too fast, the sum is multiplied by the stall factor that fits best.
+
+    Args:
+        streaming: (m, seconds per weight byte) of a linear layer read from memory.
+        resident: (m, FLOP/s) of such a layer with its weight in the cache.
+        bandwidth_bytes_per_s: read rate; memory time is 1 / bandwidth per weight byte.
+        bytes_per_element: a weight byte carries 2 * m / bytes_per_element flops.
+    """
+    parts = []
+    for tokens, measured_s in streaming:
+        memory_s = 1 / bandwidth_bytes_per_s
+        compute_s = 2 * tokens / bytes_per_element / interpolate(resident, tokens)
+        parts.append((max(memory_s, compute_s) / measured_s, min(memory_s, compute_s) / measured_s))
+    best = sum(shorter * (longer + shorter - 1) for longer, shorter in parts) / sum(shorter**2 for _, shorter in parts)
+    overlap, stall = min(1.0, max(0.0, best)), 1.0
+    if overlap == 0.0:
+        sums = [longer + shorter for longer, shorter in parts]
+        stall = max(1.0, sum(sums) / sum(both**2 for both in sums))
+    error = max(abs(stall * (longer + (1 - overlap) * shorter) - 1) for longer, shorter in parts)
+    return OverlapFit(overlap, stall, error)
 
 
 def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:

@@ -14,13 +14,21 @@ from typing import Any, Literal
 from harness.errors import UserError
 from harness.models.deployment import element_bytes
 from harness.roofline import paper
-from harness.roofline.adjustable import MODEL, AdjustableModel, PaperCell, slowdown, wall_speedup
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operations import SAMPLER_SWEEPS
-from harness.roofline.paper import published_slowdowns, published_speedups
+from harness.roofline.paper import (
+    MODEL,
+    AdjustableModel,
+    PaperCell,
+    published_slowdowns,
+    published_speedups,
+    slowdown,
+    wall_speedup,
+)
 from harness.roofline.pricing import UNMEASURED_OVERLAP
-from harness.roofline.speedup import SpeedupPrediction, predict_speedup
+from harness.roofline.speedup import SpeedupPrediction, price_three_steps
+from harness.roofline.step import DecodeArm
 
 StepKind = Literal["fault", "omission", "choice"]
 CONFIG = f"config.json of {MODEL.name}"
@@ -181,7 +189,7 @@ def _what_is_shared(ceilings: Ceilings) -> tuple[Correction, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class CorrectedStep:
     """One correction and the figure before and after it. ``after`` is None where it cannot be priced; ``reason`` says why."""
 
     name: str
@@ -198,8 +206,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waterfall:
-    """The steps from ``published`` to ``ours``, which is predict_speedup's answer and not the last step's.
+class PaperWaterfall:
+    """The steps from ``published`` to ``ours``, which is harness.roofline.speedup's answer and not the last step's.
 
     ``nfe_speedup`` and ``passes_per_block``, those of the slowest row, are None in Table 3, which knows no passes.
     """
@@ -209,7 +217,7 @@ class Waterfall:
     nfe_speedup: float | None
     passes_per_block: float | None
     published: float
-    steps: tuple[Step, ...]
+    steps: tuple[CorrectedStep, ...]
     ours: float
 
     @property
@@ -221,7 +229,7 @@ class Waterfall:
         return products
 
 
-def explain_slowdown(cell: PaperCell, ceilings: Ceilings) -> Waterfall:
+def explain_slowdown(cell: PaperCell, ceilings: Ceilings) -> PaperWaterfall:
     """Table 3, time(k) / time(1): from the published cell to ``ceilings``, which must be of the datasheet rung.
 
     Raises:
@@ -231,7 +239,7 @@ def explain_slowdown(cell: PaperCell, ceilings: Ceilings) -> Waterfall:
     published = _published(3, key, published_slowdowns())
     steps = _steps(published, lambda model: slowdown(model, cell), ceilings)
     priced = _priced(cell, 1, ceilings)
-    return Waterfall(
+    return PaperWaterfall(
         figure="slowdown",
         cell=cell,
         nfe_speedup=None,
@@ -242,7 +250,7 @@ def explain_slowdown(cell: PaperCell, ceilings: Ceilings) -> Waterfall:
     )
 
 
-def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> Waterfall:
+def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> PaperWaterfall:
     """Table 4, the wall speedup: from the published cell to ``ceilings``, which must be of the datasheet rung.
 
     The paper gives every row block size / ``nfe_speedup`` passes per block. Here that is the mean, and in a batch the slowest
@@ -255,7 +263,7 @@ def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> 
     mean_passes = cell.block_size / nfe_speedup
     slowest_passes = slowest_row_passes(cell.block_size, mean_passes, cell.batch_size)
     steps = _steps(published, lambda model: wall_speedup(model, cell, mean_passes, slowest_passes), ceilings)
-    return Waterfall(
+    return PaperWaterfall(
         figure="wall_speedup",
         cell=cell,
         nfe_speedup=nfe_speedup,
@@ -267,25 +275,17 @@ def explain_speedup(cell: PaperCell, nfe_speedup: float, ceilings: Ceilings) -> 
 
 
 def _priced(cell: PaperCell, passes_per_block: float, ceilings: Ceilings) -> SpeedupPrediction:
-    return predict_speedup(
-        MODEL,
-        ceilings.dtype,
-        ceilings,
-        block_size=cell.block_size,
-        passes_per_block=passes_per_block,
-        batch=cell.batch_size,
-        context_tokens=cell.kv_length,
-        batching="lockstep",
-    )
+    arm = DecodeArm(block_size=cell.block_size, passes_per_block=passes_per_block, batching="lockstep")
+    return price_three_steps(MODEL, ceilings.dtype, ceilings, arm, cell.batch_size, cell.kv_length)
 
 
-def _steps(published: float, figure: Callable[[AdjustableModel], float], ceilings: Ceilings) -> tuple[Step, ...]:
+def _steps(published: float, figure: Callable[[AdjustableModel], float], ceilings: Ceilings) -> tuple[CorrectedStep, ...]:
     if ceilings.rung != "datasheet":
         raise UserError(f"the paper's figures are explained on a datasheet, not on the {ceilings.rung} rung")
     model = AdjustableModel()
     before = figure(model)
     steps = [
-        Step(
+        CorrectedStep(
             name="as printed",
             kind="reproduction",
             reason="the paper's own model, evaluated again; the published figure is this one to three decimals (in four cells "
@@ -298,11 +298,15 @@ def _steps(published: float, figure: Callable[[AdjustableModel], float], ceiling
     for one in corrections(ceilings):
         model = replace(model, **one.changes)
         after = figure(model)
-        steps.append(Step(name=one.name, kind=one.kind, reason=one.reason, source=one.source, before=before, after=after))
+        steps.append(
+            CorrectedStep(name=one.name, kind=one.kind, reason=one.reason, source=one.source, before=before, after=after)
+        )
         before = after
     reason = f"not priced: {ceilings.fixed_reason}, and every pass of either arm pays it; a calibration measures it"
     steps.append(
-        Step(name="launches", kind="omission", reason=reason, source="harness/roofline/ceilings.py", before=before, after=None)
+        CorrectedStep(
+            name="launches", kind="omission", reason=reason, source="harness/roofline/ceilings.py", before=before, after=None
+        )
     )
     return tuple(steps)
 

@@ -16,10 +16,9 @@ from harness.errors import UnknownHardwareError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, as_deployment
 from harness.record.trace import ForwardPass
-from harness.roofline.ceilings import Ceilings
+from harness.roofline.ceilings import Ceilings, PassFactors
 from harness.roofline.operation import Operation, PassCounts, choose, interpolate, larger, smaller
 from harness.roofline.operations import Groups, batch_lines, count_operations, groups_of, sampler_operation
-from harness.roofline.pass_factors import PassFactors
 
 UNMEASURED_OVERLAP = 0.5
 """Nobody measured it: half way between memory and arithmetic side by side and one after the other."""

@@ -1,27 +1,37 @@
 """What a recorded run says about acceptance, to be replayed on a model without an SBD checkpoint or for other batches.
 
 Unchecked SBD gives the passes per block, also row by row. Checked drafts give the passes in which a block was drafted, and
-how far the next-token head agreed with it; so does what a server accepted.
+how far the next-token head agreed with it. So does what an inference server's speculation accepted, pass by pass, in a served
+run or a file of vLLM's answers with their ``per_step_accepted``. A pass without a draft accepted nothing. So a replay makes as
+many tokens a pass as the server did, whatever its drafts' lengths were. How the server made its drafts is not replayed: in our
+engine the model drafts them itself, in one pass.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from harness.config_file import read_text
 from harness.errors import RecordError
 from harness.record.schema import CaseHeader, PassColumns, Run
 from harness.record.store import read_run
 from harness.record.written import WrittenArm
 from harness.roofline.batches import RecordedRow
-from harness.roofline.served_acceptance import Accepted, accepted_in_file, accepted_in_run, known_labels
 
 Way = tuple[str, str | None, bool]
 """A method, its form, and whether its drafts copy: what a replay and what it replays have in common."""
 SBD: Way = ("sbd", None, False)
 VERIFIED_SBD: Way = ("sbd_verified", None, False)
+SERVED = "served"
+"""The method of an arm that a server decodes."""
+WANTED = "metrics.speculative_decoding.per_step_accepted and usage.completion_tokens"
+Accepted = tuple[int, bool]
+"""Drafts that one decode pass accepted, and whether the answer's end cut it, so that more is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +166,7 @@ class Check:
 def recorded_checks(source: Path, block_size: int, label: str | None, way: Way = VERIFIED_SBD) -> RecordedChecks:
     """The checks of all rows of a run's samples decoded this way with blocks of this size; with ``label``, of that arm alone.
 
-    Where a run has none, its served arms stand in, and so does a file of vLLM's answers (harness.roofline.served_acceptance): a
+    Where a run has none, its served arms stand in, and so does a file of vLLM's answers: a
     block then is drafted in one pass, and at most its k-1 drafts are accepted.
 
     Raises:
@@ -215,7 +225,7 @@ def checks_of_row(passes: PassColumns, row: int, block_size: int) -> Iterator[Ch
 def miss_rates(checks: Sequence[Check], drafts: int) -> tuple[float, ...]:
     """At each of ``drafts`` places, the share of drafts that were wrong where all before them were right.
 
-    Drafts behind the end of an answer are unknown and not counted (Kaplan and Meier, 1958). A place that no draft reached
+    Drafts after the end of an answer are unknown and not counted (Kaplan and Meier, 1958). A place that no draft reached
     takes the rate of the place before.
     """
     rates: list[float] = []
@@ -224,3 +234,71 @@ def miss_rates(checks: Sequence[Check], drafts: int) -> tuple[float, ...]:
         reached = missed + sum(check.agreed > place for check in checks)
         rates.append(missed / reached if reached else rates[-1])
     return tuple(rates)
+
+
+def accepted_in_run(run: Run, label: str | None = None) -> Iterator[Accepted]:
+    """Of every row of the run's served samples with an acceptance of their own; with ``label``, of that arm alone.
+
+    A sample whose ways of counting the passes disagree is left out.
+    """
+    arms = {
+        case.case_id
+        for case in run.header.cases
+        if case.arm.method == SERVED and case.replayed is None and label in (None, case.label)
+    }
+    for sample in run.samples:
+        if sample.case_id in arms and not sample.warmup and not sample.meters.get("served_ways_disagree"):
+            for row in range(len(sample.rows)):
+                yield from accepted_of_row(sample.passes, row)
+
+
+def accepted_of_row(passes: PassColumns, row: int) -> Iterator[Accepted]:
+    """Of every decode pass that checks: its tokens, less the one that is the model's own. The last one is cut."""
+    final = [
+        tokens[row]
+        for role, tokens, active in zip(passes.role, passes.final_tokens, passes.active, strict=True)
+        if role in ("verify", "decide") and active[row]
+    ]
+    for place, tokens in enumerate(final, start=1):
+        yield tokens - 1, place == len(final)
+
+
+def accepted_in_file(file: Path) -> Iterator[Accepted]:
+    """Of every answer of vLLM in a file: one JSON object a line, or one in all. vLLM counts what lies after an answer's end.
+
+    Raises:
+        RecordError: a line is no answer, or lacks what is needed.
+    """
+    text = read_text(file, "answers of vLLM", RecordError)
+    try:
+        answers = [json.loads(text)]
+    except ValueError:
+        answers = [_line(file, number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    for number, answer in enumerate(answers, start=1):
+        for accepted in _accepted(answer, f"{file}: answer {number}"):
+            yield accepted, False
+
+
+def _line(file: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise RecordError(f"{file}:{number}: is no JSON ({error}); give one answer of vLLM a line") from error
+
+
+def _accepted(answer: Any, where: str) -> tuple[int, ...]:
+    """Its listed passes, and those without a draft, which vLLM does not list: the other decode tokens, one a pass."""
+    try:
+        listed = [int(one) for one in answer["metrics"]["speculative_decoding"]["per_step_accepted"]]
+        decoded = int(answer["usage"]["completion_tokens"]) - 1  # the prompt gave the first
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(
+            f"{where}: lacks {WANTED}; ask vLLM with --enable-per-request-metrics --per-request-spec-decode-metrics detailed"
+        ) from error
+    return (*listed, *(0,) * max(0, decoded - sum(one + 1 for one in listed)))
+
+
+def known_labels(run: Run) -> str:
+    """The labels of the served arms of a run, for a message."""
+    labels = dict.fromkeys(case.label for case in run.header.cases if case.arm.method == SERVED)
+    return ", ".join(map(repr, labels)) or "none"

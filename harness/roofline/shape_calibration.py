@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
-from harness.roofline.ceilings import Ceilings
+from harness.roofline.ceilings import Ceilings, PassFactors
 from harness.roofline.operation import PassCounts, Points, interpolate
-from harness.roofline.operations import LOGIT_BYTES, SAMPLER_SWEEPS
-from harness.roofline.pass_factors import PassFactors
+from harness.roofline.operations import SAMPLER_SWEEPS
 from harness.roofline.pricing import ATTENTION, PassPrice, price_counts
+from harness.roofline.storage import LOGIT_BYTES
 
 MEASURED_CONTEXT, MEASURED_BLOCKS = 128, 4
 """Prompt tokens before the passes that a run measures, and blocks that it decodes there."""
@@ -41,7 +41,7 @@ UNSEEN_MOVEMENT: Span = (math.exp(-T_90_OF_8_DEGREES * VISITS_SD), math.exp(T_90
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPass:
-    """One timed decode pass: its forward, and everything behind it until the next one.
+    """One timed decode pass: its forward, and everything after it until the next one.
 
     ``decode`` numbers its decode, ``visit`` the time at which that decode and its neighbours ran.
     """

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass, Role
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.pricing import PassPrice
 from harness.roofline.step import NTP, DecodeArm, price_kinds
-from harness.scenario.arms import Batching
 
 
 class WallSpeedups:
@@ -47,99 +45,41 @@ class WallSpeedups:
 class SpeedupPrediction(WallSpeedups):
     """Prices of a step of NTP and of the two kinds of step of SBD, and the figures from them.
 
-    ``passes_per_block``  the committing or checking one included
-    ``tokens_per_block``  that become final: k, or with verified SBD fewer
+    ``arm``               how the rows of SBD decode
     ``first``, ``later``  in lockstep, and at one row: the first pass of a block and a later one. Ragged: the two steps, with
                           more and with fewer rows that open a block, that stand for all (harness.roofline.step)
     ``first_passes``      of the passes of a block, how many are ``first``; in lockstep one
     """
 
-    block_size: int
-    passes_per_block: float
-    batch: int
-    context_tokens: int
-    batching: Batching
+    arm: DecodeArm
     ntp: PassPrice
     first: PassPrice
     later: PassPrice
     first_passes: float
-    tokens_per_block: float
-
-    @property
-    def nfe_speedup(self) -> float:
-        """Tokens per pass."""
-        return self.tokens_per_block / self.passes_per_block
-
-    @property
-    def ntp_tokens_per_s(self) -> float:
-        """Expected tokens per second of the whole batch, NTP."""
-        return self.batch / self.ntp.expected_s
-
-    @property
-    def sbd_tokens_per_s(self) -> float:
-        """Expected tokens per second of the whole batch, SBD."""
-        return self.ntp_tokens_per_s * self.wall_speedup
-
-    def _block_s(self, side: str) -> float:
-        first_s, later_s = (getattr(price, side) for price in (self.first, self.later))
-        found: float = self.first_passes * first_s + (self.passes_per_block - self.first_passes) * later_s
-        return found
 
     def _speedup(self, side: str) -> float:
-        speedup: float = self.tokens_per_block * getattr(self.ntp, side) / self._block_s(side)
+        ntp_s, first_s, later_s = (getattr(price, side) for price in (self.ntp, self.first, self.later))
+        block_s = self.first_passes * first_s + (self.arm.passes_per_block - self.first_passes) * later_s
+        speedup: float = self.arm.tokens_per_block * ntp_s / block_s
         return speedup
-
-
-def predict_speedup(
-    shape: ModelShape,
-    deployment: Deployment | str,
-    ceilings: Ceilings,
-    *,
-    block_size: int,
-    passes_per_block: float,
-    batch: int,
-    context_tokens: int,
-    batching: Batching = "ragged",
-) -> SpeedupPrediction:
-    """Price NTP and SBD at ``context_tokens`` known tokens per row before the block.
-
-    The first pass of a block feeds 2k tokens (the previous block, whose KV it keeps, and k masks); later passes feed k.
-    At the start the previous block is not in the cache yet, so the first pass reads k tokens less of it.
-    ``passes_per_block`` is the mean of a row; in lockstep, that of the slowest row.
-
-    Raises:
-        UserError: a size below 1, a context below 0, fewer than one pass per block or more than k, unknown dtype.
-        UnknownHardwareError: a split over devices whose link rate is not known.
-    """
-    if block_size < 1 or batch < 1 or context_tokens < 0 or not 1 <= passes_per_block <= block_size:
-        raise UserError(
-            f"given were block_size {block_size}, passes_per_block {passes_per_block}, batch {batch}, context_tokens "
-            f"{context_tokens}; sizes must be at least 1, the context at least 0, and 1 <= passes_per_block <= block_size"
-        )
-    arm = DecodeArm(block_size=block_size, passes_per_block=passes_per_block, batching=batching)
-    return price_three_steps(shape, deployment, ceilings, arm, batch, context_tokens)
 
 
 def price_three_steps(
     shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, arm: DecodeArm, batch: int, context_tokens: int
 ) -> SpeedupPrediction:
-    """As predict_speedup, unchecked, for any arm with blocks; with numpy arrays as counts the prices are arrays too
-    (harness.roofline.operation).
+    """Price NTP and an arm with blocks at ``context_tokens`` known tokens per row before the block.
+
+    The first pass of a block feeds 2k tokens (the previous block, whose KV it keeps, and k masks); later passes feed k.
+    At the start the previous block is not in the cache yet, so the first pass reads k tokens less of it. With numpy arrays as
+    counts the prices are arrays too (harness.roofline.operation).
+
+    Raises:
+        UnknownHardwareError: a split over devices whose link rate is not known.
     """
     ((_, ntp),) = price_kinds(shape, deployment, ceilings, NTP, batch, context_tokens)
     (share, first), (_, later) = price_kinds(shape, deployment, ceilings, arm, batch, context_tokens)
-    return SpeedupPrediction(
-        block_size=arm.block_size,
-        passes_per_block=arm.passes_per_block,
-        batch=batch,
-        context_tokens=context_tokens,
-        batching=arm.batching,
-        ntp=ntp,
-        first=first,
-        later=later,
-        first_passes=1.0 if arm.batching == "lockstep" else share * arm.passes_per_block,
-        tokens_per_block=arm.tokens_per_block,
-    )
+    first_passes = 1.0 if arm.batching == "lockstep" else share * arm.passes_per_block
+    return SpeedupPrediction(arm=arm, ntp=ntp, first=first, later=later, first_passes=first_passes)
 
 
 def describe_pass(role: Role, batch: int, query: int, context: int, *, logits: int, kept: int = 0) -> ForwardPass:

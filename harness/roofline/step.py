@@ -25,7 +25,7 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts, larger, smaller, some
-from harness.roofline.operations import Groups
+from harness.roofline.operations import Groups, groups_of
 from harness.roofline.pricing import PassPrice, price_counts
 from harness.scenario.arms import Batching
 
@@ -113,10 +113,7 @@ def price_step(
             "least 0, and there are rows or a prompt"
         )
     chunk = prefill_group(prefill_tokens, prefill_context, prefill_logits, prefill_rows)
-    prices = [
-        (weight, price_counts(shape, deployment, [*_listed(groups), *chunk], ceilings))
-        for weight, groups in decode_groups(arm, rows, context_tokens)
-    ]
+    prices = price_kinds(shape, deployment, ceilings, arm, rows, context_tokens, chunk)
     low_s, expected_s, high_s = (sum(weight * getattr(price, side) for weight, price in prices) for side in _SIDES)
     return StepPrice(low_s=low_s, expected_s=expected_s, high_s=high_s)
 
@@ -174,13 +171,17 @@ def opening_rows(rows: Any, passes_per_block: Any) -> tuple[tuple[Any, Any], tup
 _TINY = 1e-300
 
 
-def _listed(groups: Groups) -> Sequence[PassCounts]:
-    return (groups,) if isinstance(groups, PassCounts) else groups
-
-
 def price_kinds(
-    shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, arm: DecodeArm, rows: Any, context_tokens: Any
+    shape: ModelShape,
+    deployment: Deployment | str,
+    ceilings: Ceilings,
+    arm: DecodeArm,
+    rows: Any,
+    context_tokens: Any,
+    chunk: Sequence[PassCounts] = (),
 ) -> tuple[tuple[Any, PassPrice], ...]:
-    """(weight, price) of each kind of step of rows that decode."""
-    kinds = decode_groups(arm, rows, context_tokens)
-    return tuple((weight, price_counts(shape, deployment, groups, ceilings)) for weight, groups in kinds)
+    """(weight, price) of each kind of step of rows that decode, beside a ``chunk`` of a prompt."""
+    return tuple(
+        (weight, price_counts(shape, deployment, [*groups_of(groups), *chunk], ceilings))
+        for weight, groups in decode_groups(arm, rows, context_tokens)
+    )

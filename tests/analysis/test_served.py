@@ -16,7 +16,7 @@ from harness.regression.counted import counted
 from harness.reporting.cells import Pointers
 from harness.reporting.columns import SERVED
 from harness.reporting.page import render
-from harness.roofline.served_acceptance import accepted_in_run
+from harness.roofline.recorded_acceptance import accepted_in_run
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 

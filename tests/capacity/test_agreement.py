@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from harness.capacity.acceptance import from_speedup
-from harness.capacity.plan import Question, plan
-from harness.capacity.results import Goal, Workload
-from harness.capacity.what_if import describe_prediction
-from harness.cli.deployed import deployment
+from harness.capacity.plan import plan
+from harness.capacity.question import Goal, Question, RowTokens
+from harness.capacity.what_if import what_if
+from harness.cli.options import ModelOptions
 from harness.errors import SbdError
 from harness.hardware.links import link_called
 from harness.hardware.profile import known_profiles, load_profile
@@ -51,11 +51,10 @@ def drawn(seed: int) -> dict[str, Any]:
 
 def both(asked: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """What each of the two answers; a refusal in words stands for an answer."""
-    how = deployment(
-        asked["dtype"],
-        asked["weights"],
-        asked["kv_dtype"],
-        tensor_parallel=asked["degree"],
+    options = ModelOptions(
+        dtype=asked["dtype"],
+        weights=asked["weights"],
+        kv_dtype=asked["kv_dtype"],
         expert_parallel=asked["ep"],
         dp_attention=asked["dp"],
         pipeline_parallel=asked["stages"],
@@ -65,31 +64,20 @@ def both(asked: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         acceptance = acceptance.in_lockstep()
     question = Question(
         shape=asked["shape"],
-        deployment=how,
+        deployment=options.deployment(asked["degree"]),
         acceptance=acceptance,
         goal=Goal(batch=asked["batch"]),
         degrees=(asked["degree"],),
-        workload=Workload(context_tokens=asked["context"], longest_tokens=asked["context"]),
+        workload=RowTokens(context_tokens=asked["context"], longest_tokens=asked["context"]),
         rung=asked["rung"],
         link=None if asked["link"] is None else link_called(asked["link"]),
     )
     (planned,) = plan(question, [load_profile(asked["hardware"])]).devices
     try:
-        what_if = describe_prediction(
-            asked["shape"],
-            asked["hardware"],
-            how,
-            asked["block_size"],
-            asked["nfe_speedup"],
-            asked["batch"],
-            asked["context"],
-            asked["rung"],
-            batching=asked["batching"],
-            link=asked["link"],
-        )
+        answered = what_if(question, load_profile(asked["hardware"]))
     except SbdError as error:
         return {"refused": str(error)}, planned
-    return what_if, planned
+    return answered, planned
 
 
 def test_200_random_questions_have_one_answer() -> None:
@@ -97,8 +85,8 @@ def test_200_random_questions_have_one_answer() -> None:
     answered = unfit = refused = 0
     for seed in range(QUESTIONS):
         asked = drawn(seed)
-        what_if, planned = both(asked)
-        if "refused" in what_if:
+        alone, planned = both(asked)
+        if "refused" in alone:
             refused += 1
             assert planned.reason or (planned.sbd and planned.sbd.reason), asked
             continue
@@ -108,21 +96,21 @@ def test_200_random_questions_have_one_answer() -> None:
             continue
         if sbd_arm.batch is None:
             unfit += 1
-            assert f"batch {asked['batch']:,} needs" in str(what_if["does_not_fit"]), asked
+            assert f"batch {asked['batch']:,} needs" in str(alone["does_not_fit"]), asked
             continue
         answered += 1
-        assert "needs" not in str(what_if["does_not_fit"]), asked
+        assert "needs" not in str(alone["does_not_fit"]), asked
         speedup = planned.wall_speedup
-        assert what_if["wall_speedup"] == speedup.expected, asked
-        ends = (what_if["wall_speedup_overlapped"], what_if["wall_speedup_serial"])
+        assert alone["wall_speedup"] == speedup.expected, asked
+        ends = (alone["wall_speedup_overlapped"], alone["wall_speedup_serial"])
         assert {speedup.low, speedup.high} == {min(*ends, speedup.expected), max(*ends, speedup.expected)}, asked
-        assert what_if["passes_per_block"] == sbd_arm.passes_per_block, asked
+        assert alone["passes_per_block"] == sbd_arm.passes_per_block, asked
         for name, arm in (("ntp", ntp_arm), ("sbd", sbd_arm)):
-            rate = what_if[f"{name}_tokens_per_s"]
-            assert arm.devices == what_if["devices"], asked
+            rate = alone[f"{name}_tokens_per_s"]
+            assert arm.devices == alone["devices"], asked
             assert arm.tokens_per_s_per_gpu.expected == rate * (1 / arm.devices), asked
             assert arm.decode_tokens_per_s_per_user.expected == rate * (1 / asked["batch"]), asked
-        assert planned.rung == what_if["rung"], asked
+        assert planned.rung == alone["rung"], asked
     assert answered >= QUESTIONS / 4 and unfit and refused
 
 

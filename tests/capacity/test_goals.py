@@ -12,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.capacity.acceptance import from_speedup
-from harness.capacity.deployments import pareto_front, plan_goals, ways_of
-from harness.capacity.goal_wording import answer
-from harness.capacity.goals import DeploymentPlan, GoalPlan, ServiceGoal, Trace
-from harness.capacity.plan import PlannedDevice, Question, device_of
-from harness.capacity.queueing import Engine, Served, closed_loop, simulate
-from harness.capacity.results import Goal, Workload
+from harness.capacity.plan import plan
+from harness.capacity.question import Question, RowTokens, ServiceGoal, Trace
+from harness.capacity.queueing import QueueEngine, ServedRequests, closed_loop, simulate
+from harness.capacity.replica import PlannedDevice, device_of
+from harness.capacity.results import CapacityPlan, DeploymentPlan
+from harness.capacity.service import pareto_front, ways_of
 from harness.capacity.steady import largest_load, mean_request, steady
-from harness.capacity.steps import Reading, price_steps
+from harness.capacity.steps import PromptReading, price_steps
 from harness.capacity.trials import largest_kept
+from harness.capacity.wording import answer
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
@@ -31,13 +32,19 @@ QUESTION = Question(
     shape=KNOWN_SHAPES["llama-3.1-8b"],
     deployment=Deployment(dtype="bfloat16"),
     acceptance=from_speedup(16, 3),
-    workload=Workload(context_tokens=2150, longest_tokens=2300),
-    goal=Goal(),
+    workload=RowTokens(context_tokens=2150, longest_tokens=2300),
     degrees=(1, 2),
 )
 GOAL = ServiceGoal(users=500, prompt_tokens=2000, output_tokens=300, tokens_per_s=30, ttft_s=1.0)
-READING = Reading(chunk_tokens=512)
+NAMES = ("h100-sxm", "l40s", "rtx-4090")
+READING = PromptReading(chunk_tokens=512)
 WAYS = {way.method: way for way in ways_of(QUESTION)}
+
+
+def kept(goal: ServiceGoal, *names: str, chunk_tokens: int | None = None, degrees: tuple[int, ...] = (1, 2)) -> CapacityPlan:
+    """The plan for a goal on these devices."""
+    workload = replace(QUESTION.workload, chunk_tokens=chunk_tokens)
+    return plan(replace(QUESTION, service=goal, workload=workload, degrees=degrees), [load_profile(name) for name in names])
 
 
 @cache
@@ -96,7 +103,9 @@ def test_short_prompts_share_steps_in_the_closed_form_too(method: str, users: in
         h100().replica(1), way, largest_batch=60, contexts=(100.0, 120.0), reading=READING, prompts=goal.prompts
     )
     column = steady(table, mean_request(goal, way, READING))
-    engine = Engine(step_s=table.as_function(READING), largest_batch=60, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass)
+    engine = QueueEngine(
+        step_s=table.as_function(READING), largest_batch=60, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass
+    )
     served = simulate(engine, closed_loop(users, 0.05, [100] * 900, [20] * 900, over_s=0.2, seed=2)).steady(0.3, 0.2)
     stayed_s = (served.finished_s - served.arrived_s).mean() + 0.05
     expected = 1 / np.interp(users, column.users(0.05), column.request_s)
@@ -108,10 +117,10 @@ def test_the_closed_form_is_the_mean_of_the_simulation(method: str, users: int) 
     """Speed of a user and requests per second, for users who never think; few rows end together, which costs some per cent."""
     way = WAYS[method]
     column = steady(prices(method), mean_request(GOAL, way, READING))
-    engine = Engine(
+    engine = QueueEngine(
         step_s=prices(method).as_function(READING), largest_batch=150, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass
     )
-    served: Served = simulate(engine, closed_loop(users, 0.0, [2000] * 600, [300] * 600, over_s=3.0)).steady(0.3, 0.2)
+    served: ServedRequests = simulate(engine, closed_loop(users, 0.0, [2000] * 600, [300] * 600, over_s=3.0)).steady(0.3, 0.2)
     rows = np.interp(users, column.users(0.0), column.rows)
     speed = float(np.interp(rows, column.rows, column.tokens_per_s))
     assert 1 / np.median(served.time_per_token_s) == pytest.approx(speed, rel=0.04)
@@ -132,8 +141,8 @@ def test_the_search_finds_a_limit(limit: float, off: float, whole: bool) -> None
 def gpus(users: int, ttft_s: float, speed: float) -> tuple[int, int]:
     """NTP's and SBD's GPUs on one H100 a replica; 0 where no deployment keeps the goal."""
     goal = replace(GOAL, users=users, ttft_s=ttft_s, tokens_per_s=speed)
-    plan = plan_goals(replace(QUESTION, degrees=(1,)), goal, [load_profile("h100-sxm")], chunk_tokens=512)
-    ntp, sbd = (ranked[0].gpus if ranked else 0 for ranked in (plan.ntp, plan.sbd))
+    found = kept(goal, "h100-sxm", chunk_tokens=512, degrees=(1,))
+    ntp, sbd = (ranked[0].gpus if ranked else 0 for ranked in (found.deployments("ntp"), found.deployments("sbd")))
     return ntp, sbd
 
 
@@ -148,14 +157,14 @@ def test_more_of_anything_never_needs_fewer_gpus(users: int, ttft_s: float, spee
 
 
 @cache
-def planned() -> GoalPlan:
+def planned() -> CapacityPlan:
     """On three devices."""
-    return plan_goals(QUESTION, GOAL, [load_profile(name) for name in ("h100-sxm", "l40s", "rtx-4090")])
+    return kept(GOAL, *NAMES)
 
 
 def test_every_simulated_deployment_keeps_the_goal_at_its_cost() -> None:
     """Percentiles within the goal, users shared out, dollars from GPUs and tokens delivered; the cheapest first."""
-    for ranked in (planned().ntp, planned().sbd):
+    for ranked in map(planned().deployments, ("ntp", "sbd")):
         seen = [one for one in ranked if one.simulated]
         assert seen and [one.usd_per_million_tokens for one in seen] == sorted(one.usd_per_million_tokens or 0 for one in seen)
         for one in seen:
@@ -168,7 +177,11 @@ def test_every_simulated_deployment_keeps_the_goal_at_its_cost() -> None:
 
 def test_drafts_that_look_ahead_take_memory() -> None:
     """SBD holds two blocks more a row, and its logits of a block, so fewer rows fit."""
-    rows = {one.method: one.largest_batch for one in (*planned().ntp, *planned().sbd) if one.hardware == "rtx-4090"}
+    rows = {
+        one.method: one.largest_batch
+        for one in (*planned().deployments("ntp"), *planned().deployments("sbd"))
+        if one.hardware == "rtx-4090"
+    }
     assert 0 < rows["sbd"] < rows["ntp"]
 
 
@@ -183,24 +196,27 @@ def test_the_front_is_what_nothing_beats() -> None:
                 assert faster == (one.tokens_per_s_per_gpu < other.tokens_per_s_per_gpu)
 
 
-def priced(plan: DeploymentPlan, usd: float | None) -> DeploymentPlan:
+def priced(row: DeploymentPlan | None, usd: float | None) -> DeploymentPlan:
     """The same at another price."""
-    return replace(plan, usd_per_million_tokens=usd)
+    assert row is not None
+    return replace(row, usd_per_million_tokens=usd)
 
 
 @settings(max_examples=100, deadline=None)
 @given(ntp=st.none() | st.floats(0.01, 100), sbd=st.none() | st.floats(0.01, 100))
 def test_the_answer_says_pays_only_where_sbd_costs_less(ntp: float | None, sbd: float | None) -> None:
     """At any pair of prices, known or not; less by more than the 5 % that the search leaves open."""
-    told = answer(replace(planned(), ntp=(priced(planned().ntp[0], ntp),), sbd=(priced(planned().sbd[0], sbd),)))
+    first = planned().devices[0]
+    told = answer(replace(planned(), devices=(replace(first, ntp=priced(first.ntp, ntp), sbd=priced(first.sbd, sbd)),)))
     assert ("pays" in told) == (ntp is not None and sbd is not None and sbd * 1.05 < ntp)
     assert (" as much as NTP" in told) == (ntp is not None and sbd is not None and sbd > ntp * 1.05)
 
 
 def test_a_goal_that_nobody_keeps_says_what_comes_closest() -> None:
     """A billion tokens per second."""
-    plan = plan_goals(QUESTION, replace(GOAL, tokens_per_s=1e9), [load_profile("h100-sxm"), load_profile("l40s")])
-    assert plan.ntp == plan.sbd == () and "no deployment keeps this; SBD on h100-sxm comes closest" in answer(plan)
+    found = kept(replace(GOAL, tokens_per_s=1e9), "h100-sxm", "l40s")
+    assert found.deployments("ntp") == found.deployments("sbd") == []
+    assert "no deployment keeps this; SBD on h100-sxm comes closest" in answer(found)
 
 
 def test_a_trace_of_equal_requests_is_a_rate() -> None:
@@ -211,8 +227,7 @@ def test_a_trace_of_equal_requests_is_a_rate() -> None:
         ServiceGoal(trace=trace, tokens_per_s=30, ttft_s=1.0),
         ServiceGoal(requests_per_s=20, prompt_tokens=2000, output_tokens=300, tokens_per_s=30, ttft_s=1.0),
     )
-    alone = replace(QUESTION, degrees=(1,))
-    by_trace, by_rate = (plan_goals(alone, goal, [load_profile("h100-sxm")], 2048).ntp[0] for goal in goals)
+    by_trace, by_rate = (kept(goal, "h100-sxm", chunk_tokens=2048, degrees=(1,)).deployments("ntp")[0] for goal in goals)
     assert by_trace.largest_load == pytest.approx(by_rate.largest_load, rel=0.15)
 
 
@@ -220,7 +235,7 @@ def test_the_closed_form_of_an_open_load_is_near_the_simulated_one() -> None:
     """Its largest rate is the first guess of the search: within 40 % either way."""
     goal = ServiceGoal(requests_per_s=20, prompt_tokens=2000, output_tokens=300, tokens_per_s=30, ttft_s=1.0)
     guess = largest_load(goal, steady(prices("ntp"), mean_request(goal, WAYS["ntp"], READING)))
-    found = plan_goals(replace(QUESTION, degrees=(1,)), goal, [load_profile("h100-sxm")], chunk_tokens=512).ntp[0]
+    found = kept(goal, "h100-sxm", chunk_tokens=512, degrees=(1,)).deployments("ntp")[0]
     assert 0.6 < guess / found.largest_load < 1.4
 
 
@@ -241,4 +256,4 @@ def test_goals_that_cannot_be(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         replace(GOAL, **changes)
     with pytest.raises(UserError, match="leave out --batching lockstep"):
-        plan_goals(replace(QUESTION, acceptance=replace(QUESTION.acceptance, batching="lockstep")), GOAL, [])
+        replace(QUESTION, service=GOAL, acceptance=replace(QUESTION.acceptance, batching="lockstep"))

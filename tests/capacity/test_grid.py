@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from harness.capacity.acceptance import AssumedAcceptance, from_speedup
-from harness.capacity.grid import Column, Figures, Grid, Place, price_grid
-from harness.capacity.plan import DEGREES, Question, plan
-from harness.capacity.results import ArmPlan, Band, Goal, Workload
+from harness.capacity.grid import Figures, Grid, Place, PricedColumn, price_grid
+from harness.capacity.plan import plan
+from harness.capacity.question import DEGREES, Goal, Question, RowTokens
+from harness.capacity.results import Band, DeploymentPlan
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
@@ -31,20 +32,19 @@ GRID = Grid(
 )
 
 
-def asked(place: Place, batch: int, acceptance: AssumedAcceptance) -> tuple[ArmPlan, Any]:
+def asked(place: Place, batch: int, acceptance: AssumedAcceptance) -> tuple[DeploymentPlan, Any]:
     """The arm of the plan for one place and batch, and the speedup that this plan has."""
-    model, weights, kv, request, device, arm, degree = place
     question = Question(
-        shape=GRID.models[model],
-        deployment=Deployment(dtype=GRID.dtype, weights=GRID.weights[weights], kv_dtype=GRID.kv_dtypes[kv]),
+        shape=GRID.models[place.model],
+        deployment=Deployment(dtype=GRID.dtype, weights=GRID.weights[place.weights], kv_dtype=GRID.kv_dtypes[place.kv]),
         acceptance=acceptance,
-        workload=Workload.of_request(*GRID.requests[request], chunk_tokens=GRID.chunk_tokens),
+        workload=RowTokens.of_request(*GRID.requests[place.request], chunk_tokens=GRID.chunk_tokens),
         goal=Goal(batch=batch, requests_per_s=GRID.requests_per_s),
-        degrees=(DEGREES[degree],),
+        degrees=(DEGREES[place.degree],),
     )
-    (found,) = plan(question, [GRID.devices[device]]).devices
+    (found,) = plan(question, [GRID.devices[place.device]]).devices
     assert found.ntp is not None and found.sbd is not None
-    return (found.sbd, found.wall_speedup) if arm else (found.ntp, Band(low=1, expected=1, high=1))
+    return (found.sbd, found.wall_speedup) if place.arm else (found.ntp, Band(low=1, expected=1, high=1))
 
 
 def test_every_figure_is_that_of_the_plan() -> None:
@@ -52,7 +52,7 @@ def test_every_figure_is_that_of_the_plan() -> None:
     columns, compared = price_grid(GRID), 0
     for place, column in columns.items():
         for at, batch in enumerate(GRID.batches):
-            arm, speedup = asked(place, batch, GRID.acceptances[max(place[5] - 1, 0)])
+            arm, speedup = asked(place, batch, GRID.acceptances[max(place.arm - 1, 0)])
             if arm.reason is not None:
                 assert len(column.figures) <= at, (place, batch)
                 continue
@@ -78,9 +78,9 @@ def test_what_cannot_be_priced_says_why() -> None:
     lacking = complete.model_copy(update={"name": "lacking", "memory_bytes": unknown})
     columns = price_grid(replace(GRID, models=(odd,), devices=(complete, lacking), acceptances=GRID.acceptances[:1]))
     for place, column in columns.items():
-        if place[4] == 1:
-            assert column == Column(reason="no memory (nobody said)")
-        elif DEGREES[place[6]] > 1:
-            assert column.reason == f"9 attention heads cannot be split evenly over {DEGREES[place[6]]} GPUs"
+        if place.device == 1:
+            assert column == PricedColumn(reason="no memory (nobody said)")
+        elif DEGREES[place.degree] > 1:
+            assert column.reason == f"9 attention heads cannot be split evenly over {DEGREES[place.degree]} GPUs"
         else:
             assert column.reason is None

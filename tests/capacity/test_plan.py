@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from harness.capacity.acceptance import AssumedAcceptance, from_passes, from_speedup, from_table1
-from harness.capacity.plan import Question, plan
+from harness.capacity.columns import plain
+from harness.capacity.plan import plan
+from harness.capacity.question import Goal, Question, RowTokens
 from harness.capacity.replica import paying_ranges
-from harness.capacity.results import BreakEven, DevicePlan, Goal, Plan, Workload
+from harness.capacity.results import BreakEven, DeploymentPlan, DevicePlan
 from harness.capacity.wording import answer, pays_words
 from harness.errors import UserError
 from harness.hardware.links import link_called
@@ -23,12 +25,12 @@ from harness.hardware.profile import HardwareProfile, known_profiles, load_profi
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.roofline.ceilings import ceilings_from_profile
-from harness.roofline.speedup import predict_speedup
+from tests.helpers.speedups import predict_speedup
 
 BF16 = Deployment(dtype="bfloat16")
 # 10 layers: 3e6 weights make Q, K and V (1000 x 3 x 10 x 100), 1e6 the output, 6e6 the FFN (3 x 1000 x 2000); LM head 1e7.
 SHAPE = ModelShape(name="toy", layers=10, hidden=1000, intermediate=2000, heads=10, kv_heads=10, head_dim=100, vocab=10_000)
-WORKLOAD = Workload(context_tokens=10_000, longest_tokens=10_000)
+WORKLOAD = RowTokens(context_tokens=10_000, longest_tokens=10_000)
 FOUR_PASSES = AssumedAcceptance(block_size=10, passes_per_block=4, source="by hand")
 
 
@@ -114,7 +116,7 @@ def test_speed_and_cost_by_hand(prefill_s: float) -> None:
     """Tokens per second, GPUs, USD and kWh of both arms; with a prompt its prefill is in all of them. Half of the arithmetic,
     which overlaps with nothing that was measured, adds less than 1e-5.
     """
-    workload = Workload.of_request(9950, 100) if prefill_s else replace(WORKLOAD, output_tokens=100)
+    workload = RowTokens.of_request(9950, 100) if prefill_s else replace(WORKLOAD, output_tokens=100)
     assert workload.context_tokens == 10_000
     found = planned(device(), workload=workload, goal=Goal(batch=2, requests_per_s=3.0))
     for arm, token_s, gpus in ((found.ntp, NTP_S, 178 if prefill_s else 154), (found.sbd, SBD_S, 86 if prefill_s else 62)):
@@ -159,7 +161,11 @@ def test_the_smallest_split_that_fits() -> None:
     full = planned(device(), goal=Goal(batch=3))
     assert full.sbd and full.sbd.tensor_parallel == 1 and full.sbd.batch == 3  # exactly what fits
     one = planned(device(), goal=Goal(batch=4), degrees=(1,))
-    assert one.ntp and one.ntp.batch is None and "batch 4 on 1 device needs 1.84 GB each, 1.8 are usable" in str(one.ntp.reason)
+    assert (
+        one.ntp
+        and one.ntp.batch is None
+        and "batch 4 needs 1.84 GB on each of 1, 1.8 are usable; 3 such rows fit" in str(one.ntp.reason)
+    )
     no_link = planned(device(link_bytes_per_s=None), goal=Goal(batch=4))
     assert (
         no_link.sbd
@@ -236,7 +242,7 @@ def test_break_even_is_that_of_every_batch_alone(
     shape, profile = KNOWN_SHAPES[name], load_profile(hardware)
     profile = profile.model_copy(update={"memory_bytes": device(memory_bytes=1e13).memory_bytes})
     (found,) = plan(
-        question(shape=shape, acceptance=acceptance, workload=Workload(context_tokens=context, longest_tokens=context)),
+        question(shape=shape, acceptance=acceptance, workload=RowTokens(context_tokens=context, longest_tokens=context)),
         [profile],
     ).devices
     (breaks,) = found.break_even
@@ -253,7 +259,7 @@ def test_break_even_of_ragged_batches_is_searched_far() -> None:
     """Without passes by batch thousands of batches are searched; the last that pays and the next one, each alone."""
     acceptance, profile, shape = from_speedup(16, 3), load_profile("h200-sxm"), KNOWN_SHAPES["llama-3.1-8b"]
     (found,) = plan(
-        question(shape=shape, acceptance=acceptance, workload=Workload(context_tokens=4096, longest_tokens=4096)), [profile]
+        question(shape=shape, acceptance=acceptance, workload=RowTokens(context_tokens=4096, longest_tokens=4096)), [profile]
     ).devices
     (breaks,) = found.break_even
     last = breaks.last_batch
@@ -272,7 +278,7 @@ def test_paying_ranges_may_be_several() -> None:
 def test_the_batch_of_a_speed_is_the_one_that_serves_most(hardware: str) -> None:
     """Brute force over all batches that fit, each alone: the most tokens per second among those fast enough, in each arm."""
     shape, acceptance, target = KNOWN_SHAPES["llama-3.2-1b"], from_speedup(16, 3), 60.0
-    profile, workload = load_profile(hardware), Workload(context_tokens=16_384, longest_tokens=16_384)
+    profile, workload = load_profile(hardware), RowTokens(context_tokens=16_384, longest_tokens=16_384)
     (found,) = plan(
         Question(
             shape=shape,
@@ -344,7 +350,7 @@ def test_a_mixture_fits_by_all_experts_and_streams_the_visited() -> None:
     asked = question(
         shape=shape,
         acceptance=from_speedup(16, 3),
-        workload=Workload(context_tokens=0, longest_tokens=1),
+        workload=RowTokens(context_tokens=0, longest_tokens=1),
         goal=Goal(batch=1),
         degrees=(1,),
     )
@@ -402,12 +408,18 @@ def test_a_device_without_memory_or_power_figure() -> None:
 
 
 def test_a_plan_survives_json() -> None:
-    """Read back it is the same value, with absent figures, reasons and ranges in it."""
+    """Read back each figure is the same value, with absent figures, reasons and ranges among them."""
     asked = question(shape=KNOWN_SHAPES["qwen3-30b-a3b"], contexts=(1024, 131_072), acceptance=from_speedup(16, 3))
     found = plan(asked, [load_profile(name) for name in ("m4", "l4", "h20", "h100-sxm")])
-    text = json.dumps(found.to_dict(), allow_nan=False)
-    assert TypeAdapter(Plan).validate_json(text) == found
-    assert next(iter(json.loads(text))) == "version"
+    read = json.loads(json.dumps(plain(found), allow_nan=False))
+    assert next(iter(read)) == "version" and len(read["devices"]) == len(found.devices)
+    types = get_type_hints(DeploymentPlan)
+    for device, kept in zip(found.devices, read["devices"], strict=True):
+        assert TypeAdapter(tuple[BreakEven, ...]).validate_python(kept["break_even"]) == device.break_even
+        for row, figures in ((device.ntp, kept["ntp"]), (device.sbd, kept["sbd"])):
+            assert (row is None) == (figures is None)
+            for name, value in (figures or {}).items():
+                assert TypeAdapter(types[name]).validate_python(value) == getattr(row, name), name
 
 
 def test_acceptance_from_each_source() -> None:
@@ -439,7 +451,7 @@ def test_passes_by_batch_are_those_given_and_no_more() -> None:
         (lambda: FOUR_PASSES.in_lockstep([(8, 11.0)]), "at most the block size 10"),
         (lambda: Goal(batch=1, tokens_per_s_per_user=1), "give one of them"),
         (lambda: Goal(requests_per_s=0), "more than 0"),
-        (lambda: Workload(context_tokens=-1, longest_tokens=0), "at least 0"),
+        (lambda: RowTokens(context_tokens=-1, longest_tokens=0), "at least 0"),
         (lambda: question(memory_reserve=1), "from 0 to below 1"),
         (lambda: question(matrix_dtype="int4"), "allowed are bfloat16"),
         (lambda: question(degrees=(3,)), "10 attention heads"),
@@ -460,7 +472,7 @@ def test_the_answer_counts_what_the_plan_holds() -> None:
         shape=KNOWN_SHAPES["llama-3.1-8b"],
         acceptance=acceptance,
         goal=Goal(batch=8),
-        workload=Workload(context_tokens=4096, longest_tokens=4096),
+        workload=RowTokens(context_tokens=4096, longest_tokens=4096),
     )
     found = plan(asked, [load_profile(name) for name in names])
     breaks = {one.hardware: one.break_even[0] for one in found.devices if one.break_even}

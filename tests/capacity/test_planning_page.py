@@ -8,11 +8,12 @@ from math import ceil
 import pytest
 
 from harness.capacity.acceptance import from_speedup
-from harness.capacity.deployments import plan_goals, ways_of
-from harness.capacity.goals import DeploymentPlan, ServiceGoal
-from harness.capacity.plan import Question, device_of
-from harness.capacity.results import Goal, Workload
-from harness.capacity.steps import Reading, price_steps
+from harness.capacity.plan import plan
+from harness.capacity.question import Question, RowTokens, ServiceGoal
+from harness.capacity.replica import device_of
+from harness.capacity.results import DeploymentPlan
+from harness.capacity.service import ways_of
+from harness.capacity.steps import PromptReading, price_steps
 from harness.formatting import figure
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
@@ -27,8 +28,8 @@ QUESTION = Question(
     shape=SHAPE,
     deployment=Deployment(dtype="bfloat16"),
     acceptance=from_speedup(16, 3),
-    workload=Workload(context_tokens=PROMPT, longest_tokens=PROMPT + ANSWER),
-    goal=Goal(),
+    workload=RowTokens(context_tokens=PROMPT, longest_tokens=PROMPT + ANSWER, chunk_tokens=2048),
+    service=GOAL,
     degrees=(1,),
     rung="datasheet",
 )
@@ -103,15 +104,15 @@ def by_hand() -> dict[str, float]:
 
 def planned() -> tuple[DeploymentPlan, DeploymentPlan]:
     """NTP and SBD on H100."""
-    plan = plan_goals(QUESTION, GOAL, [load_profile("h100-sxm")], chunk_tokens=2048)
-    return plan.ntp[0], plan.sbd[0]
+    found = plan(QUESTION, [load_profile("h100-sxm")])
+    return found.deployments("ntp")[0], found.deployments("sbd")[0]
 
 
 def by_program(ntp: DeploymentPlan) -> dict[str, float]:
     """The same figures."""
     device = device_of(QUESTION, load_profile("h100-sxm"))
     assert not isinstance(device, str)
-    reading = Reading(chunk_tokens=2048)
+    reading = PromptReading(chunk_tokens=2048)
     prices = price_steps(
         device.replica(1), ways_of(QUESTION)[0], largest_batch=185, contexts=(2000.0, 2300.0), reading=reading, prompts=[PROMPT]
     )

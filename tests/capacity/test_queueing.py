@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.capacity.queueing import Arrivals, Engine, closed_loop, poisson, simulate
+from harness.capacity.queueing import Arrivals, QueueEngine, closed_loop, poisson, simulate
 from harness.errors import UserError
 
 STEP_S = 0.001
@@ -34,11 +34,13 @@ def by_rows(chunk: int, chunk_context: float, rows: int, context: float) -> floa
     return STEP_S * rows
 
 
-def exponential(n: int, passes: int, rate: float, servers: int, run: int = 0) -> tuple[Arrivals, Engine]:
+def exponential(n: int, passes: int, rate: float, servers: int, run: int = 0) -> tuple[Arrivals, QueueEngine]:
     """Geometric lengths of that mean, so that ends are as memoryless as arrivals."""
     lengths = np.random.default_rng([5, run]).geometric(1 / passes, n) + 1
     seed = int(np.random.default_rng([6, run]).integers(2**31))
-    return poisson(rate, [1] * n, lengths.tolist(), seed=seed), Engine(step_s=constant, largest_batch=servers, chunk_tokens=1)
+    return poisson(rate, [1] * n, lengths.tolist(), seed=seed), QueueEngine(
+        step_s=constant, largest_batch=servers, chunk_tokens=1
+    )
 
 
 @pytest.mark.parametrize("servers", [1, 4])
@@ -74,7 +76,7 @@ def test_exponential_lengths_wait_as_at_m_m_c(servers: int, runs: int) -> None:
 def test_equal_lengths_wait_as_at_m_d_1() -> None:
     """Pollaczek and Khinchine: half of what exponential ones wait."""
     passes, utilisation, n = 4000, 0.6, 40_000
-    engine = Engine(step_s=constant, largest_batch=1, chunk_tokens=1)
+    engine = QueueEngine(step_s=constant, largest_batch=1, chunk_tokens=1)
     served = simulate(engine, poisson(utilisation / (passes * STEP_S), [1] * n, [passes + 1] * n, seed=7)).steady(0.05)
     expected = utilisation * passes * STEP_S / (2 * (1 - utilisation))
     assert served.waited_s.mean() == pytest.approx(expected, rel=0.02)
@@ -85,7 +87,7 @@ def test_a_shared_processor_is_insensitive_to_the_spread_of_lengths(lengths: str
     """M/G/1-PS: the mean time in the system is service / (1 - utilisation), whatever the lengths' distribution."""
     passes, utilisation, n = 4000, 0.5, 40_000
     drawn = np.random.default_rng(8).geometric(1 / passes, n) if lengths == "exponential" else np.full(n, passes)
-    engine = Engine(step_s=by_rows, largest_batch=10_000, chunk_tokens=1)
+    engine = QueueEngine(step_s=by_rows, largest_batch=10_000, chunk_tokens=1)
     served = simulate(engine, poisson(utilisation / (passes * STEP_S), [1] * n, (drawn + 1).tolist(), seed=9)).steady(0.05)
     stayed = (served.finished_s - served.arrived_s).mean()
     assert stayed == pytest.approx(passes * STEP_S / (1 - utilisation), rel=0.02)
@@ -97,7 +99,7 @@ def test_two_requests_by_hand() -> None:
     def step_s(chunk: int, chunk_context: float, rows: int, context: float) -> float:
         return 0.010 if chunk else 0.001
 
-    engine = Engine(step_s=step_s, largest_batch=2, chunk_tokens=256)
+    engine = QueueEngine(step_s=step_s, largest_batch=2, chunk_tokens=256)
     served = simulate(engine, Arrivals(at_s=[0.0, 0.0225], prompt_tokens=[300, 300], output_tokens=[7, 3]))
     # 0-20 ms: prompt of the first. 20-23: three passes. 23-43: the second prompt, two passes of the first. 44: the last of it.
     assert served.first_token_s.tolist() == pytest.approx([0.020, 0.043])
@@ -115,7 +117,7 @@ def test_prompts_share_a_step_by_hand() -> None:
         return 0.010 if chunk else 0.001
 
     arrivals = Arrivals(at_s=[0.0] * 4, prompt_tokens=[100] * 4, output_tokens=[3] * 4)
-    served = simulate(Engine(step_s=step_s, largest_batch=4, chunk_tokens=256), arrivals)
+    served = simulate(QueueEngine(step_s=step_s, largest_batch=4, chunk_tokens=256), arrivals)
     assert seen[:2] == [(256, 0.0, 0), (144, pytest.approx(44 * 56 / 144), 2)]
     assert served.first_token_s.tolist() == pytest.approx([0.010, 0.010, 0.020, 0.020])
     assert served.finished_s.tolist() == pytest.approx([0.021, 0.021, 0.022, 0.022])
@@ -145,7 +147,7 @@ def test_steps_taken_at_once_are_steps_one_by_one(
     arrivals = Arrivals(
         at_s=at_s, prompt_tokens=[one for _, one, _ in requests], output_tokens=outputs, passes=None if seed is None else passes
     )
-    engine = Engine(step_s=step_s, largest_batch=batch, chunk_tokens=chunk, tokens_per_pass=per_pass)
+    engine = QueueEngine(step_s=step_s, largest_batch=batch, chunk_tokens=chunk, tokens_per_pass=per_pass)
     served = simulate(engine, arrivals)
     first, finished = one_by_one(arrivals, passes, batch, chunk, per_pass, step_s)
     assert served.first_token_s == pytest.approx(first) and served.finished_s == pytest.approx(finished)
@@ -196,7 +198,7 @@ def one_by_one(
 def test_closed_users_never_have_two_requests() -> None:
     """Little's law: users = throughput x (time in the system + think time), and each request follows an answer."""
     users, think_s, n = 8, 0.05, 4_000
-    engine = Engine(step_s=constant, largest_batch=4, chunk_tokens=1)
+    engine = QueueEngine(step_s=constant, largest_batch=4, chunk_tokens=1)
     served = simulate(engine, closed_loop(users, think_s, [1] * n, [51] * n, over_s=0.05))
     order = np.sort(served.finished_s)
     throughput = (n // 2) / (order[-users] - order[-users - n // 2])
@@ -207,4 +209,4 @@ def test_closed_users_never_have_two_requests() -> None:
 def test_impossible_engines_are_refused() -> None:
     """With what was given."""
     with pytest.raises(UserError, match="at least 1"):
-        Engine(step_s=constant, largest_batch=0, chunk_tokens=1)
+        QueueEngine(step_s=constant, largest_batch=0, chunk_tokens=1)

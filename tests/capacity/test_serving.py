@@ -10,17 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.capacity.acceptance import from_speedup
-from harness.capacity.plan import Question, plan
+from harness.capacity.plan import plan
+from harness.capacity.question import Goal, Question, RowTokens
 from harness.capacity.replica import Replica
-from harness.capacity.results import Goal, Method, Workload
-from harness.capacity.serving import serve, serve_each
+from harness.capacity.results import Method
+from harness.capacity.serving import read_alone, serve
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import ceilings_from_profile
-from harness.roofline.memory import memory_need
 from harness.roofline.step import NTP, price_step
+from harness.roofline.storage import memory_need
 
 SHAPE, BF16 = KNOWN_SHAPES["llama-3.1-8b"], Deployment(dtype="bfloat16")
 REPLICA = Replica(
@@ -31,7 +32,7 @@ REPLICA = Replica(
 )
 
 
-def walked(batch: int, workload: Workload, method: Method) -> tuple[float, float]:
+def walked(batch: int, workload: RowTokens, method: Method) -> tuple[float, float]:
     """(tokens per second of a user, of the replica) of a full replica, walked step by step until its rates settle.
 
     Slots write in turn; when an answer ends, the slot's next prompt is read: whole, or a chunk a step, first come first served.
@@ -88,17 +89,17 @@ def walked(batch: int, workload: Workload, method: Method) -> tuple[float, float
 @pytest.mark.parametrize(
     ("batch", "workload"),
     [
-        (1, Workload.of_request(2000, 400)),
-        (16, Workload.of_request(2000, 400)),
-        (16, Workload.of_request(8000, 200)),
-        (16, Workload.of_request(2048, 400, chunk_tokens=512)),
-        (16, Workload.of_request(8000, 200, shared_tokens=6000)),
-        (8, Workload.of_request(16_384, 400, chunk_tokens=1024)),  # reading sets the pace
+        (1, RowTokens.of_request(2000, 400)),
+        (16, RowTokens.of_request(2000, 400)),
+        (16, RowTokens.of_request(8000, 200)),
+        (16, RowTokens.of_request(2048, 400, chunk_tokens=512)),
+        (16, RowTokens.of_request(8000, 200, shared_tokens=6000)),
+        (8, RowTokens.of_request(16_384, 400, chunk_tokens=1024)),  # reading sets the pace
     ],
 )
-def test_a_full_replica_walked_step_by_step(method: Method, batch: int, workload: Workload) -> None:
+def test_a_full_replica_walked_step_by_step(method: Method, batch: int, workload: RowTokens) -> None:
     """Within 5 %: in the walk answers end at whole steps, and prompts come in clumps."""
-    found = serve(REPLICA, method, batch, workload)
+    found = serve(REPLICA, REPLICA.arm(method, batch), batch, workload)
     user, whole = walked(batch, workload, method)
     assert found.tokens_per_s.expected == pytest.approx(whole, rel=0.05)
     if workload.chunk_tokens is None or batch == 16:
@@ -107,7 +108,7 @@ def test_a_full_replica_walked_step_by_step(method: Method, batch: int, workload
 
 def test_a_goal_is_judged_with_the_prompts() -> None:
     """Decoding alone 50 tokens/s would follow; with 4,000 tokens to read for every 200 written the user sees far less."""
-    workload = Workload.of_request(4000, 200)
+    workload = RowTokens.of_request(4000, 200)
     asked = Question(
         shape=SHAPE,
         deployment=BF16,
@@ -124,7 +125,8 @@ def test_a_goal_is_judged_with_the_prompts() -> None:
         assert before and after and before.batch and after.batch
         assert before.tokens_per_s_per_user and after.tokens_per_s_per_user
         assert after.batch < before.batch and after.tokens_per_s_per_user.expected >= 50.0 * (1 - 1e-9)
-        at_promised = serve(replace(REPLICA, acceptance=asked.acceptance), method, before.batch, workload)
+        alike = replace(REPLICA, acceptance=asked.acceptance)
+        at_promised = serve(alike, alike.arm(method, before.batch), before.batch, workload)
         assert at_promised.user_tokens_per_s.expected < 0.6 * before.tokens_per_s_per_user.expected
 
 
@@ -133,20 +135,21 @@ def test_a_goal_is_judged_with_the_prompts() -> None:
 def test_properties_of_what_is_served(method: Method, batch: int, prompt: int, output: int, data: st.DataObject) -> None:
     """Arrays are their entries; a shared prefix never slows; bands are in order; reading never adds speed."""
     chunk = data.draw(st.none() | st.integers(64, 8192))
-    workload = Workload.of_request(prompt, output, chunk_tokens=chunk)
-    found = serve(REPLICA, method, batch, workload)
+    workload = RowTokens.of_request(prompt, output, chunk_tokens=chunk)
+    found = serve(REPLICA, REPLICA.arm(method, batch), batch, workload)
     sizes = np.array([batch, batch + 1.0])
-    user, whole, decode = serve_each(REPLICA, REPLICA.arm(method, sizes), sizes, workload)
-    assert user[0] == pytest.approx(found.user_tokens_per_s.expected, rel=1e-9)
-    assert whole[0] == pytest.approx(found.tokens_per_s.expected, rel=1e-9)
-    assert decode[0] == pytest.approx(found.decode_tokens_per_s.expected, rel=1e-9)
-    assert found.prefill_s and found.first_token_s
-    for band in (found.user_tokens_per_s, found.tokens_per_s, found.prefill_s, found.first_token_s):
+    several = serve(REPLICA, REPLICA.arm(method, sizes), sizes, workload)
+    assert several.user_tokens_per_s.expected[0] == pytest.approx(found.user_tokens_per_s.expected, rel=1e-9)
+    assert several.tokens_per_s.expected[0] == pytest.approx(found.tokens_per_s.expected, rel=1e-9)
+    assert several.decode_tokens_per_s.expected[0] == pytest.approx(found.decode_tokens_per_s.expected, rel=1e-9)
+    alone = read_alone(REPLICA, workload)
+    assert alone and found.first_token_s
+    for band in (found.user_tokens_per_s, found.tokens_per_s, alone, found.first_token_s):
         assert 0 < band.low <= band.expected * (1 + 1e-9) and band.expected <= band.high * (1 + 1e-9)
     assert found.tokens_per_s.expected <= found.decode_tokens_per_s.expected * (1 + 1e-9)
-    assert found.first_token_s.expected >= found.prefill_s.expected * (1 - 1e-9) or chunk is None or chunk < prompt
-    shared = serve(REPLICA, method, batch, Workload.of_request(prompt, output, chunk_tokens=chunk, shared_tokens=prompt // 2))
-    assert shared.prefill_s and shared.prefill_s.expected <= found.prefill_s.expected * (1 + 1e-9)
+    assert found.first_token_s.expected >= alone.expected * (1 - 1e-9) or chunk is None or chunk < prompt
+    shared = read_alone(REPLICA, RowTokens.of_request(prompt, output, chunk_tokens=chunk, shared_tokens=prompt // 2))
+    assert shared and shared.expected <= alone.expected * (1 + 1e-9)
 
 
 def test_a_shared_prefix_is_held_once() -> None:
@@ -162,5 +165,5 @@ def test_workloads_that_cannot_be() -> None:
     """A prefix longer than the prompt, a chunk of nothing."""
     for wrong in ({"shared_tokens": 101}, {"shared_tokens": -1}, {"chunk_tokens": 0}):
         with pytest.raises(UserError, match="prefix is part of the prompt"):
-            Workload.of_request(100, 10, **wrong)
-    assert Workload.of_request(100, 10, shared_tokens=100).read_tokens == 1  # its logits give the first token
+            RowTokens.of_request(100, 10, **wrong)
+    assert RowTokens.of_request(100, 10, shared_tokens=100).read_tokens == 1  # its logits give the first token

@@ -20,12 +20,13 @@ from pydantic import BaseModel
 from harness.analysis.answer import compare
 from harness.analysis.judge.verdict import claims_for, verdict
 from harness.capacity.acceptance import from_speedup
-from harness.capacity.plan import Question, plan
-from harness.capacity.results import Goal, Workload
-from harness.cli import capacity, capacity_table, doctor, hardware, history, judged
+from harness.capacity.columns import csv_lines
+from harness.capacity.plan import plan
+from harness.capacity.question import Question, RowTokens
+from harness.cli import capacity_table, doctor, hardware, history, judged
 from harness.cli import compare as comparing
 from harness.cli import plan as planning
-from harness.cli.output import json_text
+from harness.cli.output import csv_text, json_text
 from harness.cli.progress import TerminalProgress
 from harness.errors import ProcessEndedError, ScenarioError, UserError
 from harness.formatting import csv_cell, escaped_json, one_line
@@ -99,8 +100,7 @@ ASKED = Question(
     shape=KNOWN_SHAPES["llama-3.1-8b"],
     deployment=Deployment(dtype="bfloat16"),
     acceptance=from_speedup(16, 3.0),
-    workload=Workload.of_request(3500, 1000),
-    goal=Goal(),
+    workload=RowTokens.of_request(3500, 1000),
     contexts=(1024,),
 )
 
@@ -116,7 +116,7 @@ def test_no_text_of_a_profile_is_obeyed(text: str) -> None:
         assert_inert(written)
     assert json.loads(json_text(hardware.describe([profile])))["hardware"][profile.name]["name"] == profile.name
     found = plan(ASKED, [profile])
-    for written in (capacity_table.render(found), capacity_table.render_break_even(found), capacity.to_csv(found, True)):
+    for written in (capacity_table.render(found), capacity_table.render_break_even(found), csv_text(csv_lines(found, True))):
         assert_inert(written)
 
 
@@ -214,7 +214,7 @@ def test_no_cell_is_a_formula(cell: str) -> None:
     (head, first, _) = csv.reader(StringIO(written))
     assert head[0][0] == first[0][0] == "'" and first[1:] == ["-1.5", "-1.5"]
     device = load_profile("h100-sxm")
-    (line, *_) = csv.DictReader(StringIO(capacity.to_csv(plan(ASKED, [device.model_copy(update={"name": cell})]), False)))
+    (line, *_) = csv.DictReader(StringIO(csv_text(csv_lines(plan(ASKED, [device.model_copy(update={"name": cell})])))))
     assert line["hardware"].startswith("'")
 
 

@@ -12,7 +12,7 @@ import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.analysis.answer import Comparison, compare
-from harness.capacity.plan import DEGREES
+from harness.capacity.question import DEGREES
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, DEVICES, KV_DTYPES, REQUESTS, WEIGHTS, Panel, panel_of

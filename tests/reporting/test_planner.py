@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.answer import compare
-from harness.capacity.grid import Figures
-from harness.capacity.plan import DEGREES
+from harness.capacity.grid import Figures, Place
+from harness.capacity.question import DEGREES
 from harness.capacity.wording import pays_from
 from harness.formatting import rate, ratio
 from harness.models import KNOWN_SHAPES
@@ -81,6 +82,7 @@ def test_the_data_fits_and_names_every_choice() -> None:
         "arm": len(panel.choices),
     }
     assert len(data["columns"]) == 2 * 3 * 2 * 3 * len(DEVICES) * 4 * (1 + len(panel.choices))
+    assert tuple(data["axes"]) == Place._fields and prod(data["axes"].values()) == len(data["columns"])
     assert "llama-3.1-70b" in view["axes"][0].options[1]
 
 

@@ -186,7 +186,7 @@ def test_ladder_of_a_profile() -> None:
         what_if_ceilings(unsaid, "bfloat16", "anchored")
     with pytest.raises(UnknownHardwareError, match="no measured rates"):
         what_if_ceilings(profile, "bfloat16", "calibrated")
-    assert rung_called(None) is None and rung_called("anchored") == "anchored"
+    assert rung_called("anchored") == "anchored"
     with pytest.raises(UserError, match="got the rung 'guess'; allowed are datasheet, anchored, calibrated"):
         rung_called("guess")
 

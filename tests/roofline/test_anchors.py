@@ -12,7 +12,7 @@ import pytest
 from harness.errors import UnknownHardwareError
 from harness.hardware.profile import known_profiles, load_profile
 from harness.roofline.anchor_values import Anchor, AnchorTable, known_anchors
-from harness.roofline.anchors import Comparison, compare_anchors, published_s, seconds
+from harness.roofline.anchors import ComparedAnchor, compare_anchors, published_s, seconds
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes, stored_weight_bytes
@@ -23,7 +23,7 @@ from tests.helpers.priced_trace import price_trace
 
 TABLE = known_anchors()
 REPORT = compare_anchors(TABLE, known_profiles())
-BY_NAME = {one.anchor.name: one for one in REPORT.comparisons}
+BY_NAME = {one.anchor.name: one for one in REPORT}
 TYPED, SECONDS = DATA / "anchors.csv", DATA / "anchors_seconds.csv"
 UNITS = {"tok/s": ("tokens_per_s", 1.0), "ms/token": ("token_s", 1e-3), "ms": ("first_token_s", 1e-3)}
 
@@ -149,7 +149,7 @@ def test_no_published_speed_passes_the_datasheet(name: str) -> None:
 def test_most_figures_lie_within_the_band_that_is_printed() -> None:
     """It is made of held-out errors, so figures that took part in the fit lie inside more often than 80 in 100."""
     for kind in ("single_gpu", "multi_gpu"):
-        found = [one for one in REPORT.comparisons if one.anchor.kind == kind]
+        found = [one for one in REPORT if one.anchor.kind == kind]
         assert sum(one.finding == "within" for one in found) >= 0.8 * len(found)
 
 
@@ -197,11 +197,11 @@ def test_mean_of_a_token_after_the_first() -> None:
     assert low_s == pytest.approx(0.01707, rel=0.03)  # fully overlapped, as the other tool has it
 
 
-OWN = [one for one in REPORT.comparisons if one.anchor.own_gb_per_s]
+OWN = [one for one in REPORT if one.anchor.own_gb_per_s]
 
 
 @pytest.mark.parametrize("one", OWN, ids=lambda one: one.anchor.name)
-def test_their_bandwidth_is_the_model_size_times_the_speed(one: Comparison) -> None:
+def test_their_bandwidth_is_the_model_size_times_the_speed(one: ComparedAnchor) -> None:
     """GB/s over tokens/s is the size that the source multiplies by: all weights on one GPU until May 2024 (gpt-fast ebd10d3),
     since then without the embedding table. Our stored bytes are that size, for every format, split and vocabulary."""
     anchor, shape, deployment = one.anchor, TABLE.shape_of(one.anchor), TABLE.deployment_of(one.anchor)
@@ -240,7 +240,7 @@ def test_the_share_of_the_datasheet_and_what_sets_ours_apart(name: str, their_sh
 def test_other_tools_errors_and_ours() -> None:
     """LLM-Viewer was 1.44 to 1.91 times too fast where rows are many; on every figure it published we are nearer. llm-analysis
     was given efficiencies profiled on the very machine, and is nearer than a datasheet."""
-    viewer = [one for one in REPORT.comparisons if one.anchor.rival and one.anchor.rival.name == "LLM-Viewer"]
+    viewer = [one for one in REPORT if one.anchor.rival and one.anchor.rival.name == "LLM-Viewer"]
     many = sorted(1 + one.rival_error for one in viewer if one.anchor.batch > 1 and one.rival_error is not None)
     assert (round(many[0], 2), round(many[-1], 2), len(viewer)) == (1.44, 1.91, 6)
     for one in viewer:
@@ -250,10 +250,10 @@ def test_other_tools_errors_and_ours() -> None:
     assert abs(profiled.predictions["datasheet"].error) > abs(profiled.rival_error)
 
 
-def changed(name: str, **changes: Any) -> Comparison:
+def changed(name: str, **changes: Any) -> ComparedAnchor:
     """One anchor judged anew with another figure."""
     one = BY_NAME[name].anchor.model_copy(update=changes)
-    return compare_anchors(TABLE.model_copy(update={"anchors": (one,)}), known_profiles()).comparisons[0]
+    return compare_anchors(TABLE.model_copy(update={"anchors": (one,)}), known_profiles())[0]
 
 
 def test_a_verdict_can_fail() -> None:
@@ -334,7 +334,7 @@ def test_the_command_shows_every_anchor(monkeypatch: pytest.MonkeyPatch, capsys:
     assert sbd(monkeypatch, "roofline", "--anchors") == 0
     out = capsys.readouterr().out
     words = " ".join(out.split())
-    for one in REPORT.comparisons:
+    for one in REPORT:
         name = one.anchor.name.removeprefix(f"{one.anchor.system}-")
         (line,) = [line for line in _block(out, one.anchor.system) if line.startswith(f"{name} ")]
         assert "band" in line or "predicted too" in line

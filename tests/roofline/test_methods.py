@@ -16,7 +16,7 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.shape import with_layers
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
-from harness.roofline.methods.calls import MethodTrace, Setting, price_method, whole_widths
+from harness.roofline.methods.calls import MethodTrace, PricedAt, price_method, whole_widths
 from harness.roofline.methods.diffusion import (
     approximate_cache,
     block_diffusion,
@@ -24,11 +24,10 @@ from harness.roofline.methods.diffusion import (
     whole_sequence,
     with_auxiliary,
 )
-from harness.roofline.methods.link import over_a_link
 from harness.roofline.methods.ranges import spans
-from harness.roofline.methods.set_block import chunks, next_block, next_token, pruned, pruned_decoding, set_block
+from harness.roofline.methods.set_block import chunks, next_block, next_token, over_a_link, pruned, pruned_decoding, set_block
 from harness.roofline.methods.speculative import (
-    Drafter,
+    PricedDrafter,
     caught_up,
     copied_state,
     expected_tokens,
@@ -38,11 +37,12 @@ from harness.roofline.methods.speculative import (
     tree_drafting,
 )
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass, predict_speedup
+from harness.roofline.speedup import describe_pass
+from tests.helpers.speedups import predict_speedup
 
 TARGET = KNOWN_SHAPES["llama-3.1-8b"]  # 32 layers
 DRAFT = KNOWN_SHAPES["llama-250m"]
-AT = Setting(target=TARGET, batch=1, context_tokens=1000)
+AT = PricedAt(target=TARGET, batch=1, context_tokens=1000)
 Row = tuple[str, int, int, int, int, float]
 
 
@@ -67,7 +67,7 @@ def rows(trace: MethodTrace) -> list[Row]:
     ]
 
 
-def seconds(trace: MethodTrace, at: Setting = AT) -> float:
+def seconds(trace: MethodTrace, at: PricedAt = AT) -> float:
     """Expected time per token on the H100."""
     assert all(call.forward_pass.rows == at.batch for call in trace.calls)
     return price_method(trace, "bfloat16", roof()).expected_s
@@ -76,7 +76,7 @@ def seconds(trace: MethodTrace, at: Setting = AT) -> float:
 def test_next_token_and_the_sum_of_prices() -> None:
     """One pass a token costs what price_pass says; two kinds of call are added up by their counts, on every side."""
     assert rows(next_token(AT)) == [("target", 32, 1, 1000, 1, 1.0)]
-    trace = speculative(AT, draft=DRAFT, drafted_tokens=2, acceptance=0.5)  # 1 + 1/2 + 1/4 = 7/4 tokens a round
+    trace = speculative(AT, auxiliary=DRAFT, drafted_tokens=2, acceptance=0.5)  # 1 + 1/2 + 1/4 = 7/4 tokens a round
     price = price_method(trace, "bfloat16", roof())
     verify = price_pass(TARGET, "bfloat16", describe_pass("verify", 1, 3, 1000, logits=3, kept=3), roof())
     draft = price_pass(DRAFT, "bfloat16", describe_pass("draft", 1, 1, 1000, logits=1, kept=1), roof())
@@ -98,7 +98,7 @@ def test_set_block_is_equation_16() -> None:
 
 def test_speculative_decoding_by_hand() -> None:
     """g=3, a=0.8: 1 + .8 + .64 + .512 = 2.952 tokens a round, one pass of 4 tokens, 3 passes of the draft."""
-    trace = speculative(AT, draft=DRAFT, drafted_tokens=3, acceptance=0.8)
+    trace = speculative(AT, auxiliary=DRAFT, drafted_tokens=3, acceptance=0.8)
     assert rows(trace) == [("target", 32, 4, 1000, 4, 1 / 2.952), ("draft", 16, 1, 1000, 1, 3 / 2.952)]
     assert trace.tokens_per_target_pass == pytest.approx(2.952)
 
@@ -112,11 +112,11 @@ def test_expected_tokens_is_the_closed_form(acceptance: float, drafted: int) -> 
 
 def test_speculative_limits() -> None:
     """No draft: NTP. Nothing accepted: slower than NTP. All accepted: g + 1 tokens a pass."""
-    assert rows(speculative(AT, draft=DRAFT, drafted_tokens=0, acceptance=0.5)) == rows(next_token(AT))
-    useless = speculative(AT, draft=DRAFT, drafted_tokens=4, acceptance=0.0)
+    assert rows(speculative(AT, auxiliary=DRAFT, drafted_tokens=0, acceptance=0.5)) == rows(next_token(AT))
+    useless = speculative(AT, auxiliary=DRAFT, drafted_tokens=4, acceptance=0.0)
     assert useless.tokens_per_target_pass == 1
-    assert seconds(useless) > seconds(next_token(AT)) + 4 * seconds(next_token(Setting(target=DRAFT, context_tokens=1000)))
-    perfect = speculative(AT, draft=DRAFT, drafted_tokens=4, acceptance=1.0)
+    assert seconds(useless) > seconds(next_token(AT)) + 4 * seconds(next_token(PricedAt(target=DRAFT, context_tokens=1000)))
+    perfect = speculative(AT, auxiliary=DRAFT, drafted_tokens=4, acceptance=1.0)
     assert rows(perfect) == [("target", 32, 5, 1000, 5, 1 / 5), ("draft", 16, 1, 1000, 1, 4 / 5)]
 
 
@@ -126,8 +126,8 @@ def test_hierarchy_by_hand() -> None:
     2 lack: it drafts 1, verifies 2 wide, gains 2 (p=1/2) or 1 (p=1/2); then 1 lacks: a pass of 1, no draft. So a round has 1
     pass of 2, 1/2 pass of 1 and 1 pass of the small model.
     """
-    middle = Drafter(shape=with_layers(TARGET, 8), drafted_tokens=2, acceptance=0.5)
-    small = Drafter(shape=DRAFT, drafted_tokens=1, acceptance=0.5)
+    middle = PricedDrafter(shape=with_layers(TARGET, 8), drafted_tokens=2, acceptance=0.5)
+    small = PricedDrafter(shape=DRAFT, drafted_tokens=1, acceptance=0.5)
     assert rows(hierarchy(AT, (middle, small))) == [
         ("target", 32, 3, 1000, 3, 4 / 7),
         ("draft 1", 8, 1, 1000, 1, 0.5 * 4 / 7),
@@ -162,7 +162,7 @@ def test_counts_of_a_hierarchy_against_simulated_rounds(levels: list[tuple[int, 
         while accepted < levels[0][0] and random.random() < levels[0][1]:
             accepted += 1
         tokens += accepted + 1
-    drafters = tuple(Drafter(shape=DRAFT, drafted_tokens=drafted, acceptance=chance) for drafted, chance in levels)
+    drafters = tuple(PricedDrafter(shape=DRAFT, drafted_tokens=drafted, acceptance=chance) for drafted, chance in levels)
     target, *drafts = hierarchy(AT, drafters).calls
     assert target.count_per_token == pytest.approx(rounds / tokens, rel=0.02)
     found = {
@@ -176,8 +176,8 @@ def test_counts_of_a_hierarchy_against_simulated_rounds(levels: list[tuple[int, 
 
 def test_a_hierarchy_whose_small_model_never_agrees() -> None:
     """Then the middle model makes every token alone: the two-level counts, dearer by the wasted drafts."""
-    middle = Drafter(shape=with_layers(TARGET, 8), drafted_tokens=3, acceptance=0.8)
-    small = Drafter(shape=DRAFT, drafted_tokens=1, acceptance=0.0)
+    middle = PricedDrafter(shape=with_layers(TARGET, 8), drafted_tokens=3, acceptance=0.8)
+    small = PricedDrafter(shape=DRAFT, drafted_tokens=1, acceptance=0.0)
     alone, stacked = hierarchy(AT, (middle,)), hierarchy(AT, (middle, small))
     by_middle = sum(call.count_per_token for call in stacked.calls if call.model == "draft 1")
     assert by_middle == pytest.approx(alone.calls[1].count_per_token)
@@ -185,23 +185,17 @@ def test_a_hierarchy_whose_small_model_never_agrees() -> None:
 
 
 def test_early_exit_with_copied_state_by_hand() -> None:
-    """Half the tokens leave after 8 of 32 layers. Off the hidden state: half a pass of 8 layers, half of 32. Off the head:
-
-    every token runs 8 layers and a head, half go on through 24 more and another. Both: .5 * 8/32 + .5 = .625 passes a token.
-    """
+    """Half the tokens leave after 8 of 32 layers: half a pass of 8 layers, half of 32; .5 * 8/32 + .5 = .625 passes a token."""
     exits = ((8, 0.5), (32, 0.5))
-    hidden = copied_state(AT, exits, head_at_every_exit=False)
+    hidden = copied_state(AT, exits)
     assert rows(hidden) == [("8 layers of the target", 8, 1, 1000, 1, 0.5), ("target", 32, 1, 1000, 1, 0.5)]
-    head = copied_state(AT, exits, head_at_every_exit=True)
-    assert rows(head) == [("8 layers of the target", 8, 1, 1000, 1, 1.0), ("24 layers of the target", 24, 1, 1000, 1, 0.5)]
-    assert hidden.target_passes_per_token == pytest.approx(head.target_passes_per_token) == pytest.approx(0.625)
-    assert seconds(head) > seconds(hidden)  # the head of 1 GB, once more for every other token
+    assert hidden.target_passes_per_token == pytest.approx(0.625)
 
 
 def test_in_a_batch_the_last_row_to_leave_decides() -> None:
     """Two rows, each leaving early with 1/2: both do with 1/4."""
-    at = Setting(target=TARGET, batch=2, context_tokens=1000)
-    trace = copied_state(at, ((8, 0.5), (32, 0.5)), head_at_every_exit=False)
+    at = PricedAt(target=TARGET, batch=2, context_tokens=1000)
+    trace = copied_state(at, ((8, 0.5), (32, 0.5)))
     assert [row[-1] for row in rows(trace)] == [0.25, 0.75]
     assert trace.calls[0].forward_pass.rows == 2
 
@@ -246,7 +240,16 @@ def test_verified_exits_against_simulated_tokens(rejected: float) -> None:
 def test_tree_drafting_by_hand() -> None:
     """60 tokens verified, 4 stay, 5 drafter passes of 10 between: 1/4 and 5/4 passes a token; the drafter is one layer."""
     drafter = small_drafter(TARGET, layers=1, intermediate_of_hidden=2)
-    trace = tree_drafting(AT, tree_tokens=60, tokens_per_pass=4, drafter=drafter, drafter_passes=5, drafter_query=10)
+    trace = tree_drafting(
+        AT,
+        tree_tokens=60,
+        tokens_per_pass=4,
+        drafter_layers=1,
+        drafter_intermediate_of_hidden=2,
+        drafter_passes=5,
+        drafter_query_tokens=10,
+    )
+    assert trace.calls[1].shape == drafter
     assert rows(trace) == [("target", 32, 60, 1000, 60, 1 / 4), ("drafter", 1, 10, 1000, 10, 5 / 4)]
     assert (drafter.hidden, drafter.intermediate) == (4096, 8192)
     assert trace.query_tokens_per_target_pass == 60  # the drafter is another model
@@ -259,7 +262,7 @@ def test_chunks_and_pruned_decoding_by_hand() -> None:
     decoder = pruned(TARGET, width_share=0.57)
     assert (decoder.hidden, decoder.intermediate, decoder.heads, decoder.layers) == (2334, 8171, 32, 32)
     assert 3.1e9 < decoder.params < 3.3e9  # published as the 3B decoder of the 8B model
-    trace = pruned_decoding(AT, decoder=decoder)
+    trace = pruned_decoding(AT, width_share=0.57)
     assert rows(trace) == [("pruned", 32, 1, 1000, 1, 1.0)]
     assert (trace.target_passes_per_token, trace.tokens_per_target_pass, trace.query_tokens_per_target_pass) == (0, None, None)
 
@@ -269,16 +272,14 @@ def test_diffusion_by_hand() -> None:
     # 8 new tokens in 2 passes: 1/4 pass a token over 1000 + 8 tokens.
     assert rows(whole_sequence(AT, new_tokens=8, passes=2)) == [("target", 32, 1008, 0, 8, 1 / 4)]
     # A block of 4 in 3 passes: one over everything, two over the block and the slots behind it (8, then 4).
-    assert rows(approximate_cache(AT, new_tokens=8, block_size=4, passes_per_block=3, cached="prefix")) == [
+    assert rows(approximate_cache(AT, new_tokens=8, block_size=4, passes_per_block=3)) == [
         ("target", 32, 1008, 0, 4, 1 / 8),
         ("target", 32, 8, 1000, 4, 2 / 8),
         ("target", 32, 1008, 0, 4, 1 / 8),
         ("target", 32, 4, 1004, 4, 2 / 8),
     ]
-    both = approximate_cache(AT, new_tokens=8, block_size=4, passes_per_block=3, cached="both")
-    assert rows(both)[1] == rows(both)[3] == ("target", 32, 4, 1004, 4, 2 / 8)
     # 4 copies of a block of 4, two deciding passes, one that stores without logits.
-    assert rows(block_diffusion(AT, block_size=4, decide_passes=2, drafts=4)) == [
+    assert rows(block_diffusion(AT, block_size=4, passes_per_block=3, drafts=4)) == [
         ("target", 32, 16, 1000, 16, 2 / 4),
         ("target", 32, 4, 1000, 0, 1 / 4),
     ]
@@ -294,22 +295,22 @@ def test_diffusion_by_hand() -> None:
 @pytest.mark.parametrize(
     "limit",
     [
-        lambda at: speculative(at, draft=DRAFT, drafted_tokens=0, acceptance=0.9),
-        lambda at: hierarchy(at, (Drafter(shape=DRAFT, drafted_tokens=0, acceptance=1.0),) * 3),
-        lambda at: copied_state(at, ((32, 1.0),), head_at_every_exit=True),
-        lambda at: copied_state(at, ((8, 0.0), (32, 1.0)), head_at_every_exit=False),
+        lambda at: speculative(at, auxiliary=DRAFT, drafted_tokens=0, acceptance=0.9),
+        lambda at: hierarchy(at, (PricedDrafter(shape=DRAFT, drafted_tokens=0, acceptance=1.0),) * 3),
+        lambda at: copied_state(at, ((32, 1.0),)),
+        lambda at: copied_state(at, ((8, 0.0), (32, 1.0))),
         lambda at: caught_up(at, ((32, 1.0),), verified=False),
         lambda at: caught_up(at, ((32, 1.0),), verified=True, rejected=0.5),
         lambda at: tree_drafting(at, tree_tokens=1, tokens_per_pass=1),
         lambda at: longest_prefix(at, block_size=1, tokens_per_pass=1),
         lambda at: chunks(at, tokens_per_pass=1),
-        lambda at: pruned_decoding(at, decoder=pruned(at.target, width_share=1.0)),
+        lambda at: pruned_decoding(at, width_share=1.0),
     ],
 )
 @pytest.mark.parametrize("batch", [1, 3])
-def test_limits_are_next_token_exactly(limit: Callable[[Setting], MethodTrace], batch: int) -> None:
+def test_limits_are_next_token_exactly(limit: Callable[[PricedAt], MethodTrace], batch: int) -> None:
     """No draft, an exit at the last layer, a tree, block or chunk of one token, nothing pruned: the price of NTP itself."""
-    at = Setting(target=TARGET, batch=batch, context_tokens=1000)
+    at = PricedAt(target=TARGET, batch=batch, context_tokens=1000)
     assert price_method(limit(at), "bfloat16", roof()) == price_method(next_token(at), "bfloat16", roof())
 
 
@@ -332,25 +333,25 @@ def test_whole_widths_keep_the_mean(mean: float) -> None:
 def test_more_acceptance_never_costs_more(one: float, other: float, drafted: int) -> None:
     """With the draft length fixed, time per token falls as the acceptance grows."""
     low, high = sorted((one, other))
-    slow, fast = (speculative(AT, draft=DRAFT, drafted_tokens=drafted, acceptance=chance) for chance in (low, high))
+    slow, fast = (speculative(AT, auxiliary=DRAFT, drafted_tokens=drafted, acceptance=chance) for chance in (low, high))
     assert seconds(slow) >= seconds(fast) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
     ("refused", "words"),
     [
-        (lambda: Setting(target=TARGET, batch=0), "batch >= 1"),
-        (lambda: Setting(target=TARGET, context_tokens=-1), "context >= 0"),
-        (lambda: speculative(AT, draft=DRAFT, drafted_tokens=3, acceptance=1.1), "allowed are 0 to 1"),
-        (lambda: speculative(AT, draft=DRAFT, drafted_tokens=-1, acceptance=0.5), "allowed is 0 or more"),
+        (lambda: PricedAt(target=TARGET, batch=0), "batch >= 1"),
+        (lambda: PricedAt(target=TARGET, context_tokens=-1), "context >= 0"),
+        (lambda: speculative(AT, auxiliary=DRAFT, drafted_tokens=3, acceptance=1.1), "allowed are 0 to 1"),
+        (lambda: speculative(AT, auxiliary=DRAFT, drafted_tokens=-1, acceptance=0.5), "allowed is 0 or more"),
         (lambda: hierarchy(AT, ()), "at least one draft model"),
         (lambda: set_block(AT, block_size=4, passes_per_block=5), "1 to the block size, 4"),
-        (lambda: copied_state(AT, ((8, 0.5), (16, 0.5)), head_at_every_exit=True), "last layer, 32"),
-        (lambda: copied_state(AT, ((8, 0.5), (32, 0.4)), head_at_every_exit=True), "add up to 1"),
+        (lambda: copied_state(AT, ((8, 0.5), (16, 0.5))), "last layer, 32"),
+        (lambda: copied_state(AT, ((8, 0.5), (32, 0.4))), "add up to 1"),
         (lambda: caught_up(AT, ((8, 1.0), (32, 0.0)), verified=True), "give the last exit a share"),
         (lambda: tree_drafting(AT, tree_tokens=4, tokens_per_pass=5), "1 to the tree's 4 tokens"),
         (lambda: tree_drafting(AT, tree_tokens=4, tokens_per_pass=2, drafter_passes=1), "give both, or neither"),
-        (lambda: approximate_cache(AT, new_tokens=9, block_size=4, passes_per_block=2, cached="both"), "whole blocks"),
+        (lambda: approximate_cache(AT, new_tokens=9, block_size=4, passes_per_block=2), "whole blocks"),
         (lambda: longest_prefix(AT, block_size=4, tokens_per_pass=5), "1 to the block size, 4"),
         (lambda: with_auxiliary(AT, auxiliary=DRAFT, window=1, lookahead=2, tokens_per_pass=3), "1 to the lookahead, 2"),
         (lambda: pruned(TARGET, width_share=0), "above 0 and at most 1"),

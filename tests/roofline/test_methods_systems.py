@@ -15,7 +15,7 @@ from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import ceilings_from_profile
-from harness.roofline.methods.calls import Setting, price_method
+from harness.roofline.methods.calls import PricedAt, price_method
 from harness.roofline.methods.diffusion import whole_sequence
 from harness.roofline.methods.set_block import next_token, verified_set_block
 from harness.roofline.methods.speculative import speculative
@@ -25,7 +25,7 @@ from tests.helpers import DATA, ROOT
 
 TABLE = DATA / "methods_figures.csv"
 SYSTEMS = {system.name: system for system in known_systems()}
-AT = Setting(target=KNOWN_SHAPES["llama-3.1-8b"], context_tokens=1000)
+AT = PricedAt(target=KNOWN_SHAPES["llama-3.1-8b"], context_tokens=1000)
 NAMED = (
     "SpecFormer",
     "Jakiro",
@@ -175,7 +175,7 @@ def test_every_recipe_builds_once_its_figures_are_known(name: str) -> None:
     }
     system = system.model_copy(update={"figures": filled})
     for shape in KNOWN_SHAPES.values():
-        at = Setting(target=shape, batch=2, context_tokens=500)
+        at = PricedAt(target=shape, batch=2, context_tokens=500)
         trace = system.trace(at)
         assert trace is not None
         assert all(call.count_per_token >= 0 for call in trace.calls)
@@ -208,7 +208,7 @@ def test_priced_speedups_stay_above_those_measured_on_the_same_part() -> None:
     The models differ (8B with a vocabulary of 128k instead of 7B with 32k), so this is a check of the order of magnitude.
     """
     roof = ceilings_from_profile(load_profile("a100-80-sxm"), "float16")
-    at = Setting(target=KNOWN_SHAPES["llama-3.1-8b"], context_tokens=300)
+    at = PricedAt(target=KNOWN_SHAPES["llama-3.1-8b"], context_tokens=300)
     trace = SYSTEMS["EAGLE-2"].trace(at)
     assert trace is not None
     ntp = price_method(next_token(at), "float16", roof)
@@ -308,7 +308,7 @@ def test_the_three_recipes_of_no_shipped_system(tmp_path: Path) -> None:
     path.write_text(DRAFT_MODEL, encoding="utf-8")
     read = read_systems(path)
     draft_model, verified, no_cache = (system.trace(AT) for system in read)
-    assert draft_model == speculative(AT, draft=read[0].auxiliary, drafted_tokens=3, acceptance=0.8)
+    assert draft_model == speculative(AT, auxiliary=read[0].auxiliary, drafted_tokens=3, acceptance=0.8)
     assert verified == verified_set_block(AT, block_size=16, draft_passes=2.5, acceptance=0.9)
     assert no_cache == whole_sequence(AT, new_tokens=64, passes=16)
     assert {system.recipe for system in (*known_systems(), *read)} == set(RECIPES)

@@ -7,10 +7,10 @@ import pytest
 
 from harness.errors import UserError
 from harness.models import KNOWN_SHAPES
-from harness.roofline.methods.calls import Setting
+from harness.roofline.methods.calls import PricedAt
 from harness.roofline.methods.set_block import set_block, verified_set_block
 
-AT = Setting(target=KNOWN_SHAPES["llama-3.1-8b"], batch=1, context_tokens=1000)
+AT = PricedAt(target=KNOWN_SHAPES["llama-3.1-8b"], batch=1, context_tokens=1000)
 
 
 def counts(trace) -> list[tuple[str, int, float]]:

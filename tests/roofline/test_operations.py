@@ -17,8 +17,9 @@ from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import Operation
 from harness.roofline.operations import forward_operations
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass, predict_speedup
+from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes, shard, stored_weight_bytes
+from tests.helpers.speedups import predict_speedup
 
 SIZES: dict[str, int] = {"layers": 2, "hidden": 8, "intermediate": 12, "heads": 4, "kv_heads": 2, "head_dim": 2, "vocab": 10}
 TINY = ModelShape(name="tiny", **SIZES)

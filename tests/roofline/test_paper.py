@@ -8,12 +8,14 @@ from harness.errors import UserError
 from harness.roofline.paper import (
     BATCH_SIZES,
     KV_LENGTHS,
-    layer_s,
+    MODES,
+    PaperCell,
     paper_tables,
     published_slowdowns,
     published_speedups,
     slowdown,
 )
+from harness.roofline.speedup import describe_pass
 
 
 def test_all_224_cells_of_table_3():
@@ -40,22 +42,23 @@ def test_all_288_cells_of_table_4():
 @pytest.mark.parametrize(("kv_length", "expected"), [(16384, 1.17), (65536, 1.41), (1048576, 1.84)])
 def test_corrected_cost_of_64_tokens(kv_length: int, expected: float):
     """With the right dimensions a block of 64 is dear at long contexts (published: 1.016 and 1.019)."""
-    assert slowdown(1, kv_length, 64, "corrected") == pytest.approx(expected, abs=0.005)
+    assert slowdown(MODES["corrected"], PaperCell(1, kv_length, 64)) == pytest.approx(expected, abs=0.005)
 
 
 def test_corrected_block_of_16_stays_cheap():
     """k = 16 costs at most 1.10 passes up to batch 16, at every context of the table."""
-    worst = max(slowdown(batch, kv, 16, "corrected") for batch in BATCH_SIZES for kv in KV_LENGTHS)
+    worst = max(slowdown(MODES["corrected"], PaperCell(batch, kv, 16)) for batch in BATCH_SIZES for kv in KV_LENGTHS)
     assert worst == pytest.approx(1.102, abs=0.0005)
 
 
 def test_corrected_layer_by_hand():
-    """One token, batch 1, context 16: every operation is memory-bound, so the time is its bytes over the bandwidth."""
+    """One token, batch 1, context 16, in 32 layers: all memory-bound, so the time is bytes over bandwidth."""
     linear_weights = 2 * 4096 * 4096 + 2 * 1024 * 4096 + 2 * 16384 * 4096
     activations = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 2 * (4096 + 16384)
     attention = 2 * 32 * 128 + 2 * 16 * 8 * 128
-    assert layer_s(1, 1, 16, "corrected") == pytest.approx(
-        (linear_weights + activations + attention) / (3.35 * 1024**4), rel=1e-12
+    token = describe_pass("decide", 1, 1, 16, logits=1, kept=1)
+    assert MODES["corrected"].pass_s(token) == pytest.approx(
+        32 * (linear_weights + activations + attention) / (3.35 * 1024**4), rel=1e-12
     )
 
 

@@ -15,9 +15,10 @@ from harness.roofline.ceilings import Ceilings, ceilings_from_profile, fit_overl
 from harness.roofline.operation import interpolate
 from harness.roofline.operations import forward_operations, sampler_operation
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass, predict_speedup
+from harness.roofline.speedup import describe_pass
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.priced_trace import price_trace
+from tests.helpers.speedups import predict_speedup
 
 TINY = ModelShape(name="tiny", layers=2, hidden=8, intermediate=12, heads=4, kv_heads=2, head_dim=2, vocab=10)
 # 100 bytes/s and 1000 flop/s: seconds can be read off the counts.
@@ -208,14 +209,6 @@ def test_wall_speedup_is_equation_16():
     assert 3.5 < found.wall_speedup < 4.001
     # Nobody measured the overlap: the printed figure lies within its band, not at its optimistic end.
     assert found.wall_speedup_overlapped > found.wall_speedup > found.wall_speedup_serial
-
-
-@pytest.mark.parametrize("bad", [{"block_size": 0}, {"batch": 0}, {"context_tokens": -1}, {"passes_per_block": 17}])
-def test_impossible_predictions_are_refused(bad: dict[str, int]):
-    """Sizes that cannot be are named with what is allowed."""
-    sizes = {"block_size": 16, "passes_per_block": 4, "batch": 1, "context_tokens": 10, **bad}
-    with pytest.raises(UserError, match="at least 1"):
-        predict_speedup(TINY, "bfloat16", PLAIN, **sizes)
 
 
 def test_8b_model_on_the_datasheet_rung():

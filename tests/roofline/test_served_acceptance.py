@@ -9,8 +9,7 @@ import pytest
 
 from harness.errors import RecordError
 from harness.record.trace import PassColumns
-from harness.roofline.recorded_acceptance import recorded_checks
-from harness.roofline.served_acceptance import accepted_in_file, accepted_of_row
+from harness.roofline.recorded_acceptance import accepted_in_file, accepted_of_row, recorded_checks
 from tests.helpers import ROOT
 
 

@@ -19,10 +19,10 @@ from harness.analysis.tally.tally import tally
 from harness.errors import UserError
 from harness.roofline.pricing import price_counts
 from harness.roofline.shape_calibration import MeasuredPass, shape_calibrated
-from harness.roofline.speedup import predict_speedup
 from harness.stats.quantity import exact
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.measured_passes import BASE, MEASURED, SHAPE, TRUTH, counts, seen
+from tests.helpers.speedups import predict_speedup
 
 
 def test_a_measured_pass_comes_back_with_its_spread_as_the_band():

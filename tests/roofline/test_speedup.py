@@ -16,7 +16,7 @@ from harness.models import KNOWN_SHAPES
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.operation import interpolate
-from harness.roofline.speedup import predict_speedup
+from tests.helpers.speedups import predict_speedup
 
 DATASHEET = ceilings_from_profile(load_profile("h200-sxm"), "bfloat16")
 CALIBRATED = Ceilings(

@@ -12,10 +12,9 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import ceilings_from_profile, joined
-from harness.roofline.collectives import collectives
 from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import Operation, PassCounts
-from harness.roofline.operations import count_operations
+from harness.roofline.operations import collectives, count_operations
 from harness.roofline.pricing import price_counts
 from harness.roofline.storage import kv_cache_bytes, stored_weight_bytes
 

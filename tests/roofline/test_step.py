@@ -15,13 +15,13 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import ceilings_from_profile
-from harness.roofline.methods.calls import Setting, price_method
+from harness.roofline.methods.calls import PricedAt, price_method
 from harness.roofline.methods.set_block import verified_set_block
 from harness.roofline.operation import PassCounts
 from harness.roofline.operations import count_operations
 from harness.roofline.pricing import price_counts
-from harness.roofline.speedup import predict_speedup
 from harness.roofline.step import NTP, DecodeArm, opening_rows, price_step
+from tests.helpers.speedups import predict_speedup
 
 SIZES: dict[str, int] = {"layers": 2, "hidden": 8, "intermediate": 12, "heads": 4, "kv_heads": 2, "head_dim": 2, "vocab": 10}
 H100 = ceilings_from_profile(load_profile("h100-sxm"), "bfloat16")
@@ -59,7 +59,7 @@ def test_one_row_of_verified_blocks_is_the_published_method(acceptance: float, d
     shape, k, context = KNOWN_SHAPES["llama-3.1-8b"], 16, 1000
     gained = sum(acceptance**slot for slot in range(k))
     arm = DecodeArm(block_size=k, passes_per_block=1 + drafts - acceptance ** (k - 1), tokens_per_check=gained)
-    at = Setting(target=shape, batch=1, context_tokens=context)
+    at = PricedAt(target=shape, batch=1, context_tokens=context)
     trace = verified_set_block(at, block_size=k, draft_passes=drafts, acceptance=acceptance)
     step = price_step(shape, "bfloat16", H100, arm, rows=1, context_tokens=context)
     assert step.expected_s / arm.tokens_per_step == pytest.approx(price_method(trace, "bfloat16", H100).expected_s, rel=1e-9)

@@ -12,7 +12,7 @@ from harness import config_file
 from harness.config_file import read_text, read_yaml
 from harness.errors import BenchmarkFileError, RecordError, SbdError, ScenarioError, UserError
 from harness.record.imports.formats import read_file
-from harness.roofline.served_acceptance import accepted_in_file
+from harness.roofline.recorded_acceptance import accepted_in_file
 from harness.training.fine_tuning import read_pairs
 from harness.workloads import arrivals, prompts
 from harness.workloads.arrivals import read_trace

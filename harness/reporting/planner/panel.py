@@ -15,7 +15,7 @@ from typing import Literal
 from harness import formatting
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.capacity.acceptance import TABLE1_BLOCK_SIZE, AssumedAcceptance, from_table1
-from harness.capacity.grid import Column, Grid, Place, price_grid
+from harness.capacity.grid import Grid, Place, PricedColumn, price_grid
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
@@ -76,7 +76,7 @@ class Panel:
 
     models: tuple[ModelShape, ...]
     choices: tuple[Choice, ...]
-    columns: dict[Place, Column]
+    columns: dict[Place, PricedColumn]
 
 
 def panel_of(run: Run, comparison: Comparison) -> Panel:

@@ -6,7 +6,7 @@ Pareto front of tokens/s per user and per GPU. The script does it for every choi
 words.
 
 The embedded data has every answer once, figures with the digits shown, and reasons by number. ``columns`` are in the order of
-``Place``: model, weights, KV format, request, device, arm, TP.
+places; ``axes`` says how many choices each part of a ``Place`` has.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from math import inf
 from typing import Any, NamedTuple
 
 from harness import formatting
-from harness.capacity.grid import Column, Figures
-from harness.capacity.plan import DEGREES
+from harness.capacity.grid import Figures, Place, PricedColumn
+from harness.capacity.question import DEGREES
+from harness.capacity.results import COLUMNS
 from harness.capacity.wording import anchored_in_words, cheaper, pays_from
 from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import load_profile
@@ -71,6 +72,7 @@ def embedded(panel: Panel) -> dict[str, Any]:
         "batches": list(BATCHES),
         "speeds": [0, *SPEEDS],
         "always": ALWAYS,
+        "axes": {axis: last + 1 for axis, last in max(panel.columns)._asdict().items()},
         "columns": columns,
         "texts": list(texts),
     }
@@ -113,7 +115,7 @@ def ratio_carried(value: float) -> float:
     return round(value, 2) if abs(value) < 9.995 else carried(value)
 
 
-def _column(column: Column, texts: Numbers) -> Any:
+def _column(column: PricedColumn, texts: Numbers) -> Any:
     """[rows that fit, [figures of Figures] by batch], or the number of the reason where nothing could be priced."""
     if column.reason is not None:
         return texts[column.reason]
@@ -126,15 +128,10 @@ def _carried(found: Figures) -> Any:
 
 
 HEADS = (
-    "TP",
-    "Batch",
-    "Tokens/s per user",
-    "Tokens/s per GPU",
-    "USD per million tokens",
-    "kWh per million tokens",
+    *(COLUMNS[key].title for key in ("tensor_parallel", "batch", *Figures._fields[:4])),
     f"GPUs for {REQUESTS_PER_S:g} requests/s",
     "Decode speed against NTP",
-    "Rows that fit",
+    COLUMNS["largest_batch"].title,
 )
 
 
@@ -234,7 +231,8 @@ def _sourced(figure: SourcedFigure, unit: str) -> str:
 
 def _settings(panel: Panel, device: int, arm: int) -> list[Setting]:
     """Of the first choice on one device, the smallest TP and batch first; the last one, without figures, says why."""
-    columns = [panel.columns[0, 0, 0, 0, device, arm, degree] for degree in range(len(DEGREES))]
+    first = Place(model=0, weights=0, kv=0, request=0, device=device, arm=arm, degree=0)
+    columns = [panel.columns[first._replace(degree=degree)] for degree in range(len(DEGREES))]
     name = panel.choices[0].arm if arm else "NTP"
     most = max(zip(columns, DEGREES, strict=True), key=lambda pair: (pair[0].rows, pair[0].reason is None))
     fits = most[0].reason or f"at most {most[0].rows:,} rows fit (TP {most[1]})"
@@ -265,7 +263,7 @@ def pareto_front(found: Iterable[Setting]) -> list[Setting]:
     return kept
 
 
-WRITE: tuple[Callable[[float], str], ...] = (*(formatting.rate,) * 4, formatting.count, formatting.ratio)
+WRITE: tuple[Callable[[float], str], ...] = (*(COLUMNS[key].write for key in Figures._fields[:5]), formatting.ratio)
 """Of the fields of Figures."""
 
 

@@ -29,13 +29,8 @@
   }
 
   // [rows that fit, figures by batch], or the number of the reason why nothing is priced.
-  function column(asked, device, arm, degree) {
-    const place = [
-      [asked.model, data.models], [asked.weights, data.weights], [asked.kv, data.kv], [asked.request, data.requests],
-      [device, data.devices], [arm, data.names], [degree, data.degrees],
-    ];
-    return data.columns[place.reduce((at, [index, axis]) => at * axis.length + index, 0)];
-  }
+  const column = (place) =>
+    data.columns[Object.entries(data.axes).reduce((at, [axis, choices]) => at * choices + place[axis], 0)];
 
   // Every setting of an arm on a device, the smallest TP and batch first, and why there is none.
   function settings(asked, device, arm) {
@@ -43,7 +38,7 @@
     let most = { rows: -1 };
     data.degrees.forEach((tp, degree) => {
       if (asked.degree > 0 && degree !== asked.degree - 1) return;  // the first option is auto
-      const one = column(asked, device, arm, degree);
+      const one = column({ ...asked, device, arm, degree });
       if (!Array.isArray(one)) return reasons.push(data.texts[one]);
       if (one[0] > most.rows) most = { rows: one[0], tp };
       one[1].forEach((figures, batch) => found.push({ device, arm, tp, rows: one[0], batch, figures }));

@@ -22,7 +22,7 @@ SHARE_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class PricedAt:
     """Where a method is priced: the model whose tokens are wanted, the batch, and the tokens in the cache of every row.
 
     Raises:
@@ -89,7 +89,7 @@ class MethodTrace:
 
 
 def target_call(
-    at: Setting, role: Role, count_per_token: float, *, query: int, logits: int, kept: int = 0, context: int | None = None
+    at: PricedAt, role: Role, count_per_token: float, *, query: int, logits: int, kept: int = 0, context: int | None = None
 ) -> ModelCall:
     """A pass through the whole target, at the context of the setting unless another is given."""
     tokens = at.context_tokens if context is None else context
@@ -103,7 +103,7 @@ def target_call(
 
 
 def other_call(
-    at: Setting,
+    at: PricedAt,
     model: str,
     shape: ModelShape,
     role: Role,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, target_call, whole_widths
+from harness.roofline.methods.calls import MethodTrace, PricedAt, at_least, other_call, target_call, whole_widths
 
 
-def whole_sequence(at: Setting, *, new_tokens: int, passes: float) -> MethodTrace:
+def whole_sequence(at: PricedAt, *, new_tokens: int, passes: float) -> MethodTrace:
     """No KV cache: every pass feeds the whole sequence, prompt and answer slots (LLaDA, Dream as published).
 
     Raises:
@@ -21,13 +19,10 @@ def whole_sequence(at: Setting, *, new_tokens: int, passes: float) -> MethodTrac
     return MethodTrace(family="diffusion without KV cache", calls=(call,))
 
 
-def approximate_cache(
-    at: Setting, *, new_tokens: int, block_size: int, passes_per_block: float, cached: Literal["prefix", "both"]
-) -> MethodTrace:
+def approximate_cache(at: PricedAt, *, new_tokens: int, block_size: int, passes_per_block: float) -> MethodTrace:
     """An approximate KV cache (Fast-dLLM, arXiv 2505.22618), refreshed by a pass over everything at the start of a block.
 
-    ``cached``: "prefix": later passes feed the block and all slots behind it; "both": the block alone. Logits are wanted in
-    the block only.
+    Later passes feed the block and all slots after it. Logits are wanted in the block only.
 
     Raises:
         UserError: sizes below 1, a block that does not divide the new tokens, fewer than one pass per block.
@@ -39,7 +34,7 @@ def approximate_cache(
     total = at.context_tokens + new_tokens
     calls = []
     for start in range(0, new_tokens, block_size):
-        fed = new_tokens - start if cached == "prefix" else block_size
+        fed = new_tokens - start
         calls.append(target_call(at, "decide", 1 / new_tokens, query=total, logits=block_size, kept=total, context=0))
         calls.append(
             target_call(at, "decide", (passes_per_block - 1) / new_tokens, query=fed, logits=block_size, context=total - fed)
@@ -47,7 +42,7 @@ def approximate_cache(
     return MethodTrace(family="diffusion with approximate KV cache", calls=tuple(calls))
 
 
-def block_diffusion(at: Setting, *, block_size: int, decide_passes: float, drafts: int = 1) -> MethodTrace:
+def block_diffusion(at: PricedAt, *, block_size: int, passes_per_block: float, drafts: int) -> MethodTrace:
     """Blocks with an exact KV cache of the blocks before: passes that decide, then one that stores the block's KV.
 
     ``drafts``: nested drafts checked side by side, each a copy of the block (FreeDave, arXiv 2510.00294).
@@ -57,14 +52,14 @@ def block_diffusion(at: Setting, *, block_size: int, decide_passes: float, draft
     """
     at_least("block size", block_size, 1)
     at_least("drafts", drafts, 1)
-    at_least("deciding passes per block", decide_passes, 1)
+    decide_passes = at_least("deciding passes per block", passes_per_block - 1, 1)
     width = block_size * drafts
     decide = target_call(at, "decide", decide_passes / block_size, query=width, logits=width)
     store = target_call(at, "commit+decide", 1 / block_size, query=block_size, logits=0, kept=block_size)
     return MethodTrace(family="block diffusion", calls=(decide, store))
 
 
-def longest_prefix(at: Setting, *, block_size: int, tokens_per_pass: float) -> MethodTrace:
+def longest_prefix(at: PricedAt, *, block_size: int, tokens_per_pass: float) -> MethodTrace:
     """A block drafted anew after every pass; its longest confident prefix stays (SDLM, arXiv 2509.24007).
 
     A pass feeds the tokens of the pass before, whose KV it keeps, the last of them once more, and block_size - 1 masks. A
@@ -92,7 +87,7 @@ def longest_prefix(at: Setting, *, block_size: int, tokens_per_pass: float) -> M
     return MethodTrace(family="block diffusion, longest prefix", calls=calls)
 
 
-def with_auxiliary(at: Setting, *, auxiliary: ModelShape, window: int, lookahead: int, tokens_per_pass: float) -> MethodTrace:
+def with_auxiliary(at: PricedAt, *, auxiliary: ModelShape, window: int, lookahead: int, tokens_per_pass: float) -> MethodTrace:
     """A diffusion model drafts left to right, a small autoregressive model accepts (APD, arXiv 2506.00413).
 
     A pass feeds the last ``window`` tokens again and ``lookahead`` masks, over an approximate cache of what lies before. The

@@ -1,23 +1,27 @@
 """Methods whose target emits tokens or blocks without a draft model: NTP, SBD and verified SBD, next block, chunks, pruning.
 
 Verified SBD is priced by how often the next-token head agrees with a draft. Agreement is taken as independent from slot to
-slot, as in speculative decoding (arXiv 2211.17192, section 3.1).
+slot, as in speculative decoding (arXiv 2211.17192, section 3.1). In split computing other layers lie after a network, so every
+pass of the target pays a round trip.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from harness.errors import UserError
 from harness.models import ModelShape
-from harness.roofline.methods.calls import MethodTrace, Setting, at_least, other_call, probability, target_call
+from harness.roofline.methods.calls import MethodTrace, ModelCall, PricedAt, at_least, other_call, probability, target_call
 from harness.roofline.methods.speculative import expected_tokens
 
 
-def next_token(at: Setting) -> MethodTrace:
+def next_token(at: PricedAt) -> MethodTrace:
     """Next-token prediction: one target pass of one query token per token."""
     return MethodTrace(family="next token", calls=(target_call(at, "decide", 1.0, query=1, logits=1, kept=1),))
 
 
-def set_block(at: Setting, *, block_size: int, passes_per_block: float) -> MethodTrace:
+def set_block(at: PricedAt, *, block_size: int, passes_per_block: float) -> MethodTrace:
     """SBD, equation 16 of arXiv 2509.04185: per block one pass of 2k query tokens and l - 1 passes of k.
 
     The first pass keeps the KV of the block before, which is not in the cache yet. A block of one token is not NTP: its
@@ -43,7 +47,7 @@ def set_block(at: Setting, *, block_size: int, passes_per_block: float) -> Metho
     return MethodTrace(family="set block", calls=(first, later))
 
 
-def next_block(at: Setting, *, block_size: int, tokens_per_pass: float | None = None) -> MethodTrace:
+def next_block(at: PricedAt, *, block_size: int, tokens_per_pass: float | None = None) -> MethodTrace:
     """Each token of a block predicts the one at its place in the next block (arXiv 2502.07737): rows or frames of a video.
 
     A pass over a block keeps its KV and gives the whole next block. Where ``tokens_per_pass`` is below the block size, the new
@@ -61,7 +65,7 @@ def next_block(at: Setting, *, block_size: int, tokens_per_pass: float | None = 
     return MethodTrace(family="next block", calls=(first, again) if again.count_per_token > 0 else (first,))
 
 
-def chunks(at: Setting, *, tokens_per_pass: int) -> MethodTrace:
+def chunks(at: PricedAt, *, tokens_per_pass: int) -> MethodTrace:
     """One vector per chunk of tokens (continuous CALM, arXiv 2510.27688): one pass per chunk, a cache entry per chunk.
 
     A decoder with a head over the vocabulary reads the chunk's tokens off the vector. It is priced as the target's LM head at
@@ -78,11 +82,12 @@ def chunks(at: Setting, *, tokens_per_pass: int) -> MethodTrace:
     return MethodTrace(family="chunks of tokens", calls=(call,), notes=notes)
 
 
-def pruned_decoding(at: Setting, *, decoder: ModelShape) -> MethodTrace:
+def pruned_decoding(at: PricedAt, *, width_share: float) -> MethodTrace:
     """The target reads the prompt, a pruned model writes (OverFill, arXiv 2508.08446): NTP with another decoder.
 
     The prefill is the target's own, the same as that of NTP, and like it not part of the decode.
     """
+    decoder = pruned(at.target, width_share=width_share)
     call = other_call(at, "pruned", decoder, "decide", 1.0, query=1, logits=1)
     return MethodTrace(family="prefill and decode of different widths", calls=(call,), notes="not the target's own output")
 
@@ -101,7 +106,7 @@ def pruned(shape: ModelShape, *, width_share: float) -> ModelShape:
     return shape.model_copy(update=changed | {"moe": experts})
 
 
-def verified_set_block(at: Setting, *, block_size: int, draft_passes: float, acceptance: float) -> MethodTrace:
+def verified_set_block(at: PricedAt, *, block_size: int, draft_passes: float, acceptance: float) -> MethodTrace:
     """Equation 16 of arXiv 2509.04185 for checked blocks.
 
     Per block, one pass of 2k query tokens checks it and opens the next. A full draft takes ``draft_passes`` of k tokens, less
@@ -112,7 +117,7 @@ def verified_set_block(at: Setting, *, block_size: int, draft_passes: float, acc
 
     Args:
         draft_passes: mean passes until all slots of a block are drafted, the first included.
-        acceptance: probability that the head agrees with a draft behind drafts that it agreed with.
+        acceptance: probability that the head agrees with a draft after drafts that it agreed with.
 
     Raises:
         UserError: a block below 1, passes outside 1 to the block size, or no probability.
@@ -129,3 +134,36 @@ def verified_set_block(at: Setting, *, block_size: int, draft_passes: float, acc
     passes = draft_passes - acceptance**drafts
     draft = target_call(at, "draft", passes / gained, query=block_size, logits=block_size, context=before)
     return MethodTrace(family="verified set block", calls=(check, draft), notes="agreement independent from slot to slot")
+
+
+STATE_BYTES = 2
+BITS_PER_BYTE, BITS_PER_MEGABIT, MS_PER_S = 8, 1e6, 1e3
+
+
+def over_a_link(
+    at: PricedAt, *, round_trip_ms: float, megabits_per_s: float, block_size: int | None = None, nfe_speedup: float = 1.0
+) -> MethodTrace:
+    """NTP, or SBD with a block size, where the hidden states of every pass go to another machine and come back.
+
+    First and last layers with embedding and LM head are on this side, as in arXiv 2602.16760. So a pass sends the hidden state
+    of every query token out, in 16 bits, and gets as many back. Nothing of a pass overlaps with its link.
+
+    Raises:
+        UserError: no round trip or rate above 0; see set_block.
+    """
+    if not (0 < round_trip_ms < math.inf and 0 < megabits_per_s < math.inf):
+        raise UserError(f"got a round trip of {round_trip_ms:g} ms at {megabits_per_s:g} Mbit/s; allowed are figures above 0")
+    inner = (
+        next_token(at)
+        if block_size is None
+        else set_block(at, block_size=block_size, passes_per_block=block_size / nfe_speedup)
+    )
+
+    def seconds(call: ModelCall) -> float:
+        states = call.forward_pass.rows * call.forward_pass.padded_query
+        bits = 2 * states * at.target.hidden * STATE_BYTES * BITS_PER_BYTE
+        return round_trip_ms / MS_PER_S + bits / (megabits_per_s * BITS_PER_MEGABIT)
+
+    link_s = sum(call.count_per_token * seconds(call) for call in inner.calls)
+    notes = "both sides are priced as this one device"
+    return replace(inner, family=f"{inner.family} over a link", notes=notes, link_s_per_token=link_s)

@@ -24,7 +24,7 @@ from harness.roofline.methods.calls import (
     SHARE_TOLERANCE,
     MethodTrace,
     ModelCall,
-    Setting,
+    PricedAt,
     at_least,
     other_call,
     probability,
@@ -37,7 +37,7 @@ Passes = Mapping[tuple[int, int], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drafter:
+class PricedDrafter:
     """A draft model: how many tokens the model above it asks for, and the probability that it accepts one.
 
     Raises:
@@ -58,19 +58,19 @@ def expected_tokens(acceptance: float, drafted: int) -> float:
     return float(sum(acceptance**position for position in range(drafted + 1)))
 
 
-def speculative(at: Setting, *, draft: ModelShape, drafted_tokens: int, acceptance: float) -> MethodTrace:
+def speculative(at: PricedAt, *, auxiliary: ModelShape, drafted_tokens: int, acceptance: float) -> MethodTrace:
     """Per round ``drafted_tokens`` passes of the draft model and one of the target over all of them and one more token.
 
     That is the cost of theorem 3.8 of arXiv 2211.17192. No draft at all is NTP exactly. A draft model that stops by its
     confidence makes fewer of these passes and somewhat more of the target's; that needs its confidences and is not modelled.
 
     Raises:
-        UserError: see Drafter.
+        UserError: see PricedDrafter.
     """
-    return hierarchy(at, (Drafter(shape=draft, drafted_tokens=drafted_tokens, acceptance=acceptance),))
+    return hierarchy(at, (PricedDrafter(shape=auxiliary, drafted_tokens=drafted_tokens, acceptance=acceptance),))
 
 
-def hierarchy(at: Setting, drafters: tuple[Drafter, ...]) -> MethodTrace:
+def hierarchy(at: PricedAt, drafters: tuple[PricedDrafter, ...]) -> MethodTrace:
     """A stack of draft models, the largest first (HSD, arXiv 2510.19705): each but the last is itself sped up by the next.
 
     To make n tokens a drafter lets the next one draft, verifies, and continues after what it accepted. It asks for at most
@@ -103,7 +103,7 @@ def outcomes(acceptance: float, drafted: int) -> Iterator[tuple[int, float]]:
     yield drafted + 1, acceptance**drafted
 
 
-def _passes_to_make(drafters: tuple[Drafter, ...], index: int, tokens: int) -> Passes:
+def _passes_to_make(drafters: tuple[PricedDrafter, ...], index: int, tokens: int) -> Passes:
     """Expected passes of drafter ``index`` and all below it, by width, until exactly ``tokens`` tokens are made."""
     if index == len(drafters) - 1:
         return {(index, 1): float(tokens)} if tokens else {}
@@ -125,29 +125,26 @@ def _passes_to_make(drafters: tuple[Drafter, ...], index: int, tokens: int) -> P
 Exits = tuple[tuple[int, float], ...]
 
 
-def copied_state(at: Setting, exits: Exits, *, head_at_every_exit: bool) -> MethodTrace:
+def copied_state(at: PricedAt, exits: Exits) -> MethodTrace:
     """Early exit with the hidden state copied up (CALM, arXiv 2207.07061). In a batch the last row to leave decides.
 
-    ``head_at_every_exit``: the confidence comes from the LM head, which then runs at every exit a token reaches (CALM's
-    softmax measure). Otherwise it comes from the hidden state; its small classifier is not priced. Nor are the K and V
-    projections of the copied state in the layers above.
+    The confidence comes from the hidden state; its small classifier is not priced. Nor are the K and V projections of the
+    copied state in the layers above.
 
     Raises:
         UserError: exits that do not rise to the last layer, or shares that do not add up to 1.
     """
-    calls = []
-    reached = _reached(at, exits)
-    for index, ((below, layer), share) in enumerate(zip(_segments(exits), reached, strict=True)):
-        later = reached[index + 1] if index + 1 < len(reached) else 0.0
-        if head_at_every_exit:
-            calls.append(_segment_call(at, layer - below, 1, 1, share))
-        elif share > later:
-            calls.append(_segment_call(at, layer, 1, 1, share - later))
+    reached = [*_reached(at, exits), 0.0]
+    calls = [
+        _segment_call(at, layer, 1, 1, share - later)
+        for (layer, _), (share, later) in zip(exits, pairwise(reached), strict=True)
+        if share > later
+    ]
     notes = "lossy; K and V of the copied state above the exit are not priced" if len(exits) > 1 else ""
     return MethodTrace(family="early exit, state copied", calls=tuple(calls), notes=notes)
 
 
-def caught_up(at: Setting, exits: Exits, *, verified: bool, rejected: float = 0.0) -> MethodTrace:
+def caught_up(at: PricedAt, exits: Exits, *, verified: bool, rejected: float = 0.0) -> MethodTrace:
     """Early exit with the deferred layers run later, side by side (FREE, arXiv 2310.05424; AdaDecode, arXiv 2506.03700).
 
     Exits are independent from token to token. So 1/p tokens gather between two runs of a segment that a token reaches with
@@ -174,7 +171,7 @@ def caught_up(at: Setting, exits: Exits, *, verified: bool, rejected: float = 0.
     return MethodTrace(family=family, calls=tuple(calls), notes=notes)
 
 
-def _segment_call(at: Setting, layers: int, width: int, logits: int, count: float) -> ModelCall:
+def _segment_call(at: PricedAt, layers: int, width: int, logits: int, count: float) -> ModelCall:
     model = "target" if layers == at.target.layers else f"{layers} layers of the target"
     return other_call(
         at,
@@ -193,7 +190,7 @@ def _segments(exits: Exits) -> list[tuple[int, int]]:
     return list(pairwise([0, *(layer for layer, _ in exits)]))
 
 
-def _reached(at: Setting, exits: Exits) -> list[float]:
+def _reached(at: PricedAt, exits: Exits) -> list[float]:
     """For each segment, the probability that at least one row of the batch goes through it."""
     layers, shares = [layer for layer, _ in exits], [share for _, share in exits]
     rising = all(low < high for low, high in pairwise([0, *layers]))
@@ -208,35 +205,38 @@ def _reached(at: Setting, exits: Exits) -> list[float]:
 
 
 def tree_drafting(
-    at: Setting,
+    at: PricedAt,
     *,
     tree_tokens: int,
     tokens_per_pass: float,
-    drafter: ModelShape | None = None,
-    drafter_passes: int = 0,
-    drafter_query: int = 1,
+    drafter_layers: int | None = None,
+    drafter_intermediate_of_hidden: float | None = None,
+    drafter_passes: int | None = None,
+    drafter_query_tokens: int = 1,
 ) -> MethodTrace:
-    """One target pass over ``tree_tokens`` query tokens emits ``tokens_per_pass``; a small drafter runs between them.
+    """One target pass over ``tree_tokens`` query tokens emits ``tokens_per_pass``; a small drafter runs between them, once or
+    ``drafter_passes`` times.
 
     ``tree_tokens`` counts the root, the token known already; a tree of one token is NTP exactly. Without a drafter the
     candidates come out of the target pass itself (Hidden Transfer, arXiv 2404.12022). All tokens of the tree get a K and
     V, those of rejected branches to be overwritten.
 
     Raises:
-        UserError: sizes below 1 (passes below 0), more tokens per pass than the tree has, a drafter that makes no pass.
+        UserError: sizes below 1, more tokens per pass than the tree has, passes of no drafter.
     """
     at_least("tree tokens", tree_tokens, 1)
-    at_least("drafter passes", drafter_passes, 0)
-    at_least("drafter query tokens", drafter_query, 1)
+    at_least("drafter query tokens", drafter_query_tokens, 1)
     if not 1 <= tokens_per_pass <= tree_tokens:
         raise UserError(f"tokens per pass: given were {tokens_per_pass:g}, allowed are 1 to the tree's {tree_tokens} tokens")
-    if (drafter is None) != (drafter_passes == 0):
-        raise UserError("a drafter and its passes go together: give both, or neither")
     role: Role = "verify" if tree_tokens > 1 else "decide"
     calls = [target_call(at, role, 1 / tokens_per_pass, query=tree_tokens, logits=tree_tokens, kept=tree_tokens)]
-    if drafter is not None:
-        count = drafter_passes / tokens_per_pass
-        calls.append(other_call(at, "drafter", drafter, "draft", count, query=drafter_query, logits=drafter_query))
+    if drafter_layers is not None:
+        drafter = small_drafter(at.target, layers=drafter_layers, intermediate_of_hidden=drafter_intermediate_of_hidden)
+        count = at_least("drafter passes", 1 if drafter_passes is None else drafter_passes, 1) / tokens_per_pass
+        query = drafter_query_tokens
+        calls.append(other_call(at, "drafter", drafter, "draft", count, query=query, logits=query))
+    elif drafter_passes is not None:
+        raise UserError("a drafter and its passes go together: give both, or neither")
     return MethodTrace(family="multi-head drafting", calls=tuple(calls))
 
 

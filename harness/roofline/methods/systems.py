@@ -20,7 +20,7 @@ from harness.errors import InvariantError, UserError
 from harness.hardware.figures import SourcedFigure
 from harness.models import ModelShape
 from harness.models.shape import with_layers
-from harness.roofline.methods.calls import MethodTrace, Setting, at_least, probability, whole_widths
+from harness.roofline.methods.calls import MethodTrace, PricedAt, at_least, probability, whole_widths
 from harness.roofline.methods.diffusion import (
     approximate_cache,
     block_diffusion,
@@ -28,30 +28,21 @@ from harness.roofline.methods.diffusion import (
     whole_sequence,
     with_auxiliary,
 )
-from harness.roofline.methods.link import over_a_link
 from harness.roofline.methods.ranges import AssumedFigure, figures_at
 from harness.roofline.methods.set_block import (
     chunks,
     next_block,
     next_token,
-    pruned,
+    over_a_link,
     pruned_decoding,
     set_block,
     verified_set_block,
 )
-from harness.roofline.methods.speculative import (
-    Drafter,
-    caught_up,
-    copied_state,
-    hierarchy,
-    small_drafter,
-    speculative,
-    tree_drafting,
-)
+from harness.roofline.methods.speculative import PricedDrafter, caught_up, copied_state, hierarchy, speculative, tree_drafting
 
 
 class Recipe:
-    """A method as a function of the figures it takes, which are its parameters behind the setting.
+    """A method as a function of the figures it takes, which are its parameters after the setting.
 
     ``needs``: figures without which there is no trace; ``may_have``: refinements, which have a default; ``auxiliary``: whether
     it takes a second model's shape. A figure is a whole number where its parameter is annotated so.
@@ -66,45 +57,18 @@ class Recipe:
         self.auxiliary = len(figures) < len(taken)
         self._whole = {one.name for one in figures if one.annotation.startswith("int")}
 
-    def trace(self, at: Setting, figures: Mapping[str, float], auxiliary: ModelShape | None) -> MethodTrace:
+    def trace(self, at: PricedAt, figures: Mapping[str, float], auxiliary: ModelShape | None) -> MethodTrace:
         """The model calls at these figures."""
         given: dict[str, Any] = {name: round(value) if name in self._whole else value for name, value in figures.items()}
         return self.build(at, **given, **({"auxiliary": auxiliary} if self.auxiliary else {}))
 
 
-def _set_block(at: Setting, *, block_size: int, nfe_speedup: float) -> MethodTrace:
+def _set_block(at: PricedAt, *, block_size: int, nfe_speedup: float) -> MethodTrace:
     return set_block(at, block_size=block_size, passes_per_block=block_size / nfe_speedup)
 
 
-def _tree(
-    at: Setting,
-    *,
-    tree_tokens: int,
-    tokens_per_pass: float,
-    drafter_layers: int | None = None,
-    drafter_intermediate_of_hidden: float | None = None,
-    drafter_passes: int = 1,
-    drafter_query_tokens: int = 1,
-) -> MethodTrace:
-    drafter = None
-    if drafter_layers is not None:
-        drafter = small_drafter(at.target, layers=drafter_layers, intermediate_of_hidden=drafter_intermediate_of_hidden)
-    return tree_drafting(
-        at,
-        tree_tokens=tree_tokens,
-        tokens_per_pass=tokens_per_pass,
-        drafter=drafter,
-        drafter_passes=drafter_passes if drafter else 0,
-        drafter_query=drafter_query_tokens,
-    )
-
-
-def _draft_model(at: Setting, *, auxiliary: ModelShape, drafted_tokens: int, acceptance: float) -> MethodTrace:
-    return speculative(at, draft=auxiliary, drafted_tokens=drafted_tokens, acceptance=acceptance)
-
-
 def _hierarchy(
-    at: Setting,
+    at: PricedAt,
     *,
     large_draft_share_of_layers: float,
     large_draft_tokens: int,
@@ -119,26 +83,26 @@ def _hierarchy(
         ("small_draft", small_draft_share_of_layers, small_draft_tokens, small_draft_acceptance),
     ):
         layers = max(1, round(at.target.layers * probability(f"{name}_share_of_layers", share)))
-        drafters.append(Drafter(shape=with_layers(at.target, layers), drafted_tokens=tokens, acceptance=acceptance))
+        drafters.append(PricedDrafter(shape=with_layers(at.target, layers), drafted_tokens=tokens, acceptance=acceptance))
     return hierarchy(at, tuple(drafters))
 
 
-def _copied_state(at: Setting, *, mean_exit_share_of_layers: float) -> MethodTrace:
+def _copied_state(at: PricedAt, *, mean_exit_share_of_layers: float) -> MethodTrace:
     """The two layers around the published mean exit; in a batch the row that goes further decides."""
     mean = at.target.layers * probability("mean exit as a share of the layers", mean_exit_share_of_layers)
     exits = whole_widths(max(1.0, mean))
     last = () if exits[-1][0] == at.target.layers else ((at.target.layers, 0.0),)
-    return copied_state(at, (*exits, *last), head_at_every_exit=False)
+    return copied_state(at, (*exits, *last))
 
 
-def _caught_up(at: Setting, *, exit_share_of_layers: float, early_share: float) -> MethodTrace:
+def _caught_up(at: PricedAt, *, exit_share_of_layers: float, early_share: float) -> MethodTrace:
     early = probability("early share of the tokens", early_share)
     layer = min(at.target.layers - 1, max(1, round(at.target.layers * exit_share_of_layers)))
     return caught_up(at, ((layer, early), (at.target.layers, 1 - early)), verified=False)
 
 
 def _verified_exits(
-    at: Setting, *, exit_heads: int, early_share_1: float, early_share_2: float, early_share_3: float, rejected: float
+    at: PricedAt, *, exit_heads: int, early_share_1: float, early_share_2: float, early_share_3: float, rejected: float
 ) -> MethodTrace:
     shares = (early_share_1, early_share_2, early_share_3)[:exit_heads]
     if exit_heads > len(shares):
@@ -148,37 +112,23 @@ def _verified_exits(
     return caught_up(at, (*exits, (at.target.layers, 1 - sum(shares))), verified=True, rejected=rejected)
 
 
-def _pruned(at: Setting, *, width_share: float) -> MethodTrace:
-    return pruned_decoding(at, decoder=pruned(at.target, width_share=width_share))
-
-
-def _approximate_cache(at: Setting, *, new_tokens: int, block_size: int, passes_per_block: float) -> MethodTrace:
-    return approximate_cache(
-        at, new_tokens=new_tokens, block_size=block_size, passes_per_block=passes_per_block, cached="prefix"
-    )
-
-
-def _block_diffusion(at: Setting, *, block_size: int, passes_per_block: float, drafts: int) -> MethodTrace:
-    return block_diffusion(at, block_size=block_size, decide_passes=passes_per_block - 1, drafts=drafts)
-
-
 RECIPES = {
     "next_token": Recipe(next_token),
     "set_block": Recipe(_set_block),
     "verified_set_block": Recipe(verified_set_block),
     "next_block": Recipe(next_block),
     "over_a_link": Recipe(over_a_link),
-    "tree": Recipe(_tree),
-    "draft_model": Recipe(_draft_model),
+    "tree": Recipe(tree_drafting),
+    "draft_model": Recipe(speculative),
     "hierarchy": Recipe(_hierarchy),
     "copied_state": Recipe(_copied_state),
     "caught_up": Recipe(_caught_up),
     "verified_exits": Recipe(_verified_exits),
     "chunks": Recipe(chunks),
-    "pruned": Recipe(_pruned),
+    "pruned": Recipe(pruned_decoding),
     "whole_sequence": Recipe(whole_sequence),
-    "approximate_cache": Recipe(_approximate_cache),
-    "block_diffusion": Recipe(_block_diffusion),
+    "approximate_cache": Recipe(approximate_cache),
+    "block_diffusion": Recipe(block_diffusion),
     "longest_prefix": Recipe(longest_prefix),
     "with_auxiliary": Recipe(with_auxiliary),
 }
@@ -251,7 +201,7 @@ class System(StrictModel):
         grades = [figure.grade for figure in self.figures.values() if figure.grade is not None]
         return max(grades, key="VRSU".index, default=None)
 
-    def trace(self, at: Setting) -> MethodTrace | None:
+    def trace(self, at: PricedAt) -> MethodTrace | None:
         """Its model calls on the model of ``at``, with its own published acceptance; None where a figure is missing.
 
         Raises:
@@ -259,7 +209,7 @@ class System(StrictModel):
         """
         return None if self.missing else self._trace(at, {})
 
-    def assumed_trace(self, at: Setting, share: float) -> MethodTrace:
+    def assumed_trace(self, at: PricedAt, share: float) -> MethodTrace:
         """Its model calls with the figures that no source gives at a share of their assumed ranges.
 
         Raises:
@@ -267,7 +217,7 @@ class System(StrictModel):
         """
         return self._trace(at, figures_at(self.assumed, share))
 
-    def _trace(self, at: Setting, assumed: Mapping[str, float]) -> MethodTrace:
+    def _trace(self, at: PricedAt, assumed: Mapping[str, float]) -> MethodTrace:
         given = {name: figure.value for name, figure in self.figures.items() if figure.value is not None}
         return RECIPES[self.recipe].trace(at, {**given, **assumed}, self.auxiliary)
 
