@@ -22,7 +22,7 @@ from harness.analysis.comparison import compare
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
 from harness.record.store import read_run
-from harness.regression.judge_runs import judge_counted, judge_timed, judged_metric
+from harness.regression.gate.counts import judge_counted, judge_timed, judged_metric
 from harness.regression.metrics import timed_metrics
 
 GATES, SEED = 20, 1

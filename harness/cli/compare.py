@@ -17,8 +17,8 @@ from harness.formatting import count, points, ratio, seconds, signed_percent
 from harness.record.store import read_on_one_machine
 from harness.regression.changes import OUTCOME_WORDS, Change
 from harness.regression.comparability import refuse_unlike, shared_prompts
-from harness.regression.run_comparison import RunsCompared, compare_runs
-from harness.regression.speedup_reason import Moved, speedup_reasons
+from harness.regression.side_by_side import RunsCompared, compare_runs
+from harness.regression.reasons import Moved, speedup_reasons
 
 AllowOption = Annotated[
     list[str] | None,

@@ -26,13 +26,13 @@ from harness.formatting import percent
 from harness.models.choice import RemoteCode
 from harness.record.store import read_on_one_machine
 from harness.regression.comparability import refuse_unlike, shared_prompts
-from harness.regression.gate_decision import plan_of
-from harness.regression.judge_runs import judge_counted, judge_timed, judged_metric
+from harness.regression.gate.decision import plan_of
+from harness.regression.gate.counts import judge_counted, judge_timed, judged_metric
 from harness.regression.metrics import primary_metrics
-from harness.regression.noise_floor import StoredFloors, every_floor, known_floors, save_floors
-from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
-from harness.regression.revisions import Commands, Revisions, default_work
-from harness.regression.speedup_reason import Moved, speedup_reasons
+from harness.regression.gate.noise import StoredFloors, every_floor, known_floors, save_floors
+from harness.regression.gate.judge import GateOptions, NoiseWish, gate_revisions, measure_noise
+from harness.regression.gate.revisions import Commands, Revisions, default_work
+from harness.regression.reasons import Moved, speedup_reasons
 from harness.regression.timed import processes_of
 from harness.scenario.loading import find_scenario, load_scenario
 

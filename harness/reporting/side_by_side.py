@@ -1,6 +1,6 @@
 """Writes several runs onto one page: their differences, what changed and by how much, each run's verdict, the trend.
 
-It puts values of harness.regression.run_comparison into words, tables and drawings and computes no statistic. Every number has
+It puts values of harness.regression.side_by_side into words, tables and drawings and computes no statistic. Every number has
 its place in the JSON form of the same comparison.
 """
 
@@ -17,7 +17,7 @@ from harness.analysis.stats.quantity import Quantity
 from harness.record.regular_file import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
-from harness.regression.run_comparison import Against, SharedArm, SideBySide, to_json
+from harness.regression.side_by_side import Against, SharedArm, SideBySide, to_json
 from harness.reporting.assets import fill_template
 from harness.reporting.cells import Entry, Mark, Marks, Notes, Pointers, Row, Table, between, shown
 from harness.reporting.figures_changes import changes_figure, speedups_figure

@@ -13,7 +13,7 @@ from harness.analysis.stats.one_sided import holm
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.record.schema import Run
 from harness.regression.changes import Change, judge_changes
-from harness.regression.run_comparison import compare_runs
+from harness.regression.side_by_side import compare_runs
 from tests.helpers.synthetic_run import ARMS, NTP, Arm, Part, build
 from tests.helpers.two_runs import in_processes, slower, two_arms
 

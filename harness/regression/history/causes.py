@@ -7,7 +7,7 @@ from statistics import median
 
 from harness.regression.history.series import Point, Series
 from harness.regression.history.trend import ChangePoint, Judged, Trend
-from harness.regression.speedup_reason import why_moved
+from harness.regression.reasons import why_moved
 
 SPEEDUP, TIME = "wall_speedup", "time_per_token_s"
 

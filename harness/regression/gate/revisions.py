@@ -37,7 +37,7 @@ from harness.record.machine import checkout_of
 from harness.record.regular_file import open_regular, read_regular, refused, write_whole
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
-from harness.regression.gate_decision import PairOrder, PairStage
+from harness.regression.gate.decision import PairOrder, PairStage
 
 Side = Literal["base", "new"]
 OUT = "{out}"

@@ -23,13 +23,13 @@ from harness.progress import Progress
 from harness.record.schema import Run
 from harness.regression.comparability import Unlike, refuse_unlike, shared_prompts
 from harness.regression.counted import counted
-from harness.regression.gate import GateProcedure, NeedPairs
-from harness.regression.gate_decision import GatePlan, PairStage, place_terms
+from harness.regression.gate.procedure import GateProcedure, NeedPairs
+from harness.regression.gate.decision import GatePlan, PairStage, place_terms
 from harness.regression.gate_metrics import MARGIN
-from harness.regression.judge_runs import CountedPair, judge_counted_pairs, judged_metric
+from harness.regression.gate.counts import CountedPair, judge_counted_pairs, judged_metric
 from harness.regression.metrics import CellMetric, primary_metrics
-from harness.regression.noise_floor import FEWEST_REPEATS, NoiseFloor, noise_floor
-from harness.regression.revisions import Revisions
+from harness.regression.gate.noise import FEWEST_REPEATS, NoiseFloor, noise_floor
+from harness.regression.gate.revisions import Revisions
 from harness.regression.timed import log_ratios, processes_of
 
 MOST_VOID_PAIRS = 3

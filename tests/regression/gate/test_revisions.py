@@ -18,10 +18,10 @@ from harness.analysis.judgement import Judgement, Judgements
 from harness.errors import ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
 from harness.record.schema import Run
-from harness.regression.gate_decision import plan_of
-from harness.regression.noise_floor import NoiseFloor
-from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
-from harness.regression.revisions import Commands, Revisions, default_work
+from harness.regression.gate.decision import plan_of
+from harness.regression.gate.noise import NoiseFloor
+from harness.regression.gate.judge import GateOptions, NoiseWish, gate_revisions, measure_noise
+from harness.regression.gate.revisions import Commands, Revisions, default_work
 from tests.helpers import ROOT
 from tests.helpers.sealed_lines import reseal
 from tests.helpers.synthetic_run import NTP
@@ -139,7 +139,7 @@ def test_a_work_folder_belongs_to_its_commands(tmp_path: Path) -> None:
 def test_two_gates_on_one_folder_exclude_each_other(tmp_path: Path) -> None:
     """The second is told who holds it; what the first kept is open again once it has ended, however it ends."""
     program = (
-        "import sys; from pathlib import Path; from harness.regression.revisions import Commands, Progress, Revisions; "
+        "import sys; from pathlib import Path; from harness.regression.gate.revisions import Commands, Progress, Revisions; "
         f"Revisions(Commands(base={SAME.base!r}, new={SAME.new!r}), Path({str(tmp_path)!r}), Progress()); "
         "print('held', flush=True); sys.stdin.read()"
     )

@@ -11,10 +11,10 @@ from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
 from harness.record.schema import Run
 from harness.regression.comparability import Unlike
 from harness.regression.counted import METERS, Count, counted
-from harness.regression.gate import judge_pairs
+from harness.regression.gate.procedure import judge_pairs
 from harness.regression.gate_metrics import MARGIN, TimedMetric, judge_deterministic
 from harness.regression.metrics import CellMetric
-from harness.regression.noise_floor import NoiseFloor, margin
+from harness.regression.gate.noise import NoiseFloor, margin
 from harness.regression.timed import log_ratios, processes_of
 
 _Sides = tuple[str, Count, Count]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from harness.analysis.judgement import Judgement, State
 from harness.analysis.stats.one_sided import FEWEST_FOR_OUTLIERS
 from harness.analysis.stats.quantity import Quantity, absent
-from harness.regression.gate_decision import (
+from harness.regression.gate.decision import (
     ALPHA,
     GateFinding,
     GatePlan,
