@@ -18,8 +18,7 @@ from harness.analysis.sample_totals import Tally, charged, one_name_each
 from harness.analysis.stats.two_runs import Observations
 from harness.analysis.unpaired import whole
 from harness.record.schema import CaseHeader, Run
-from harness.regression.gate_metrics import log_ratio
-from harness.regression.metrics import CellMetric, metric_of
+from harness.regression.metrics import CellMetric, log_ratio, metric_of
 from harness.scenario.load import recorded_load
 
 _Place = tuple[str, tuple[tuple[str, str], ...], int]

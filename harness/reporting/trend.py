@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from harness.analysis.stats.change_points import Change
+from harness.analysis.stats.change_points import LevelChange
 from harness.record.regular_file import write_whole
 from harness.regression.history.trend import ChangePoint, Judged, Trend
 from harness.regression.history.wording import (
@@ -62,7 +62,7 @@ def _levels(axes: Axes, one: Judged) -> None:
         axes.plot([start, len(one.series.values) - 0.5], [one.changes[-1].change.after] * 2, color=svg.BLUE, lw=1.6)
 
 
-def _span(change: Change) -> tuple[float, float]:
+def _span(change: LevelChange) -> tuple[float, float]:
     """The two points between which the level moves."""
     return (change.index - 0.5, change.index - 0.5) if change.end is None else (change.index - 1, change.end)
 

@@ -10,7 +10,7 @@ from harness.analysis.comparison import compare
 from harness.analysis.results import ArmResult
 from harness.analysis.verdict import verdict
 from harness.record.schema import Run
-from harness.regression.side_by_side import compare_runs
+from harness.regression.changes import compare_runs
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 

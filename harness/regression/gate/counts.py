@@ -1,25 +1,86 @@
-"""Judges two stored runs: passes their counted and timed figures to the gate, metric by metric."""
+"""Judges what is counted, by equality or the tolerance of the table of metrics, over one or more pairs of runs.
+
+A change has both values.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from harness.analysis.judgement import GRAVEST_FIRST, Judgement, State
-from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
+from harness.analysis.stats.quantity import Quantity, absent, exact
+from harness.errors import UserError
 from harness.record.schema import Run
+from harness.regression.changes import Outcome, count_outcome
 from harness.regression.comparability import Unlike
-from harness.regression.counted import METERS, Count, counted
-from harness.regression.gate.procedure import judge_pairs
-from harness.regression.gate_metrics import MARGIN, TimedMetric, judge_deterministic
+from harness.regression.counted import METERS, Count, Value, counted
 from harness.regression.metrics import CellMetric
-from harness.regression.gate.noise import NoiseFloor, margin
-from harness.regression.timed import log_ratios, processes_of
+
+STATES: dict[Outcome, State] = {"same": "met", "better": "met", "worse": "missed", "changed": "missed"}
+WORDS: dict[Outcome, str] = {
+    "same": "changed within its tolerance ",
+    "better": "better, ",
+    "worse": "worse, ",
+    "changed": "changed ",
+}
+RUN_AGAIN = "run both sides with the same version and the same scenario, so that each records it"
+
+
+def judge_deterministic(metric: CellMetric, base: Value, new: Value, why_absent: str | None = None) -> Judgement:
+    """BASE's value against NEW's: met, missed, or void where one is absent (``why_absent``), not finite, or of another type.
+
+    A number may change by the metric's tolerance, a share of BASE's value. ``better`` says which changes beyond that count:
+    ``equal`` any, ``lower`` a growth, ``higher`` a shrinking. Text admits ``equal`` only. ``value`` is NEW's and
+    ``base`` BASE's, in the metric's unit; None for text (a hash), where the reason names both.
+
+    Raises:
+        UserError: text judged as lower or higher better.
+    """
+    if fault := _fault(base, new, why_absent):
+        return _judged(metric, "void", absent(fault), fault)
+    assert base is not None and new is not None
+    state = STATES[count_outcome(metric.name, base, new)]
+    if isinstance(base, str) or isinstance(new, str):
+        better = metric.definition.better
+        if better != "equal":
+            raise UserError(f"{metric.name} is text ({base!r}): only better: equal can be judged, not {better}")
+        reason = f"the same: {base}" if base == new else f"changed from {base} to {new}"
+        return _judged(metric, state, absent("text is no number; the reason has it", n=1), reason)
+    return _judged(metric, state, exact(new, n=1), _words(metric, base, new), float(base))
+
+
+def _words(metric: CellMetric, base: float, new: float) -> str:
+    """What became of a finite number, with both values."""
+    if base == new:
+        return f"the same: {base:,} {metric.unit}"
+    relative = f" ({(new - base) / abs(base):+.3%})" if base else ""
+    return f"{WORDS[count_outcome(metric.name, base, new)]}from {base:,} to {new:,} {metric.unit}{relative}"
+
+
+def _fault(base: Value, new: Value, why_absent: str | None) -> str | None:
+    """Why the two cannot be compared, or None."""
+    sides = (("BASE", base), ("NEW", new))
+    if missing := [name for name, value in sides if value is None]:
+        return f"{' and '.join(missing)}: no value ({why_absent or 'not recorded'})"
+    if isinstance(base, str) != isinstance(new, str):
+        return f"BASE has {base!r}, NEW has {new!r}: text and a number cannot be compared"
+    if odd := [f"{name} has {value}" for name, value in sides if isinstance(value, float) and not math.isfinite(value)]:
+        return f"{' and '.join(odd)}: not a finite number"
+    return None
+
+
+def _judged(metric: CellMetric, state: State, value: Quantity, reason: str, base: float | None = None) -> Judgement:
+    definition = metric.definition
+    bound = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[definition.better]
+    bound += f", {definition.tolerance:.3%} of it let pass" if definition.tolerance else ""
+    return metric.judgement(state, value, bound, {"runs": 2}, reason, RUN_AGAIN if state == "void" else None, base=base)
+
 
 _Sides = tuple[str, Count, Count]
 """(name of the pair, BASE's count, NEW's)."""
-REMEDY = "measure both revisions in turn: sbd gate --base-cmd ... --new-cmd ...; or take both runs again with `processes: 3`"
 
 
 def judge_counted(base: Run, new: Run, allowed: Sequence[Unlike] = ()) -> tuple[Judgement, ...]:
@@ -43,17 +104,22 @@ def judge_counted_pairs(pairs: Sequence[CountedPair], allowed: Sequence[Unlike])
     """Every deterministic figure over one or more pairs: a change in one pair alone is a change.
 
     A figure that differs between BASE's own processes is void. A meter reading is judged by its median over the pairs that have
-    it on both sides.
+    it on both sides. The permitted differences are named in the reason of a change, which may be due to them.
     """
-    found = []
+    judgements = []
     for metric in pairs[0].base:
-        sides = [(one.name, one.base[metric], one.new[metric]) for one in pairs if metric in one.base and metric in one.new]
+        sides = [
+            (pair.name, pair.base[metric], pair.new[metric]) for pair in pairs if metric in pair.base and metric in pair.new
+        ]
         if metric.name in METERS:
             sides = _medians(sides)
         if sides:
             judged = _unsteady_base(metric, sides) or _gravest(metric, sides)
-            found.append(_with_allowed(replace(judged, sizes={"runs": 2 * len(pairs)}), allowed))
-    return tuple(found)
+            reason = judged.reason
+            if allowed and judged.state == "missed":
+                reason += f"; allowed to differ, and perhaps why: {', '.join(difference.key for difference in allowed)}"
+            judgements.append(replace(judged, sizes={"runs": 2 * len(pairs)}, reason=reason))
+    return tuple(judgements)
 
 
 def _medians(sides: Sequence[_Sides]) -> list[_Sides]:
@@ -70,80 +136,22 @@ def _medians(sides: Sequence[_Sides]) -> list[_Sides]:
 
 def _unsteady_base(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement | None:
     """Void where a figure of BASE differs between its own processes, because NEW then cannot be judged."""
-    (first, one, _), *rest = sides
+    (first, count, _), *rest = sides
     for name, other, _ in rest:
-        if None not in (one.value, other.value) and other.value != one.value:
-            why = f"BASE itself is not the same in every process: {one.value} in {first}, {other.value} in {name}"
+        if None not in (count.value, other.value) and other.value != count.value:
+            why = f"BASE itself is not the same in every process: {count.value} in {first}, {other.value} in {name}"
             return judge_deterministic(metric, None, None, why)
     return None
 
 
 def _gravest(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement:
     """The gravest answer of all pairs, of equals the first; its reason names the pair where there are several."""
-    found = []
+    several, judgements = len(sides) > 1, []
     for name, left, right in sides:
         why = "; ".join(f"{side}: {count.reason}" for side, count in (("BASE", left), ("NEW", right)) if count.reason)
         judged = judge_deterministic(metric, left.value, right.value, why or None)
-        found.append(replace(judged, reason=f"in {name}: {judged.reason}") if len(sides) > 1 else judged)
-    gravest = min(found, key=lambda one: GRAVEST_FIRST.index(one.state))
-    if gravest.state == "met" and len(sides) > 1:
+        judgements.append(replace(judged, reason=f"in {name}: {judged.reason}") if several else judged)
+    gravest = min(judgements, key=lambda judged: GRAVEST_FIRST.index(judged.state))
+    if several and gravest.state == "met":
         return replace(gravest, reason=f"{gravest.reason}; as good in all {len(sides)} pairs")
     return gravest
-
-
-def judged_metric(
-    metric: CellMetric, floors: Mapping[str, NoiseFloor], pairs: int, least_margin: float = MARGIN
-) -> TimedMetric:
-    """``metric`` for the gate, with the greater of ``least_margin`` and the machine's noise floor as its margin.
-
-    ``floors``: by metric key; ``pairs``: of fresh processes, at most.
-    """
-    ratio, source = margin(floors.get(metric.key), pairs, least_margin)
-    return TimedMetric(**asdict(metric), margin=ratio, margin_source=source)
-
-
-def judge_timed(base: Run, new: Run, metrics: Sequence[TimedMetric]) -> tuple[Judgement, ...]:
-    """The timed figures of two stored runs, their processes as replicates, the first with the first and so on.
-
-    Metrics without a time on some side are void. Where a run has fewer than three processes all are inconclusive, because
-    chance and change look alike.
-    """
-    of_base, of_new = processes_of(base), processes_of(new)
-    count = min(len(of_base), len(of_new))
-    known: dict[str, list[float]] = {}
-    found: dict[str, Judgement] = {}
-    for one in metrics:
-        values = log_ratios(one, of_base, of_new)
-        if isinstance(values, str):
-            found[one.key] = _open(one, "void", count, values, "see `sbd compare`; take the run again on a quiet machine")
-        elif count < FEWEST_PROCESSES:
-            why = f"processes: {len(of_base)} of BASE, {len(of_new)} of NEW; their luck cannot be told from a code change"
-            found[one.key] = _open(one, "inconclusive", count, why, REMEDY)
-        else:
-            known[one.key] = values
-    if known:
-        decidable = [one for one in metrics if one.key in known]
-        found |= {one.key: answer for one, answer in zip(decidable, judge_pairs(decidable, known), strict=True)}
-    return tuple(found[one.key] for one in metrics)
-
-
-def _open(one: TimedMetric, state: State, processes: int, reason: str, remedy: str) -> Judgement:
-    return Judgement(
-        **one.described,
-        kind="timed",
-        state=state,
-        value=absent(reason),
-        unit="ratio NEW / BASE",
-        bound=f"at most {100 * one.margin:.3g} % slower",
-        sizes={"processes": processes},
-        reason=reason,
-        remedy=remedy,
-    )
-
-
-def _with_allowed(judged: Judgement, allowed: Sequence[Unlike]) -> Judgement:
-    """Names the permitted differences in the reason of a change, which may be due to them."""
-    if judged.state != "missed" or not allowed:
-        return judged
-    keys = ", ".join(one.key for one in allowed)
-    return replace(judged, reason=f"{judged.reason}; allowed to differ, and perhaps why: {keys}")

@@ -18,7 +18,7 @@ import numpy as np
 
 from harness.analysis.stats.one_sided import SampleMean, freed_mean, holm
 from harness.errors import UserError
-from harness.regression.gate_metrics import TimedMetric
+from harness.regression.metrics import TimedMetric
 
 PairStage = Literal["pair", "rerun"]
 Term = tuple[float, ...]
@@ -134,12 +134,13 @@ class GateFinding:
     and no slowdown.
     """
 
+    metric: TimedMetric
     outcome: Outcome
     pairs: int
     slowdown: SampleMean | None = None
     low_level: float = ALPHA
     high_level: float = ALPHA
-    fault: str | None = None
+    fault: str = ""
 
 
 def judge_look(
@@ -148,7 +149,7 @@ def judge_look(
     alpha: float,
     family: int | None = None,
     signs: tuple[int, ...] = (),
-) -> dict[str, GateFinding]:
+) -> dict[TimedMetric, GateFinding]:
     """Each metric's finding from all of its ``pairs``: {key: [d, ...]}; ``signs``: which side ran first in each (PairOrder).
 
     Where the order is known, the place of a pair is a term of the estimate (``place_terms``), and outliers count for less.
@@ -157,38 +158,43 @@ def judge_look(
     passed: the upper bound is below it, at ``alpha`` for each metric alone. A gate passes only where every metric does. So it
     is wrong with probability alpha at most (intersection-union test), without Holm.
     """
-    found, means = {}, dict[str, SampleMean]()
-    for one in metrics:
-        values = pairs[one.key]
+    findings, means = {}, dict[TimedMetric, SampleMean]()
+    for metric in metrics:
+        values = pairs[metric.key]
         if fault := fault_of(values):
-            found[one.key] = GateFinding(outcome="void", pairs=len(values), fault=fault)
+            findings[metric] = GateFinding(metric=metric, outcome="void", pairs=len(values), fault=fault)
         else:
             terms = place_terms(signs[: len(values)]) if signs else ()
-            means[one.key] = freed_mean([one.sign * d for d in values], terms)
-    judged = [one for one in metrics if one.key in means]
-    family = len(metrics) if family is None else family
-    tests = holm([means[one.key].p_above(math.log1p(one.margin)) for one in judged], alpha, family)
-    for one, test in zip(judged, tests, strict=True):
-        mean = means[one.key]
-        passed = mean.p_below(math.log1p(one.margin)) <= alpha
-        outcome: Outcome = "slower" if test.rejected else "passed" if passed else "open"
-        found[one.key] = GateFinding(outcome=outcome, pairs=mean.n, slowdown=mean, low_level=test.level, high_level=alpha)
-    return found
+            means[metric] = freed_mean([metric.sign * d for d in values], terms)
+    judged = [metric for metric in metrics if metric in means]
+    p_slower = [means[metric].p_above(math.log1p(metric.margin)) for metric in judged]
+    for metric, test in zip(judged, holm(p_slower, alpha, len(metrics) if family is None else family), strict=True):
+        mean = means[metric]
+        passed = mean.p_below(math.log1p(metric.margin)) <= alpha
+        findings[metric] = GateFinding(
+            metric=metric,
+            outcome="slower" if test.rejected else "passed" if passed else "open",
+            pairs=mean.n,
+            slowdown=mean,
+            low_level=test.level,
+            high_level=alpha,
+        )
+    return findings
 
 
 def judge_looks(
     metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan, signs: tuple[int, ...]
-) -> tuple[dict[str, GateFinding], int | None]:
+) -> tuple[dict[TimedMetric, GateFinding], int | None]:
     """(findings so far, the look that lacks pairs or None): a finding decided at one look stays decided."""
-    found: dict[str, GateFinding] = {}
+    findings: dict[TimedMetric, GateFinding] = {}
     for look, share in zip(plan.looks, plan.shares, strict=True):
-        undecided = [one for one in metrics if one.key not in found or found[one.key].outcome == "open"]
-        if any(len(pairs.get(one.key, ())) < look for one in undecided):
-            return found, look
-        slower = sum(one.outcome == "slower" for one in found.values())
-        seen = {one.key: pairs[one.key][:look] for one in undecided}
-        found |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower, signs)
-    return found, None
+        undecided = [metric for metric in metrics if metric not in findings or findings[metric].outcome == "open"]
+        if any(len(pairs.get(metric.key, ())) < look for metric in undecided):
+            return findings, look
+        slower = sum(finding.outcome == "slower" for finding in findings.values())
+        seen = {metric.key: pairs[metric.key][:look] for metric in undecided}
+        findings |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower, signs)
+    return findings, None
 
 
 def fault_of(values: Sequence[float]) -> str | None:

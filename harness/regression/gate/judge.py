@@ -1,41 +1,35 @@
-"""Gates two revisions by running them in pairs, and measures this machine's noise floor by gates of a command against itself.
+"""Gates two stored runs, or two revisions by running them in pairs.
 
-Counted figures are judged on every pair, and a change fails at once. Timed figures take as many pairs as the gate asks for, and
-new pairs confirm a suspicion.
-
-A noise floor by default measures every pair of every A/A gate. With a pool, only its pairs are measured and the gates are drawn
-from them. This is faster but misses drift between gates, and its floors say so.
+Counted figures are judged on every pair, and a change fails at once. Timed figures of revisions take as many pairs as the gate
+asks for, and new pairs confirm a suspicion. Those of stored runs have their processes as pairs, the first with the first.
 """
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from statistics import fmean
+from dataclasses import asdict, dataclass, field, replace
 
-from harness.analysis.judgement import Judgement, Judgements, to_json
-from harness.analysis.stats.one_sided import freed_mean
-from harness.errors import UserError
+from harness.analysis.judgement import Judgement, Judgements, State, to_json
+from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
 from harness.progress import Progress
-from harness.record.schema import Run
-from harness.regression.comparability import Unlike, refuse_unlike, shared_prompts
-from harness.regression.counted import counted
-from harness.regression.gate.procedure import GateProcedure, NeedPairs
-from harness.regression.gate.decision import GatePlan, PairStage, place_terms
-from harness.regression.gate_metrics import MARGIN
-from harness.regression.gate.counts import CountedPair, judge_counted_pairs, judged_metric
-from harness.regression.metrics import CellMetric, primary_metrics
-from harness.regression.gate.noise import FEWEST_REPEATS, NoiseFloor, noise_floor
+from harness.record.schema import Run, RunHeader
+from harness.regression.comparability import refuse_unlike, shared_prompts
+from harness.regression.gate.counts import judge_counted, judge_counted_pairs
+from harness.regression.gate.decision import GatePlan, PairOrder
+from harness.regression.gate.noise import NoiseFloor, margin
+from harness.regression.gate.pairs import CountChangedError, Pairs
+from harness.regression.gate.procedure import GateProcedure, NeedPairs, judge_pairs
 from harness.regression.gate.revisions import Revisions
-from harness.regression.timed import log_ratios, processes_of
+from harness.regression.metrics import MARGIN, CellMetric, TimedMetric, primary_metrics
+from harness.regression.reasons import Moved, speedup_reasons
+from harness.regression.timed import Process, log_ratios, processes_of
 
-MOST_VOID_PAIRS = 3
-"""Most pairs taken again because the machine's state left a metric without a time; later ones go to the gate as void."""
-Floors = Callable[[Run], Mapping[str, NoiseFloor]]
+Floors = Callable[[RunHeader], Mapping[str, NoiseFloor]]
 """Known noise floors of the machine and the work of a run, by metric key."""
+TIME_ALONE = "imported: judged by times alone, because its files tell neither passes nor answers"
+ON_A_QUIET_MACHINE = "see `sbd compare`; take the run again on a quiet machine"
+IN_TURN = "measure both revisions in turn: sbd gate --base-cmd ... --new-cmd ...; or take both runs again with `processes: 3`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,191 +43,105 @@ class GateOptions:
     plan: GatePlan = field(default_factory=GatePlan)
 
 
+def gate_runs(base: Run, new: Run, names: tuple[str, str], wish: GateOptions, floors: Floors) -> Judgements:
+    """The answers from two stored runs; with ``deterministic_only`` their hardware may differ.
+
+    Raises:
+        UserError: the runs are not alike.
+    """
+    allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow
+    allowed = refuse_unlike(base, [new], allow, names)
+    base, new = shared_prompts(base, new)
+    timed: tuple[Judgement, ...] = ()
+    if not wish.deterministic_only:
+        of_base, of_new = processes_of(base), processes_of(new)
+        timed = judge_timed(of_base, of_new, timed_metrics_of(base, wish, floors, min(len(of_base), len(of_new))))
+    alone = f" ({TIME_ALONE})" if base.header.imported or new.header.imported else ""
+    title = f"gate: {base.header.scenario_name}{alone}"
+    return Judgements(title=title, runs=names, judgements=with_reasons((*timed, *judge_counted(base, new, allowed))))
+
+
 def gate_revisions(revisions: Revisions, wish: GateOptions, floors: Floors, progress: Progress) -> Judgements:
     """Run pairs until every metric has its answer, which is written to the work folder too.
 
     Raises:
         UserError: the sides are not alike. ProcessEndedError: a command failed.
     """
-    progress.start(revisions.missing("pair", range(1, 2)))
-    base, new = revisions.pair("pair", 1)
-    counts = Counts(refuse_unlike(base, [new], wish.allow, ("--base-cmd", "--new-cmd")))
-    counts.see("pair 1", revisions.taken_again, base, new)
+    pairs = Pairs(revisions, wish.allow, progress, counting=True)
+    allowed = refuse_unlike(pairs.base, [pairs.new], wish.allow, ("--base-cmd", "--new-cmd"))
     timed: tuple[Judgement, ...] = ()
-    if not wish.deterministic_only and not counts.changed:
-        with suppress(CountChangedError):
-            timed = _timed(revisions, base, wish, floors(base), progress, counts)
-    answers = (*timed, *counts.judgements())
+    with suppress(CountChangedError):
+        pairs.count("pair 1", pairs.base, pairs.new)
+        if not wish.deterministic_only:
+            timed = _timed(pairs, revisions.order, wish, floors)
     judgements = Judgements(
-        title=f"gate: {base.header.scenario_name}",
-        judgements=answers,
+        title=f"gate: {pairs.base.header.scenario_name}",
+        judgements=with_reasons((*timed, *judge_counted_pairs(pairs.counted, allowed))),
         runs=(str(revisions.work / "pair-*/base"), str(revisions.work / "pair-*/new")),
     )
     revisions.finish(to_json(judgements))
     return judgements
 
 
-class CountChangedError(Exception):
-    """A counted figure differs in a pair: the gate has failed, and measuring stops."""
-
-
-class Counts:
-    """Counts of every pair, re-runs and pairs without times included; ``allowed``: the permitted differences of the sides."""
-
-    def __init__(self, allowed: Sequence[Unlike]) -> None:
-        self._allowed = allowed
-        self._pairs: dict[tuple[str, int], CountedPair] = {}
-
-    def see(self, name: str, taken_again: int, base: Run, new: Run) -> None:
-        """These counts and one more pair; ``taken_again``: how many pairs were set aside so far."""
-        left, right = shared_prompts(base, new)
-        self._pairs.setdefault((name, taken_again), CountedPair(name=name, base=counted(left), new=counted(right)))
-
-    def judgements(self) -> tuple[Judgement, ...]:
-        """Over all pairs seen."""
-        return judge_counted_pairs(tuple(self._pairs.values()), self._allowed)
-
-    @property
-    def changed(self) -> bool:
-        """Whether any figure has failed."""
-        return any(one.state == "missed" for one in self.judgements())
-
-
-def _timed(
-    revisions: Revisions, base: Run, wish: GateOptions, floors: Mapping[str, NoiseFloor], progress: Progress, counts: Counts
-) -> tuple[Judgement, ...]:
+def _timed(pairs: Pairs, order: PairOrder, wish: GateOptions, floors: Floors) -> tuple[Judgement, ...]:
     """Raises: CountChangedError."""
-    most = wish.plan.looks[-1]
-    metrics = {one.key: judged_metric(one, floors, most, wish.least_margin) for one in primary_metrics(base, wish.metrics)}
+    metrics = {metric.key: metric for metric in timed_metrics_of(pairs.base, wish, floors, wish.plan.looks[-1])}
     if not metrics:
         return ()
-    pairs = Pairs(revisions, base, wish.allow, progress, counts)
-    procedure = GateProcedure(metrics=tuple(metrics.values()), plan=wish.plan, order=revisions.order)
+    procedure = GateProcedure(metrics=tuple(metrics.values()), plan=wish.plan, order=order)
     while isinstance(step := procedure.next_step(), NeedPairs):
         procedure = procedure.fed(pairs.take(step.stage, step.pairs, [metrics[key] for key in step.keys], step.why))
     return step
 
 
-class Pairs:
-    """Yields the pairs of both stages in order; pairs without a time are taken again in their own place."""
-
-    def __init__(
-        self, revisions: Revisions, like: Run, allow: Collection[str], progress: Progress, counts: Counts | None = None
-    ) -> None:
-        self._revisions, self._like, self._allow, self._progress = revisions, like, allow, progress
-        self._taken: dict[PairStage, int] = {"pair": 0, "rerun": 0}
-        self._counts = counts
-
-    def take(self, stage: PairStage, count: int, metrics: Sequence[CellMetric], why: str) -> dict[str, list[float]]:
-        """d = log(NEW / BASE) of the next ``count`` pairs, by metric key; NaN where a metric has no time in a pair.
-
-        Raises:
-            UserError: a pair was measured under other circumstances than the first.
-            CountChangedError: its counts differ.
-        """
-        first = self._taken[stage] + 1
-        self._progress.note(why)
-        self._progress.start(self._revisions.missing(stage, range(first, first + count)))
-        rows = [self._pair(stage, number, metrics) for number in range(first, first + count)]
-        self._taken[stage] += count
-        return {metric.key: [row[metric.key] for row in rows] for metric in metrics}
-
-    def _pair(self, stage: PairStage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float]:
-        """d of one pair by metric key; NaN where it is absent after repeats."""
-        while True:
-            row = self._once(stage, number, metrics)
-            missing = [f"{key}: {value}" for key, value in row.items() if isinstance(value, str)]
-            if not missing or self._revisions.taken_again >= MOST_VOID_PAIRS:
-                return {key: math.nan if isinstance(value, str) else value for key, value in row.items()}
-            self._progress.note(f"{stage} {number} is taken again: {'; '.join(missing)}")
-            self._revisions.take_again(stage, number)
-
-    def _once(self, stage: PairStage, number: int, metrics: Sequence[CellMetric]) -> dict[str, float | str]:
-        base, new = self._revisions.pair(stage, number)
-        refuse_unlike(
-            self._like, [base, new], self._allow, ("the first pair", f"BASE of {stage} {number}", f"NEW of {stage} {number}")
-        )
-        if self._counts is not None:
-            self._counts.see(f"{stage} {number}", self._revisions.taken_again, base, new)
-            if self._counts.changed:
-                self._progress.note(f"what is counted differs in {stage} {number}: the gate has failed")
-                raise CountChangedError
-        of_base, of_new = processes_of(base), processes_of(new)
-        found = {metric.key: log_ratios(metric, of_base, of_new) for metric in metrics}
-        # the mean over processes where the scenario itself has several
-        return {key: values if isinstance(values, str) else fmean(values) for key, values in found.items()}
+def timed_metrics_of(run: Run, wish: GateOptions, floors: Floors, pairs: int) -> list[TimedMetric]:
+    """The metrics that decide, each with its margin in a gate of at most so many pairs of fresh processes."""
+    metrics = primary_metrics(run, wish.metrics)
+    return [judged_metric(metric, floors(run.header), pairs, wish.least_margin) for metric in metrics]
 
 
-RESAMPLES = 2_000
-SEED = 20_261
+def judged_metric(
+    metric: CellMetric, floors: Mapping[str, NoiseFloor], pairs: int, least_margin: float = MARGIN
+) -> TimedMetric:
+    """``metric`` for the gate, with the greater of ``least_margin`` and the machine's noise floor as its margin."""
+    ratio, source = margin(floors.get(metric.key), max(1, pairs), least_margin)
+    return TimedMetric(**asdict(metric), margin=ratio, margin_source=source)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseWish:
-    """How many A/A gates of how many pairs, of which metrics; ``pool``: pairs to measure and draw from, None: all."""
+def judge_timed(base: Sequence[Process], new: Sequence[Process], metrics: Sequence[TimedMetric]) -> tuple[Judgement, ...]:
+    """The timed figures of two stored runs, their processes as replicates, the first with the first and so on.
 
-    gates: int = FEWEST_REPEATS
-    pairs: int = 12
-    pool: int | None = None
-    metrics: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if self.pool is not None and self.pool < 2 * self.pairs:
-            raise UserError(
-                f"--pool {self.pool}: gates of {self.pairs} pairs drawn from so few are nearly all the same one; give at least "
-                f"{2 * self.pairs}, or leave --pool out to measure {self.gates * self.pairs} pairs"
-            )
-
-
-def measure_noise(revisions: Revisions, wish: NoiseWish, progress: Progress) -> tuple[Run, tuple[NoiseFloor, ...]]:
-    """The first run, which identifies the machine and work of the floors, and a floor per metric key.
-
-    Raises:
-        UserError: nothing was timed. ProcessEndedError: the command failed.
+    Metrics without a time on some side are void. Where a run has fewer than three processes all are inconclusive, because
+    chance and change look alike.
     """
-    total = wish.pool or wish.gates * wish.pairs
-    progress.start(revisions.missing("pair", range(1, 2)))
-    like, _ = revisions.pair("pair", 1)
-    metrics = primary_metrics(like, wish.metrics)
-    if not metrics:
-        raise UserError("the scenario times nothing (timed: false), so there is no noise to measure; give one that is timed")
-    pairs = Pairs(revisions, like, (), progress).take("pair", total, metrics, f"{total} pairs of the same revision")
-    signs = revisions.order.signs("pair", total)
-    floors = tuple(_floor(key, values, signs, wish) for key, values in pairs.items())
-    revisions.finish({"floors": [floor.ratio for floor in floors]})
-    return like, floors
+    count = min(len(base), len(new))
+    known: dict[str, list[float]] = {}
+    judgements: dict[str, Judgement] = {}
+    for metric in metrics:
+        values = log_ratios(metric, base, new)
+        if isinstance(values, str):
+            judgements[metric.key] = _open(metric, "void", count, values, ON_A_QUIET_MACHINE)
+        elif count < FEWEST_PROCESSES:
+            why = f"processes: {len(base)} of BASE, {len(new)} of NEW; their luck cannot be told from a code change"
+            judgements[metric.key] = _open(metric, "inconclusive", count, why, IN_TURN)
+        else:
+            known[metric.key] = values
+    if known:
+        decidable = [metric for metric in metrics if metric.key in known]
+        judgements |= {metric.key: answer for metric, answer in zip(decidable, judge_pairs(decidable, known), strict=True)}
+    return tuple(judgements[metric.key] for metric in metrics)
 
 
-def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
-    known = [d for d in pairs if not math.isnan(d)]
-    if len(known) < len(pairs):
-        return NoiseFloor(
-            metric=key,
-            ratio=None,
-            repeats=0,
-            pairs=wish.pairs,
-            method="not known",
-            reason=f"{len(pairs) - len(known)} of {len(pairs)} pairs have no time of it; measure on a quieter machine",
-        )
-    if wish.pool is None:
-        gates = [slice(start, start + wish.pairs) for start in range(0, len(known), wish.pairs)]
-        return noise_floor(key, [_estimate(known[gate], signs[gate]) for gate in gates], wish.pairs)
-    return _resampled(key, [sign * d for sign, d in zip(signs, known, strict=True)], signs[: wish.pairs], wish)
+def _open(metric: TimedMetric, state: State, processes: int, reason: str, remedy: str) -> Judgement:
+    bound = f"at most {100 * metric.margin:.3g} % slower"
+    return metric.judgement(state, absent(reason), bound, {"processes": processes}, reason, remedy)
 
 
-def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
-    """``seconds``: log of the second process's time by the first's, per pair.
-
-    Which side of an A/A pair is NEW is arbitrary, so each drawn pair gets the order of the gate's own pair in its place.
-    """
-    rng = random.Random(f"{SEED}/{key}")
-    draws = (rng.choices(seconds, k=wish.pairs) for _ in range(RESAMPLES))
-    estimates = [_estimate([sign * one for sign, one in zip(signs, drawn, strict=True)], signs) for drawn in draws]
-    floor = noise_floor(key, estimates, wish.pairs)
-    drawn = f"{RESAMPLES} gates drawn from a pool of {len(seconds)} measured pairs, drift between gates not seen"
-    return replace(floor, method=f"{floor.method}; {drawn}", repeats=len(seconds) // wish.pairs)
-
-
-def _estimate(values: Sequence[float], signs: tuple[int, ...]) -> float:
-    """The gate's estimate of the change over these pairs."""
-    return freed_mean(values, place_terms(signs)).mean
+def with_reasons(judgements: Sequence[Judgement]) -> tuple[Judgement, ...]:
+    """The same, and of each speedup that did not pass whether the arm or NTP moved."""
+    moved = [Moved(metric=answer.metric, cell=answer.cell, ratio=answer.value.value) for answer in judgements]
+    answers = list(judgements)
+    for at, why in speedup_reasons(moved).items():
+        if answers[at].state in ("missed", "inconclusive"):
+            answers[at] = replace(answers[at], reason=f"{answers[at].reason}; {why}")
+    return tuple(answers)

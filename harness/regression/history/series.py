@@ -51,7 +51,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class HistoryLine:
     """The machine, scenario and branch that figures share."""
 
     fingerprint: str
@@ -61,14 +61,14 @@ class Line:
     branch: str | None
 
 
-LINE = tuple(field.name for field in fields(Line))
+LINE = tuple(field.name for field in fields(HistoryLine))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     """``values[i]`` is the figure at ``points[i]``, oldest first."""
 
-    line: Line
+    line: HistoryLine
     cell: str
     arm: str
     metric: str
@@ -92,7 +92,7 @@ class Lines:
 class _Places(NamedTuple):
     """Places of a record's figures: ``points[number[id]]``, -1 for none; numbers run line by line, in order within each."""
 
-    points: list[tuple[Line, Point]]
+    points: list[tuple[HistoryLine, Point]]
     number: NDArray[np.int64]
 
 
@@ -115,12 +115,12 @@ def read_lines(
     every = rows(connection, filtered(asked, wanted))
     newest = max((row.comparison_version for row in every), default=None)
     current = [row for row in every if outdated or row.comparison_version == newest]
-    found = _series(connection, wanted, metrics, cell, _places(current, last))
+    series = _series(connection, wanted, metrics, cell, _places(current, last))
     left_out = len(every) - len(current)
     undated = sum(not row.measured_at for row in current)
     unplaced = sum(row.revision is not None and not row.committed_at for row in current)
     notes = tuple(f"{count} runs {words}" for count, words in ((undated, UNDATED), (unplaced, UNPLACED)) if count)
-    return Lines(series=tuple(found), runs=len(every), outdated=left_out, comparison_version=newest, notes=notes)
+    return Lines(series=tuple(series), runs=len(every), outdated=left_out, comparison_version=newest, notes=notes)
 
 
 def _places(records: Sequence[Any], last: int | None) -> _Places:
@@ -132,23 +132,23 @@ def _places(records: Sequence[Any], last: int | None) -> _Places:
     gathered: dict[Any, list[Any]] = {}
     machines = {row.fingerprint for row in records}
     for row in records:
-        same = [one for one in machines if one.startswith(f"{row.fingerprint}-")]
+        same = [machine for machine in machines if machine.startswith(f"{row.fingerprint}-")]
         own = row.run_id if row.revision is None or row.revision_has_changes else None
         machine = same[0] if len(same) == 1 else row.fingerprint
         gathered.setdefault((machine, row.scenario_digest, row.branch, row.revision, own), []).append(row)
     of_lines: dict[Any, list[list[Any]]] = {}
     for (*place, _, _), members in gathered.items():
         of_lines.setdefault(tuple(place), []).append(members)
-    points: list[tuple[Line, Point]] = []
+    points: list[tuple[HistoryLine, Point]] = []
     number = np.full(max((row.id for row in records), default=0) + 1, -1)
     for every in of_lines.values():
-        by_commit = all(any(one.committed_at for one in members) for members in every)
+        by_commit = all(any(run.committed_at for run in members) for members in every)
         made = [(_point(members, by_commit), members) for members in every]
-        made.sort(key=lambda one: (one[0].when, one[0].run_ids))
+        made.sort(key=lambda pair: (pair[0].when, pair[0].run_ids))
         newest = made[-1][1][-1]
-        line = Line(**{name: getattr(newest, name) for name in LINE})
+        line = HistoryLine(**{name: getattr(newest, name) for name in LINE})
         for point, members in made[-last if last else 0 :]:
-            number[[one.id for one in members]] = len(points)
+            number[[run.id for run in members]] = len(points)
             points.append((line, point))
     return _Places(points, number)
 
@@ -158,8 +158,8 @@ def _point(members: list[Any], by_commit: bool) -> Point:
     return Point(
         commit=first.revision,
         has_changes=bool(first.revision_has_changes),
-        when=next((one.committed_at for one in members if by_commit and one.committed_at), first.measured_at or first.added_at),
-        run_ids=tuple(one.run_id for one in members),
+        when=next((run.committed_at for run in members if by_commit and run.committed_at), first.measured_at or first.added_at),
+        run_ids=tuple(run.run_id for run in members),
     )
 
 
@@ -169,7 +169,7 @@ def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell
     ids = [FIGURES.c.record_id >= (int(placed[0]) if len(placed) else 0)]
     if wanted != Wanted():
         ids.append(FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted)))
-    found = []
+    series = []
     every = rows(connection, select(*whose).where(FIGURES.c.metric.in_(metrics), *ids[1:]).distinct().limit(MOST_SERIES + 1))
     if len(every) > MOST_SERIES:
         raise UserError(
@@ -181,14 +181,14 @@ def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell
             continue
         names = (FIGURES.c.metric == metric, FIGURES.c.cell == where, FIGURES.c.arm == arm)
         asked = select(FIGURES.c.record_id, FIGURES.c.value).where(*names, FIGURES.c.value.is_not(None), *ids)
-        found += [
+        series += [
             Series(line=line, cell=where, arm=arm, metric=metric, points=points, values=values)
             for line, points, values in _by_line(rows(connection, asked), places)
         ]
-    return sorted(found, key=_order)
+    return sorted(series, key=_order)
 
 
-def _by_line(figures: Sequence[Any], places: _Places) -> Iterator[tuple[Line, tuple[Point, ...], tuple[float, ...]]]:
+def _by_line(figures: Sequence[Any], places: _Places) -> Iterator[tuple[HistoryLine, tuple[Point, ...], tuple[float, ...]]]:
     """One figure of all records, separated by line: the points in their order, with the median of each."""
     if not figures:
         return
@@ -197,15 +197,23 @@ def _by_line(figures: Sequence[Any], places: _Places) -> Iterator[tuple[Line, tu
     number, values = places.number[ids[known]], values[known]
     order = np.argsort(number, kind="stable")
     order = order[number[order] >= 0]
-    found, starts = np.unique(number[order], return_index=True)
+    places_of, starts = np.unique(number[order], return_index=True)
     ends, ordered = [*starts.tolist(), len(order)][1:], values[order].tolist()
     medians = [ordered[i] if j - i == 1 else median(ordered[i:j]) for i, j in zip(starts.tolist(), ends, strict=True)]
-    of_points = [places.points[i] for i in found.tolist()]
+    of_points = [places.points[i] for i in places_of.tolist()]
     for line, members in groupby(range(len(of_points)), key=lambda i: of_points[i][0]):
         own = list(members)
         yield line, tuple(of_points[i][1] for i in own), tuple(medians[i] for i in own)
 
 
-def _order(one: Series) -> tuple[str, ...]:
-    line = one.line
-    return (line.scenario_name, line.scenario_digest, line.fingerprint, line.branch or "", one.cell, one.metric, one.arm)
+def _order(series: Series) -> tuple[str, ...]:
+    line = series.line
+    return (
+        line.scenario_name,
+        line.scenario_digest,
+        line.fingerprint,
+        line.branch or "",
+        series.cell,
+        series.metric,
+        series.arm,
+    )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.cli.history import trend_table
-from harness.regression.history.metrics import HistoryRecord, known_metrics
+from harness.regression.history.derive import HistoryRecord, known_metrics
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import Trend, trend
 from harness.regression.history.wording import sparkline

@@ -12,8 +12,7 @@ from scipy import stats as scipy_stats
 from harness.analysis.stats.one_sided import holm
 from harness.analysis.stats.quantity import Quantity, absent, exact
 from harness.record.schema import Run
-from harness.regression.changes import Change, judge_changes
-from harness.regression.side_by_side import compare_runs
+from harness.regression.changes import Change, compare_runs, judge_changes
 from tests.helpers.synthetic_run import ARMS, NTP, Arm, Part, build
 from tests.helpers.two_runs import in_processes, slower, two_arms
 
