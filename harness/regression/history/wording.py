@@ -28,7 +28,8 @@ NO_RUN = "no run is kept that was asked for; `sbd history add RUN` keeps one"
 def metric_words(name: str) -> str:
     """``wall_speedup_error.datasheet``: prediction error of the wall speedup (datasheet rung)."""
     base, _, rung = name.partition(".")
-    return f"{ABOUT[base]} ({rung} rung)" if rung else ABOUT[base]
+    words = ABOUT.get(base) or METRICS[name].words
+    return f"{words} ({rung} rung)" if rung else words
 
 
 def figure_words(metric: str, value: float) -> str:
@@ -36,10 +37,10 @@ def figure_words(metric: str, value: float) -> str:
     base, unit = metric.partition(".")[0], METRICS[metric].unit
     if unit == "x":
         return formatting.ratio(value)
-    if unit == "s/token":
+    if unit in ("s", "s/token"):
         return formatting.seconds(value)
-    if unit == "tokens/s":
-        return f"{formatting.rate(value)}\u00a0tokens/s"
+    if unit.endswith("/s"):
+        return f"{formatting.rate(value)}\u00a0{unit}"
     if base == "accuracy_difference":
         return formatting.points(value)
     return formatting.signed_percent(value) if base.endswith("_error") else formatting.percent(value)
