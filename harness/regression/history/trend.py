@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, fields
 from statistics import median
 from typing import Any, Literal
 
-from sqlalchemy import Connection, select
-
 from harness.analysis.stats.change_points import (
     ALPHA,
     MIN_CHANGE,
@@ -20,7 +18,6 @@ from harness.analysis.stats.change_points import (
     common_level,
     examine,
 )
-from harness.regression.history.database import RECORDS, rows
 from harness.regression.history.series import Point, Series, read_lines
 from harness.regression.history.store import History, Wanted
 from harness.regression.reasons import SPEEDUP, reason_of
@@ -30,8 +27,6 @@ TREND_VERSION = 2
 """Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""
 LAST = 200
 """Number of newest commits of each line by default: half a year of nightly runs."""
-AT_ONCE = 500
-"""Most values in one statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,16 +117,13 @@ def trend(
     """
     with history.reading() as connection:
         lines = read_lines(connection, wanted, metrics, cell, last, outdated)
-        examined = [examine(series.values, METRICS[series.metric].scale) for series in lines.series]
-        level = common_level([series for series in examined if len(series.points) >= 2 * MIN_SEGMENT])
-        changes = [changes_at(series, level, min_change) for series in examined]
-        pairs = zip(lines.series, changes, strict=True)
-        ends = [series.points[i] for series, own in pairs for change in own for i in _ends(change)]
-        software = _software(connection, ends)
+    examined = [examine(series.values, METRICS[series.metric].scale) for series in lines.series]
+    level = common_level([series for series in examined if len(series.points) >= 2 * MIN_SEGMENT])
+    changes = [changes_at(series, level, min_change) for series in examined]
     together = zip(lines.series, examined, changes, strict=True)
     return Trend(
         place=history.place,
-        judged=tuple(_judged(series, tested, level, own, software) for series, tested, own in together),
+        judged=tuple(_judged(series, tested, level, own) for series, tested, own in together),
         runs=lines.runs,
         outdated=lines.outdated,
         comparison_version=lines.comparison_version,
@@ -174,7 +166,9 @@ def _plain(judged: Judged) -> dict[str, Any]:
 
 
 def _point(point: Point) -> dict[str, Any]:
-    return {"label": point.label} | asdict(point)
+    plain = {"label": point.label} | asdict(point)
+    del plain["software"]
+    return plain
 
 
 def _ends(change: LevelChange) -> tuple[int, int]:
@@ -182,9 +176,7 @@ def _ends(change: LevelChange) -> tuple[int, int]:
     return change.index - 1, change.index if change.end is None else change.end
 
 
-def _judged(
-    series: Series, examined: Examined, level: float, changes: Iterable[LevelChange], software: dict[str, dict[str, str]]
-) -> Judged:
+def _judged(series: Series, examined: Examined, level: float, changes: Iterable[LevelChange]) -> Judged:
     better, least = METRICS[series.metric].better, 2 * MIN_SEGMENT
     short = f"{len(series.points)} commits, and two levels need {least}" if len(series.points) < least else None
     named = [
@@ -194,7 +186,7 @@ def _judged(
             last_old=series.points[change.index - 1],
             first_new=series.points[change.index],
             reached=None if change.end is None else series.points[change.end],
-            also_changed=_differing(*(software[series.points[i].run_ids[-1]] for i in _ends(change))),
+            also_changed=_differing(*(json.loads(series.points[i].software) for i in _ends(change))),
         )
         for change in changes
     ]
@@ -207,16 +199,6 @@ def improves(change: LevelChange, better: Better) -> bool:
     if better == "nearer_zero":
         return abs(change.after) < abs(change.before)
     return (change.after > change.before) == (better == "higher")
-
-
-def _software(connection: Connection, points: Iterable[Point]) -> dict[str, dict[str, str]]:
-    """Versions at the newest run of each point, by run id."""
-    run_ids = sorted({point.run_ids[-1] for point in points})
-    software: dict[str, dict[str, str]] = {}
-    for start in range(0, len(run_ids), AT_ONCE):
-        asked = select(RECORDS.c.run_id, RECORDS.c.software).where(RECORDS.c.run_id.in_(run_ids[start : start + AT_ONCE]))
-        software |= {run_id: json.loads(text) for run_id, text in rows(connection, asked)}
-    return software
 
 
 def _differing(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
