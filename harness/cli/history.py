@@ -85,7 +85,7 @@ def add_command(
         str | None, typer.Option(help="its branch; default: the one checked out here, if it stands there")
     ] = None,
     committed_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="when it was made, ISO 8601; default: as git tells here")
+        str | None, typer.Option(metavar="TIME", help="when it was made, ISO 8601; default: as git has it here")
     ] = None,
     db: Database = None,
 ) -> None:
@@ -199,7 +199,7 @@ def trend_command(
     """Find where figures changed: between which commits, by how much, and whether for the better.
 
     A series is one figure of one machine, scenario, branch, cell and arm; runs of one commit count as one, their median.
-    A level is at least five commits long; a slow drift is told as one. If nothing changed in any series, one look in 500 shows
+    A level is at least five commits long; a slow drift is shown as one. If nothing changed in any series, one look in 500 shows
     a change all the same. Noise that a commit shares with the one before is allowed for.
     """
     metrics = known_metrics(metric or [])

@@ -199,7 +199,7 @@ def _models(run: Run) -> dict[str, Any]:
 
 
 def _model_files(base: Run, new: Run) -> Iterator[Unlike]:
-    """Files of a part's model that differ; older records do not tell them, and are not refused for it."""
+    """Files of a part's model that differ; older records lack them, and are not refused for it."""
     for part in dict.fromkeys(case.part for case in base.header.cases):
         files, others = model_values(base, part), model_values(new, part)
         for item in files:

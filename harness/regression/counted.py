@@ -40,7 +40,7 @@ class Count:
 def counted(run: Run) -> dict[CellMetric, Count]:
     """Every deterministic figure of every case that is an arm; a case without samples has them absent.
 
-    None of an imported run: it tells neither passes nor output ids.
+    None of an imported run: it has neither passes nor output ids.
     """
     if run.header.imported is not None:
         return {}

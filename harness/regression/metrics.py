@@ -216,10 +216,9 @@ def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
     for part, batch_size in dict.fromkeys((metric.part, metric.batch_size) for metric in every):
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
         ntp = next((case for case in cases if case.arm.get("method") == "ntp"), None)
-        asked = [("decode_s_per_token", ntp)] if ntp else []
         arm = _answering_arm(run, cases)
-        asked += [(name, arm) for name in ("decode_s_per_token", "wall_speedup")] if arm else []
-        chosen += [metric_of(name, case) for name, case in asked]
+        asked = (("decode_s_per_token", ntp), ("decode_s_per_token", arm), ("wall_speedup", arm))
+        chosen += [metric_of(name, case) for name, case in asked if case is not None]
     return tuple(chosen[:MOST_TIMED_METRICS])
 
 

@@ -13,7 +13,7 @@ from harness import formatting
 
 SPEEDUP, TIME = "wall_speedup", "decode_s_per_token"
 MOSTLY = 2 / 3
-"""From this share of the change on, one of the two is said to be the reason."""
+"""From this share of the change on, one of the two is called the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

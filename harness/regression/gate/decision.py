@@ -59,7 +59,7 @@ def place_terms(signs: tuple[int, ...]) -> tuple[Term, ...]:
 
     A process slower for running second, and any steady drift, adds c to d where BASE ran first and subtracts it where NEW did.
     From eight pairs on odd and even pairs have a c each, which also removes an effect with a period of four processes. No term
-    exists with fewer than four pairs, or where all had one order: it cannot be told from a change.
+    exists with fewer than four pairs, or where all had one order: it is then no different from a change.
 
     Source: Hills and Armitage, Br. J. Clin. Pharmacol. 8 (1979) 7: the period effect of a two-period crossover trial.
     """

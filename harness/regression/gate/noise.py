@@ -150,14 +150,8 @@ def measure_noise(revisions: Revisions, wish: NoiseWish, progress: Progress) -> 
 def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
     known = [d for d in pairs if not math.isnan(d)]
     if len(known) < len(pairs):
-        return NoiseFloor(
-            metric=key,
-            ratio=None,
-            repeats=0,
-            pairs=wish.pairs,
-            method="not known",
-            reason=f"{len(pairs) - len(known)} of {len(pairs)} pairs have no time of it; measure on a quieter machine",
-        )
+        why = f"{len(pairs) - len(known)} of {len(pairs)} pairs have no time of it; measure on a quieter machine"
+        return replace(noise_floor(key, (), wish.pairs), reason=why)
     if wish.pool is None:
         gates = [slice(start, start + wish.pairs) for start in range(0, len(known), wish.pairs)]
         return noise_floor(key, [_estimate(known[gate], signs[gate]) for gate in gates], wish.pairs)

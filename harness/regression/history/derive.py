@@ -71,7 +71,7 @@ class Revision:
 class HistoryRecord:
     """One run. Times are ISO 8601 in UTC, which sort as text; ``samples`` counts all samples of the run when it was added.
 
-    ``measured_at`` is empty where the files of an imported run tell no time: the order is then that of importing.
+    ``measured_at`` is empty where the files of an imported run have no time: the order is then that of importing.
     """
 
     run_id: str

@@ -202,7 +202,7 @@ def improves(change: LevelChange, better: Better) -> bool:
 
 
 def _differing(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """Of records that tell versions; those of the first form of the database do not."""
+    """Of records with versions; those of the first form of the database have none."""
     if not before or not after:
         return {}
     names = sorted(before.keys() | after.keys())
