@@ -38,8 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.regression.gate.decision import GatePlan, PairOrder, PairStage
-from harness.regression.gate.procedure import GateProcedure, NeedPairs, judge_pairs
+from harness.regression.gate.decision import GatePlan, NeedPairs, PairOrder, PairStage
+from harness.regression.gate.procedure import GateProcedure, judge_pairs
 from harness.regression.metrics import MARGIN, MOST_TIMED_METRICS, TimedMetric
 
 TRIALS = 2_000

@@ -127,6 +127,16 @@ def plan_of(pairs: int) -> GatePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeedPairs:
+    """Measure ``pairs`` more pairs of fresh processes and hand in d for each of ``keys``; ``stage`` and ``why`` for people."""
+
+    pairs: int
+    keys: tuple[str, ...]
+    stage: PairStage
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GateFinding:
     """What one metric's pairs show. ``slowdown`` is the mean of d, with its sign reversed where a higher figure is better.
 
@@ -184,13 +194,15 @@ def judge_look(
 
 def judge_looks(
     metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan, signs: tuple[int, ...]
-) -> tuple[dict[TimedMetric, GateFinding], int | None]:
-    """(findings so far, the look that lacks pairs or None): a finding decided at one look stays decided."""
+) -> tuple[dict[TimedMetric, GateFinding], NeedPairs | None]:
+    """(findings so far, the pairs that a look lacks or None): a finding decided at one look stays decided."""
     findings: dict[TimedMetric, GateFinding] = {}
     for look, share in zip(plan.looks, plan.shares, strict=True):
         undecided = [metric for metric in metrics if metric not in findings or findings[metric].outcome == "open"]
-        if any(len(pairs.get(metric.key, ())) < look for metric in undecided):
-            return findings, look
+        have = min((len(pairs.get(metric.key, ())) for metric in undecided), default=look)
+        if have < look:
+            keys, why = tuple(metric.key for metric in undecided), f"undecided before the look at {look} pairs"
+            return findings, NeedPairs(pairs=look - have, keys=keys, stage="pair", why=why)
         slower = sum(finding.outcome == "slower" for finding in findings.values())
         seen = {metric.key: pairs[metric.key][:look] for metric in undecided}
         findings |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower, signs)

@@ -16,10 +16,10 @@ from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.regression.comparability import refuse_unlike, shared_prompts
 from harness.regression.gate.counts import judge_counted, judge_counted_pairs
-from harness.regression.gate.decision import GatePlan, PairOrder
+from harness.regression.gate.decision import GatePlan, NeedPairs, PairOrder
 from harness.regression.gate.noise import NoiseFloor, margin
 from harness.regression.gate.pairs import CountChangedError, Pairs
-from harness.regression.gate.procedure import GateProcedure, NeedPairs, judge_pairs
+from harness.regression.gate.procedure import GateProcedure, judge_pairs
 from harness.regression.gate.revisions import Revisions
 from harness.regression.metrics import MARGIN, CellMetric, TimedMetric, primary_metrics
 from harness.regression.reasons import Moved, speedup_reasons
@@ -96,8 +96,8 @@ def _timed(pairs: Pairs, order: PairOrder, wish: GateOptions, floors: Floors) ->
 
 def timed_metrics_of(run: Run, wish: GateOptions, floors: Floors, pairs: int) -> list[TimedMetric]:
     """The metrics that decide, each with its margin in a gate of at most so many pairs of fresh processes."""
-    metrics = primary_metrics(run, wish.metrics)
-    return [judged_metric(metric, floors(run.header), pairs, wish.least_margin) for metric in metrics]
+    metrics, known = primary_metrics(run, wish.metrics), floors(run.header)
+    return [judged_metric(metric, known, pairs, wish.least_margin) for metric in metrics]
 
 
 def judged_metric(

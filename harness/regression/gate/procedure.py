@@ -28,6 +28,7 @@ from harness.regression.gate.decision import (
     ALPHA,
     GateFinding,
     GatePlan,
+    NeedPairs,
     Outcome,
     PairOrder,
     PairStage,
@@ -125,16 +126,6 @@ ALPHA_WITHOUT_RERUN = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeedPairs:
-    """Measure ``pairs`` more pairs of fresh processes and hand in d for each of ``keys``; ``stage`` and ``why`` for people."""
-
-    pairs: int
-    keys: tuple[str, ...]
-    stage: PairStage
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateProcedure:
     """A timed gate as a value: its metrics, its plan and the d seen so far per stage and key, in the order of the pairs.
 
@@ -155,11 +146,9 @@ class GateProcedure:
     def next_step(self) -> NeedPairs | tuple[Judgement, ...]:
         """The next action of the runner, or every metric's answer, in their order. The same value gives the same answer."""
         first, rerun = self.seen["pair"], self.seen["rerun"]
-        findings, look = judge_looks(self.metrics, first, self.plan, self._signs("pair", self.plan.looks[-1]))
-        if look is not None:
-            keys = tuple(metric.key for metric in self.metrics if metric not in findings or findings[metric].outcome == "open")
-            have = min(len(first.get(key, ())) for key in keys)
-            return NeedPairs(pairs=look - have, keys=keys, stage="pair", why=f"undecided before the look at {look} pairs")
+        findings, need = judge_looks(self.metrics, first, self.plan, self._signs("pair", self.plan.looks[-1]))
+        if need is not None:
+            return need
         suspected = [metric for metric in self.metrics if findings[metric].outcome == "slower"]
         keys = tuple(metric.key for metric in suspected if len(rerun.get(metric.key, ())) < self.plan.rerun_pairs)
         if keys:

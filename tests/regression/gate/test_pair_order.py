@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harness.analysis.judgement import Judgement
 from harness.analysis.stats.one_sided import freed_mean
-from harness.regression.gate.decision import PairOrder, PairStage, place_terms
-from harness.regression.gate.procedure import GateProcedure, NeedPairs
+from harness.regression.gate.decision import NeedPairs, PairOrder, PairStage, place_terms
+from harness.regression.gate.procedure import GateProcedure
 from harness.regression.metrics import TimedMetric
 
 seeds = st.integers(0, 2**32 - 1)
