@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -224,7 +224,7 @@ def trend_command(
 RECORD_JSON_VERSION = 1
 
 
-def described(record: HistoryRecord) -> dict[str, Any]:
+def described(record: HistoryRecord) -> dict[str, object]:
     """A record as plain JSON values."""
     return {"version": RECORD_JSON_VERSION} | asdict(record)
 

@@ -165,7 +165,7 @@ def _versions(environment: dict[str, Any]) -> dict[str, Any]:
     return {"python": environment.get("python"), "nvidia_driver": environment.get("nvidia_driver")} | pinned
 
 
-def _scenario(recorded: dict[str, Any]) -> dict[str, Any]:
+def _scenario(recorded: dict[str, Any]) -> dict[str, object]:
     """The scenario with today's defaults filled in, so that a record older than a key agrees with its default.
 
     Parts are compared by name, a file of prompts by its digest and not by its path.
@@ -178,24 +178,24 @@ def _scenario(recorded: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key not in (*WORDS, *NOT_MEASURED)} | {"parts": parts}
 
 
-def _without_place(part: dict[str, Any]) -> dict[str, Any]:
+def _without_place(part: dict[str, object]) -> dict[str, object]:
     workload = part.get("workload")
     if not isinstance(workload, dict) or workload.get("prompts_sha256") is None:
         return part
     return part | {"workload": {key: value for key, value in workload.items() if key != "prompts_file"}}
 
 
-def _models(run: Run) -> dict[str, Any]:
+def _models(run: Run) -> dict[str, object]:
     """Per part: the loaded shape, how its forwards ran, and the hub's weights and tokenizer."""
-    found: dict[str, Any] = {}
+    models: dict[str, object] = {}
     for case in run.header.cases:
-        if not case.is_check and case.part not in found:
+        if not case.is_check and case.part not in models:
             engine = next(iter(run.events("engine", case.part)), {})
             shape = case.model.model_dump(mode="json") if case.model else case.model_source.get("named")
-            found[case.part] = {"shape": shape, "execution": case.execution} | {
+            models[case.part] = {"shape": shape, "execution": case.execution} | {
                 name: engine.get(name) for name in ("model_revision", "tokenizer_sha256")
             }
-    return found
+    return models
 
 
 def _model_files(base: Run, new: Run) -> Iterator[Unlike]:

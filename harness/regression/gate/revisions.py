@@ -24,10 +24,11 @@ import secrets
 import shlex
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
 from harness.processes.kept import Launcher, launch
@@ -129,7 +130,7 @@ class Revisions:
             if not _marker(self._folder(stage, number), side).exists()
         ]
 
-    def finish(self, answer: dict[str, Any]) -> None:
+    def finish(self, answer: Mapping[str, object]) -> None:
         """Write the answer to the work folder, which is then finished."""
         write_whole(self.work / ANSWER, json.dumps(answer, indent=1, ensure_ascii=False).encode())
 

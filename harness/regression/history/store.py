@@ -144,7 +144,7 @@ def filtered(asked: Select[Any], wanted: Wanted) -> Select[Any]:
     return asked
 
 
-def _row_of(record: HistoryRecord) -> dict[str, Any]:
+def _row_of(record: HistoryRecord) -> dict[str, object]:
     row = {name: getattr(record, name) for name in PLAIN}
     row |= {column: getattr(record.revision, name) for column, name in REVISION.items()}
     return row | {

@@ -140,7 +140,7 @@ def to_json(trend: Trend) -> dict[str, Any]:
     return plain | {"tested": trend.tested, "series": [_plain(judged) for judged in trend.judged]}
 
 
-def _plain(judged: Judged) -> dict[str, Any]:
+def _plain(judged: Judged) -> dict[str, object]:
     series = judged.series
     return asdict(series.line) | {
         "cell": series.cell,
@@ -165,7 +165,7 @@ def _plain(judged: Judged) -> dict[str, Any]:
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: Point) -> dict[str, object]:
     plain = {"label": point.label} | asdict(point)
     del plain["software"]
     return plain
