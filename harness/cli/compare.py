@@ -17,7 +17,6 @@ from harness.formatting import ratio
 from harness.record.store import read_on_one_machine
 from harness.regression.changes import OUTCOME_WORDS, Change, RunsCompared, compare_runs
 from harness.regression.comparability import refuse_unlike, shared_prompts
-from harness.regression.counted import Value
 from harness.regression.reasons import TIME, Moved, speedup_reasons
 
 AllowOption = Annotated[
@@ -29,7 +28,6 @@ AllowOption = Annotated[
         "record_version, or single keys as the refusal names them",
     ),
 ]
-SHORT_HASH = 12
 
 
 def compare_command(
@@ -75,8 +73,8 @@ def render(compared: RunsCompared, base: str, new: str, whole: bool = False) -> 
         [
             change.metric,
             change.subject,
-            _shown(change, change.base),
-            _shown(change, change.new),
+            change.written(change.base),
+            change.written(change.new),
             _movement(change),
             OUTCOME_WORDS[change.outcome],
         ]
@@ -130,12 +128,6 @@ def _reasons(compared: RunsCompared) -> Iterator[str]:
     yield from (f"times, over the same prompts: {line}" for line in compared.remarks_on_times)
 
 
-def _shown(change: Change, value: Value) -> str:
-    if value is None:
-        return "?"
-    return value[:SHORT_HASH] if isinstance(value, str) else change.written(value)
-
-
 def _movement(change: Change) -> str:
     if change.kind != "timed" and change.base is not None and change.base == change.new:
         return ""
@@ -143,5 +135,5 @@ def _movement(change: Change) -> str:
         return "other"
     moved, write = change.movement
     if moved.value is None:
-        return "?"
+        return "none"
     return f"{write(moved.value)} ({change.interval})" if change.interval else write(moved.value)

@@ -41,6 +41,7 @@ THREE_PROCESSES = f"take each run in three processes (`processes: {FEWEST_PROCES
 MORE_PROMPTS = "decode more prompts in both runs"
 ROUNDING = 1e-9
 """Relative slack of a tolerance, so that 1.1 - 1 is within a tenth of 1; equality has none."""
+HASH_DIGITS = 12
 NOTHING_BELOW = "nothing in BASE to divide by"
 
 
@@ -84,8 +85,12 @@ class Change:
         moved, write = self.movement
         return "" if moved.low is None or moved.high is None else f"{write(moved.low)} to {write(moved.high)}"
 
-    def written(self, value: float) -> str:
-        """A value of the figure with its unit."""
+    def written(self, value: Value) -> str:
+        """A value of the figure with its unit, a hash by its first digits."""
+        if value is None:
+            return "none"
+        if isinstance(value, str):
+            return value[:HASH_DIGITS]
         if self.unit.startswith("s"):
             return formatting.seconds(value)
         if self.unit == "x":

@@ -25,7 +25,6 @@ from harness.reporting.svg import Drawing
 from harness.reporting.trend import trend_figure
 from harness.scenario.metrics import METRICS
 
-HASH_DIGITS = 12
 ARM_FIGURES: tuple[tuple[str, str, Mark, Callable[[float], str]], ...] = (
     ("nfe_speedup", "NFE speedup", "counted", formatting.ratio),
     ("wall_speedup", "Wall speedup", "measured", formatting.ratio),
@@ -63,10 +62,8 @@ def _reason(change: Change) -> str | None:
 
 
 def _value(change: Change, value: float | str | None, key: str) -> Entry:
-    if value is None:
-        return Entry(text="none")
-    if isinstance(value, str):
-        return Entry(text=value[:HASH_DIGITS])
+    if value is None or isinstance(value, str):
+        return Entry(text=change.written(value))
     return Entry(text=change.written(value), raw=value, key=key)
 
 
