@@ -168,11 +168,8 @@ def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetr
 
 def timed_metrics(run: Run) -> tuple[CellMetric, ...]:
     """Every timed figure possible for these cases, in their order."""
-    metrics: dict[CellMetric, None] = {}
-    for case in run.header.cases:
-        if case.timed and not case.is_check:
-            metrics |= dict.fromkeys(metric_of(name, case) for name in TIMED if _is_possible(name, case))
-    return tuple(metrics)
+    timed = [case for case in run.header.cases if case.timed and not case.is_check]
+    return tuple(dict.fromkeys(metric_of(name, case) for case in timed for name in TIMED if _is_possible(name, case)))
 
 
 def _is_possible(name: str, case: CaseHeader) -> bool:

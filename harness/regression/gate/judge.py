@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
-from harness.analysis.judgement import Judgement, Judgements, State, to_json
+from harness.analysis.judgement import Judgement, Judgements, to_json
 from harness.analysis.stats.quantity import FEWEST_PROCESSES, absent
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
@@ -115,26 +115,21 @@ def judge_timed(base: Sequence[Process], new: Sequence[Process], metrics: Sequen
     chance and change look alike.
     """
     count = min(len(base), len(new))
-    known: dict[str, list[float]] = {}
-    judgements: dict[str, Judgement] = {}
-    for metric in metrics:
-        values = log_ratios(metric, base, new)
-        if isinstance(values, str):
-            judgements[metric.key] = _open(metric, "void", count, values, ON_A_QUIET_MACHINE)
-        elif count < FEWEST_PROCESSES:
-            why = f"processes: {len(base)} of BASE, {len(new)} of NEW; their luck cannot be told from a code change"
-            judgements[metric.key] = _open(metric, "inconclusive", count, why, IN_TURN)
-        else:
-            known[metric.key] = values
-    if known:
-        decidable = [metric for metric in metrics if metric.key in known]
-        judgements |= {metric.key: answer for metric, answer in zip(decidable, judge_pairs(decidable, known), strict=True)}
-    return tuple(judgements[metric.key] for metric in metrics)
+    ratios = {metric: log_ratios(metric, base, new) for metric in metrics}
+    enough = ratios if count >= FEWEST_PROCESSES else {}
+    known = {metric: values for metric, values in enough.items() if not isinstance(values, str)}
+    answers = judge_pairs(list(known), {metric.key: values for metric, values in known.items()}) if known else ()
+    judged = dict(zip(known, answers, strict=True))
+    few = f"processes: {len(base)} of BASE, {len(new)} of NEW; their luck cannot be told from a code change"
+    return tuple(judged.get(metric) or _open(metric, ratios[metric], few, count) for metric in metrics)
 
 
-def _open(metric: TimedMetric, state: State, processes: int, reason: str, remedy: str) -> Judgement:
-    bound = f"at most {100 * metric.margin:.3g} % slower"
-    return metric.judgement(state, absent(reason), bound, {"processes": processes}, reason, remedy)
+def _open(metric: TimedMetric, values: Sequence[float] | str, few: str, processes: int) -> Judgement:
+    """Void for want of times, whose reason ``values`` then is, or inconclusive because there are too few processes."""
+    bound, sizes = f"at most {100 * metric.margin:.3g} % slower", {"processes": processes}
+    if isinstance(values, str):
+        return metric.judgement("void", absent(values), bound, sizes, values, ON_A_QUIET_MACHINE)
+    return metric.judgement("inconclusive", absent(few), bound, sizes, few, IN_TURN)
 
 
 def with_reasons(judgements: Sequence[Judgement]) -> tuple[Judgement, ...]:
