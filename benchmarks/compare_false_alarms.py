@@ -1,7 +1,7 @@
 """How often `sbd compare` calls a figure of one code better or worse than itself, and how often it finds a true change.
 
 Two runs of the same prompts are drawn with known truth and judged by the functions that `sbd compare` and a page of several
-runs call: timed_changes of harness.regression.run_comparison, judge_changes of harness.regression.changes. One record is built,
+runs call: timed_changes and judge_changes of harness.regression.changes. One record is built,
 read by harness.regression.timed.processes_of; each trial replaces the times in it. A run has NTP and one SBD arm:
 five timed figures.
 
@@ -34,9 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.regression.changes import Change, judge_changes
+from harness.regression.changes import Change, judge_changes, timed_changes
 from harness.regression.metrics import CellMetric, timed_metrics
-from harness.regression.run_comparison import timed_changes
 from harness.regression.timed import Process, processes_of
 from tests.helpers.synthetic_run import NTP, Arm, Part, build
 

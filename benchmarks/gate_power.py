@@ -1,6 +1,6 @@
 """How often the timed gate cries wolf, and how small a slowdown it finds: simulated with known truth.
 
-Every trial drives the gate's own procedure (harness.regression.gate) with drawn pairs in an order drawn as for a real gate:
+Every trial drives the gate's own procedure (harness.regression.gate.procedure) with drawn pairs in an order drawn as for one:
 its looks at 8 and 12 pairs, Holm over five metrics, and the re-run of 12 new pairs before anything fails. A pair is two
 fresh processes, whose medians have independent log-normal noise of standard deviation NOISE (1 %), so d has √2 times that.
 "Fails" is the gate as a whole (any metric) for false alarms; for power it is the one slowed metric, the other four unchanged,
@@ -38,10 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.regression.gate import GateProcedure, NeedPairs, judge_pairs
-from harness.regression.gate_decision import GatePlan, PairOrder, PairStage
-from harness.regression.gate_metrics import MARGIN, TimedMetric
-from harness.regression.metrics import MOST_TIMED_METRICS
+from harness.regression.gate.decision import GatePlan, NeedPairs, PairOrder, PairStage
+from harness.regression.gate.procedure import GateProcedure, judge_pairs
+from harness.regression.metrics import MARGIN, MOST_TIMED_METRICS, TimedMetric
 
 TRIALS = 2_000
 NOISE = 0.01

@@ -27,10 +27,10 @@ from benchmarks.results_file import write_results
 from harness.cli.progress import TerminalProgress
 from harness.processes.kept import Launcher
 from harness.progress import Progress
-from harness.regression.gate_decision import plan_of
-from harness.regression.noise_floor import known_floors
-from harness.regression.revision_gate import GateOptions, gate_revisions
-from harness.regression.revisions import ANSWER, OUT, Commands, Revisions
+from harness.regression.gate.decision import plan_of
+from harness.regression.gate.judge import GateOptions, gate_revisions
+from harness.regression.gate.noise import known_floors
+from harness.regression.gate.revisions import ANSWER, OUT, RevisionCommands, Revisions
 
 ROOT = Path(__file__).resolve().parent.parent
 GATES, PAIRS = 20, 12
@@ -45,8 +45,8 @@ def command(module: str = "harness") -> str:
 def gated(work: Path, new: str, pairs: int, progress: Progress, launcher: Launcher | None = None) -> Answer:
     """The judgements of a gate of this checkout against ``new``, as JSON; a finished one is read."""
     if not (work / ANSWER).exists():
-        revisions = Revisions(Commands(base=command(), new=new), work, progress, launcher)
-        gate_revisions(revisions, GateOptions(plan=plan_of(pairs)), lambda run: known_floors(run.header), progress)
+        revisions = Revisions(RevisionCommands(base=command(), new=new), work, progress, launcher)
+        gate_revisions(revisions, GateOptions(plan=plan_of(pairs)), known_floors, progress)
     answer: Answer = json.loads((work / ANSWER).read_text(encoding="utf-8"))
     print(f"{work.name}: {answer['state']}", *(f"  {words(one)}" for one in answer["judgements"] if noteworthy(one)), sep="\n")
     return answer

@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.regression.history.metrics import HistoryRecord, TrackedFigure
+from harness.regression.history.derive import HistoryRecord, TrackedFigure
 from harness.regression.history.store import History
 from harness.regression.history.trend import LAST
-from harness.stats.change_points import ALPHA, MIN_SEGMENT, Change, changes_at, common_level, examine
+from harness.stats.change_points import ALPHA, MIN_SEGMENT, LevelChange, changes_at, common_level, examine
 from tests.helpers.synthetic_history import figure, record
 
 MACHINES, SCENARIOS, COMMITS, STEP = 4, 5, 500, 400
@@ -143,7 +143,7 @@ def commits_until_told(random: np.random.Generator, size: float, correlation: fl
     return sorted(delays)
 
 
-def _changes(deviations: NDArray[np.float64]) -> tuple[Change, ...]:
+def _changes(deviations: NDArray[np.float64]) -> tuple[LevelChange, ...]:
     return changes_at(examine(_figures_of(deviations), "ratio"), ALPHA)
 
 

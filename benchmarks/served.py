@@ -22,8 +22,10 @@ from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
 from harness.record.store import read_run
-from harness.regression.judge_runs import judge_counted, judge_timed, judged_metric
+from harness.regression.gate.counts import judge_counted
+from harness.regression.gate.judge import judge_timed, judged_metric
 from harness.regression.metrics import timed_metrics
+from harness.regression.timed import processes_of
 
 GATES, SEED = 20, 1
 
@@ -50,7 +52,7 @@ def changes_found(base: Run, new: Run) -> list[str]:
     """Figures of a gate of ``new`` against ``base`` that are called changed: the count of passes, NTP's time, the speedup."""
     wanted = [one for one in timed_metrics(base) if one.name in ("decode_s_per_token", "wall_speedup")]
     judged = [judged_metric(one, {}, min(len(starts_of(base)), len(starts_of(new)))) for one in wanted]
-    answers = (*judge_timed(base, new, judged), *judge_counted(base, new))
+    answers = (*judge_timed(processes_of(base), processes_of(new), judged), *judge_counted(base, new))
     return [f"{one.metric} of {one.subject}: {one.reason}" for one in answers if one.state == "missed"]
 
 

@@ -29,8 +29,7 @@ from harness.hardware.profile import known_profiles
 from harness.paths import data_dir
 from harness.record.schema import CaseOutcome
 from harness.record.store import read_on_one_machine
-from harness.regression.history.derive import record_of
-from harness.regression.history.metrics import Revision
+from harness.regression.history.derive import Revision, record_of
 from harness.roofline.methods import systems
 from harness.roofline.recorded_acceptance import passes_per_block
 from harness.scenario.loading import load_scenario

@@ -13,12 +13,11 @@ import typer
 
 from harness.cli.output import grid, json_text, lines_of, show
 from harness.errors import UserError
-from harness.formatting import count, points, ratio, seconds, signed_percent
+from harness.formatting import ratio
 from harness.record.store import read_on_one_machine
-from harness.regression.changes import OUTCOME_WORDS, Change
+from harness.regression.changes import OUTCOME_WORDS, Change, RunsCompared, compare_runs
 from harness.regression.comparability import refuse_unlike, shared_prompts
-from harness.regression.run_comparison import RunsCompared, compare_runs
-from harness.regression.speedup_reason import Moved, speedup_reasons
+from harness.regression.reasons import TIME, Moved, speedup_reasons
 
 AllowOption = Annotated[
     list[str] | None,
@@ -29,7 +28,6 @@ AllowOption = Annotated[
         "record_version, or single keys as the refusal names them",
     ),
 ]
-SHORT_HASH = 12
 
 
 def compare_command(
@@ -49,15 +47,15 @@ def compare_command(
     for path, record in zip(runs, (base, *others), strict=True):
         if record.unmeasured:
             raise UserError(f"{path}: {record.unmeasured}; give runs that have samples")
-    found = []
+    compared = []
     for path, other in zip(runs[1:], others, strict=True):
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
-        found.append(compare_runs(*shared_prompts(base, other), [str(one) for one in unlike], len(others)))
+        compared.append(compare_runs(*shared_prompts(base, other), list(map(str, unlike)), len(others)))
     if as_json:
-        print(json_text([asdict(one) for one in found]))
+        print(json_text([asdict(changes) for changes in compared]))
         return
-    for path, one in zip(runs[1:], found, strict=True):
-        show(render(one, str(runs[0]), str(path), whole))
+    for path, changes in zip(runs[1:], compared, strict=True):
+        show(render(changes, str(runs[0]), str(path), whole))
 
 
 def words(given: list[str] | None) -> list[str]:
@@ -72,9 +70,16 @@ def render(compared: RunsCompared, base: str, new: str, whole: bool = False) -> 
     """
     values = ("BASE", "NEW", "change (95 %)")
     rows = [
-        [one.metric, one.subject, _shown(one, one.base), _shown(one, one.new), _changed(one), OUTCOME_WORDS[one.outcome]]
-        for one in compared.changes
-        if whole or one.outcome in CHANGED
+        [
+            change.metric,
+            change.subject,
+            change.written(change.base),
+            change.written(change.new),
+            _movement(change),
+            OUTCOME_WORDS[change.outcome],
+        ]
+        for change in compared.changes
+        if whole or change.outcome in CHANGED
     ]
     parts = [lines_of(f"BASE {base}", f"NEW  {new}", "")]
     parts += [grid(("figure", "of", *values, "found"), rows, right=values, folds=("of",)), ""] if rows else []
@@ -89,59 +94,46 @@ CHANGED = ("worse", "better", "changed")
 
 def _counts(compared: RunsCompared, whole: bool) -> Iterator[str]:
     """One line of counts; of the figures that are not shown, why those of them are open that are."""
-    found = Counter(one.outcome for one in compared.changes)
-    said = ", ".join(f"{found[outcome]} {words}" for outcome, words in OUTCOME_WORDS.items() if found[outcome])
-    shown = sum(one.outcome in CHANGED for one in compared.changes)
-    hidden = "" if whole or shown == len(compared.changes) else "; --all shows every figure"
-    yield f"{len(compared.changes)} figures: {said}{hidden}"
-    open_ = [f"{one.reason}; {one.remedy}" for one in compared.changes if one.outcome == "unclear"]
-    yield from (f"unclear, not significant ({count}): {line}" for line, count in Counter(open_).items())
+    changes, outcomes = compared.changes, Counter(change.outcome for change in compared.changes)
+    counts = ", ".join(f"{outcomes[outcome]} {words}" for outcome, words in OUTCOME_WORDS.items() if outcomes[outcome])
+    hidden = "" if whole or outcomes.keys() <= set(CHANGED) else "; --all shows every figure"
+    yield f"{len(changes)} figures: {counts}{hidden}"
+    unclear = Counter(f"{change.reason}; {change.remedy}" for change in changes if change.outcome == "unclear")
+    yield from (f"unclear, not significant ({count}): {line}" for line, count in unclear.items())
 
 
 def _mean_of_times(compared: RunsCompared) -> Iterator[str]:
     """The geometric mean of NEW / BASE over the arms' times per token, as pyperf words it."""
-    ratios = [one.ratio.value for one in compared.changes if one.metric == "decode_s_per_token" and one.ratio.value]
-    if ratios:
-        mean = geometric_mean(ratios)
+    times = [change.ratio.value for change in compared.changes if change.metric == TIME and change.ratio.value]
+    if times:
+        mean = geometric_mean(times)
         word = "slower" if mean > 1 else "faster"
-        said = "no change" if f"{mean:.2f}" == "1.00" else f"{ratio(max(mean, 1 / mean))} {word}"
-        yield f"geometric mean of the time per token over {len(ratios)} arms: {said}"
+        moved = "no change" if f"{mean:.2f}" == "1.00" else f"{ratio(max(mean, 1 / mean))} {word}"
+        yield f"geometric mean of the time per token over {len(times)} arms: {moved}"
 
 
 def _speedups(compared: RunsCompared) -> Iterator[str]:
     """Why speedups that changed did, each reason with its arm."""
-    moved = [Moved(metric=one.metric, cell=one.cell, ratio=one.ratio.value) for one in compared.changes]
+    changes = compared.changes
+    moved = [Moved(metric=change.metric, cell=change.cell, ratio=change.ratio.value) for change in changes]
     for at, why in speedup_reasons(moved).items():
-        if compared.changes[at].outcome in (*CHANGED, "no_interval"):
-            yield f"{compared.changes[at].subject}: {why}"
+        if changes[at].outcome in (*CHANGED, "no_interval"):
+            yield f"{changes[at].subject}: {why}"
 
 
 def _reasons(compared: RunsCompared) -> Iterator[str]:
-    yield from (f"?: {one.metric} of {one.subject}: {one.reason}" for one in compared.changes if one.outcome == "unknown")
-    known = [one.ratio for one in compared.changes if one.kind == "timed" and one.base is not None]
-    said = [line for found in known for line in (found.method, found.reason) if line]
-    yield from (f"times, over the same prompts: {line}" for line in dict.fromkeys(said))
+    for change in compared.changes:
+        if change.outcome == "unknown":
+            yield f"?: {change.metric} of {change.subject}: {change.reason}"
+    yield from (f"times, over the same prompts: {line}" for line in compared.remarks_on_times)
 
 
-def _shown(change: Change, value: float | str | None) -> str:
-    if value is None:
-        return "?"
-    if isinstance(value, str):
-        return value[:SHORT_HASH]
-    if change.unit.startswith("s"):
-        return seconds(value)
-    return ratio(value) if change.unit == "x" else f"{value:.4g}" if "/" in change.unit else count(value)
-
-
-def _changed(change: Change) -> str:
+def _movement(change: Change) -> str:
     if change.kind != "timed" and change.base is not None and change.base == change.new:
         return ""
     if isinstance(change.base, str):
         return "other"
-    one, zero = (change.ratio, 1.0) if change.difference is None else (change.difference, 0.0)
-    write = signed_percent if change.difference is None else points
-    if one.value is None:
-        return "?"
-    if one.low is None or one.high is None:
-        return write(one.value - zero)
-    return f"{write(one.value - zero)} ({write(one.low - zero)} to {write(one.high - zero)})"
+    moved, write = change.movement
+    if moved.value is None:
+        return "none"
+    return f"{write(moved.value)} ({change.interval})" if change.interval else write(moved.value)

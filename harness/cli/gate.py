@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,15 +25,11 @@ from harness.errors import UserError
 from harness.formatting import percent
 from harness.models.choice import REMOTE_CODE
 from harness.record.store import read_on_one_machine
-from harness.regression.comparability import refuse_unlike, shared_prompts
-from harness.regression.gate_decision import plan_of
-from harness.regression.judge_runs import judge_counted, judge_timed, judged_metric
-from harness.regression.metrics import primary_metrics
-from harness.regression.noise_floor import StoredFloors, every_floor, known_floors, save_floors
-from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
-from harness.regression.revisions import Commands, Revisions, default_work
-from harness.regression.speedup_reason import Moved, speedup_reasons
-from harness.regression.timed import processes_of
+from harness.regression.gate.decision import plan_of
+from harness.regression.gate.judge import GateOptions, gate_revisions, gate_runs
+from harness.regression.gate.noise import NoiseWish, StoredFloors, every_floor, known_floors, measure_noise, save_floors
+from harness.regression.gate.revisions import RevisionCommands, Revisions, default_work
+from harness.regression.metrics import MARGIN
 from harness.scenario.loading import find_scenario, load_scenario
 
 MetricOption = Annotated[
@@ -43,9 +39,7 @@ MetricOption = Annotated[
 WorkOption = Annotated[
     Path | None, typer.Option("--work", help="folder that keeps the runs; default: a new one in reports/ or the unfinished one")
 ]
-TIME_ALONE = "imported: judged by times alone, because its files tell neither passes nor answers"
 DEFAULT_PAIRS = 12
-DEFAULT_MARGIN = 0.02
 
 
 def gate_command(
@@ -61,7 +55,7 @@ def gate_command(
     metric: MetricOption = None,
     margin: Annotated[
         float, typer.Option(min=0.0, help="slowdown that is let pass, 0.02 is 2 %; a noise floor above it takes its place")
-    ] = DEFAULT_MARGIN,
+    ] = MARGIN,
     deterministic_only: Annotated[
         bool, typer.Option("--deterministic-only", help="only what is counted: on any machine, the two need not be one")
     ] = False,
@@ -84,7 +78,7 @@ def gate_command(
         plan=plan_of(pairs or DEFAULT_PAIRS),
     )
     if base_cmd is not None and new_cmd is not None and not runs:
-        finish(with_reasons(_measured(base_cmd, new_cmd, work, wish)), as_json, inconclusive, to, whole)
+        finish(_measured(base_cmd, new_cmd, work, wish), as_json, inconclusive, to, whole)
     if base_cmd is not None or new_cmd is not None or len(runs or ()) != 2:
         raise UserError(
             "sbd gate takes either two run directories (sbd gate BASE NEW) or two commands (sbd gate --base-cmd '... {out}' "
@@ -93,42 +87,22 @@ def gate_command(
     if pairs is not None or work is not None:
         raise UserError("--pairs and --work belong to --base-cmd and --new-cmd: two stored runs hold the processes they hold")
     demand = Demand(demanded=require_signature, signers=signers)
-    finish(with_reasons(_stored(*(runs or ()), wish=wish, signed=demand)), as_json, inconclusive, to, whole)
-
-
-def with_reasons(found: Judgements) -> Judgements:
-    """Tells of each speedup that did not pass whether the arm or NTP moved."""
-    why = speedup_reasons([Moved(metric=one.metric, cell=one.cell, ratio=one.value.value) for one in found.judgements])
-    told = (
-        replace(one, reason=f"{one.reason}; {why[at]}") if at in why and one.state in ("missed", "inconclusive") else one
-        for at, one in enumerate(found.judgements)
-    )
-    return replace(found, judgements=tuple(told))
+    finish(_stored(*(runs or ()), wish=wish, signed=demand), as_json, inconclusive, to, whole)
 
 
 def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand) -> Judgements:
     """The answers from two stored runs."""
     base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
-    allow = [*wish.allow, "hardware"] if wish.deterministic_only else wish.allow
-    allowed = refuse_unlike(base, [new], allow, (str(base_dir), str(new_dir)))
-    records = [demanding(integrity_of(one), path, signed) for one, path in ((base, base_dir), (new, new_dir))]
-    base, new = shared_prompts(base, new)
-    answers = judge_counted(base, new, allowed)
-    if not wish.deterministic_only and (metrics := primary_metrics(base, wish.metrics)):
-        processes = min(len(processes_of(base)), len(processes_of(new)))
-        floors = known_floors(base.header)
-        judged = [judged_metric(one, floors, max(1, processes), wish.least_margin) for one in metrics]
-        answers = (*judge_timed(base, new, judged), *answers)
-    alone = next((f" ({TIME_ALONE})" for one in (base, new) if one.header.imported is not None), "")
-    told = Judgements(title=f"gate: {base.header.scenario_name}{alone}", runs=(str(base_dir), str(new_dir)), judgements=answers)
-    return by_records(told, records)
+    judgements = gate_runs(base, new, (str(base_dir), str(new_dir)), wish, known_floors)
+    records = [demanding(integrity_of(run), path, signed) for run, path in ((base, base_dir), (new, new_dir))]
+    return by_records(judgements, records)
 
 
 def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions) -> Judgements:
     """The answers from two revisions, measured now or continued."""
     revisions, progress = _revisions(base_cmd, new_cmd, work)
     try:
-        answers = gate_revisions(revisions, wish, lambda run: known_floors(run.header), progress)
+        answers = gate_revisions(revisions, wish, known_floors, progress)
     except KeyboardInterrupt:
         progress.end_line()
         show("interrupted: finished runs are kept; the same command goes on", sys.stderr)
@@ -139,7 +113,7 @@ def _measured(base_cmd: str, new_cmd: str, work: Path | None, wish: GateOptions)
 
 def _revisions(base: str, new: str, work: Path | None) -> tuple[Revisions, TerminalProgress]:
     """Both revisions with the folder that keeps their runs, and the progress that names it."""
-    commands = Commands(base=base, new=new)
+    commands = RevisionCommands(base=base, new=new)
     progress = TerminalProgress(sys.stderr, what="runs")
     revisions = Revisions(commands, work or default_work(commands), progress)
     progress.note(f"runs are kept in {revisions.work}")
@@ -191,23 +165,24 @@ def _file(scenario: str | None) -> str:
     return str(find_scenario(scenario or "gate").resolve())
 
 
-def _measured_noise(command: str, work: Path | None, wish: Any) -> StoredFloors:
+def _measured_noise(command: str, work: Path | None, wish: NoiseWish) -> StoredFloors:
     revisions, progress = _revisions(command, command, work)
-    like, floors = measure_noise(revisions, wish, progress)
+    first, floors = measure_noise(revisions, wish, progress)
     progress.end_line()
-    file = save_floors(like.header, floors)
-    return next(one for one in every_floor() if one.file == file)
+    return save_floors(first.header, floors)
 
 
 def _print(stored: list[StoredFloors], as_json: bool) -> None:
     if as_json:
-        print(json_text([asdict(one) for one in stored]))
+        print(json_text([asdict(floors) for floors in stored]))
         return
     if not stored:
         show("no noise floor is kept; `sbd noise` measures one")
-    for one in stored:
-        show(lines_of(f"{one.scenario} on {one.machine}, {one.measured_at}, commit {one.commit or 'not known'} ({one.file})"))
-        for floor in one.floors:
+    for kept in stored:
+        commit = kept.commit or "not known"
+        lines = [f"{kept.scenario} on {kept.machine}, {kept.measured_at}, commit {commit} ({kept.file})"]
+        for floor in kept.floors:
             value = "not known" if floor.ratio is None else percent(floor.ratio, 2)
             why = f" ({floor.reason})" if floor.reason else ""
-            show(lines_of(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}"))
+            lines.append(f"  {value:>9}  {floor.metric}: {floor.method}, {floor.repeats} gates of {floor.pairs} pairs{why}")
+        show(lines_of(*lines))

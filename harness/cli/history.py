@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,14 +24,21 @@ from harness.meters.environment import branch_at, committed_at
 from harness.record.same import checkout_of
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
-from harness.regression.history.causes import cause
 from harness.regression.history.database import default_database
-from harness.regression.history.derive import record_of
-from harness.regression.history.metrics import HistoryRecord, Revision, known_metrics, utc
+from harness.regression.history.derive import HistoryRecord, Revision, known_metrics, record_of, utc
 from harness.regression.history.series import UNDATED
 from harness.regression.history.store import Added, History, Wanted
-from harness.regression.history.trend import ChangePoint, Judged, Trend, to_json, trend
-from harness.regression.history.wording import change_words, figure_words, finding, line_words, metric_words, remarks, sparkline
+from harness.regression.history.trend import Judged, Trend, cause, to_json, trend
+from harness.regression.history.wording import (
+    NO_RUN,
+    change_words,
+    figure_words,
+    finding,
+    line_words,
+    metric_words,
+    remarks,
+    sparkline,
+)
 from harness.scenario.metrics import METRICS
 
 history_app = typer.Typer(
@@ -79,7 +85,7 @@ def add_command(
         str | None, typer.Option(help="its branch; default: the one checked out here, if it stands there")
     ] = None,
     committed_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="when it was made, ISO 8601; default: as git tells here")
+        str | None, typer.Option(metavar="TIME", help="when it was made, ISO 8601; default: as git has it here")
     ] = None,
     db: Database = None,
 ) -> None:
@@ -126,8 +132,8 @@ def list_command(
     """List the newest runs."""
 
     with open_history(db) as history:
-        found = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint), limit)
-        give(as_json, lambda: [described(one) for one in found], lambda: records_table(found))
+        records = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint), limit)
+        give(as_json, lambda: [described(record) for record in records], lambda: records_table(records))
 
 
 @history_app.command("show", short_help="one run with its figures")
@@ -139,8 +145,8 @@ def show_command(
     """Show what is kept of one run."""
 
     with open_history(db) as history:
-        found = history.record(run_id)
-        give(as_json, lambda: described(found), lambda: record_table(found))
+        record = history.record(run_id)
+        give(as_json, lambda: described(record), lambda: record_table(record))
 
 
 @history_app.command("rebuild", short_help="derive the figures again")
@@ -150,9 +156,9 @@ def rebuild_command(
     """Derive the figures of older formulas again, from the runs where they lie."""
     with open_history(db) as history:
         records = history.records(Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint))
-        outdated = [one for one in records if one.comparison_version < COMPARISON_VERSION]
-        for one in outdated:
-            show(one_line(f"{_derived_again(history, one):9}  {one.run_id}  {one.path}"))
+        outdated = [record for record in records if record.comparison_version < COMPARISON_VERSION]
+        for record in outdated:
+            show(one_line(f"{_derived_again(history, record):9}  {record.run_id}  {record.path}"))
         show(one_line(f"history    {history.place}: {len(outdated)} of {len(records)} runs had figures of older formulas"))
 
 
@@ -193,14 +199,17 @@ def trend_command(
     """Find where figures changed: between which commits, by how much, and whether for the better.
 
     A series is one figure of one machine, scenario, branch, cell and arm; runs of one commit count as one, their median.
-    A level is at least five commits long; a slow drift is told as one. If nothing changed in any series, one look in 500 shows
+    A level is at least five commits long; a slow drift is shown as one. If nothing changed in any series, one look in 500 shows
     a change all the same. Noise that a commit shares with the one before is allowed for.
     """
-    with _without_search_for_cycles():
-        metrics = known_metrics(metric or [])
+    metrics = known_metrics(metric or [])
+    gc.disable()  # a quarter of a large trend's time went into its search for cycles
+    try:
         with open_history(db) as history:
             wanted = Wanted(scenario=scenario, branch=branch, fingerprint=fingerprint)
             found = trend(history, wanted, metrics, cell, min_change_pct / 100, last, outdated)
+    finally:
+        gc.enable()
     give(as_json, lambda: to_json(found), lambda: trend_table(found), indent=None)
     if html is not None:
         from harness.reporting.trend import write_trend
@@ -212,20 +221,10 @@ def trend_command(
         raise typer.Exit(EXIT_REGRESSION)
 
 
-@contextmanager
-def _without_search_for_cycles() -> Iterator[None]:
-    """Turn garbage collection off; a quarter of a large trend's time went into its search for cycles."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 RECORD_JSON_VERSION = 1
 
 
-def described(record: HistoryRecord) -> dict[str, Any]:
+def described(record: HistoryRecord) -> dict[str, object]:
     """A record as plain JSON values."""
     return {"version": RECORD_JSON_VERSION} | asdict(record)
 
@@ -233,19 +232,19 @@ def described(record: HistoryRecord) -> dict[str, Any]:
 def records_table(records: Sequence[HistoryRecord]) -> str:
     """One line per run, the newest first."""
     if not records:
-        return "no run is kept that was asked for; `sbd history add RUN` keeps one"
+        return NO_RUN
     heads = ("run", "measured (UTC)", "scenario", "commit", "branch", "fingerprint", "machine")
     rows = [
         [
-            one.run_id[:10],
-            one.measured_at[:19].replace("T", " ") or "?",
-            f"{one.scenario_name} [{one.scenario_digest[:8]}]",
-            _commit(one),
-            one.revision.branch or "?",
-            one.fingerprint,
-            one.machine,
+            record.run_id[:10],
+            record.measured_at[:19].replace("T", " ") or "?",
+            f"{record.scenario_name} [{record.scenario_digest[:8]}]",
+            _commit(record),
+            record.revision.branch or "?",
+            record.fingerprint,
+            record.machine,
         ]
-        for one in records
+        for record in records
     ]
     return grid(heads, rows)
 
@@ -266,10 +265,10 @@ def record_table(record: HistoryRecord) -> str:
         "versions": f"record {record.record_version}, formulas {record.comparison_version}; {record.samples} samples",
     }
     rows = []
-    for one in record.figures:
-        interval = "" if one.low is None and one.high is None else f"{_end(one.low)}..{_end(one.high)}"
-        unit = f"{one.unit}: {one.reason}" if one.reason else one.unit
-        rows.append([one.cell, one.arm, one.metric, _end(one.value), interval, str(one.n), unit])
+    for figure in record.figures:
+        interval = "" if figure.low is None and figure.high is None else f"{_end(figure.low)}..{_end(figure.high)}"
+        unit = f"{figure.unit}: {figure.reason}" if figure.reason else figure.unit
+        rows.append([figure.cell, figure.arm, figure.metric, _end(figure.value), interval, str(figure.n), unit])
     right = ("value", "95 % interval", "n")
     table = grid(("cell", "arm", "figure", *right, "unit"), rows, right=right, folds=("unit",))
     return "\n".join([lines_of(*(f"{name:9} {text}" for name, text in facts.items())), "", table])
@@ -278,21 +277,21 @@ def record_table(record: HistoryRecord) -> str:
 def trend_table(found: Trend) -> str:
     """Every series of two commits or more as a sparkline, by line of commits, then the changes; omissions last."""
     parts = []
-    for line, group in groupby(found.judged, key=lambda one: one.series.line):
-        series = list(group)
-        drawn = [_drawn(one) for one in series if len(one.series.points) > 1]
+    for line, group in groupby(found.judged, key=lambda judged: judged.series.line):
+        judged_series = list(group)
+        drawn = [_drawn(judged) for judged in judged_series if len(judged.series.points) > 1]
         if drawn:
             parts += [lines_of(f"{line_words(line)}:"), grid(DRAWN, drawn, right=DRAWN[3:], folds=DRAWN[:2]), ""]
-        changes = [(one, change) for one in series for change in one.changes]
-        parts += [lines_of(*(_change(found, one, change) for one, change in changes)), ""] if changes else []
+        changes = [change for judged in judged_series for change in _changes(found, judged)]
+        parts += [lines_of(*changes), ""] if changes else []
     return "\n".join([*parts, lines_of(finding(found), *remarks(found))])
 
 
 DRAWN = ("cell, arm", "figure", "commits, oldest first", "newest", "since the first")
 
 
-def _drawn(one: Judged) -> list[str]:
-    series, metric = one.series, one.series.metric
+def _drawn(judged: Judged) -> list[str]:
+    series, metric = judged.series, judged.series.metric
     first, newest = float(series.values[0]), float(series.values[-1])
     if METRICS[metric].scale == "difference":
         moved = formatting.points(newest - first)
@@ -301,10 +300,11 @@ def _drawn(one: Judged) -> list[str]:
     return [f"{series.cell}, {series.arm}", metric_words(metric), sparkline(series.values), figure_words(metric, newest), moved]
 
 
-def _change(found: Trend, one: Judged, change: ChangePoint) -> str:
-    said = f"  {one.series.cell}, {one.series.arm}, {metric_words(one.series.metric)}: {change_words(one, change)}"
-    why = cause(found, one, change)
-    return f"{said}; {why}" if why else said
+def _changes(found: Trend, judged: Judged) -> Iterator[str]:
+    series = judged.series
+    for change in judged.changes:
+        words = [change_words(judged, change), cause(found, judged, change)]
+        yield f"  {series.cell}, {series.arm}, {metric_words(series.metric)}: {'; '.join(filter(None, words))}"
 
 
 def _commit(record: HistoryRecord, whole: bool = False) -> str:

@@ -24,7 +24,7 @@ from harness.record.publication import CHANGED, pages_of, publish
 from harness.record.regular_file import write_whole
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine, read_run
-from harness.regression import run_comparison
+from harness.regression import side_by_side
 
 REPORT_JSON_VERSION = 1
 SIDE_BY_SIDE = "side_by_side.html"
@@ -155,9 +155,9 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
 
 def _side_by_side(runs: Sequence[Path], out: Path | None, as_json: bool, history: str | None) -> list[Path | None]:
     records = [one for run in runs for one in by_machine(read_run(run))]
-    found = run_comparison.compare_several(records)
+    found = side_by_side.compare_several(records)
     if as_json:
-        print(json_text(run_comparison.to_json(found)))
+        print(json_text(side_by_side.to_json(found)))
         return []
     from harness.reporting.side_by_side import write_side_by_side
 

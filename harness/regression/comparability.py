@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from harness.scenario.scenario import NOT_MEASURED, Scenario
 
 GROUPS = ("hardware", "versions", "scenario", "model", "cases", "prompts", "record_version")
 MAY_LACK = {f"hardware.{name}" for name in LATER_FACTS}
-MOST_TOLD, LONGEST_LINE = 6, 120
+MOST_NAMED, LONGEST_LINE = 6, 120
 """Differences that a refusal names one by one, and letters of each."""
 LONGEST_VALUE = 80
 """Most letters of a value in a refusal; a whole part that only one side has is not written out."""
@@ -52,13 +52,12 @@ class Unlike:
 
 def unlike(base: Run, new: Run) -> tuple[Unlike, ...]:
     """Everything that should agree and does not."""
-    facts = differing(_facts(base), _facts(new))
-    found = [
-        Unlike(key=key, base=_words(one), new=_words(other))
-        for key, one, other in facts
-        if key not in MAY_LACK or None not in (one, other)
+    facts = [
+        Unlike(key=key, base=_words(old), new=_words(now))
+        for key, old, now in differing(_facts(base), _facts(new))
+        if key not in MAY_LACK or None not in (old, now)
     ]
-    return (*found, *_model_files(base, new), *_prompts(base, new))
+    return (*facts, *_model_files(base, new), *_prompts(base, new))
 
 
 def refuse_unlike(
@@ -81,17 +80,17 @@ def refuse_unlike(
     allowed: list[Unlike] = []
     beginnings = tuple(f"{word}." for word in allow)
     for name, other in zip(names[1:], others, strict=True):
-        found = unlike(base, other)
-        refused = [one for one in found if not f"{one.key}.".startswith(beginnings)]
+        differences = unlike(base, other)
+        refused = [difference for difference in differences if not f"{difference.key}.".startswith(beginnings)]
         if refused:
             raise UserError(*_refusal(names[0], name, refused))
-        allowed += found
+        allowed += differences
     return tuple(dict.fromkeys(allowed))
 
 
 def shared_prompts(base: Run, new: Run) -> tuple[Run, Run]:
     """The runs with only the decodes whose prompts both have in the same case; cases of one side alone stay as they are."""
-    cases = {one.case_id for one in base.samples} & {one.case_id for one in new.samples}
+    cases = {sample.case_id for sample in base.samples} & {sample.case_id for sample in new.samples}
     batches = set(map(_batch, base.samples)) & set(map(_batch, new.samples))
 
     def of(run: Run) -> Run:
@@ -131,7 +130,7 @@ def _told(header: RunHeader) -> dict[str, str]:
     return {} if header.imported is None else {"machine": header.environment.get("machine") or f"not named ({header.run_id})"}
 
 
-def _scenario(recorded: dict[str, Any]) -> dict[str, Any]:
+def _scenario(recorded: dict[str, Any]) -> dict[str, object]:
     """The scenario with today's defaults filled in, so that a record older than a key agrees with its default.
 
     Parts are compared by name, a file of prompts by its digest and not by its path.
@@ -144,58 +143,55 @@ def _scenario(recorded: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key not in (*WORDS, *NOT_MEASURED)} | {"parts": parts}
 
 
-def _without_place(part: dict[str, Any]) -> dict[str, Any]:
+def _without_place(part: dict[str, object]) -> dict[str, object]:
     workload = part.get("workload")
     if not isinstance(workload, dict) or workload.get("prompts_sha256") is None:
         return part
     return part | {"workload": {key: value for key, value in workload.items() if key != "prompts_file"}}
 
 
-def _models(run: Run) -> dict[str, Any]:
+def _models(run: Run) -> dict[str, object]:
     """Per part: the loaded shape, how its forwards ran, and the hub's weights and tokenizer."""
-    found: dict[str, Any] = {}
+    models: dict[str, object] = {}
     for case in run.header.cases:
-        if not case.is_check and case.part not in found:
+        if not case.is_check and case.part not in models:
             engine = next(iter(run.events("engine", case.part)), {})
             shape = case.model.model_dump(mode="json") if case.model else case.model_source.get("named")
-            found[case.part] = {"shape": shape, "execution": case.execution} | {
+            models[case.part] = {"shape": shape, "execution": case.execution} | {
                 name: engine.get(name) for name in ("model_revision", "tokenizer_sha256")
             }
-    return found
+    return models
 
 
-def _model_files(base: Run, new: Run) -> list[Unlike]:
-    """Files of a part's model that differ; older records do not tell them, and are not refused for it."""
-    found = []
+def _model_files(base: Run, new: Run) -> Iterator[Unlike]:
+    """Files of a part's model that differ; older records lack them, and are not refused for it."""
     for part in dict.fromkeys(case.part for case in base.header.cases):
-        one, other = model_values(base, part), model_values(new, part)
-        shared = [item for item in one if item in other and one[item] != other[item]]
-        found += [Unlike(key=f"model.{part}.{item}", base=_words(one[item]), new=_words(other[item])) for item in shared]
-    return found
+        files, others = model_values(base, part), model_values(new, part)
+        for item in files:
+            if files[item] != others.get(item, files[item]):
+                yield Unlike(key=f"model.{part}.{item}", base=_words(files[item]), new=_words(others[item]))
 
 
-def _prompts(base: Run, new: Run) -> list[Unlike]:
+def _prompts(base: Run, new: Run) -> Iterator[Unlike]:
     """Cases that both runs sampled with different prompts."""
-    one, other = _lengths(base), _lengths(new)
-    found = []
-    for case_id in one:
-        left, right = one[case_id], other.get(case_id, {})
+    lengths_of_new = _lengths(new)
+    for case_id, left in _lengths(base).items():
+        right = lengths_of_new.get(case_id, {})
         if not right or left == right:
             continue
-        lacking, added = sorted(set(left) - set(right)), sorted(set(right) - set(left))
-        longer = sorted(name for name in set(left) & set(right) if left[name] != right[name])
+        longer = sorted(name for name in left.keys() & right.keys() if left[name] != right[name])
+        lacking, added = sorted(left.keys() - right.keys()), sorted(right.keys() - left.keys())
         parts = [("without", lacking), ("also", added), ("of other lengths:", longer)]
         words = "; ".join(f"{word} {_some(prompts)}" for word, prompts in parts if prompts)
-        found.append(Unlike(key=f"prompts.{case_id}", base=f"{len(left)} prompts", new=f"{len(right)} prompts ({words})"))
-    return found
+        yield Unlike(key=f"prompts.{case_id}", base=f"{len(left)} prompts", new=f"{len(right)} prompts ({words})")
 
 
 def _lengths(run: Run) -> dict[str, dict[str, int]]:
     """Prompt tokens by prompt, by case; warm-ups and generate() left out."""
-    found: dict[str, dict[str, int]] = {}
+    lengths: dict[str, dict[str, int]] = {}
     for case, sample in run.of_arms():
-        found.setdefault(case.case_id, {}).update({row.prompt_id: row.prompt_tokens for row in sample.rows})
-    return found
+        lengths.setdefault(case.case_id, {}).update({row.prompt_id: row.prompt_tokens for row in sample.rows})
+    return lengths
 
 
 def _some(names: Sequence[str]) -> str:
@@ -204,15 +200,15 @@ def _some(names: Sequence[str]) -> str:
 
 def _refusal(base: str, new: str, refused: Sequence[Unlike]) -> list[str]:
     """At most ten lines: what to do, then the differences, the rest of them by group."""
-    by_group = Counter(one.group for one in refused)
-    told = [one_line(f"  {one}", LONGEST_LINE) for one in refused[:MOST_TOLD]]
-    if rest := by_group - Counter(one.group for one in refused[:MOST_TOLD]):
-        told.append("  and " + ", ".join(f"{count} more of {group}" for group, count in rest.items()))
+    groups, named = [difference.group for difference in refused], refused[:MOST_NAMED]
+    lines = [one_line(f"  {difference}", LONGEST_LINE) for difference in named]
+    if rest := Counter(groups[MOST_NAMED:]):
+        lines.append("  and " + ", ".join(f"{count} more of {group}" for group, count in rest.items()))
     return [
-        f"measure both in one place (`sbd gate --base-cmd ... --new-cmd ...` does), or add --allow {','.join(by_group)} (or "
-        "single keys)",
+        "measure both in one place (`sbd gate --base-cmd ... --new-cmd ...` does), or add --allow "
+        f"{','.join(dict.fromkeys(groups))} (or single keys)",
         f"these runs are not alike, so a difference between them would not be the code's (BASE {base}, NEW {new}):",
-        *told,
+        *lines,
     ]
 
 

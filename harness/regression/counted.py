@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -17,7 +17,7 @@ from harness.analysis.figures.accuracy import identical_outputs, outputs
 from harness.analysis.figures.arm_metrics import NO_PASS, summed
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.tally.pricing import Pricer
-from harness.analysis.tally.tally import tally
+from harness.analysis.tally.tally import Tally, tally
 from harness.analysis.trust.health import UNCOUNTED, WAYS
 from harness.errors import SbdError
 from harness.record.schema import CaseHeader, Run, Sample
@@ -26,20 +26,21 @@ from harness.scenario.method import GREEDY
 
 COUNTED = ("passes", "final_tokens_per_pass", "decode_tokens", "output_sha256", "modelled_bytes")
 METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
+Value = float | str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
     """A counted value, or None with the reason."""
 
-    value: float | str | None
+    value: Value = None
     reason: str | None = None
 
 
 def counted(run: Run) -> dict[CellMetric, Count]:
     """Every deterministic figure of every case that is an arm; a case without samples has them absent.
 
-    None of an imported run: it tells neither passes nor output ids.
+    None of an imported run: it has neither passes nor output ids.
     """
     if run.header.imported is not None:
         return {}
@@ -47,14 +48,21 @@ def counted(run: Run) -> dict[CellMetric, Count]:
     by_case: dict[str, list[Sample]] = {}
     for case, sample in run.of_arms():
         by_case.setdefault(case.case_id, []).append(sample)
-    found: dict[CellMetric, Count] = {}
-    for case in run.header.cases:
-        if not case.is_check:
-            values = _of_case(case, by_case.get(case.case_id, []), outcomes.get(case.case_id, "no sample of it was finished"))
-            if case.arm.lossless:
-                values["identical_to_ntp"] = _identical_to_ntp(case, run, by_case)
-            found |= {metric_of(name, case, by_task=True): count for name, count in values.items()}
-    return found
+    cases = [case for case in run.header.cases if not case.is_check]
+    first = {case.case_id: _first_repeat(by_case.get(case.case_id, [])) for case in cases}
+    decodes = {case.case_id: [tally(case, sample, None) for sample in first[case.case_id]] for case in cases}
+    counts: dict[CellMetric, Count] = {}
+    for case in cases:
+        samples, own = by_case.get(case.case_id, []), decodes[case.case_id]
+        why_not = _unsteady(case, samples) if samples else outcomes.get(case.case_id, "no sample of it was finished")
+        values = _of_case(case, first[case.case_id], own) if why_not is None else dict.fromkeys(COUNTED, Count(reason=why_not))
+        peaks = {name: [sample.meters[name] for sample in samples if name in sample.meters] for name in METERS}
+        values |= {name: Count(value=max(peak)) for name, peak in peaks.items() if peak}
+        if case.arm.lossless:
+            beside = [decode for other in cases if _is_ntp_beside(other, case) for decode in decodes[other.case_id]]
+            values["identical_to_ntp"] = _identical_to_ntp(case, own, beside)
+        counts |= {metric_of(name, case, by_task=True): count for name, count in values.items()}
+    return counts
 
 
 def output_sha256(samples: Iterable[Sample]) -> str:
@@ -63,22 +71,15 @@ def output_sha256(samples: Iterable[Sample]) -> str:
     return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
 
 
-def _of_case(case: CaseHeader, samples: list[Sample], why_none: str) -> dict[str, Count]:
-    first = _first_repeat(samples)
-    why_not = _unsteady(case, samples) if first else why_none
-    found = {name: Count(value=None, reason=why_not) for name in COUNTED}
-    if why_not is None:
-        tallies = [tally(case, sample, None) for sample in first]
-        passes, tokens = summed(tallies, attrgetter("sums.passes")) or 0, sum(one.decode_tokens for one in tallies)
-        found = {
-            "passes": Count(value=passes),
-            "final_tokens_per_pass": Count(value=tokens / passes) if passes else Count(value=None, reason=NO_PASS),
-            "decode_tokens": Count(value=tokens),
-            "output_sha256": Count(value=output_sha256(first)),
-            "modelled_bytes": _modelled_bytes(case, first),
-        }
-    peaks = {name: [one.meters[name] for one in samples if name in one.meters] for name in METERS}
-    return found | {name: Count(value=max(values)) for name, values in peaks.items() if values}
+def _of_case(case: CaseHeader, samples: list[Sample], decodes: list[Tally]) -> dict[str, Count]:
+    passes, tokens = summed(decodes, attrgetter("sums.passes")) or 0, sum(decode.decode_tokens for decode in decodes)
+    return {
+        "passes": Count(value=passes),
+        "final_tokens_per_pass": Count(value=tokens / passes) if passes else Count(reason=NO_PASS),
+        "decode_tokens": Count(value=tokens),
+        "output_sha256": Count(value=output_sha256(samples)),
+        "modelled_bytes": _modelled_bytes(case, samples),
+    }
 
 
 def _first_repeat(samples: list[Sample]) -> list[Sample]:
@@ -111,17 +112,16 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
     return None
 
 
-def _identical_to_ntp(case: CaseHeader, run: Run, by_case: Mapping[str, list[Sample]]) -> Count:
+def _is_ntp_beside(other: CaseHeader, case: CaseHeader) -> bool:
+    place = (case.part, case.batch_size, case.task, "ntp", GREEDY)
+    return (other.part, other.batch_size, other.task, other.arm.method, other.arm.temperature) == place
+
+
+def _identical_to_ntp(case: CaseHeader, decodes: list[Tally], of_ntp: list[Tally]) -> Count:
     """Share of the prompts with exactly the output of the cell's NTP case, each in its first repeat."""
     if case.arm.temperature != GREEDY:
-        return Count(value=None, reason="sampled outputs differ by chance")
-    place = (case.part, case.batch_size, case.task, "ntp", GREEDY)
-    beside = [
-        one for one in run.header.cases if (one.part, one.batch_size, one.task, one.arm.method, one.arm.temperature) == place
-    ]
-    of_ntp = [tally(one, sample, None) for one in beside for sample in _first_repeat(by_case.get(one.case_id, []))]
-    mine = [tally(case, sample, None) for sample in _first_repeat(by_case.get(case.case_id, []))]
-    share = identical_outputs(outputs(of_ntp), outputs(mine), "no prompt was decoded by this arm and by NTP")
+        return Count(reason="sampled outputs differ by chance")
+    share = identical_outputs(outputs(of_ntp), outputs(decodes), "no prompt was decoded by this arm and by NTP")
     return Count(value=share.value, reason=share.reason)
 
 
@@ -129,6 +129,6 @@ def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> Count:
     pricer = Pricer(case, {})
     try:
         traces = [TraceArrays(sample.packed_passes) for sample in samples if sample.packed_passes is not None]
-        return Count(value=math.fsum(pricer.bytes_(pricer.places(one, one.decode)).sum() for one in traces))
+        return Count(value=math.fsum(pricer.bytes_(pricer.places(trace, trace.decode)).sum() for trace in traces))
     except SbdError as error:
-        return Count(value=None, reason=str(error))
+        return Count(reason=str(error))

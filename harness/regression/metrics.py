@@ -6,17 +6,19 @@ one number per process and cell (part, batch size, arm; all its tasks together).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 from harness.analysis.answer import compare
+from harness.analysis.judge.judgement import Judgement, Kind, State
 from harness.errors import UserError
 from harness.record.schema import CaseHeader, Run
 from harness.scenario.metrics import METRICS, Metric, names_of
+from harness.stats.quantity import Quantity
 
-TIMED = names_of(lambda one: one.gated == "timed")
+TIMED = names_of(lambda metric: metric.gated == "timed")
 MOST_TIMED_METRICS = 5
 """Most primary metrics of one gate: each one reduces the power of the others."""
 
@@ -61,10 +63,95 @@ class CellMetric:
         return {"part": self.part, "batch_size": str(self.batch_size), **task, "arm": self.label}
 
     @property
-    def described(self) -> dict[str, Any]:
-        """The fields of its judgements that are the same in every run."""
-        one = self.definition
-        return {"subject": self.subject, "metric": self.name, "cell": self.cell, "better": one.better, "basis": one.basis}
+    def kind(self) -> Kind:
+        """Timed, or counted."""
+        return self.definition.gated or "deterministic"
+
+    def judgement(
+        self,
+        state: State,
+        value: Quantity,
+        bound: str,
+        sizes: dict[str, int],
+        reason: str,
+        remedy: str | None = None,
+        base: float | None = None,
+    ) -> Judgement:
+        """What a gate answers about it."""
+        return Judgement(
+            subject=self.subject,
+            metric=self.name,
+            kind=self.kind,
+            state=state,
+            cell=self.cell,
+            value=value,
+            unit=self.unit,
+            better=self.definition.better,
+            bound=bound,
+            basis=self.definition.basis,
+            sizes=sizes,
+            reason=reason,
+            remedy=remedy,
+            base=base,
+        )
+
+
+MARGIN = 0.02
+"""Least margin of a timed metric: a slowdown of up to 2 % is permitted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedMetric(CellMetric):
+    """One primary metric of a timed gate; the pairs are handed in under its ``key``.
+
+    ``margin``  permitted slowdown, as a ratio: 0.02 is 2 %; max(MARGIN, noise floor), see ``gate.noise.margin``
+    ``margin_source``  where the margin is from, in words
+
+    Raises:
+        UserError: a margin below 0 or not finite.
+    """
+
+    margin: float = MARGIN
+    margin_source: str = "least margin of a timed metric"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.margin) and self.margin >= 0):
+            raise UserError(f"margin {self.margin} of {self.key}: give a ratio of at least 0, such as 0.02 for 2 %")
+
+    @property
+    def unit(self) -> str:
+        """Of what is judged, the ratio NEW / BASE."""
+        return "x"
+
+    @property
+    def sign(self) -> int:
+        """+1 where a growing figure is a slowdown, -1 where a shrinking one is."""
+        return 1 if self.definition.better == "lower" else -1
+
+
+def check_timed(metrics: Sequence[TimedMetric]) -> None:
+    """Refuse a set of timed metrics that no gate can judge.
+
+    Raises:
+        UserError: none, more than five, or two under one key.
+    """
+    keys = [metric.key for metric in metrics]
+    if not 1 <= len(keys) <= MOST_TIMED_METRICS:
+        raise UserError(
+            f"{len(keys)} timed metrics ({', '.join(keys) or 'none'}); a gate takes 1 to {MOST_TIMED_METRICS}, for each more "
+            "makes all the others less likely to be found slower: choose the primary ones, or run a second gate"
+        )
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+        raise UserError(f"the timed metrics {', '.join(twice)} are given twice; give each once")
+
+
+def log_ratio(base: float, new: float) -> float:
+    """d = log(NEW / BASE) of one pair of fresh processes, from their medians; NaN where a figure is no positive number.
+
+    The gate answers NaN with a void judgement that names the pair, so a failed process is always reported.
+    """
+    positive = all(math.isfinite(figure) and figure > 0 for figure in (base, new))
+    return math.log(new / base) if positive else math.nan
 
 
 def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetric:
@@ -81,11 +168,8 @@ def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetr
 
 def timed_metrics(run: Run) -> tuple[CellMetric, ...]:
     """Every timed figure possible for these cases, in their order."""
-    found: dict[CellMetric, None] = {}
-    for case in run.header.cases:
-        if case.timed and not case.is_check:
-            found |= dict.fromkeys(metric_of(name, case) for name in TIMED if _is_possible(name, case))
-    return tuple(found)
+    timed = [case for case in run.header.cases if case.timed and not case.is_check]
+    return tuple(dict.fromkeys(metric_of(name, case) for case in timed for name in TIMED if _is_possible(name, case)))
 
 
 def _is_possible(name: str, case: CaseHeader) -> bool:
@@ -129,10 +213,9 @@ def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
     for part, batch_size in dict.fromkeys((metric.part, metric.batch_size) for metric in every):
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
         ntp = next((case for case in cases if case.arm.method == "ntp"), None)
-        asked = [("decode_s_per_token", ntp)] if ntp else []
         arm = _answering_arm(run, cases)
-        asked += [(name, arm) for name in ("decode_s_per_token", "wall_speedup")] if arm else []
-        chosen += [metric_of(name, case) for name, case in asked]
+        asked = (("decode_s_per_token", ntp), ("decode_s_per_token", arm), ("wall_speedup", arm))
+        chosen += [metric_of(name, case) for name, case in asked if case is not None]
     return tuple(chosen[:MOST_TIMED_METRICS])
 
 
@@ -142,5 +225,5 @@ def _answering_arm(run: Run, cases: Sequence[CaseHeader]) -> CaseHeader | None:
     if len({case.case_id.rpartition("/")[2] for case in others}) <= 1:
         return next(iter(others), None)
     place = (cases[0].part, cases[0].batch_size)
-    label = next((one.label for one in compare(run, ()).highlights if (one.part, one.batch_size) == place), None)
+    label = next((arm.label for arm in compare(run, ()).highlights if (arm.part, arm.batch_size) == place), None)
     return next((case for case in others if case.label == label), others[0])

@@ -19,8 +19,7 @@ from harness.analysis.tally.by_request import tallies_by_case
 from harness.analysis.tally.tally import Tally
 from harness.analysis.trust.health import without_void_times
 from harness.record.schema import CaseHeader, Run
-from harness.regression.gate_metrics import log_ratio
-from harness.regression.metrics import CellMetric, metric_of
+from harness.regression.metrics import CellMetric, log_ratio, metric_of
 from harness.stats.two_runs import Observations
 
 Prompts = tuple[tuple[str, str], ...]

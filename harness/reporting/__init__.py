@@ -46,7 +46,7 @@ def write_report(run_dir: Path, out: Path | None = None, tell: Callable[[Compari
     from harness.record.publication import REPORTS
     from harness.record.regular_file import write_whole
     from harness.record.store import read_run
-    from harness.regression.run_comparison import compare_several
+    from harness.regression.side_by_side import compare_several
     from harness.reporting.page import render
 
     page = out or run_dir / REPORTS[0]

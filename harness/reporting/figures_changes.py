@@ -1,6 +1,6 @@
 """The figures of several runs side by side: each timed change with its interval, and each arm's speedup in every run.
 
-They draw values of harness.regression.run_comparison and compute no statistic.
+They draw values of harness.regression.side_by_side and compute no statistic.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from harness import formatting
 from harness.formatting import one_line
 from harness.regression.changes import Change, Outcome
-from harness.regression.run_comparison import Against, SharedArm
+from harness.regression.side_by_side import Against, SharedArm
 from harness.reporting import svg
 from harness.reporting.svg import Drawing
 from harness.stats.quantity import Quantity

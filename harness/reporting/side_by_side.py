@@ -1,6 +1,6 @@
 """Writes several runs onto one page: their differences, what changed and by how much, each run's verdict, the trend.
 
-It puts values of harness.regression.run_comparison into words, tables and drawings and computes no statistic. Every number has
+It puts values of harness.regression.side_by_side into words, tables and drawings and computes no statistic. Every number has
 its place in the JSON form of the same comparison.
 """
 
@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import formatting
 from harness.record.regular_file import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
-from harness.regression.run_comparison import Against, SharedArm, SideBySide, to_json
+from harness.regression.side_by_side import Against, SharedArm, SideBySide, to_json
 from harness.reporting.assets import fill_template
 from harness.reporting.cells import Entry, Marks, Notes, Pointers, Row, Table, between, shown
 from harness.reporting.columns import ARMS
@@ -59,27 +58,16 @@ def _reason(change: Change) -> str | None:
 
 
 def _value(change: Change, value: float | str | None, key: str) -> Entry:
-    if value is None:
-        return Entry(text="none")
-    if isinstance(value, str):
-        return Entry(text=value[:HASH_DIGITS])
-    if change.unit.startswith("s"):
-        return Entry(text=formatting.seconds(value), raw=value, key=key)
-    if change.unit == "x":
-        return Entry(text=formatting.ratio(value), raw=value, key=key)
-    return Entry(text=formatting.figure(value, 4) if "/" in change.unit else formatting.count(value), raw=value, key=key)
+    if value is None or isinstance(value, str):
+        return Entry(text=change.written(value))
+    return Entry(text=change.written(value), raw=value, key=key)
 
 
 def _change(change: Change, key: str) -> Entry:
-    one, zero = (change.ratio, 1.0) if change.difference is None else (change.difference, 0.0)
-    write = formatting.signed_percent if change.difference is None else formatting.points
-    if one.value is None:
+    moved, write = change.movement
+    if moved.value is None:
         return Entry(text="other" if change.base is not None and change.base != change.new else "none")
-    known = one.low is not None and one.high is not None
-    small = f"{write((one.low or 0) - zero)} to {write((one.high or 0) - zero)}" if known else ""
-    return shown(
-        one, lambda value: write(value - zero), f"{key}/{'ratio' if change.difference is None else 'difference'}", small
-    )
+    return shown(moved, write, f"{key}/{'ratio' if change.difference is None else 'difference'}", change.interval)
 
 
 def arms_table(found: SideBySide) -> Table | None:
@@ -173,9 +161,8 @@ def _said(one: Against) -> str:
 
 def _remarks(one: Against) -> tuple[str, ...]:
     """What the intervals cover, and why some figures have none."""
-    timed = [change.ratio for change in one.compared.changes if change.kind == "timed" and change.base is not None]
-    lines = dict.fromkeys(line for ratio in timed for line in (ratio.method, ratio.reason) if line)
-    found = [f"Times are over the same prompts: {line}." for line in lines]
+    timed = one.compared.times
+    found = [f"Times are over the same prompts: {line}." for line in one.compared.remarks_on_times]
     if any(ratio.these_processes_only for ratio in timed):
         found.append(
             "An interval of one or two processes is about these alone: another process of the same code may differ by more. "

@@ -24,7 +24,7 @@ from harness.reporting import svg
 from harness.reporting.assets import STYLES, fill_template
 from harness.reporting.svg import Drawing
 from harness.scenario.metrics import METRICS
-from harness.stats.change_points import Change
+from harness.stats.change_points import LevelChange
 
 MOST_TICKS = 8
 COLOURS = {"better": svg.GREEN, "worse": svg.VERMILION}
@@ -62,7 +62,7 @@ def _levels(axes: Axes, one: Judged) -> None:
         axes.plot([start, len(one.series.values) - 0.5], [one.changes[-1].change.after] * 2, color=svg.BLUE, lw=1.6)
 
 
-def _span(change: Change) -> tuple[float, float]:
+def _span(change: LevelChange) -> tuple[float, float]:
     """The two points between which the level moves."""
     return (change.index - 0.5, change.index - 0.5) if change.end is None else (change.index - 1, change.end)
 

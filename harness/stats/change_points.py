@@ -101,7 +101,7 @@ ChangeKind = Literal["step", "drift"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class LevelChange:
     """A change of level at point ``index``; a drift leaves the old level there and reaches the new one at ``end``.
 
     Levels are medians, of a drift the ends of its line. ``size``: after ÷ before - 1 on the scale *ratio*, after - before on
@@ -179,7 +179,7 @@ def common_level(examined: Sequence[Examined]) -> float:
     return max((test.level for test in holm([one.p for one in examined], ALPHA)), default=ALPHA)
 
 
-def changes_at(one: Examined, level: float, min_change: float = MIN_CHANGE) -> tuple[Change, ...]:
+def changes_at(one: Examined, level: float, min_change: float = MIN_CHANGE) -> tuple[LevelChange, ...]:
     """The changes that stand at ``level`` and whose ``size`` is at least ``min_change``, steps or drifts. A smaller one
     separates no levels.
     """
@@ -249,7 +249,7 @@ def _steps_and_drifts(one: Examined, stage: Plateau) -> list[tuple[float, int, D
     return left
 
 
-def _with_levels(one: Examined, left: Sequence[tuple[float, int, Drift | None]]) -> tuple[Change, ...]:
+def _with_levels(one: Examined, left: Sequence[tuple[float, int, Drift | None]]) -> tuple[LevelChange, ...]:
     """Levels about a step are medians of the points between changes, unless an adjacent line gives them."""
     starts = [0, *(drift.end if drift else index for _, index, drift in left)]
     ends = [*(index for _, index, _ in left), len(one.points)]
@@ -259,7 +259,7 @@ def _with_levels(one: Examined, left: Sequence[tuple[float, int, Drift | None]])
         if drift:
             levels[i : i + 2] = [math.exp(judged) if ratio else judged for judged in (drift.before, drift.after)]
     return tuple(
-        Change(
+        LevelChange(
             index=index,
             before=a,
             after=b,

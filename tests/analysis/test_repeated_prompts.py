@@ -10,7 +10,7 @@ from harness.analysis.answer import compare
 from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult
 from harness.record.schema import Run
-from harness.regression.run_comparison import compare_runs
+from harness.regression.changes import compare_runs
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 

@@ -34,7 +34,7 @@ from harness.hardware.profile import HardwareProfile, load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
 from harness.record.schema import Run
-from harness.regression.run_comparison import compare_runs
+from harness.regression.changes import compare_runs
 from harness.reporting.evidence import as_csv
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan

@@ -11,8 +11,8 @@ from statistics import fmean, stdev
 import pytest
 
 from harness.record.schema import CaseOutcome
-from harness.regression import revisions
-from harness.regression.noise_floor import NoiseFloor, floors_file, known_floors, save_floors
+from harness.regression.gate import revisions
+from harness.regression.gate.noise import NoiseFloor, floors_file, known_floors, save_floors
 from harness.scenario.loading import load_scenario
 from tests.helpers.command import sbd
 from tests.helpers.environments import with_environment

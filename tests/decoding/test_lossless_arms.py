@@ -13,7 +13,7 @@ from harness.errors import RecordError, ScenarioError
 from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run
 from harness.regression.counted import counted
-from harness.regression.judge_runs import judge_counted
+from harness.regression.gate.counts import judge_counted
 from harness.reporting.cells import Pointers
 from harness.reporting.columns import ARMS
 from harness.roofline.pricing import price_pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.record.schema import Run
-from harness.regression.run_comparison import compare_several
+from harness.regression.side_by_side import compare_several
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.two_runs import MORE_PASSES, in_processes, slower, two_arms
 

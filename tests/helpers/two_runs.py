@@ -83,7 +83,7 @@ def begun_now(run: Run, days: int = 0) -> Run:
 
 
 class PretendedLauncher:
-    """A Launcher of harness.regression.revisions whose commands are ``measure WHAT {out}``: it stores what
+    """A Launcher of harness.regression.gate.revisions whose commands are ``measure WHAT {out}``: it stores what
     ``measured[WHAT]`` gives.
 
     ``measured[WHAT]`` is called with how often WHAT was launched before; it may give an exit status instead of a run.

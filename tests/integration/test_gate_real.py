@@ -15,8 +15,8 @@ from benchmarks import gate_real
 from harness.progress import Progress
 from harness.record.schema import Run
 from harness.record.store import read_run
-from harness.regression import revisions
 from harness.regression.counted import counted
+from harness.regression.gate import revisions
 from tests.helpers.synthetic_run import NTP
 from tests.helpers.two_runs import MORE_PASSES, noisy, stored, two_arms
 

@@ -11,7 +11,7 @@ from harness.errors import UserError
 from harness.record.by_machine import by_machine, of_one_machine
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
-from harness.regression.run_comparison import compare_several
+from harness.regression.side_by_side import compare_several
 from tests.helpers.synthetic_run import NTP, Arm, Part, build
 from tests.helpers.two_runs import slower, stored
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness import formatting
 from harness.errors import UserError
-from harness.regression.run_comparison import SideBySide, compare_several, to_json
+from harness.regression.side_by_side import SideBySide, compare_several, to_json
 from harness.reporting.side_by_side import render, write_side_by_side
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import sbd

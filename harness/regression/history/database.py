@@ -198,13 +198,13 @@ MAY_BE = {
 
 def rows(connection: sa.Connection, asked: sa.Select[Any]) -> Sequence[Any]:
     """What a query of columns gives, each value of the kind that its column holds. Raises ValidationError."""
-    found = connection.execute(asked).all()
-    for column, values in zip(asked.selected_columns, zip(*found, strict=True), strict=False):
+    answer = connection.execute(asked).all()
+    for column, values in zip(asked.selected_columns, zip(*answer, strict=True), strict=False):
         kind: Any = MAY_BE.get(column.name, column.type.python_type)
         every: Any = Annotated[GenericAlias(tuple, (kind | None if column.nullable else kind, ...)), FailFast()]
         config = ConfigDict(strict=True, allow_inf_nan=False, title=f"{column.table}.{column.name}")
         TypeAdapter(every, config=config).validate_python(values)
-    return found
+    return answer
 
 
 LOCK = 0x5BD_0_5
@@ -237,17 +237,17 @@ def bring_up_to_date(engine: sa.Engine, place: str, upgrades: Upgrades = UPGRADE
     with engine.execution_options(sbd_writes=True).begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
-        found = _version(connection, place)  # another program may have been first
-        if found > SCHEMA_VERSION:
+        version = _version(connection, place)  # another program may have been first
+        if version > SCHEMA_VERSION:
             raise UserError(
-                f"{place}: is a history of schema version {found}, newer than this program's {SCHEMA_VERSION}; upgrade sbd, "
+                f"{place}: is a history of schema version {version}, newer than this program's {SCHEMA_VERSION}; upgrade sbd, "
                 "or give another --db"
             )
-        if not found:
+        if not version:
             METADATA.create_all(connection)
             connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
-        elif found < SCHEMA_VERSION:
-            for statement in (one for version in range(found, SCHEMA_VERSION) for one in upgrades[version]):
+        elif version < SCHEMA_VERSION:
+            for statement in (statement for older in range(version, SCHEMA_VERSION) for statement in upgrades[older]):
                 connection.execute(sa.text(statement))
             connection.execute(VERSION.update().values(version=SCHEMA_VERSION))
 

@@ -1,20 +1,107 @@
-"""Derives from a run the figures that a history keeps, each with its unit, interval and reason."""
+"""What a history keeps of one run: its place, time, machine and commit, and its figures with unit, interval and reason.
+
+The figures are a cache keyed by the run and the version of the formulas; the run itself stays at ``path``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.errors import RecordError, UserError
 from harness.record.same import checkout_of, machine_of, software_of
 from harness.record.schema import Run
-from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure, utc
-from harness.scenario.metrics import METRICS, names_of
+from harness.scenario.metrics import METRICS, Better, names_of
 from harness.stats.quantity import Quantity, absent
 
-OF_REQUESTS = names_of(lambda one: one.of_requests and one.tracked)
+TRACKED = names_of(lambda metric: metric.tracked)
+DEFAULT_METRICS = names_of(lambda metric: metric.by_default)
+OF_REQUESTS = names_of(lambda metric: metric.of_requests and metric.tracked)
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedFigure:
+    """One figure of one arm in one cell, ``value`` None with its ``reason``. ``cell``: part/task/b<batch size>."""
+
+    cell: str
+    arm: str
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    unit: str
+    better: Better
+    reason: str | None
+
+
+def known_metrics(names: Sequence[str]) -> tuple[str, ...]:
+    """The metrics meant by ``names``; a name without its rung means all rungs, no name the default ones.
+
+    Raises:
+        UserError: there is no such metric.
+    """
+    meant: list[str] = []
+    for name in names:
+        named = [metric for metric in TRACKED if metric == name or metric.startswith(f"{name}.")]
+        if not named:
+            raise UserError(f"--metric {name}: is not followed; known are {', '.join(TRACKED)}")
+        meant += named
+    return tuple(dict.fromkeys(meant)) or DEFAULT_METRICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """The measured revision. None: not known; ``has_changes`` is True where the checkout differed from the commit.
+
+    ``committed_at``: when the commit was made, ISO 8601.
+    """
+
+    commit: str | None = None
+    has_changes: bool | None = None
+    branch: str | None = None
+    committed_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRecord:
+    """One run. Times are ISO 8601 in UTC, which sort as text; ``samples`` counts all samples of the run when it was added.
+
+    ``measured_at`` is empty where the files of an imported run have no time: the order is then that of importing.
+    """
+
+    run_id: str
+    path: str
+    measured_at: str
+    revision: Revision
+    fingerprint: str
+    machine: str
+    software: dict[str, str]
+    scenario_name: str
+    scenario_digest: str
+    record_version: int
+    comparison_version: int
+    samples: int
+    figures: tuple[TrackedFigure, ...]
+    added_at: str | None = None
+
+
+def utc(time: str, whose: str) -> str:
+    """An ISO 8601 time in UTC, to the second; one without a zone is taken as UTC.
+
+    Raises:
+        RecordError: it is not a time.
+    """
+    try:
+        parsed = datetime.fromisoformat(time)
+        aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+        return aware.astimezone(UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError) as error:
+        raise RecordError(f"{whose}: {time!r} is not an ISO 8601 time") from error
 
 
 def figures_of(comparison: Comparison) -> tuple[TrackedFigure, ...]:
@@ -97,8 +184,8 @@ def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:
 def _completed(given: Revision, run: Run) -> Revision:
     """The revision, completed by the record (no commit: not run from a checkout). Changes are of the recorded commit only."""
     environment = checkout_of(run.header.environment)
-    told, changes = environment.get("commit"), environment.get("commit_has_changes")
-    recorded = told if isinstance(told, str) and told else None
+    named, changes = environment.get("commit"), environment.get("commit_has_changes")
+    recorded = named if isinstance(named, str) and named else None
     commit = given.commit or recorded
     known = given.has_changes is None and commit == recorded and isinstance(changes, bool)
     made = given.committed_at or (environment.get("committed_at") if commit == recorded else None)

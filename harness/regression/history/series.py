@@ -5,15 +5,12 @@ Runs of one commit are one point, their median. A run without a known commit, or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
-from itertools import groupby
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
 from harness.errors import UserError
@@ -34,13 +31,14 @@ SHORT = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """A commit, or a run without one. ``when`` (ISO 8601, UTC) it was made or, if that is not known of all of its
-    line, first measured or imported.
+    line, first measured or imported. ``software``: versions at its newest run, as JSON.
     """
 
     commit: str | None
     has_changes: bool
     when: str
     run_ids: tuple[str, ...]
+    software: str
 
     @property
     def label(self) -> str:
@@ -51,7 +49,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class HistoryLine:
     """The machine, scenario and branch that figures share."""
 
     fingerprint: str
@@ -61,14 +59,14 @@ class Line:
     branch: str | None
 
 
-LINE = tuple(field.name for field in fields(Line))
+LINE = tuple(field.name for field in fields(HistoryLine))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     """``values[i]`` is the figure at ``points[i]``, oldest first."""
 
-    line: Line
+    line: HistoryLine
     cell: str
     arm: str
     metric: str
@@ -89,11 +87,8 @@ class Lines:
     notes: tuple[str, ...]
 
 
-class _Places(NamedTuple):
-    """Places of a record's figures: ``points[number[id]]``, -1 for none; numbers run line by line, in order within each."""
-
-    points: list[tuple[Line, Point]]
-    number: NDArray[np.int64]
+_OfLine = tuple[HistoryLine, list[tuple[Point, list[int]]]]
+"""The points of a line in their order, each with the ids of its records."""
 
 
 def read_lines(
@@ -110,20 +105,20 @@ def read_lines(
     ``outdated``: figures of older formulas too. Raises UserError where more than MOST_SERIES are asked for.
     """
     times = ("measured_at", "committed_at", "added_at")
-    names = ("id", "run_id", *times, "revision", "revision_has_changes", "comparison_version")
+    names = ("id", "run_id", *times, "revision", "revision_has_changes", "comparison_version", "software")
     asked = select(*(RECORDS.c[name] for name in (*names, *LINE))).order_by(RECORDS.c.measured_at, RECORDS.c.id)
     every = rows(connection, filtered(asked, wanted))
     newest = max((row.comparison_version for row in every), default=None)
     current = [row for row in every if outdated or row.comparison_version == newest]
-    found = _series(connection, wanted, metrics, cell, _places(current, last))
+    series = _series(connection, wanted, metrics, cell, _of_lines(current, last))
     left_out = len(every) - len(current)
     undated = sum(not row.measured_at for row in current)
     unplaced = sum(row.revision is not None and not row.committed_at for row in current)
     notes = tuple(f"{count} runs {words}" for count, words in ((undated, UNDATED), (unplaced, UNPLACED)) if count)
-    return Lines(series=tuple(found), runs=len(every), outdated=left_out, comparison_version=newest, notes=notes)
+    return Lines(series=tuple(series), runs=len(every), outdated=left_out, comparison_version=newest, notes=notes)
 
 
-def _places(records: Sequence[Any], last: int | None) -> _Places:
+def _of_lines(records: Sequence[Any], last: int | None) -> list[_OfLine]:
     """Runs of one commit in one line are one point; ``records`` in the order they were measured.
 
     Commits have the order in which they were made where that is known of all of a line, else that of their measurement: two
@@ -132,25 +127,22 @@ def _places(records: Sequence[Any], last: int | None) -> _Places:
     gathered: dict[Any, list[Any]] = {}
     machines = {row.fingerprint for row in records}
     for row in records:
-        same = [one for one in machines if one.startswith(f"{row.fingerprint}-")]
+        same = [machine for machine in machines if machine.startswith(f"{row.fingerprint}-")]
         own = row.run_id if row.revision is None or row.revision_has_changes else None
         machine = same[0] if len(same) == 1 else row.fingerprint
         gathered.setdefault((machine, row.scenario_digest, row.branch, row.revision, own), []).append(row)
-    of_lines: dict[Any, list[list[Any]]] = {}
+    of_places: dict[Any, list[list[Any]]] = {}
     for (*place, _, _), members in gathered.items():
-        of_lines.setdefault(tuple(place), []).append(members)
-    points: list[tuple[Line, Point]] = []
-    number = np.full(max((row.id for row in records), default=0) + 1, -1)
-    for every in of_lines.values():
-        by_commit = all(any(one.committed_at for one in members) for members in every)
+        of_places.setdefault(tuple(place), []).append(members)
+    lines = []
+    for every in of_places.values():
+        by_commit = all(any(run.committed_at for run in members) for members in every)
         made = [(_point(members, by_commit), members) for members in every]
-        made.sort(key=lambda one: (one[0].when, one[0].run_ids))
+        made.sort(key=lambda pair: (pair[0].when, pair[0].run_ids))
         newest = made[-1][1][-1]
-        line = Line(**{name: getattr(newest, name) for name in LINE})
-        for point, members in made[-last if last else 0 :]:
-            number[[one.id for one in members]] = len(points)
-            points.append((line, point))
-    return _Places(points, number)
+        line = HistoryLine(**{name: getattr(newest, name) for name in LINE})
+        lines.append((line, [(point, [run.id for run in members]) for point, members in made[-last if last else 0 :]]))
+    return lines
 
 
 def _point(members: list[Any], by_commit: bool) -> Point:
@@ -158,54 +150,48 @@ def _point(members: list[Any], by_commit: bool) -> Point:
     return Point(
         commit=first.revision,
         has_changes=bool(first.revision_has_changes),
-        when=next((one.committed_at for one in members if by_commit and one.committed_at), first.measured_at or first.added_at),
-        run_ids=tuple(one.run_id for one in members),
+        when=next((run.committed_at for run in members if by_commit and run.committed_at), first.measured_at or first.added_at),
+        run_ids=tuple(run.run_id for run in members),
+        software=members[-1].software,
     )
 
 
-def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell: str, places: _Places) -> list[Series]:
+def _series(connection: Connection, wanted: Wanted, metrics: Sequence[str], cell: str, lines: list[_OfLine]) -> list[Series]:
     whose = (FIGURES.c.metric, FIGURES.c.cell, FIGURES.c.arm)
-    placed = np.flatnonzero(places.number >= 0)
-    ids = [FIGURES.c.record_id >= (int(placed[0]) if len(placed) else 0)]
+    of_wanted = []
     if wanted != Wanted():
-        ids.append(FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted)))
-    found = []
-    every = rows(connection, select(*whose).where(FIGURES.c.metric.in_(metrics), *ids[1:]).distinct().limit(MOST_SERIES + 1))
+        of_wanted.append(FIGURES.c.record_id.in_(filtered(select(RECORDS.c.id), wanted)))
+    every = rows(connection, select(*whose).where(FIGURES.c.metric.in_(metrics), *of_wanted).distinct().limit(MOST_SERIES + 1))
     if len(every) > MOST_SERIES:
         raise UserError(
             f"{shown(connection.engine.url)}: has more than {MOST_SERIES:,} series; ask for fewer (--metric, --scenario, "
             "--fingerprint)"
         )
+    series = []
+    first = min((number for _, points in lines for _, ids in points for number in ids), default=0)
     for metric, where, arm in every:
         if not fnmatchcase(where, cell):
             continue
-        names = (FIGURES.c.metric == metric, FIGURES.c.cell == where, FIGURES.c.arm == arm)
-        asked = select(FIGURES.c.record_id, FIGURES.c.value).where(*names, FIGURES.c.value.is_not(None), *ids)
-        found += [
-            Series(line=line, cell=where, arm=arm, metric=metric, points=points, values=values)
-            for line, points, values in _by_line(rows(connection, asked), places)
-        ]
-    return sorted(found, key=_order)
+        names = (FIGURES.c.metric == metric, FIGURES.c.cell == where, FIGURES.c.arm == arm, FIGURES.c.record_id >= first)
+        asked = select(FIGURES.c.record_id, FIGURES.c.value).where(*names, FIGURES.c.value.is_not(None), *of_wanted)
+        values = dict(rows(connection, asked))
+        for line, points in lines:
+            measured = [(point, [values[number] for number in ids if number in values]) for point, ids in points]
+            medians = [(point, median(figures)) for point, figures in measured if figures]
+            if medians:
+                own, figures = zip(*medians, strict=True)
+                series.append(Series(line=line, cell=where, arm=arm, metric=metric, points=own, values=figures))
+    return sorted(series, key=_order)
 
 
-def _by_line(figures: Sequence[Any], places: _Places) -> Iterator[tuple[Line, tuple[Point, ...], tuple[float, ...]]]:
-    """One figure of all records, separated by line: the points in their order, with the median of each."""
-    if not figures:
-        return
-    ids, values = map(np.array, zip(*figures, strict=True))
-    known = ids < len(places.number)  # records that are left out have no place
-    number, values = places.number[ids[known]], values[known]
-    order = np.argsort(number, kind="stable")
-    order = order[number[order] >= 0]
-    found, starts = np.unique(number[order], return_index=True)
-    ends, ordered = [*starts.tolist(), len(order)][1:], values[order].tolist()
-    medians = [ordered[i] if j - i == 1 else median(ordered[i:j]) for i, j in zip(starts.tolist(), ends, strict=True)]
-    of_points = [places.points[i] for i in found.tolist()]
-    for line, members in groupby(range(len(of_points)), key=lambda i: of_points[i][0]):
-        own = list(members)
-        yield line, tuple(of_points[i][1] for i in own), tuple(medians[i] for i in own)
-
-
-def _order(one: Series) -> tuple[str, ...]:
-    line = one.line
-    return (line.scenario_name, line.scenario_digest, line.fingerprint, line.branch or "", one.cell, one.metric, one.arm)
+def _order(series: Series) -> tuple[str, ...]:
+    line = series.line
+    return (
+        line.scenario_name,
+        line.scenario_digest,
+        line.fingerprint,
+        line.branch or "",
+        series.cell,
+        series.metric,
+        series.arm,
+    )

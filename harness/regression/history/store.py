@@ -23,7 +23,7 @@ from harness.regression.history.database import (
     rows,
     shown,
 )
-from harness.regression.history.metrics import HistoryRecord, Revision, TrackedFigure
+from harness.regression.history.derive import HistoryRecord, Revision, TrackedFigure
 
 Added = Literal["added", "replaced", "unchanged"]
 REVISION = {"revision": "commit", "revision_has_changes": "has_changes", "branch": "branch", "committed_at": "committed_at"}
@@ -81,15 +81,15 @@ class History:
                 _insert_figures(connection, made, record.figures)
                 return "added"
             stored = select(RECORDS).where(RECORDS.c.run_id == record.run_id).with_for_update()
-            found = rows(connection, stored)[0]._mapping
+            kept = rows(connection, stored)[0]._mapping
             # kept when added again: when it came, and facts about the same commit that are missing now
-            untold = [name for name in REVISION if row[name] is None and row["revision"] in (None, found["revision"])]
-            new = row | {name: found[name] for name in ("added_at", *untold)}
-            if found["comparison_version"] > record.comparison_version or all(found[name] == new[name] for name in new):
+            untold = [name for name in REVISION if row[name] is None and row["revision"] in (None, kept["revision"])]
+            new = row | {name: kept[name] for name in ("added_at", *untold)}
+            if kept["comparison_version"] > record.comparison_version or all(kept[name] == new[name] for name in new):
                 return "unchanged"
-            connection.execute(update(RECORDS).where(RECORDS.c.id == found["id"]).values(new))
-            connection.execute(delete(FIGURES).where(FIGURES.c.record_id == found["id"]))
-            _insert_figures(connection, found["id"], record.figures)
+            connection.execute(update(RECORDS).where(RECORDS.c.id == kept["id"]).values(new))
+            connection.execute(delete(FIGURES).where(FIGURES.c.record_id == kept["id"]))
+            _insert_figures(connection, kept["id"], record.figures)
             return "replaced"
 
     def records(self, wanted: Wanted, limit: int | None = None) -> list[HistoryRecord]:
@@ -106,13 +106,13 @@ class History:
         """
         with self.reading() as connection:
             begins = RECORDS.c.run_id.startswith(run_id, autoescape=True)
-            found = rows(connection, select(RECORDS).where(begins).limit(2))
-            if len(found) != 1:
-                what = "no run" if not found else "more than one run"
+            runs = rows(connection, select(RECORDS).where(begins).limit(2))
+            if len(runs) != 1:
+                what = "no run" if not runs else "more than one run"
                 raise UserError(f"{run_id}: {what} of {self.place} has an id that begins so; `sbd history list` shows them")
-            of_run = select(*FIGURE).where(FIGURES.c.record_id == found[0].id)
+            of_run = select(*FIGURE).where(FIGURES.c.record_id == runs[0].id)
             kept = rows(connection, of_run.order_by(FIGURES.c.cell, FIGURES.c.arm, FIGURES.c.metric))
-            return _record_of(found[0]._mapping, tuple(TrackedFigure(**row._mapping) for row in kept))
+            return _record_of(runs[0]._mapping, tuple(TrackedFigure(**row._mapping) for row in kept))
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -144,7 +144,7 @@ def filtered(asked: Select[Any], wanted: Wanted) -> Select[Any]:
     return asked
 
 
-def _row_of(record: HistoryRecord) -> dict[str, Any]:
+def _row_of(record: HistoryRecord) -> dict[str, object]:
     row = {name: getattr(record, name) for name in PLAIN}
     row |= {column: getattr(record.revision, name) for column, name in REVISION.items()}
     return row | {
@@ -165,4 +165,4 @@ def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRe
 
 def _insert_figures(connection: Connection, record_id: int, figures: Sequence[TrackedFigure]) -> None:
     if figures:
-        connection.execute(insert(FIGURES), [asdict(one) | {"record_id": record_id} for one in figures])
+        connection.execute(insert(FIGURES), [asdict(figure) | {"record_id": record_id} for figure in figures])

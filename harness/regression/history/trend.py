@@ -1,26 +1,23 @@
-"""Where the history changed: every series with its change points, each between two named commits."""
+"""Where the history changed: every series with its change points, each between two named commits, and why a speedup moved."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
+from statistics import median
 from typing import Any, Literal
 
-from sqlalchemy import Connection, select
-
-from harness.regression.history.database import RECORDS, rows
 from harness.regression.history.series import Point, Series, read_lines
 from harness.regression.history.store import History, Wanted
+from harness.regression.reasons import SPEEDUP, reason_of
 from harness.scenario.metrics import METRICS, Better
-from harness.stats.change_points import ALPHA, MIN_CHANGE, MIN_SEGMENT, Change, Examined, changes_at, common_level, examine
+from harness.stats.change_points import ALPHA, MIN_CHANGE, MIN_SEGMENT, Examined, LevelChange, changes_at, common_level, examine
 
 TREND_VERSION = 2
 """Version of the JSON form. From 2 on ``alpha`` is of all series together, and a change may be a drift."""
 LAST = 200
 """Number of newest commits of each line by default: half a year of nightly runs."""
-AT_ONCE = 500
-"""Most values in one statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +28,17 @@ class ChangePoint:
     ``also_changed``: versions of software that differ between its ends, (before, after).
     """
 
-    change: Change
+    change: LevelChange
     direction: Literal["better", "worse"]
     last_old: Point
     first_new: Point
     reached: Point | None
     also_changed: dict[str, tuple[str | None, str | None]]
+
+    @property
+    def settled(self) -> int:
+        """The index of the first point of the new level."""
+        return self.change.end or self.change.index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +76,19 @@ class Trend:
     @property
     def tested(self) -> int:
         """Series long enough for a test."""
-        return sum(one.reason is None for one in self.judged)
+        return sum(judged.reason is None for judged in self.judged)
 
     @property
     def found(self) -> list[tuple[Judged, ChangePoint]]:
         """Every change with its series."""
-        return [(one, change) for one in self.judged for change in one.changes]
+        return [(judged, change) for judged in self.judged for change in judged.changes]
 
     def newly_worse(self, points: int) -> list[tuple[Judged, ChangePoint]]:
         """Changes for the worse within the newest ``points`` of their series: new steps, and drifts that continue."""
         return [
-            (one, found)
-            for one, found in self.found
-            if found.direction == "worse" and (found.change.end or found.change.index) >= len(one.series.points) - points
+            (judged, change)
+            for judged, change in self.found
+            if change.direction == "worse" and change.settled >= len(judged.series.points) - points
         ]
 
 
@@ -106,22 +108,13 @@ def trend(
     """
     with history.reading() as connection:
         lines = read_lines(connection, wanted, metrics, cell, last, outdated)
-        examined = [examine(series.values, METRICS[series.metric].scale) for series in lines.series]
-        level = common_level([one for one in examined if len(one.points) >= 2 * MIN_SEGMENT])
-        changes = [changes_at(one, level, min_change) for one in examined]
-        software = _software(
-            connection,
-            (
-                series.points[i]
-                for series, found in zip(lines.series, changes, strict=True)
-                for change in found
-                for i in _ends(change)
-            ),
-        )
+    examined = [examine(series.values, METRICS[series.metric].scale) for series in lines.series]
+    level = common_level([series for series in examined if len(series.points) >= 2 * MIN_SEGMENT])
+    changes = [changes_at(series, level, min_change) for series in examined]
     together = zip(lines.series, examined, changes, strict=True)
     return Trend(
         place=history.place,
-        judged=tuple(_judged(series, one, level, found, software) for series, one, found in together),
+        judged=tuple(_judged(series, tested, level, own) for series, tested, own in together),
         runs=lines.runs,
         outdated=lines.outdated,
         comparison_version=lines.comparison_version,
@@ -132,49 +125,49 @@ def trend(
     )
 
 
-def to_json(found: Trend) -> dict[str, Any]:
+def to_json(trend: Trend) -> dict[str, Any]:
     """As plain JSON values with their ``version``."""
-    plain = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "judged"}
-    return plain | {"tested": found.tested, "series": [_plain(one) for one in found.judged]}
+    plain = {field.name: getattr(trend, field.name) for field in fields(trend) if field.name != "judged"}
+    return plain | {"tested": trend.tested, "series": [_plain(judged) for judged in trend.judged]}
 
 
-def _plain(one: Judged) -> dict[str, Any]:
-    series = one.series
+def _plain(judged: Judged) -> dict[str, object]:
+    series = judged.series
     return asdict(series.line) | {
         "cell": series.cell,
         "arm": series.arm,
         "metric": series.metric,
         "unit": METRICS[series.metric].unit,
         "better": METRICS[series.metric].better,
-        "correlation": one.correlation,
-        "reason": one.reason,
+        "correlation": judged.correlation,
+        "reason": judged.reason,
         "points": [_point(point) | {"value": value} for point, value in zip(series.points, series.values, strict=True)],
         "changes": [
-            asdict(found.change)
+            asdict(change.change)
             | {
-                "direction": found.direction,
-                "last_old": _point(found.last_old),
-                "first_new": _point(found.first_new),
-                "reached": _point(found.reached) if found.reached else None,
-                "also_changed": found.also_changed,
+                "direction": change.direction,
+                "last_old": _point(change.last_old),
+                "first_new": _point(change.first_new),
+                "reached": _point(change.reached) if change.reached else None,
+                "also_changed": change.also_changed,
             }
-            for found in one.changes
+            for change in judged.changes
         ],
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
-    return {"label": point.label} | asdict(point)
+def _point(point: Point) -> dict[str, object]:
+    plain = {"label": point.label} | asdict(point)
+    del plain["software"]
+    return plain
 
 
-def _ends(change: Change) -> tuple[int, int]:
+def _ends(change: LevelChange) -> tuple[int, int]:
     """The points whose software is compared: on either side of a step, at both ends of a drift."""
     return change.index - 1, change.index if change.end is None else change.end
 
 
-def _judged(
-    series: Series, examined: Examined, level: float, changes: Iterable[Change], software: dict[str, dict[str, str]]
-) -> Judged:
+def _judged(series: Series, examined: Examined, level: float, changes: Iterable[LevelChange]) -> Judged:
     better, least = METRICS[series.metric].better, 2 * MIN_SEGMENT
     short = f"{len(series.points)} commits, and two levels need {least}" if len(series.points) < least else None
     named = [
@@ -184,7 +177,7 @@ def _judged(
             last_old=series.points[change.index - 1],
             first_new=series.points[change.index],
             reached=None if change.end is None else series.points[change.end],
-            also_changed=_differing(*(software[series.points[i].run_ids[-1]] for i in _ends(change))),
+            also_changed=_differing(*(json.loads(series.points[i].software) for i in _ends(change))),
         )
         for change in changes
     ]
@@ -192,26 +185,35 @@ def _judged(
     return Judged(series=series, changes=tuple(named), correlation=correlation, reason=short)
 
 
-def improves(change: Change, better: Better) -> bool:
+def improves(change: LevelChange, better: Better) -> bool:
     """Whether the new level is the better one. A prediction error improves towards 0 from either side."""
     if better == "nearer_zero":
         return abs(change.after) < abs(change.before)
     return (change.after > change.before) == (better == "higher")
 
 
-def _software(connection: Connection, points: Iterable[Point]) -> dict[str, dict[str, str]]:
-    """Versions at the newest run of each point, by run id."""
-    run_ids = sorted({point.run_ids[-1] for point in points})
-    found: dict[str, dict[str, str]] = {}
-    for start in range(0, len(run_ids), AT_ONCE):
-        asked = select(RECORDS.c.run_id, RECORDS.c.software).where(RECORDS.c.run_id.in_(run_ids[start : start + AT_ONCE]))
-        found |= {run_id: json.loads(text) for run_id, text in rows(connection, asked)}
-    return found
-
-
 def _differing(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """Of records that tell versions; those of the first form of the database do not."""
+    """Of records with versions; those of the first form of the database have none."""
     if not before or not after:
         return {}
     names = sorted(before.keys() | after.keys())
     return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
+
+
+def cause(trend: Trend, judged: Judged, change: ChangePoint) -> str | None:
+    """Whether the arm or NTP moved a speedup; None of another figure, or where their times are not among the series."""
+    series, at = judged.series, judged.changes.index(change)
+    if series.metric != SPEEDUP:
+        return None
+    start = judged.changes[at - 1].settled if at else 0
+    end = judged.changes[at + 1].change.index if at + 1 < len(judged.changes) else len(series.points)
+    sides = series.points[start : change.change.index], series.points[change.settled : end]
+    beside = [other.series for other in trend.judged if (other.series.line, other.series.cell) == (series.line, series.cell)]
+    return reason_of(series.arm, {other.arm: _moved(other, *sides) for other in beside if other.metric == "time_per_token_s"})
+
+
+def _moved(series: Series, before: Sequence[Point], after: Sequence[Point]) -> float | None:
+    """Median after ÷ median before, of the same commits."""
+    by_label = dict(zip((point.label for point in series.points), series.values, strict=True))
+    old, new = ([by_label[point.label] for point in side if point.label in by_label] for side in (before, after))
+    return median(new) / median(old) if old and new and median(old) > 0 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness import formatting
-from harness.regression.history.series import Line
+from harness.regression.history.series import HistoryLine
 from harness.regression.history.trend import ChangePoint, Judged, Trend
 from harness.scenario.metrics import METRICS
 
@@ -22,10 +22,14 @@ ABOUT = {
 }
 
 
+NO_RUN = "no run is kept that was asked for; `sbd history add RUN` keeps one"
+
+
 def metric_words(name: str) -> str:
     """``wall_speedup_error.datasheet``: prediction error of the wall speedup (datasheet rung)."""
     base, _, rung = name.partition(".")
-    return f"{ABOUT[base]} ({rung} rung)" if rung else ABOUT[base]
+    words = ABOUT.get(base) or METRICS[name].words
+    return f"{words} ({rung} rung)" if rung else words
 
 
 def figure_words(metric: str, value: float) -> str:
@@ -33,50 +37,50 @@ def figure_words(metric: str, value: float) -> str:
     base, unit = metric.partition(".")[0], METRICS[metric].unit
     if unit == "x":
         return formatting.ratio(value)
-    if unit == "s/token":
+    if unit in ("s", "s/token"):
         return formatting.seconds(value)
-    if unit == "tokens/s":
-        return f"{formatting.rate(value)}\u00a0tokens/s"
+    if unit.endswith("/s"):
+        return f"{formatting.rate(value)}\u00a0{unit}"
     if base == "accuracy_difference":
         return formatting.points(value)
     return formatting.signed_percent(value) if base.endswith("_error") else formatting.percent(value)
 
 
-def line_words(line: Line) -> str:
+def line_words(line: HistoryLine) -> str:
     """Scenario, machine and branch."""
     branch = f"branch {line.branch}" if line.branch is not None else "branch not known"
     return f"{line.scenario_name} [{line.scenario_digest[:8]}] on {line.machine} [{line.fingerprint}], {branch}"
 
 
-def change_words(one: Judged, found: ChangePoint) -> str:
-    """The change in one sentence, without saying of what."""
-    metric, change = one.series.metric, found.change
+def change_words(judged: Judged, point: ChangePoint) -> str:
+    """The change in one sentence, without its figure."""
+    metric, change = judged.series.metric, point.change
     before, after = (figure_words(metric, level) for level in (change.before, change.after))
     size = formatting.points if METRICS[metric].scale == "difference" else formatting.signed_percent
     moved = f"{before} to {after} ({size(change.size)})"
-    if found.reached is None:
-        said = f"{found.direction}: {moved}, after {found.last_old.label} and by {found.first_new.label}"
+    if point.reached is None:
+        words = f"{point.direction}: {moved}, after {point.last_old.label} and by {point.first_new.label}"
     else:
-        commits = (change.end or change.index) - change.index + 1
-        newest = ", the newest" if change.end == len(one.series.points) - 1 else ""  # it is still on the line
-        said = (
-            f"{found.direction}: a drift, not a step: {moved} over {commits} commits, from about "
-            f"{found.last_old.label} to about {found.reached.label}{newest}"
+        commits = point.settled - change.index + 1
+        newest = ", the newest" if change.end == len(judged.series.points) - 1 else ""  # it is still on the line
+        words = (
+            f"{point.direction}: a drift, not a step: {moved} over {commits} commits, from about "
+            f"{point.last_old.label} to about {point.reached.label}{newest}"
         )
-    said += " (p < 1e-6)" if change.p < 1e-6 else f" (p = {change.p:.2g})"  # smaller ones are extrapolated: not distinguished
-    versions = [f"{name} {old or 'none'} to {new or 'none'}" for name, (old, new) in found.also_changed.items()]
-    return f"{said}; also changed: {', '.join(versions)}" if versions else said
+    words += " (p < 1e-6)" if change.p < 1e-6 else f" (p = {change.p:.2g})"  # smaller ones are extrapolated: not distinguished
+    versions = [f"{name} {old or 'none'} to {new or 'none'}" for name, (old, new) in point.also_changed.items()]
+    return f"{words}; also changed: {', '.join(versions)}" if versions else words
 
 
-def series_words(one: Judged) -> str:
+def series_words(judged: Judged) -> str:
     """What the series shows: its changes, no change, or why it was not tested."""
-    series = one.series
-    if one.reason is not None:
-        return f"not looked at: {one.reason}"
-    if one.changes:
-        return "; ".join(change_words(one, found) for found in one.changes)
+    series = judged.series
+    if judged.reason is not None:
+        return f"not looked at: {judged.reason}"
+    if judged.changes:
+        return "; ".join(change_words(judged, change) for change in judged.changes)
     low, high = (figure_words(series.metric, end) for end in (min(series.values), max(series.values)))
-    known = f"; correlation with the commit before {one.correlation:.2f}" if one.correlation else ""
+    known = f"; correlation with the commit before {judged.correlation:.2f}" if judged.correlation else ""
     return f"no change of level in {len(series.points)} commits ({low} to {high}{known})"
 
 
@@ -94,27 +98,26 @@ def sparkline(values: Sequence[float], longest: int = 24) -> str:
 def finding(trend: Trend) -> str:
     """How many changes were found, and how often chance alone shows any."""
     changes, tested = len(trend.found), trend.tested
-    said = f"{changes} {'change' if changes == 1 else 'changes'} in {tested} series of {trend.runs} runs"
-    if trend.last is not None:
-        said += f", the newest {trend.last} commits of each"
-    return f"{said}; if nothing had changed, one look in {1 / trend.alpha:.0f} would show any change"
+    newest = f", the newest {trend.last} commits of each" if trend.last is not None else ""
+    looked = f"{changes} {'change' if changes == 1 else 'changes'} in {tested} series of {trend.runs} runs{newest}"
+    return f"{looked}; if nothing had changed, one look in {1 / trend.alpha:.0f} would show any change"
 
 
 def remarks(trend: Trend) -> list[str]:
     """What was left out, and what to do about it."""
-    short = sum(one.reason is not None for one in trend.judged)
-    said = [*trend.notes]
+    short = len(trend.judged) - trend.tested
+    notes = [*trend.notes]
     if not trend.runs:
-        said.append("no run is kept that was asked for; `sbd history add RUN` keeps one")
+        notes.append(NO_RUN)
     if short:
-        least, longest = 2 * trend.min_segment, max(len(one.series.points) for one in trend.judged)
-        said.append(f"{short} series are too short: two levels need {least} commits")
+        least, longest = 2 * trend.min_segment, max(len(judged.series.points) for judged in trend.judged)
+        notes.append(f"{short} series are too short: two levels need {least} commits")
         if longest < least:
             more = formatting.count(least - longest)
-            said.append(f"the longest has {longest}, so the first verdict can come after {more} more")
+            notes.append(f"the longest has {longest}, so the first verdict can come after {more} more")
     if trend.outdated:
-        said.append(
+        notes.append(
             f"{trend.outdated} of {trend.runs} runs are left out, their figures are of older formulas than version "
             f"{trend.comparison_version}: `sbd history rebuild` derives them again, --outdated uses them as they are"
         )
-    return said
+    return notes

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from harness.cli.history import trend_table
-from harness.regression.history.metrics import HistoryRecord, known_metrics
+from harness.regression.history.derive import TRACKED, HistoryRecord, known_metrics
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import Trend, trend
-from harness.regression.history.wording import sparkline
+from harness.regression.history.wording import figure_words, metric_words, sparkline
 from tests.helpers.synthetic_history import figure, record
 
 
@@ -68,3 +68,12 @@ def test_a_sparkline_is_between_its_least_and_its_greatest() -> None:
     """Eight steps by hand; equal values are all in the middle; only the newest are drawn."""
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
     assert sparkline([3.0, 3.0]) == "▄▄" and sparkline([9, 0, 1], longest=2) == "▁█"
+
+
+def test_every_figure_that_is_followed_has_a_name_and_a_unit() -> None:
+    """Those over requests too: seconds are no share, requests per second no percentage."""
+    names = [metric_words(name) for name in TRACKED]
+    assert all(names) and len(set(names)) == len(names)
+    assert figure_words("first_token_p50_s", 0.25) == figure_words("time_per_token_s", 0.25) == "250\u00a0ms"
+    assert figure_words("goodput_per_s", 4.0) == "4.00\u00a0requests/s"
+    assert figure_words("throughput_tokens_per_s", 4.0) == figure_words("tokens_per_s", 4.0) == "4.00\u00a0tokens/s"

@@ -11,8 +11,7 @@ import pytest
 from harness.meters.environment import snapshot
 from harness.record.imports.formats import read_file
 from harness.record.same import software_of
-from harness.regression.history.derive import record_of
-from harness.regression.history.metrics import HistoryRecord, Revision
+from harness.regression.history.derive import HistoryRecord, Revision, record_of
 from harness.regression.history.series import Lines, read_lines
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import trend

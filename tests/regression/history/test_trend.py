@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.regression.history.metrics import HistoryRecord, Revision
+from harness.regression.history.derive import HistoryRecord, Revision
 from harness.regression.history.store import History, Wanted
 from harness.regression.history.trend import Trend, improves, to_json, trend
 from harness.regression.history.wording import change_words
 from harness.reporting.trend import render, write_trend
-from harness.stats.change_points import Change
+from harness.stats.change_points import LevelChange
 from tests.helpers.synthetic_history import ARM, START, commit, figure, record, records_of, stepped
 
 
@@ -120,7 +120,7 @@ def test_figures_of_older_formulas_are_left_out_and_counted(tmp_path: Path) -> N
 )
 def test_which_way_is_better(before: float, after: float, better: Any, expected: bool) -> None:
     """By the metric; a prediction error is better the nearer it is to 0, from either side."""
-    assert improves(Change(index=1, before=before, after=after, size=after - before, p=0.01), better) is expected
+    assert improves(LevelChange(index=1, before=before, after=after, size=after - before, p=0.01), better) is expected
 
 
 def test_a_prediction_error_is_followed_in_points(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from harness.errors import UserError
-from harness.regression.gate_metrics import TimedMetric
+from harness.regression.metrics import TimedMetric
 from harness.stats.one_sided import SampleMean, freed_mean, holm
 
 PairStage = Literal["pair", "rerun"]
@@ -59,7 +59,7 @@ def place_terms(signs: tuple[int, ...]) -> tuple[Term, ...]:
 
     A process slower for running second, and any steady drift, adds c to d where BASE ran first and subtracts it where NEW did.
     From eight pairs on odd and even pairs have a c each, which also removes an effect with a period of four processes. No term
-    exists with fewer than four pairs, or where all had one order: it cannot be told from a change.
+    exists with fewer than four pairs, or where all had one order: it is then no different from a change.
 
     Source: Hills and Armitage, Br. J. Clin. Pharmacol. 8 (1979) 7: the period effect of a two-period crossover trial.
     """
@@ -127,6 +127,16 @@ def plan_of(pairs: int) -> GatePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeedPairs:
+    """Measure ``pairs`` more pairs of fresh processes and hand in d for each of ``keys``; ``stage`` and ``why`` for people."""
+
+    pairs: int
+    keys: tuple[str, ...]
+    stage: PairStage
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GateFinding:
     """What one metric's pairs show. ``slowdown`` is the mean of d, with its sign reversed where a higher figure is better.
 
@@ -134,12 +144,13 @@ class GateFinding:
     and no slowdown.
     """
 
+    metric: TimedMetric
     outcome: Outcome
     pairs: int
     slowdown: SampleMean | None = None
     low_level: float = ALPHA
     high_level: float = ALPHA
-    fault: str | None = None
+    fault: str = ""
 
 
 def judge_look(
@@ -148,7 +159,7 @@ def judge_look(
     alpha: float,
     family: int | None = None,
     signs: tuple[int, ...] = (),
-) -> dict[str, GateFinding]:
+) -> dict[TimedMetric, GateFinding]:
     """Each metric's finding from all of its ``pairs``: {key: [d, ...]}; ``signs``: which side ran first in each (PairOrder).
 
     Where the order is known, the place of a pair is a term of the estimate (``place_terms``), and outliers count for less.
@@ -157,38 +168,45 @@ def judge_look(
     passed: the upper bound is below it, at ``alpha`` for each metric alone. A gate passes only where every metric does. So it
     is wrong with probability alpha at most (intersection-union test), without Holm.
     """
-    found, means = {}, dict[str, SampleMean]()
-    for one in metrics:
-        values = pairs[one.key]
+    findings, means = {}, dict[TimedMetric, SampleMean]()
+    for metric in metrics:
+        values = pairs[metric.key]
         if fault := fault_of(values):
-            found[one.key] = GateFinding(outcome="void", pairs=len(values), fault=fault)
+            findings[metric] = GateFinding(metric=metric, outcome="void", pairs=len(values), fault=fault)
         else:
             terms = place_terms(signs[: len(values)]) if signs else ()
-            means[one.key] = freed_mean([one.sign * d for d in values], terms)
-    judged = [one for one in metrics if one.key in means]
-    family = len(metrics) if family is None else family
-    tests = holm([means[one.key].p_above(math.log1p(one.margin)) for one in judged], alpha, family)
-    for one, test in zip(judged, tests, strict=True):
-        mean = means[one.key]
-        passed = mean.p_below(math.log1p(one.margin)) <= alpha
-        outcome: Outcome = "slower" if test.rejected else "passed" if passed else "open"
-        found[one.key] = GateFinding(outcome=outcome, pairs=mean.n, slowdown=mean, low_level=test.level, high_level=alpha)
-    return found
+            means[metric] = freed_mean([metric.sign * d for d in values], terms)
+    judged = [metric for metric in metrics if metric in means]
+    p_slower = [means[metric].p_above(math.log1p(metric.margin)) for metric in judged]
+    for metric, test in zip(judged, holm(p_slower, alpha, len(metrics) if family is None else family), strict=True):
+        mean = means[metric]
+        passed = mean.p_below(math.log1p(metric.margin)) <= alpha
+        findings[metric] = GateFinding(
+            metric=metric,
+            outcome="slower" if test.rejected else "passed" if passed else "open",
+            pairs=mean.n,
+            slowdown=mean,
+            low_level=test.level,
+            high_level=alpha,
+        )
+    return findings
 
 
 def judge_looks(
     metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan, signs: tuple[int, ...]
-) -> tuple[dict[str, GateFinding], int | None]:
-    """(findings so far, the look that lacks pairs or None): a finding decided at one look stays decided."""
-    found: dict[str, GateFinding] = {}
+) -> tuple[dict[TimedMetric, GateFinding], NeedPairs | None]:
+    """(findings so far, the pairs that a look lacks or None): a finding decided at one look stays decided."""
+    findings: dict[TimedMetric, GateFinding] = {}
     for look, share in zip(plan.looks, plan.shares, strict=True):
-        undecided = [one for one in metrics if one.key not in found or found[one.key].outcome == "open"]
-        if any(len(pairs.get(one.key, ())) < look for one in undecided):
-            return found, look
-        slower = sum(one.outcome == "slower" for one in found.values())
-        seen = {one.key: pairs[one.key][:look] for one in undecided}
-        found |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower, signs)
-    return found, None
+        undecided = [metric for metric in metrics if metric not in findings or findings[metric].outcome == "open"]
+        have = min((len(pairs.get(metric.key, ())) for metric in undecided), default=look)
+        if have < look:
+            keys, why = tuple(metric.key for metric in undecided), f"undecided before the look at {look} pairs"
+            return findings, NeedPairs(pairs=look - have, keys=keys, stage="pair", why=why)
+        slower = sum(finding.outcome == "slower" for finding in findings.values())
+        seen = {metric.key: pairs[metric.key][:look] for metric in undecided}
+        findings |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower, signs)
+    return findings, None
 
 
 def fault_of(values: Sequence[float]) -> str | None:

@@ -1,6 +1,6 @@
 """The decision of a timed regression gate: which pairs of fresh processes it still needs, and what they show.
 
-The input is d = log(NEW / BASE) per pair and metric (``gate_metrics.log_ratio``); the gate starts no process.
+The input is d = log(NEW / BASE) per pair and metric (``metrics.log_ratio``); the gate starts no process.
 
     procedure = GateProcedure(metrics=(...))
     while isinstance(step := procedure.next_step(), NeedPairs):
@@ -22,17 +22,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.analysis.judge.judgement import Judgement, State
-from harness.regression.gate_decision import (
+from harness.regression.gate.decision import (
     ALPHA,
     GateFinding,
     GatePlan,
+    NeedPairs,
     Outcome,
     PairOrder,
     PairStage,
     judge_look,
     judge_looks,
 )
-from harness.regression.gate_metrics import TimedMetric, check_timed
+from harness.regression.metrics import TimedMetric, check_timed
 from harness.stats.one_sided import FEWEST_FOR_OUTLIERS
 from harness.stats.quantity import Quantity, absent
 
@@ -51,54 +52,42 @@ AFTER_SUSPICION: dict[Outcome, str] = {
 RUN_AGAIN = "see why those processes gave no figure, and run the gate again"
 
 
-def answer(metric: TimedMetric, first: GateFinding, rerun: GateFinding | None = None) -> Judgement:
+def answer(first: GateFinding, rerun: GateFinding | None = None) -> Judgement:
     """The judgement of a metric; of its re-run where it was suspected, because the first estimate is then biased upwards."""
     if rerun is None:
-        return judged(metric, first, STATES[first.outcome], described(metric, first))
+        return judged(first, STATES[first.outcome], described(first))
     end = AFTER_SUSPICION[rerun.outcome]
-    reason = f"suspected: {described(metric, first)}; re-run alone: {described(metric, rerun)}: {end}"
-    sizes = {"pairs": first.pairs, "rerun_pairs": rerun.pairs}
-    return judged(metric, rerun, STATES[rerun.outcome], reason, sizes)
+    reason = f"suspected: {described(first)}; re-run alone: {described(rerun)}: {end}"
+    return judged(rerun, STATES[rerun.outcome], reason, {"pairs": first.pairs, "rerun_pairs": rerun.pairs})
 
 
-def answer_without_rerun(metric: TimedMetric, usual: GateFinding, strict: GateFinding) -> Judgement:
+def answer_without_rerun(usual: GateFinding, strict: GateFinding) -> Judgement:
     """The judgement where no re-run is possible: a suspicion at the usual level fails only at the ``strict`` one too."""
     if usual.outcome != "slower" or strict.outcome == "slower":
-        return answer(metric, strict if usual.outcome == "slower" else usual)
-    reason = f"suspected, not confirmed: {described(metric, usual)}, but not at the level that stands in for a re-run"
-    return judged(metric, strict, "inconclusive", reason)
+        return answer(strict if usual.outcome == "slower" else usual)
+    reason = f"suspected, not confirmed: {described(usual)}, but not at the level that stands in for a re-run"
+    return judged(strict, "inconclusive", reason)
 
 
-def judged(
-    metric: TimedMetric, shown: GateFinding, state: State, reason: str, sizes: dict[str, int] | None = None
-) -> Judgement:
+def judged(shown: GateFinding, state: State, reason: str, sizes: dict[str, int] | None = None) -> Judgement:
     """A judgement that shows this finding."""
+    metric = shown.metric
     limit = math.exp(metric.sign * math.log1p(metric.margin))
     most = "most" if metric.sign > 0 else "least"
     bound = f"at {most} {limit:.4g} × BASE (margin {metric.margin:.3%}: {metric.margin_source})"
-    remedies: dict[State, str | None] = {"inconclusive": more_pairs(metric, shown), "void": RUN_AGAIN}
-    return Judgement(
-        **metric.described,
-        kind="timed",
-        state=state,
-        value=ratio(metric, shown),
-        unit="x",
-        bound=bound,
-        sizes=sizes or {"pairs": shown.pairs},
-        reason=reason,
-        remedy=remedies.get(state),
-    )
+    remedies = {"inconclusive": more_pairs(shown), "void": RUN_AGAIN}
+    return metric.judgement(state, ratio(shown), bound, sizes or {"pairs": shown.pairs}, reason, remedies.get(state))
 
 
-def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:
+def ratio(finding: GateFinding) -> Quantity:
     """NEW / BASE with a lower and an upper one-sided bound; a bound that too few pairs give is None."""
-    mean = finding.slowdown
+    mean, sign = finding.slowdown, finding.metric.sign
     if mean is None:
-        return absent(finding.fault or "nothing was measured")
-    bounds = [mean.low(finding.low_level), mean.high(finding.high_level)][:: metric.sign]
-    logs = [None if one is None else metric.sign * one for one in (mean.mean, *bounds)]
+        return absent(finding.fault)
+    bounds = [mean.low(finding.low_level), mean.high(finding.high_level)][::sign]
+    logs = [None if log is None else sign * log for log in (mean.mean, *bounds)]
     # no finite ratio: a bound from two pairs far apart
-    value, low, high = (math.exp(one) if one is not None and one < 700 else None for one in logs)
+    value, low, high = (math.exp(log) if log is not None and log < 700 else None for log in logs)
     how, reason = f"one-sided t (slower: {finding.low_level:.4g} after Holm, passed: {finding.high_level:.4g})", None
     if mean.terms:
         estimate = "Huber's M-estimate" if mean.n >= FEWEST_FOR_OUTLIERS else "least squares"
@@ -110,24 +99,23 @@ def ratio(metric: TimedMetric, finding: GateFinding) -> Quantity:
     return Quantity(value=value, low=low, high=high, n=mean.n, method=how, reason=reason)
 
 
-def described(metric: TimedMetric, finding: GateFinding) -> str:
+def described(finding: GateFinding) -> str:
     """The observation and its consequence, as half a sentence."""
     if finding.slowdown is None:
-        return finding.fault or "nothing was measured"
-    seen = ratio(metric, finding)
-    value, low, high = ("none" if one is None else f"{one:.4g}" for one in (seen.value, seen.low, seen.high))
+        return finding.fault
+    seen = ratio(finding)
+    value, low, high = ("none" if figure is None else f"{figure:.4g}" for figure in (seen.value, seen.low, seen.high))
     spread = f"; {seen.reason}" if seen.reason else ""
     pairs = "1 pair" if finding.pairs == 1 else f"{finding.pairs} pairs"
     return f"NEW / BASE {value} in {pairs} (bounds {low} and {high}{spread}), so {WORDS[finding.outcome]}"
 
 
-def more_pairs(metric: TimedMetric, finding: GateFinding) -> str:
+def more_pairs(finding: GateFinding) -> str:
     """How many pairs would decide it, at the observed mean and spread."""
-    mean, limit = finding.slowdown, math.log1p(metric.margin)
+    mean, limit = finding.slowdown, math.log1p(finding.metric.margin)
     if mean is None or mean.standard_error is None:
         return "measure 12 pairs of fresh processes"
-    level = finding.low_level if mean.mean > limit else finding.high_level
-    enough = mean.units_to_decide(limit, level)
+    enough = mean.units_to_decide(limit, finding.low_level if mean.mean > limit else finding.high_level)
     if enough is None:
         return "no affordable number of pairs would decide it: the ratio is too close to the margin for this much noise"
     return f"about {enough} pairs in one look would decide it in 9 of 10 tries, if ratio and spread stay what they are"
@@ -135,16 +123,6 @@ def more_pairs(metric: TimedMetric, finding: GateFinding) -> str:
 
 ALPHA_WITHOUT_RERUN = 0.01
 """Replaces the re-run of stored pairs: the most that a slowdown equal to the margin may fail."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NeedPairs:
-    """Measure ``pairs`` more pairs of fresh processes and hand in d for each of ``keys``; ``stage`` and ``why`` for people."""
-
-    pairs: int
-    keys: tuple[str, ...]
-    stage: PairStage
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,19 +146,17 @@ class GateProcedure:
     def next_step(self) -> NeedPairs | tuple[Judgement, ...]:
         """The next action of the runner, or every metric's answer, in their order. The same value gives the same answer."""
         first, rerun = self.seen["pair"], self.seen["rerun"]
-        found, look = judge_looks(self.metrics, first, self.plan, self._signs("pair", self.plan.looks[-1]))
-        if look is not None:
-            keys = tuple(one.key for one in self.metrics if one.key not in found or found[one.key].outcome == "open")
-            have = min(len(first.get(key, ())) for key in keys)
-            return NeedPairs(pairs=look - have, keys=keys, stage="pair", why=f"undecided before the look at {look} pairs")
-        suspected = [one for one in self.metrics if found[one.key].outcome == "slower"]
-        keys = tuple(one.key for one in suspected if len(rerun.get(one.key, ())) < self.plan.rerun_pairs)
+        findings, need = judge_looks(self.metrics, first, self.plan, self._signs("pair", self.plan.looks[-1]))
+        if need is not None:
+            return need
+        suspected = [metric for metric in self.metrics if findings[metric].outcome == "slower"]
+        keys = tuple(metric.key for metric in suspected if len(rerun.get(metric.key, ())) < self.plan.rerun_pairs)
         if keys:
             why = "found slower: a regression is reported only if a re-run agrees"
             return NeedPairs(pairs=self.plan.rerun_pairs, keys=keys, stage="rerun", why=why)
         signs = self._signs("rerun", self.plan.rerun_pairs)
-        again = {one.key: judge_look([one], rerun, self.plan.alpha, signs=signs)[one.key] for one in suspected}
-        return tuple(answer(one, found[one.key], again.get(one.key)) for one in self.metrics)
+        again = {metric: judge_look([metric], rerun, self.plan.alpha, signs=signs)[metric] for metric in suspected}
+        return tuple(answer(findings[metric], again.get(metric)) for metric in self.metrics)
 
     def _signs(self, stage: PairStage, count: int) -> tuple[int, ...]:
         return () if self.order is None else self.order.signs(stage, count)
@@ -213,6 +189,6 @@ def judge_pairs(metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[flo
         UserError: no metric, more than five, or two under one key.
     """
     check_timed(metrics)
-    seen = {one.key: pairs.get(one.key, ()) for one in metrics}
+    seen = {metric.key: pairs.get(metric.key, ()) for metric in metrics}
     usual, strict = judge_look(metrics, seen, ALPHA), judge_look(metrics, seen, ALPHA_WITHOUT_RERUN)
-    return tuple(answer_without_rerun(one, usual[one.key], strict[one.key]) for one in metrics)
+    return tuple(answer_without_rerun(usual[metric], strict[metric]) for metric in metrics)

@@ -16,9 +16,9 @@ from scipy import stats as scipy_stats
 
 from harness.analysis.judge.judgement import Judgement, Judgements, State, to_json
 from harness.errors import UserError
-from harness.regression.gate import GateProcedure, NeedPairs, judge_pairs
-from harness.regression.gate_decision import GatePlan, plan_of
-from harness.regression.gate_metrics import TimedMetric, log_ratio
+from harness.regression.gate.decision import GatePlan, NeedPairs, plan_of
+from harness.regression.gate.procedure import GateProcedure, judge_pairs
+from harness.regression.metrics import TimedMetric, log_ratio
 
 SCATTER = (0.010, -0.012, 0.004, -0.003, 0.007, -0.006, 0.011, -0.009, 0.002, -0.004)
 """Ten differences with mean 0 and standard deviation 0.0081: the noise of the tests below."""

@@ -24,11 +24,11 @@ import secrets
 import shlex
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
 from harness.processes.kept import Launcher, launch
@@ -37,7 +37,7 @@ from harness.record.regular_file import open_regular, read_regular, refused, wri
 from harness.record.same import checkout_of
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
-from harness.regression.gate_decision import PairOrder, PairStage
+from harness.regression.gate.decision import PairOrder, PairStage
 
 Side = Literal["base", "new"]
 OUT = "{out}"
@@ -50,7 +50,7 @@ NOT_FOUND = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commands:
+class RevisionCommands:
     """A shell command per side; ``{out}`` in it is replaced by the run directory that it must leave.
 
     Raises:
@@ -69,7 +69,7 @@ class Commands:
                 )
 
 
-def default_work(commands: Commands) -> Path:
+def default_work(commands: RevisionCommands) -> Path:
     """reports/gate-<digest of the commands>-<n>: the newest where it is unfinished, else the next."""
     digest = hashlib.sha256(f"{commands.base}\n{commands.new}".encode()).hexdigest()[:8]
     folders = (Path("reports") / f"gate-{digest}-{number}" for number in count(1))
@@ -81,11 +81,10 @@ class Revisions:
 
     def __init__(
         self,
-        commands: Commands,
+        commands: RevisionCommands,
         work: Path,
         progress: Progress,
         launcher: Launcher | None = None,
-        clock: Callable[[], float] = time.monotonic,
         seed: int | None = None,
     ) -> None:
         """Begin in ``work``, or continue there; ``seed`` of the order of a new gate, by default drawn.
@@ -95,7 +94,7 @@ class Revisions:
             StorageError: it cannot be written.
         """
         self._commands, self.work, self._progress = commands, work, progress
-        self._launch, self._clock = launcher or launch, clock
+        self._launch = launcher or launch
         self._seen: dict[Side, tuple[str | None, Path]] = {}
         self._fresh: set[Side] = set()
         self._handed: dict[object, tuple[Side, Path]] = {}
@@ -131,7 +130,7 @@ class Revisions:
             if not _marker(self._folder(stage, number), side).exists()
         ]
 
-    def finish(self, answer: dict[str, Any]) -> None:
+    def finish(self, answer: Mapping[str, object]) -> None:
         """Write the answer to the work folder, which is then finished."""
         write_whole(self.work / ANSWER, json.dumps(answer, indent=1, ensure_ascii=False).encode())
 
@@ -150,15 +149,15 @@ class Revisions:
             _lock(self.work / LOCK)
             if not file.exists():
                 write_whole(file, json.dumps(given, indent=1).encode())
-            held = json.loads(read_regular(file, 2**20))
-            known = held["version"] in range(1, VERSION + 1)
-            same, order = {name: held[name] for name in commands} == commands, PairOrder(held.get("seed"))
+            begun = json.loads(read_regular(file, 2**20))
+            known = begun["version"] in range(1, VERSION + 1)
+            same, order = {name: begun[name] for name in commands} == commands, PairOrder(begun.get("seed"))
         except OSError as error:
             raise refused(self.work, error) from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RecordError(f"{file}: cannot be read ({error!r}); give another --work") from error
         if not known:
-            raise RecordError(f"{file}: format version {held['version']} is not of this program; give another --work")
+            raise RecordError(f"{file}: format version {begun['version']} is not of this program; give another --work")
         if not same:
             raise UserError(f"{self.work}: was begun with other commands; give another --work, or the commands in {file}")
         if (self.work / ANSWER).exists():
@@ -178,12 +177,12 @@ class Revisions:
         out = folder / side
         _set_aside(out)
         command = getattr(self._commands, side).replace(OUT, shlex.quote(str(out.resolve())))
-        stderr, started_s = folder / f"{side}.stderr", self._clock()
+        stderr, started_s = folder / f"{side}.stderr", time.monotonic()
         status = self._launch(command, folder / f"{side}.stdout", stderr)
         if status != 0:
             raise _failure(side, command, status, stderr)
         self._read(side, out)
-        done = {"command": command, "wall_s": self._clock() - started_s, "place": place}
+        done = {"command": command, "wall_s": time.monotonic() - started_s, "place": place}
         write_whole(_marker(folder, side), json.dumps(done, indent=1).encode())
         self._progress.advance(side)
 
@@ -238,8 +237,8 @@ def _lock(file: Path) -> None:
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError) as error:  # POSIX allows either
-        with os.fdopen(descriptor, errors="replace") as held:
-            holder = held.read(200).strip()
+        with os.fdopen(descriptor, errors="replace") as locked:
+            holder = locked.read(200).strip()
         raise UserError(
             f"{file.parent}: another gate measures here ({holder}); wait for it, end it, or give another --work"
         ) from error
@@ -261,9 +260,9 @@ def _set_aside(out: Path) -> None:
 def _failure(side: Side, command: str, status: int, stderr: Path) -> ProcessEndedError:
     """An unknown command, or one that reports a user error, is a user error; others are not."""
     lines = read_regular(stderr, 2**22)[-4000:].decode(errors="replace").strip().splitlines()[-LAST_LINES:]
-    said = "\n".join(f"  {line}" for line in lines) or "  (it printed nothing to stderr)"
+    last_words = "\n".join(f"  {line}" for line in lines) or "  (it printed nothing to stderr)"
     return ProcessEndedError(
-        f"--{side}-cmd ended with exit status {status}: {command}\n{said}\nall of it is in {stderr}; mend it and give the same "
-        "call again, what was measured is kept",
+        f"--{side}-cmd ended with exit status {status}: {command}\n{last_words}\nall of it is in {stderr}; mend it and give "
+        "the same call again, what was measured is kept",
         EXIT_USER_ERROR if status in (NOT_FOUND, EXIT_USER_ERROR) else EXIT_TOOL_ERROR,
     )

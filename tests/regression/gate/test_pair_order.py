@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.judge.judgement import Judgement
-from harness.regression.gate import GateProcedure, NeedPairs
-from harness.regression.gate_decision import PairOrder, PairStage, place_terms
-from harness.regression.gate_metrics import TimedMetric
+from harness.regression.gate.decision import NeedPairs, PairOrder, PairStage, place_terms
+from harness.regression.gate.procedure import GateProcedure
+from harness.regression.metrics import TimedMetric
 from harness.stats.one_sided import freed_mean
 
 seeds = st.integers(0, 2**32 - 1)

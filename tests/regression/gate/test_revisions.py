@@ -18,10 +18,10 @@ from harness.analysis.judge.judgement import Judgement, Judgements
 from harness.errors import ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
 from harness.record.schema import Run
-from harness.regression.gate_decision import plan_of
-from harness.regression.noise_floor import NoiseFloor
-from harness.regression.revision_gate import GateOptions, NoiseWish, gate_revisions, measure_noise
-from harness.regression.revisions import Commands, Revisions, default_work
+from harness.regression.gate.decision import plan_of
+from harness.regression.gate.judge import GateOptions, gate_revisions
+from harness.regression.gate.noise import NoiseFloor, NoiseWish, measure_noise
+from harness.regression.gate.revisions import RevisionCommands, Revisions, default_work
 from tests.helpers import ROOT
 from tests.helpers.sealed_lines import reseal
 from tests.helpers.synthetic_run import NTP
@@ -30,7 +30,7 @@ from tests.helpers.two_runs import MORE_PASSES, PretendedLauncher, at_commit, no
 RUN = two_arms()
 SEED = 0
 """Its first four pairs are taken as base new, new base, new base, base new."""
-SAME = Commands(base="measure base {out}", new="measure new {out}")
+SAME = RevisionCommands(base="measure base {out}", new="measure new {out}")
 
 
 class Notes(Progress):
@@ -44,7 +44,7 @@ class Notes(Progress):
         self.said.append(message)
 
 
-def revisions(work: Path, launcher: PretendedLauncher, commands: Commands = SAME) -> Revisions:
+def revisions(work: Path, launcher: PretendedLauncher, commands: RevisionCommands = SAME) -> Revisions:
     """Begun, or gone on with."""
     return Revisions(commands, work, Progress(), launcher, seed=SEED)
 
@@ -130,7 +130,7 @@ def test_a_work_folder_belongs_to_its_commands(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is finished"):
         revisions(tmp_path, launcher)
     with pytest.raises(UserError, match="other commands"):
-        revisions(tmp_path, launcher, Commands(base="measure x {out}", new="measure new {out}"))
+        revisions(tmp_path, launcher, RevisionCommands(base="measure x {out}", new="measure new {out}"))
     (tmp_path / "gate.json").write_text("{")
     with pytest.raises(RecordError, match=r"gate\.json"):
         revisions(tmp_path, launcher)
@@ -139,8 +139,9 @@ def test_a_work_folder_belongs_to_its_commands(tmp_path: Path) -> None:
 def test_two_gates_on_one_folder_exclude_each_other(tmp_path: Path) -> None:
     """The second is told who holds it; what the first kept is open again once it has ended, however it ends."""
     program = (
-        "import sys; from pathlib import Path; from harness.regression.revisions import Commands, Progress, Revisions; "
-        f"Revisions(Commands(base={SAME.base!r}, new={SAME.new!r}), Path({str(tmp_path)!r}), Progress()); "
+        "import sys; from pathlib import Path; "
+        "from harness.regression.gate.revisions import RevisionCommands, Progress, Revisions; "
+        f"Revisions(RevisionCommands(base={SAME.base!r}, new={SAME.new!r}), Path({str(tmp_path)!r}), Progress()); "
         "print('held', flush=True); sys.stdin.read()"
     )
     launcher = PretendedLauncher(base=lambda n: RUN, new=lambda n: RUN)
@@ -160,7 +161,7 @@ def test_the_default_folder_is_the_unfinished_one(tmp_path: Path, monkeypatch: p
     one = revisions(first, launcher)
     assert default_work(SAME) == first
     one.finish({})
-    assert default_work(SAME) != first != default_work(Commands(base="measure a {out}", new="measure b {out}"))
+    assert default_work(SAME) != first != default_work(RevisionCommands(base="measure a {out}", new="measure b {out}"))
 
 
 def test_a_revision_that_changed_meanwhile_is_refused(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_a_command_that_leaves_no_run_is_the_users_mistake(tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"left no run in .*pair-01/base; .*--out \{out\}"):
         revisions(tmp_path, PretendedLauncher(base=lambda n: 0, new=lambda n: RUN)).pair("pair", 1)
     with pytest.raises(UserError, match=r"--new-cmd 'sbd run x': has no \{out\}"):
-        Commands(base="{out}", new="sbd run x")
+        RevisionCommands(base="{out}", new="sbd run x")
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -386,7 +387,7 @@ def test_going_on_gives_the_same_answer(tmp_path: Path) -> None:
 def test_noise_of_gates_measured_one_by_one(tmp_path: Path) -> None:
     """The floor is about 2.6 standard errors of a gate's mean of log ratios: sd 1 % per process, 4 pairs, so 0.7 %."""
     launcher = PretendedLauncher(base=noisy(RUN, "aa", sd=0.01))
-    one = Commands(base="measure base {out}", new="measure base {out}")
+    one = RevisionCommands(base="measure base {out}", new="measure base {out}")
     like, floors = measure_noise(revisions(tmp_path, launcher, one), NoiseWish(gates=20, pairs=4), Progress())
     assert like.header.scenario_digest == RUN.header.scenario_digest and len(launcher.launched) == 20 * 4 * 2
     by_key = {floor.metric: floor for floor in floors}
@@ -401,7 +402,7 @@ def test_noise_of_gates_measured_one_by_one(tmp_path: Path) -> None:
 def test_noise_from_a_pool_says_so(tmp_path: Path) -> None:
     """As many pairs as asked for, the same order of floor, and a method that names what it cannot see."""
     launcher = PretendedLauncher(base=noisy(RUN, "aa", sd=0.01))
-    one = Commands(base="measure base {out}", new="measure base {out}")
+    one = RevisionCommands(base="measure base {out}", new="measure base {out}")
     _, floors = measure_noise(revisions(tmp_path, launcher, one), NoiseWish(pairs=4, pool=20), Progress())
     assert len(launcher.launched) == 40
     floor = next(floor for floor in floors if floor.metric == "decode_s_per_token:reference/b1/ntp")

@@ -1,12 +1,15 @@
 """The noise floor of a machine: how far the gate's own estimate strays when both sides are the same program (A/A).
 
-The user's data folder holds one file per machine and work. A floor holds for its hardware and its scenario only.
+The user's data folder holds one file per machine and work. A floor holds for its hardware and its scenario only. By default
+every pair of every A/A gate is measured. With a pool, only its pairs are measured and the gates are drawn from them. This is
+faster but misses drift between gates, and its floors say so.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,12 +17,16 @@ from typing import Any
 
 from harness.errors import RecordError, UserError
 from harness.paths import user_data_dir
+from harness.progress import Progress
 from harness.record.regular_file import refused, write_whole
 from harness.record.same import machine_of
-from harness.record.schema import RunHeader
+from harness.record.schema import Run, RunHeader
 from harness.regression.comparability import work_fingerprint
-from harness.regression.gate_metrics import MARGIN
-from harness.stats.one_sided import prediction_bound
+from harness.regression.gate.decision import place_terms
+from harness.regression.gate.pairs import Pairs
+from harness.regression.gate.revisions import Revisions
+from harness.regression.metrics import MARGIN, primary_metrics
+from harness.stats.one_sided import freed_mean, prediction_bound
 
 NOISE_FLOOR_VERSION = 1
 """Version of the JSON form."""
@@ -56,7 +63,7 @@ def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFlo
     """
     n = len(estimates)
     unknown = NoiseFloor(metric=metric, ratio=None, repeats=n, pairs=pairs, method="none")
-    if odd := [str(i) for i, one in enumerate(estimates, start=1) if not math.isfinite(one)]:
+    if odd := [str(i) for i, estimate in enumerate(estimates, start=1) if not math.isfinite(estimate)]:
         return replace(unknown, reason=f"no finite estimate in repeat {', '.join(odd)} of {n}")
     if n < 2:
         return replace(unknown, reason=f"{n} A/A repeats show no spread; {FEWEST_REPEATS} are wanted")
@@ -101,6 +108,74 @@ def from_json(data: dict[str, Any]) -> NoiseFloor:
         raise RecordError(f"noise floor with keys {', '.join(sorted(data))}: {error}; run sbd noise again") from error
 
 
+RESAMPLES = 2_000
+SEED = 20_261
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseWish:
+    """How many A/A gates of how many pairs, of which metrics; ``pool``: pairs to measure and draw from, None: all."""
+
+    gates: int = FEWEST_REPEATS
+    pairs: int = 12
+    pool: int | None = None
+    metrics: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.pool is not None and self.pool < 2 * self.pairs:
+            raise UserError(
+                f"--pool {self.pool}: gates of {self.pairs} pairs drawn from so few are nearly all the same one; give at least "
+                f"{2 * self.pairs}, or leave --pool out to measure {self.gates * self.pairs} pairs"
+            )
+
+
+def measure_noise(revisions: Revisions, wish: NoiseWish, progress: Progress) -> tuple[Run, tuple[NoiseFloor, ...]]:
+    """The first run, which identifies the machine and work of the floors, and a floor per metric key.
+
+    Raises:
+        UserError: nothing was timed. ProcessEndedError: the command failed.
+    """
+    total = wish.pool or wish.gates * wish.pairs
+    pairs = Pairs(revisions, (), progress, counting=False)
+    metrics = primary_metrics(pairs.base, wish.metrics)
+    if not metrics:
+        raise UserError("the scenario times nothing (timed: false), so there is no noise to measure; give one that is timed")
+    ratios = pairs.take("pair", total, metrics, f"{total} pairs of the same revision")
+    signs = revisions.order.signs("pair", total)
+    floors = tuple(_floor(key, values, signs, wish) for key, values in ratios.items())
+    revisions.finish({"floors": [floor.ratio for floor in floors]})
+    return pairs.base, floors
+
+
+def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
+    known = [d for d in pairs if not math.isnan(d)]
+    if len(known) < len(pairs):
+        why = f"{len(pairs) - len(known)} of {len(pairs)} pairs have no time of it; measure on a quieter machine"
+        return replace(noise_floor(key, (), wish.pairs), reason=why)
+    if wish.pool is None:
+        gates = [slice(start, start + wish.pairs) for start in range(0, len(known), wish.pairs)]
+        return noise_floor(key, [_estimate(known[gate], signs[gate]) for gate in gates], wish.pairs)
+    return _resampled(key, [sign * d for sign, d in zip(signs, known, strict=True)], signs[: wish.pairs], wish)
+
+
+def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
+    """``seconds``: log of the second process's time by the first's, per pair.
+
+    Which side of an A/A pair is NEW is arbitrary, so each drawn pair gets the order of the gate's own pair in its place.
+    """
+    rng = random.Random(f"{SEED}/{key}")
+    draws = (rng.choices(seconds, k=wish.pairs) for _ in range(RESAMPLES))
+    estimates = [_estimate([sign * d for sign, d in zip(signs, drawn, strict=True)], signs) for drawn in draws]
+    floor = noise_floor(key, estimates, wish.pairs)
+    drawn = f"{RESAMPLES} gates drawn from a pool of {len(seconds)} measured pairs, drift between gates not seen"
+    return replace(floor, method=f"{floor.method}; {drawn}", repeats=len(seconds) // wish.pairs)
+
+
+def _estimate(values: Sequence[float], signs: tuple[int, ...]) -> float:
+    """The gate's estimate of the change over these pairs."""
+    return freed_mean(values, place_terms(signs)).mean
+
+
 FILE_VERSION = 1
 
 
@@ -121,27 +196,28 @@ def floors_file(header: RunHeader) -> Path:
     return user_data_dir("noise_floors") / f"{machine_of(header).fingerprint}-{work_fingerprint(header)}.json"
 
 
-def save_floors(header: RunHeader, floors: Sequence[NoiseFloor]) -> Path:
+def save_floors(header: RunHeader, floors: Sequence[NoiseFloor]) -> StoredFloors:
     """Replace the stored floors by ``floors``.
 
     Raises:
         StorageError: the file cannot be written.
     """
-    file = floors_file(header)
-    data = {
-        "version": FILE_VERSION,
-        "machine": machine_of(header).words,
-        "scenario": header.scenario_name,
-        "measured_at": header.created_at,
-        "commit": header.environment.get("commit"),
-        "floors": [asdict(floor) for floor in floors],
-    }
+    stored = StoredFloors(
+        file=floors_file(header),
+        machine=machine_of(header).words,
+        scenario=header.scenario_name,
+        measured_at=header.created_at,
+        commit=header.environment.get("commit"),
+        floors=tuple(floors),
+    )
+    data = {"version": FILE_VERSION} | asdict(stored)
+    del data["file"]
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        stored.file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise refused(file.parent, error) from error
-    write_whole(file, json.dumps(data, indent=1, ensure_ascii=False).encode())
-    return file
+        raise refused(stored.file.parent, error) from error
+    write_whole(stored.file, json.dumps(data, indent=1, ensure_ascii=False).encode())
+    return stored
 
 
 def known_floors(header: RunHeader) -> dict[str, NoiseFloor]:
@@ -164,6 +240,6 @@ def _read(file: Path) -> StoredFloors:
         if data["version"] > FILE_VERSION:
             raise UserError(f"{file}: format version {data['version']} is newer than this program's; upgrade sbd")
         about = {name: data[name] for name in ("machine", "scenario", "measured_at", "commit")}
-        return StoredFloors(file=file, floors=tuple(from_json(one) for one in data["floors"]), **about)
+        return StoredFloors(file=file, floors=tuple(map(from_json, data["floors"])), **about)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{file}: cannot be read as noise floors ({error!r}); remove it and run sbd noise again") from error

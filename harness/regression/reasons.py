@@ -6,13 +6,14 @@ speedup = NTP's time per token ÷ the arm's, so ln(NEW / BASE) of the speedup is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness import formatting
 
+SPEEDUP, TIME = "wall_speedup", "decode_s_per_token"
 MOSTLY = 2 / 3
-"""From this share of the change on, one of the two is said to be the reason."""
+"""From this share of the change on, one of the two is called the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,22 +41,26 @@ def why_moved(ntp: float, own: float) -> str:
     return f"the speedup {'fell' if fell else 'rose'} {reason} ({times})"
 
 
+def reason_of(arm: str, times: Mapping[str, float | None]) -> str | None:
+    """Why the speedup of ``arm`` moved, from NEW ÷ BASE of the times per token by arm; None without its own and NTP's."""
+    own = times.get(arm)
+    ntp = next((ratio for label, ratio in times.items() if label.startswith("NTP") and ratio), None)
+    return why_moved(ntp, own) if own and ntp else None
+
+
 def speedup_reasons(moved: Sequence[Moved]) -> dict[int, str]:
     """Why each speedup among the figures moved, by its place; one without both times is left out."""
-    found = {}
-    for at, one in enumerate(moved):
-        if one.metric == "wall_speedup" and one.ratio is not None and one.ratio != 1:
-            beside = [other for other in moved if other.metric == "decode_s_per_token" and _place(other) == _place(one)]
-            own = _ratio(other for other in beside if other.cell.get("arm") == one.cell.get("arm"))
-            ntp = _ratio(other for other in beside if other.cell.get("arm", "").startswith("NTP"))
-            if own and ntp:
-                found[at] = why_moved(ntp, own)
-    return found
+    times: dict[tuple[str | None, ...], dict[str, float | None]] = {}
+    for figure in moved:
+        if figure.metric == TIME:
+            times.setdefault(_place(figure), {})[figure.cell["arm"]] = figure.ratio
+    reasons = {
+        at: reason_of(figure.cell["arm"], times.get(_place(figure), {}))
+        for at, figure in enumerate(moved)
+        if figure.metric == SPEEDUP and figure.ratio not in (None, 1)
+    }
+    return {at: reason for at, reason in reasons.items() if reason is not None}
 
 
-def _place(one: Moved) -> tuple[str | None, ...]:
-    return tuple(one.cell.get(key) for key in ("part", "batch_size", "task"))
-
-
-def _ratio(found: Iterable[Moved]) -> float | None:
-    return next((one.ratio for one in found if one.ratio is not None), None)
+def _place(figure: Moved) -> tuple[str | None, ...]:
+    return tuple(figure.cell.get(key) for key in ("part", "batch_size", "task"))

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from harness.analysis.judge.judgement import Judgements, State, to_json
 from harness.errors import UserError
-from harness.regression.gate_metrics import Value, judge_deterministic
+from harness.regression.counted import Value
+from harness.regression.gate.counts import judge_deterministic
 from harness.regression.metrics import CellMetric
 from harness.scenario.metrics import METRICS, Better, Metric
 

@@ -10,8 +10,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from harness.record.schema import Run
-from harness.regression.changes import Change, judge_changes
-from harness.regression.run_comparison import compare_runs
+from harness.regression.changes import Change, compare_runs, judge_changes
 from harness.stats.one_sided import holm
 from harness.stats.quantity import Quantity, absent, exact
 from tests.helpers.synthetic_run import ARMS, NTP, Arm, Part, build

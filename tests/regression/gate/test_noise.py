@@ -11,8 +11,8 @@ import pytest
 from scipy import stats as scipy_stats
 
 from harness.errors import RecordError
-from harness.regression.gate_metrics import MARGIN
-from harness.regression.noise_floor import NoiseFloor, from_json, margin, noise_floor
+from harness.regression.gate.noise import NoiseFloor, from_json, margin, noise_floor
+from harness.regression.metrics import MARGIN
 
 FLOOR = NoiseFloor(metric="decode_s", ratio=0.03, repeats=20, pairs=10, method="m")
 
