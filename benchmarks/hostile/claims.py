@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.hostile.cases import DOCUMENTED, REFUSED, Case, Place
 from benchmarks.hostile.scenarios import CODE
-from benchmarks.hostile.world import World, mutated, written
-from tests.helpers.fuzzed_files import YAML_TEXTS
+from benchmarks.hostile.world import World, written
+from tests.helpers.fuzzed_files import YAML_TEXTS, mutate
 
 COUNT = 150
 CLAIMS = {
@@ -56,7 +56,7 @@ def case(world: World, number: int, chance: Random) -> Case:
     texts = (*CODE, *YAML_TEXTS)
     if number < len(texts):
         return Case(f"text {texts[number][:30]!r}", partial(_filed, world, texts[number], True))
-    return Case("places of a file of claims changed", partial(_filed, world, mutated(chance, CLAIMS), False))
+    return Case("places of a file of claims changed", partial(_filed, world, mutate(chance, CLAIMS), False))
 
 
 def _said(world: World, claim: str, place: Place) -> None:
@@ -65,8 +65,6 @@ def _said(world: World, claim: str, place: Place) -> None:
 
 
 def _filed(world: World, content: Any, refused: bool, place: Place) -> None:
-    if isinstance(content, str):
-        content = content.replace("CANARY", str(place.canary)).encode("utf-8", "surrogatepass")
     file = written(place, "c.yaml", content)
     place.sbd(
         "verify", world.good, "--claims", file, exits=REFUSED if refused else DOCUMENTED, names="c.yaml" if refused else ""

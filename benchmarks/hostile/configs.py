@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.hostile.cases import REFUSED, Case, Place
-from benchmarks.hostile.world import TINY, World, at, damaged, mutated, written
-from tests.helpers.fuzzed_files import JSON_TEXTS
+from benchmarks.hostile.world import TINY, World, at, written
+from tests.helpers.fuzzed_files import JSON_TEXTS, damage, mutate
 
 COUNT = 200
 NAMES = (
@@ -55,9 +55,9 @@ def case(world: World, number: int, chance: Random) -> Case:
     what, content = listed[number] if number < len(listed) else ("changed", None)
     if content is None:
         content = (
-            mutated(chance, world.config)
+            mutate(chance, world.config)
             if chance.random() < 0.8
-            else damaged(chance, b'{"model_type": "llama", "hidden_size": 64}')
+            else damage(chance, b'{"model_type": "llama", "hidden_size": 64}')
         )
     return Case(f"config.json: {what}", partial(_priced, content, number))
 

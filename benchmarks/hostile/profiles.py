@@ -8,9 +8,9 @@ from typing import Any
 
 from benchmarks.hostile.cases import REFUSED, Case, Place
 from benchmarks.hostile.scenarios import CODE, NUMBERS
-from benchmarks.hostile.world import World, damaged, mutated, written
+from benchmarks.hostile.world import World, written
 from tests.helpers import ROOT
-from tests.helpers.fuzzed_files import YAML_TEXTS
+from tests.helpers.fuzzed_files import YAML_TEXTS, damage, mutate
 
 COUNT = 230
 MODEL = ("--model", "llama-3.1-8b")
@@ -36,17 +36,11 @@ def case(world: World, number: int, chance: Random) -> Case:
     whole = (ROOT / "hardware_profiles" / "h100-sxm.yaml").read_text()
     if number < len(NUMBERS):
         return Case(f"memory {NUMBERS[number][:20]}", partial(_read, whole.replace("80e9", NUMBERS[number], 1), command, False))
-    changed = mutated(chance, world.profile) if chance.random() < 0.8 else damaged(chance, whole.encode())
+    changed = mutate(chance, world.profile) if chance.random() < 0.8 else damage(chance, whole.encode())
     return Case("a profile changed", partial(_read, changed, command, False))
 
 
 def _read(content: Any, command: tuple[str, ...], refused: bool, place: Place) -> None:
-    if isinstance(content, str):
-        content = content.replace("CANARY", str(place.canary)).encode("utf-8", "surrogatepass")
-    elif not isinstance(content, bytes):
-        import yaml
-
-        content = yaml.safe_dump(content, sort_keys=False).encode("utf-8", "surrogatepass")
     file = written(place, "p.yaml", content)
     words = [str(file) if word == "FILE" else word for word in command]
     place.sbd(*words, exits=REFUSED if refused else frozenset({0, 2}), names="p.yaml")

@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.hostile.cases import DOCUMENTED, Case, Place
-from benchmarks.hostile.world import CONFIRMED, OLDER, PUBLISHED, REFUTED, World, copied, damaged, mutated
-from tests.helpers.fuzzed_files import JSON_TEXTS
+from benchmarks.hostile.cases import Case, Place
+from benchmarks.hostile.world import CONFIRMED, OLDER, PUBLISHED, REFUTED, World, copied
+from tests.helpers.fuzzed_files import JSON_TEXTS, damage, mutate
 
 COUNT = 560
 HEADER, SAMPLES, PACKED, EVENTS = "run.json", "samples.jsonl", "samples.jsonl.gz", "events.jsonl"
@@ -117,11 +117,6 @@ def _contents(run: Path) -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in sorted(run.iterdir())}
 
 
-def _command(*words: str, place: Place, run: Path, good: Path) -> None:
-    places = {"RUN": str(run), "GOOD": str(good)}
-    place.sbd(*(places.get(word, word) for word in words), exits=DOCUMENTED)
-
-
 def _published(place: Place, run: Path, good: Path) -> None:
     """A copy holds every whole line, or there is none."""
     target = place.here / "published"
@@ -140,7 +135,11 @@ def _kept(place: Place, run: Path, good: Path) -> None:
 
 
 def _of(*words: str) -> Callable[[Place, Path, Path], None]:
-    return lambda place, run, good: _command(*words, place=place, run=run, good=good)
+    def act(place: Place, run: Path, good: Path) -> None:
+        places = {"RUN": run, "GOOD": good}
+        place.sbd(*(places.get(word, word) for word in words))
+
+    return act
 
 
 COMMANDS: tuple[Callable[[Place, Path, Path], None], ...] = (
@@ -190,11 +189,11 @@ def _cut(name: str, share: float, run: Path, chance: Random) -> None:
 
 
 def _bytes(name: str, run: Path, chance: Random) -> None:
-    (run / name).write_bytes(damaged(chance, _file(run, name)))
+    (run / name).write_bytes(damage(chance, _file(run, name)))
 
 
 def _tree(name: str, run: Path, chance: Random) -> None:
-    (run / name).write_text(json.dumps(mutated(chance, json.loads(_file(run, name)))))
+    (run / name).write_text(json.dumps(mutate(chance, json.loads(_file(run, name)))))
 
 
 def _lines(name: str, run: Path, chance: Random) -> None:
@@ -202,7 +201,7 @@ def _lines(name: str, run: Path, chance: Random) -> None:
     lines = _file(run, name).split(b"\n")[:-1]
     if lines:
         place = chance.randrange(len(lines))
-        lines[place] = json.dumps(mutated(chance, json.loads(lines[place]))).encode()
+        lines[place] = json.dumps(mutate(chance, json.loads(lines[place]))).encode()
     (run / name).write_bytes(b"".join(line + b"\n" for line in lines))
 
 

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.hostile.cases import REFUSED, Case, Place
-from benchmarks.hostile.world import SCENARIO, World, at, damaged, mutated, written
-from tests.helpers.fuzzed_files import YAML_TEXTS
+from benchmarks.hostile.world import SCENARIO, World, at, written
+from tests.helpers.fuzzed_files import YAML_TEXTS, damage, mutate
 
 COUNT = 430
 PLAIN = "version: 1\nname: n\nquestion: q\nparts:\n  - name: one\n    model: {reference: sbd}\n    dtype: float32\n"
@@ -131,8 +131,8 @@ def case(world: World, number: int, chance: Random) -> Case:
         what, content, refused = listed[number]
         return Case(what, partial(_planned, content, refused))
     if chance.random() < 0.8:
-        return Case("places of a scenario changed", partial(_planned, mutated(chance, SCENARIO), False))
-    return Case("bytes of a scenario changed", partial(_planned, damaged(chance, WHOLE.encode()), False))
+        return Case("places of a scenario changed", partial(_planned, mutate(chance, SCENARIO), False))
+    return Case("bytes of a scenario changed", partial(_planned, damage(chance, WHOLE.encode()), False))
 
 
 def _listed() -> list[tuple[str, Any, bool]]:
@@ -158,8 +158,6 @@ def _listed() -> list[tuple[str, Any, bool]]:
 
 def _planned(content: Any, refused: bool, place: Place) -> None:
     written(place, "prompts.jsonl", '{"prompt": "hi"}\n{"prompt": "ho"}\n')
-    if isinstance(content, str):
-        content = content.replace("CANARY", str(place.canary)).encode("utf-8", "surrogatepass")
     file = written(place, "s.yaml", content)
     if refused:
         place.sbd("plan", file, exits=REFUSED, names="s.yaml:")

@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.hostile.cases import MODEL_LIMIT_S, Case, Place
-from benchmarks.hostile.world import MODEL, TINY, World, at, copied, damaged, mutated, written
+from benchmarks.hostile.world import MODEL, TINY, World, at, copied, written
+from tests.helpers.fuzzed_files import damage, mutate
 
 Planted = Callable[[Path, Place, Random], None]
 CODE = "open({canary!r}, 'w').write('ran')\nclass Evil:\n    pass\n"
@@ -111,16 +112,16 @@ def _removed(name: str, model: Path, place: Place, chance: Random) -> None:
 
 
 def _bytes(name: str, model: Path, place: Place, chance: Random) -> None:
-    (model / name).write_bytes(damaged(chance, (model / name).read_bytes()))
+    (model / name).write_bytes(damage(chance, (model / name).read_bytes()))
 
 
 def _json(name: str, model: Path, place: Place, chance: Random) -> None:
     tree = json.loads((model / name).read_text())
     if name == "tokenizer.json":  # most of it is the vocabulary
         key = chance.choice([one for one in tree if one != "model"] + ["model"])
-        tree = tree | {key: mutated(chance, [tree[key]])}
+        tree = tree | {key: mutate(chance, [tree[key]])}
     else:
-        tree = mutated(chance, tree)
+        tree = mutate(chance, tree)
     (model / name).write_text(json.dumps(tree))
 
 
@@ -147,12 +148,11 @@ def _pickled(name: str, model: Path, place: Place, chance: Random) -> None:
 
 
 def _template(text: str, where: str, model: Path, place: Place, chance: Random) -> None:
-    text = text.replace("CANARY", str(place.canary))
     if where == "jinja":
-        (model / "chat_template.jinja").write_text(text)
+        written(place, "model/chat_template.jinja", text)
         return
-    file = model / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": text}))
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    written(place, "model/tokenizer_config.json", json.dumps(settings | {"chat_template": text}))
 
 
 def _index(model: Path, place: Place, chance: Random) -> None:

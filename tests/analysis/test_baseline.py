@@ -11,13 +11,12 @@ import pytest
 from harness.analysis.baseline import state_of, token_check
 from harness.analysis.comparison import compare
 from harness.analysis.stats.quantity import Quantity, absent
-from harness.record.store import read_run
 from harness.reporting.exports.answer_lines import answer_lines
 from harness.reporting.page import render
 from harness.scenario.servers import BESIDE
-from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.judged_runs import judged
+from tests.helpers.published import compared
 
 
 def checked(dynamic: float, static: float, jitter: float = 0.1):
@@ -222,7 +221,7 @@ def test_a_run_whose_outputs_all_differ_has_no_baseline():
 @pytest.mark.parametrize("name", [pytest.param("every_arm", marks=pytest.mark.full), "quickstart", "verified_250m"])
 def test_recorded_baselines_wrote_what_generate_wrote(name):
     """Published runs: equal in float32; in bfloat16 NTP parts from the modes of generate() as they part from one another."""
-    comparison = compare(read_run(ROOT / "reports" / name))
+    comparison = compared(name)
     found = [cell.baseline_check.tokens for cell in comparison.cells if cell.baseline_check.tokens]
     assert found and not any(one.different for one in found)
     assert all(one.same == one.rows for one in found if "float32" in one.words)

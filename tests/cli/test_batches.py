@@ -9,21 +9,17 @@ import pytest
 
 from harness.errors import RecordError
 from harness.record.schema import Run
-from harness.record.store import RunStore
 from harness.roofline.recorded_acceptance import recorded_arms
 from tests.helpers.command import sbd
 from tests.helpers.synthetic_run import ARMS, NTP, Arm, Part, build
+from tests.helpers.two_runs import stored
 
 WHAT_IF = ("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm")
 
 
 def written(run: Run, folder: Path) -> str:
     """The run as a directory."""
-    with RunStore(folder) as store:
-        store.create(run.header)
-        for sample in run.samples:
-            store.append(sample)
-    return str(folder)
+    return str(stored(run, folder))
 
 
 def test_batches_of_equal_rows_take_what_a_row_takes(

@@ -14,7 +14,7 @@ from harness.record.schema import CaseOutcome
 from harness.regression import revisions
 from harness.regression.noise_floor import NoiseFloor, floors_file, known_floors, save_floors
 from harness.scenario.loading import load_scenario
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.environments import with_environment
 from tests.helpers.synthetic_run import NTP, Part, build
 from tests.helpers.two_runs import MORE_PASSES, SBD, PretendedLauncher, in_processes, noisy, slower, stored, two_arms
@@ -30,20 +30,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-class Cli:
-    """Runs a command in this process; ``out`` and ``err`` are what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        """Its exit code."""
-        code = sbd(self._monkeypatch, *arguments)
-        self.out, self.err = self._capsys.readouterr()
-        return code
 
 
 @pytest.fixture

@@ -16,24 +16,10 @@ from harness.record.store import read_run
 from harness.regression.history.store import History
 from tests.helpers import DATA
 from tests.helpers.bench_files import LENGTHS, a_pair, vllm_result, written
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.pages import words
 
 CONFIRMED, REFUTED, MISTAKE, OPEN, VOID = range(5)
-
-
-class Cli:
-    """Runs a command in this process; ``out`` and ``err`` are what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        """Its exit code."""
-        code = sbd(self._monkeypatch, *arguments)
-        self.out, self.err = self._capsys.readouterr()
-        return code
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 from harness.record.store import RunStore
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import sbd
+from tests.helpers.two_runs import stored
 
 RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=4))
 NEEDS_TOOL = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
@@ -21,11 +22,7 @@ NEEDS_TOOL = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run with its page; it lacks the last sample."""
-    folder = tmp_path / "run"
-    with RunStore(folder) as store:
-        store.create(RUN.header)
-        for sample in RUN.samples[:-1]:
-            store.append(sample)
+    folder = stored(RUN.model_copy(update={"samples": RUN.samples[:-1]}), tmp_path / "run")
     assert sbd(monkeypatch, "report", str(folder)) == 0
     return folder
 

@@ -13,6 +13,7 @@ pytest.importorskip("accelerate")
 
 from harness.engine.training.reference_model import train_tokenizer
 from tests.helpers.command import sbd, sbd_process
+from tests.helpers.tiny_model import tiny_config
 
 
 @pytest.mark.parametrize(
@@ -39,14 +40,7 @@ def test_mistakes_are_explained(
 def test_a_causal_lm_becomes_an_sbd_model(tmp_path):
     """A tiny Llama and a file of pairs go in; weights in safetensors and a tokenizer with a mask token come out."""
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-    )
+    config = tiny_config(vocab_size=len(tokenizer))
     source, data, out = tmp_path / "source", tmp_path / "pairs.jsonl", tmp_path / "out"
     transformers.LlamaForCausalLM(config).save_pretrained(source)
     tokenizer.save_pretrained(source)

@@ -9,9 +9,9 @@ import pytest
 
 from harness.analysis.judgement import JUDGEMENT_VERSION
 from harness.record.schema import Run
-from harness.record.store import RunStore
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import sbd
+from tests.helpers.two_runs import stored
 
 RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=12))
 SLOW = "SBD k=16 γ=0.1"
@@ -19,11 +19,7 @@ SLOW = "SBD k=16 γ=0.1"
 
 def kept(run: Run, folder: Path) -> str:
     """The run in a directory."""
-    with RunStore(folder) as store:
-        store.create(run.header)
-        for sample in run.samples:
-            store.append(sample)
-    return str(folder)
+    return str(stored(run, folder))
 
 
 @pytest.mark.parametrize(

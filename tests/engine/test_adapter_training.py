@@ -35,6 +35,7 @@ from harness.errors import UnknownModelError
 from harness.progress import Progress
 from harness.workloads.loader import PromptItem
 from tests.helpers.command import sbd_process
+from tests.helpers.tiny_model import request
 
 IDS = SpecialIds(pad=0, eos=1, mask=5)
 SHAPE: dict[str, Any] = {
@@ -154,20 +155,12 @@ def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int, copies: boo
     session, agreed = TransformersSession(held, "sdpa"), 0
     for start in range(6):
         prompt = tuple(6 + (start * 5 + at * 3) % 30 for at in range(4))
-        request = DecodeRequest(
-            prompts=(prompt,),
-            max_new_tokens=24,
-            stop=StopRule(),
-            suppressed_ids=(IDS.mask,),
-            temperature=0.0,
-            generator=torch.Generator(),
-            device=torch.device("cpu"),
-        )
+        asked = request((prompt,), max_new_tokens=24, mask_ids=(IDS.mask,))
         # The mask's own embedding stands where the decoder's model call looks it up.
         with torch.no_grad():
             held.get_input_embeddings().weight[IDS.mask] = module.mask_embedding
         decoder, passes = (
-            decode_quadratic(session, request, block_size=size, mask_id=IDS.mask, in_turn=InTurn(module.bigram, copies)),
+            decode_quadratic(session, asked, block_size=size, mask_id=IDS.mask, in_turn=InTurn(module.bigram, copies)),
             [],
         )
         while True:

@@ -20,6 +20,7 @@ from harness.models.choice import REFERENCE_DIR
 from harness.runner.divergence import Parting, classified
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
+from tests.helpers.tiny_model import request
 
 pytestmark = pytest.mark.skipif(why_not_built() is not None, reason="no C++ compiler")
 AT_ONCE, NEW_TOKENS, CONTROLS = 8, 48, 64
@@ -64,16 +65,7 @@ def test_answers_are_those_of_eager_forwards(count, record_property):
             drain(
                 decode_next_token(
                     session,
-                    DecodeRequest(
-                        prompts=batch,
-                        max_new_tokens=NEW_TOKENS,
-                        stop=stop,
-                        suppressed_ids=(tokenizer.mask_token_id,),
-                        temperature=0.0,
-                        generator=torch.Generator(),
-                        device=torch.device("cpu"),
-                        figures=figures,
-                    ),
+                    request(batch, [tokenizer.eos_token_id], 0.0, NEW_TOKENS, (tokenizer.mask_token_id,), figures=figures),
                 )
             ).output_ids
             for session, figures in sessions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -20,6 +21,28 @@ def sbd(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         cli.main()
     code = stopped.value.code
     return code if isinstance(code, int) else 0
+
+
+class Cli:
+    """Runs a command in this process; ``out`` and ``err`` are what it printed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str) -> int:
+        """Its exit code."""
+        code = sbd(self._monkeypatch, *arguments)
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal, without a descriptor."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
 
 
 def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:

@@ -18,6 +18,7 @@ from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, DEVICES, KV_DTYPES, REQUESTS, WEIGHTS, Panel, panel_of
 from tests.helpers import ROOT
 from tests.helpers.command import sbd
+from tests.helpers.published import compared, published
 
 QUICKSTART = ROOT / "reports" / "quickstart"
 FIGURES = ("tokens_per_s_per_user", "tokens_per_s_per_gpu", "usd_per_million_tokens", "kwh_per_million_tokens")
@@ -106,8 +107,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], a
 @cache
 def with_verified() -> Panel:
     """The panel of a published run that has SBD and verified SBD."""
-    run = read_run(ROOT / "reports" / "verified_250m")
-    return panel_of(run, compare(run))
+    return panel_of(published("verified_250m"), compared("verified_250m"))
 
 
 def rendered(view: dict[str, Any]) -> str:

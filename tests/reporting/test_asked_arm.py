@@ -12,7 +12,6 @@ import pytest
 from harness.analysis.comparison import compare
 from harness.analysis.verdict import claims_for, verdict
 from harness.record.schema import Run
-from harness.record.store import RunStore
 from harness.reporting.claims_shown import held_claims
 from harness.reporting.exports.answer_lines import answer_lines
 from harness.reporting.headline import headlines
@@ -20,6 +19,7 @@ from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.command import sbd
+from tests.helpers.two_runs import stored
 
 OURS, LOOKUP = "SBD k=16 γ=0.1", "prompt lookup n=4"
 
@@ -90,10 +90,6 @@ def test_the_claims_are_one_list(
     gravest = [word for word in ("refuted", "void", "inconclusive", "confirmed") if word in words]
     tally = ", ".join(f"{words.count(word)} {word}" for word in gravest)
     assert (line == f"claims  this scenario's own: {tally}") == bool(claims) and (tally in page) == bool(claims)
-    with RunStore(tmp_path / "r") as store:
-        store.create(run.header)
-        for sample in run.samples:
-            store.append(sample)
-    sbd(monkeypatch, "verify", str(tmp_path / "r"), "--json")
+    sbd(monkeypatch, "verify", str(stored(run, tmp_path / "r")), "--json")
     told = json.loads(capsys.readouterr().out)["judgements"]
     assert [(one["metric"], one["word"]) for one in told] == [(one.judgement.metric, one.judgement.word) for one in held]

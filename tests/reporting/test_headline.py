@@ -8,12 +8,11 @@ import re
 from harness import formatting
 from harness.analysis.comparison import compare
 from harness.analysis.verdict import QUESTION
-from harness.record.store import read_run
 from harness.reporting.claims_shown import held_claims, whose_claims
 from harness.reporting.headline import headlines
 from harness.reporting.page import render
-from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.published import compared, published
 
 
 def test_it_is_the_cards_verdict_and_figure() -> None:
@@ -23,8 +22,7 @@ def test_it_is_the_cards_verdict_and_figure() -> None:
 
 
 def _held_to_its_cards(name: str, said: str) -> None:
-    run = read_run(ROOT / "reports" / name)
-    comparison = compare(run)
+    run, comparison = published(name), compared(name)
     held, _, _ = held_claims(comparison, run.header)
     asked = [one for one in held if one.claim is QUESTION]
     found = headlines(held, comparison)

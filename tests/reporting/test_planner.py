@@ -19,12 +19,11 @@ from harness.capacity.plan import DEGREES
 from harness.capacity.wording import pays_from
 from harness.formatting import rate, ratio
 from harness.models import KNOWN_SHAPES
-from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, DEVICES, Panel, panel_of
 from harness.reporting.planner.view import HEADS, SPEEDS, Setting, carried, embedded, pareto_front, planner_view, ratio_carried
-from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.planner_page import FIGURES, Chosen, asked, choices, compared, quickstart, rendered, with_verified
+from tests.helpers.published import compared, published
 
 
 def column_of(panel: Panel, data: dict[str, Any], one: Chosen, arm: int) -> tuple[int, Any]:
@@ -98,7 +97,7 @@ def test_the_run_s_own_acceptance_comes_first_and_says_whose_it_is() -> None:
 
 def test_the_verified_arm_of_a_run_is_offered_by_what_its_checks_made_final() -> None:
     """Tokens and passes a check, counted here from the recorded passes one by one."""
-    run = read_run(ROOT / "reports" / "verified_250m")
+    run = published("verified_250m")
     (choice,) = [one for one in with_verified().choices if one.arm == "SBD verified"]
     label = choice.label.rpartition(":")[0]
     cases = {case.case_id for case in run.header.cases if case.label == label}
