@@ -24,6 +24,8 @@ from tests.helpers.two_runs import stored
 CI = ROOT / "docs" / "ci"
 FILES = {name: yaml.safe_load((CI / name).read_text(encoding="utf-8")) for name in ("github-actions.yml", "gitlab-ci.yml")}
 ACTION = yaml.safe_load((CI / "action.yml").read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_the_files_are_found(file: str) -> None:
     """In each the commands that the jobs are about, and two gates: of counts on any machine, of times on one's own."""

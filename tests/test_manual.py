@@ -65,6 +65,8 @@ OTHERS = {
     "torchrun": "needs several processes; tests/integration/test_split.py starts them",
 }
 """Programs of others."""
+
+
 def not_run(words: tuple[str, ...]) -> str | None:
     """Why a command is not run, or None."""
     return next((why for begin, why in NOT_RUN.items() if f"{' '.join(words)} ".startswith(f"{begin} ")), None)

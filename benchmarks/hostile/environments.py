@@ -17,8 +17,9 @@ from random import Random
 from typing import Any
 
 from benchmarks.hostile.cases import DOCUMENTED, LIMIT_S, Case, Ended, Place
-from benchmarks.hostile.world import SCENARIO, World, copied, written
+from benchmarks.hostile.world import World, copied, written
 from tests.helpers import ROOT
+from tests.helpers.fuzzed_commands import SCENARIO
 from tests.helpers.odd_streams import closed, full, removed, unread
 
 MODEL = ("--model", "llama-3.1-8b", "--hardware", "h100-sxm")

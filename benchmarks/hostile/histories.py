@@ -36,11 +36,7 @@ def case(world: World, number: int, chance: Random) -> Case:
 
 
 def _random(chance: Random) -> Hostile:
-    return (
-        Hostile("values changed", random_value)
-        if chance.random() < 0.7
-        else Hostile("bytes changed", _bytes)
-    )
+    return Hostile("values changed", random_value) if chance.random() < 0.7 else Hostile("bytes changed", _bytes)
 
 
 def _bytes(folder: Path, chance: Random) -> None:

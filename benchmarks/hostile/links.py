@@ -100,7 +100,9 @@ PLANTED: dict[str, Plant] = {
 }
 """What lies in a file's place; where nothing is named, it is one of tests/helpers/hostile_files."""
 OF_RUNS = [(name, what, command) for name in OF_A_RUN for what in PLANTED for command in READERS]
-OF_OUTPUTS = [(command, what) for command in OUTPUTS for what in PLANTED if (command[0], what) != ("history", "a link to nothing")]
+OF_OUTPUTS = [
+    (command, what) for command in OUTPUTS for what in PLANTED if (command[0], what) != ("history", "a link to nothing")
+]
 """A database is the user's own, and may lie behind a link."""
 COUNT = len(OF_OUTPUTS) + len(OF_RUNS) // 3
 

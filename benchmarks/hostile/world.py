@@ -1,4 +1,4 @@
-"""Sound files that the cases damage: scenarios, profiles, records and a model folder; and how a value is damaged at random."""
+"""Sound files that the cases damage: a scenario, a record and a model folder; and how a case writes its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,38 +27,6 @@ PUBLISHED = ROOT / "reports" / "quickstart"
 OLDER = ROOT / "tests" / "data" / "records"
 CONFIRMED, REFUTED = "nfe_speedup >= 1.5", "nfe_speedup >= 6"
 """Claims that the sound record meets and misses: every second prompt takes 4 passes per block of 16 tokens, the others 8."""
-SCENARIO: dict[str, Any] = yaml.safe_load("""
-version: 1
-name: small
-question: Is it faster?
-parts:
-  - name: one
-    model: {random: llama-250m}
-    device: cpu
-    dtype: bfloat16
-    session: static
-    execution: eager
-    arms:
-      - {method: ntp, temperature: 0}
-      - {method: sbd, block_size: [8, 16], acceptance: {replay: {nfe_speedup: 3.0}}}
-    batch_sizes: [1, 2]
-    health: {kernel: 0.1, steal: 0.01}
-    workload: {synthetic: {prompt_tokens: 8}, prompts: 4, max_new_tokens: 16}
-    repeats: {standard_error: 0.01, at_most: 4}
-    processes: 2
-    warmup: 2
-    seed: 1
-  - name: two
-    model: {reference: sbd}
-    dtype: float32
-    arms:
-      - {method: ntp}
-      - {method: sbd, block_size: 16, gamma: [0, 0.35], solver: entropy_bounded}
-    workload: {prompts_file: prompts.jsonl, prompts: 2, max_new_tokens: 16, stop_strings: ["."]}
-    timed: false
-claims:
-  - {name: fast, source: somebody, metric: wall_speedup, min: 3, where: {part: one}}
-""")
 TINY: dict[str, Any] = yaml.safe_load("""
 version: 1
 name: tiny
@@ -100,16 +67,6 @@ class World:
         header = run.header.model_copy(update={"environment": environment, "hardware": hardware})
         stored(Run(header=header, samples=samples, outcomes=[], sessions=run.sessions), self.good)
 
-    @cached_property
-    def profile(self) -> dict[str, Any]:
-        """A profile as data."""
-        return dict(yaml.safe_load((ROOT / "hardware_profiles" / "h100-sxm.yaml").read_text()))
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        """The reference model's config.json."""
-        return dict(json.loads((MODEL / "sbd" / "config.json").read_text()))
-
 
 def copied(place: Place, source: Path, name: str = "run") -> Path:
     """A copy of a record, without its pages, or of a model's folder, in the case's folder."""
@@ -117,7 +74,7 @@ def copied(place: Place, source: Path, name: str = "run") -> Path:
 
 
 def written(place: Place, name: str, content: Any) -> Path:
-    """A file in the case's folder: bytes as they are, text in UTF-8 with the path of the canary, other values as YAML or JSON."""
+    """A file in the case's folder: bytes as they are, text with the path of the canary, other values as YAML or JSON."""
     file = place.here / name
     file.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, str):

@@ -15,6 +15,7 @@ from tests.helpers.crossed_mean import crossed_mean
 from tests.helpers.judged_runs import judged
 from tests.helpers.published import compared, published
 
+
 def test_the_papers_claims_on_the_published_quickstart() -> None:
     """Fewer passes are confirmed and the clock falls short; 30 problems do not show that accuracy stays within a point."""
     run = published("quickstart")

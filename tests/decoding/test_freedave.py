@@ -13,6 +13,7 @@ from harness.engine.plain_session import TransformersSession
 from tests.helpers.few_words import MASK_ID, few_words, some_work
 from tests.helpers.tiny_model import drain
 
+
 def nested(session, request, block_size, draft_steps):
     """FreeDave."""
     return drain(decode_nested_drafts(session, request, block_size=block_size, mask_id=MASK_ID, draft_steps=draft_steps))

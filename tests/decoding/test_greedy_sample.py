@@ -11,7 +11,6 @@ transformers = pytest.importorskip("transformers")
 
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.sampling import FusedFigures, NativeFigures
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import SOLVERS
@@ -66,9 +65,7 @@ def test_decodes_are_those_of_the_reference(name, batching):
                 else SolverAcceptance(SOLVERS[name], **SETTINGS[name][1])
             )
             found.append(
-                drain(
-                    decode_set_block(session, asked, block_size=4, mask_id=MASK_ID, acceptance=acceptance, batching=batching)
-                )
+                drain(decode_set_block(session, asked, block_size=4, mask_id=MASK_ID, acceptance=acceptance, batching=batching))
             )
         assert found[0] == found[1]
 
@@ -83,7 +80,9 @@ def test_a_real_decode_is_that_of_the_reference():
     for problem in problems(TASKS["word_problems"], "validation", 4, 1):
         found = []
         for figures in (None, NativeFigures):
-            asked = request([tuple(tokenizer(problem.prompt)["input_ids"])], max_new_tokens=48, mask_ids=(mask_id,), figures=figures)
+            asked = request(
+                [tuple(tokenizer(problem.prompt)["input_ids"])], max_new_tokens=48, mask_ids=(mask_id,), figures=figures
+            )
             acceptance = SolverAcceptance(SOLVERS["entropy_bounded"], gamma=0.003)
             ntp = drain(decode_next_token(StaticSession(model), asked))
             sbd = decode_set_block(StaticSession(model), asked, block_size=16, mask_id=mask_id, acceptance=acceptance)

@@ -9,7 +9,6 @@ pytest.importorskip("transformers")
 
 from harness.decoding.drafters import PromptLookup
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.engine import drain
 from harness.engine.plain_session import TransformersSession

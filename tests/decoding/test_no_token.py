@@ -13,7 +13,7 @@ from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.drafters import DraftModel, PromptLookup
 from harness.decoding.freedave import decode_nested_drafts
 from harness.decoding.next_token import answer_logprobs, decode_next_token
-from harness.decoding.request import DecodeRequest, StopRule
+from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import NO_TOKEN

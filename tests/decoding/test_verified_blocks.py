@@ -23,6 +23,7 @@ from tests.helpers.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, de
 from tests.helpers.sessions import SESSIONS
 from tests.helpers.tiny_model import TOLERANCE, committed_kv, drain, reference_logits
 
+
 @cache
 def reference_work(prompts_of_each_task, max_new_tokens):
     """The shipped model in float64, its mask, and what greedy NTP writes for prompts of three tasks in one batch."""

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.decoding.in_turn import InTurn
-from harness.decoding.request import DecodeRequest, StopRule
+from harness.decoding.request import StopRule
 from harness.decoding.self_speculation import decode_quadratic
 from harness.engine.adapter_files import write_adapter
 from harness.engine.gated_adapter import adapter_on

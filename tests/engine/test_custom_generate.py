@@ -10,7 +10,6 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
 from harness.engine.integrations.custom_generate import DIRECTORY, sbd

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from harness.decoding.session import Segment
 from harness.engine import fingerprint as module

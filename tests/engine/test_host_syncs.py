@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.decoding import session
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.engine import cuda_graphs

@@ -11,7 +11,6 @@ transformers = pytest.importorskip("transformers")
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.passes import padded_segment
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.sampling import NativeFigures
 from harness.engine.engine import drain
 from harness.engine.static_session import StaticSession
@@ -56,7 +55,6 @@ def test_answers_are_those_of_eager_forwards(count, record_property):
     tokenizer = transformers.AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")
     each = -(-count // len(TASKS))
     prompts = [tuple(tokenizer(one.prompt)["input_ids"]) for task in TASKS.values() for one in problems(task, "test", each, 5)]
-    stop = StopRule(token_ids=frozenset({tokenizer.eos_token_id}))
     model, partings, controls = reference(torch.float32), [], []
     sessions = (StaticSession(model), None), (StaticSession(model, "native"), NativeFigures)
     for first in range(0, count, AT_ONCE):

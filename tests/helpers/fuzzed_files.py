@@ -1,13 +1,11 @@
 """Files that no one would write on purpose: valid ones with something dropped, doubled, retyped, cut or poisoned, and others.
 
-Strategies of hypothesis give the bytes of a file, or of every file of a run directory. What they change by chance,
-`benchmarks.hostile` changes by a seed.
+Hypothesis draws the chance in tests, `benchmarks.hostile` from a seed.
 """
 
 from __future__ import annotations
 
 import copy
-import gzip
 import json
 import math
 import re
@@ -100,7 +98,8 @@ YAML_TEXTS = (
     "- - - -",
     "? a\n: b\n? [c]\n: d\n",
     "!!python/name:os.system",
-    "!!python/object/apply:os.getcwd []",
+    "!!python/object/apply:os.system [touch ../canary]",
+    "version: !!python/object/apply:builtins.eval [\"open('../canary', 'w')\"]",
     "version: !!binary abc",
     "a: !!set {x}",
     "a: &x [*x]",
@@ -205,47 +204,37 @@ def damage(chance: Random, data: bytes) -> bytes:
     return data
 
 
-def mutated(tree: Tree) -> st.SearchStrategy[Tree]:
-    """Trees that `mutate` makes of this one."""
-    return st.randoms(use_true_random=False).map(lambda chance: mutate(chance, tree))
+def _invented(chance: Random, texts: tuple[str, ...]) -> bytes:
+    if chance.randrange(2):
+        return chance.choice(texts).encode()
+    return bytes(chance.randrange(256) for _ in range(chance.randint(0, 60)))
 
 
-def damaged(data: bytes) -> st.SearchStrategy[bytes]:
-    """Bytes that `damage` makes of these."""
-    return st.randoms(use_true_random=False).map(lambda chance: damage(chance, data))
+def yaml_file(chance: Random, *valid: Tree) -> bytes:
+    """A YAML file: mostly a valid one with changes, some damaged as text, some invented, alone or behind a valid one."""
+    tree, how = chance.choice(valid), chance.randrange(16)
+    if how < 12:
+        return as_yaml(mutate(chance, tree))
+    whole = yaml.safe_dump(tree, sort_keys=False).encode()
+    return damage(chance, whole) if how < 14 else (whole if how == 14 else b"") + _invented(chance, YAML_TEXTS)
 
 
-def yaml_files(*valid: Tree) -> st.SearchStrategy[bytes]:
-    """A YAML file: mostly a valid one with changes, some damaged as text, some invented."""
-    trees = st.one_of([mutated(tree) for tree in valid])
-    texts = trees.map(as_yaml)
-    whole = st.sampled_from([yaml.safe_dump(tree, sort_keys=False).encode() for tree in valid])
-    others = st.sampled_from(YAML_TEXTS).map(str.encode)
-    appended = st.tuples(whole, others).map(b"".join)
-    return weighted((12, texts), (2, whole.flatmap(damaged)), (1, appended), (1, others | st.binary(max_size=60)))
-
-
-def json_files(valid: Tree, dump: Callable[[Tree], bytes] | None = None) -> st.SearchStrategy[bytes]:
+def json_file(chance: Random, valid: Tree, dump: Callable[[Tree], bytes] | None = None) -> bytes:
     """A JSON file likewise."""
-    dump = dump or (lambda tree: json.dumps(tree).encode())
-    invented = st.sampled_from(JSON_TEXTS).map(str.encode) | st.binary(max_size=60)
-    return weighted((12, mutated(valid).map(dump)), (2, damaged(dump(valid))), (1, invented))
+    dump, how = dump or (lambda tree: json.dumps(tree).encode()), chance.randrange(15)
+    if how < 12:
+        return dump(mutate(chance, valid))
+    return damage(chance, dump(valid)) if how < 14 else _invented(chance, JSON_TEXTS)
 
 
-def json_lines(valid: list[Tree]) -> st.SearchStrategy[bytes]:
+def json_lines(chance: Random, valid: list[Tree]) -> bytes:
     """A file of JSON lines likewise."""
-    return json_files(valid, _lines)
+    return json_file(chance, valid, _lines)
 
 
-def packed(lines: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """The same behind gzip, some of it damaged."""
-    whole = lines.map(lambda data: gzip.compress(data, 1))
-    return weighted((4, whole), (1, whole.flatmap(damaged)))
-
-
-def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
-    """One of several strategies, each so many times as likely."""
-    return st.one_of([choice for weight, choice in choices for _ in range(weight)])
+def by_chance(make: Callable[[Random], Any]) -> st.SearchStrategy[Any]:
+    """What is made by chance, as hypothesis draws it."""
+    return st.randoms(use_true_random=False).map(make)
 
 
 def as_yaml(tree: Tree) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from tests.helpers.fuzzed_files import mutated
+from tests.helpers.fuzzed_files import by_chance, mutate
 from tests.helpers.hostile_server import (
     ABOUT,
     ENGINES,
@@ -713,7 +713,12 @@ def _frames() -> Iterator[Hostile]:
         engine = next(engines)
         yield Hostile(f"{name} at any door", engine, play, "connection", fits="refused")
     for door in ("models", "about", "metrics"):
-        yield Hostile("an honest body, a byte at a time without end", "vllm", lambda asked: itertools.chain([head(), b'{"a": "'], endless(b"x", pause_s=0.3)), door)
+        yield Hostile(
+            "an honest body, a byte at a time without end",
+            "vllm",
+            lambda asked: itertools.chain([head(), b'{"a": "'], endless(b"x", pause_s=0.3)),
+            door,
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------- counters
@@ -881,7 +886,13 @@ def _about() -> Iterator[Hostile]:
         yield Hostile(f"models: {name}", engine, partial(_told, value), "models", kind="models")
     names = ("model", "another", "third")
     for engine in ENGINES:
-        yield Hostile("another model at every question", engine, lambda asked: [whole(json.dumps({"data": [{"id": names[asked.number % 3]}]}))], "models", kind="models")
+        yield Hostile(
+            "another model at every question",
+            engine,
+            lambda asked: [whole(json.dumps({"data": [{"id": names[asked.number % 3]}]}))],
+            "models",
+            kind="models",
+        )
     for (name, value), engine in zip(VERSIONS.items(), itertools.cycle(("vllm", "llama_cpp", "tensorrt_llm")), strict=False):
         key = "build_info" if engine == "llama_cpp" else "version"
         version = partial(_version, key, value)
@@ -1002,7 +1013,9 @@ def _logins() -> Iterator[Hostile]:
         for name, (door, play) in plays.items():
             yield Hostile(f"{login_name} in the address; the server: {name}", next(engines), play, door, login=login)
     for name, (door, play) in _told_back().items():
-        yield Hostile(f"a key in the environment; the server repeats it in {name}", next(engines), play, door, key=f"Bearer {SECRET}")
+        yield Hostile(
+            f"a key in the environment; the server repeats it in {name}", next(engines), play, door, key=f"Bearer {SECRET}"
+        )
     for query in (f"?key={SECRET}", f"#{SECRET}"):
         yield Hostile(f"{query[0]} in the address", "vllm", query=query)
 
@@ -1110,7 +1123,7 @@ def honest_events(engine: str, per_pass: int = 2, tokens: int = 9) -> list[Any]:
 
 def mutated_answers(engine: str) -> st.SearchStrategy[list[Any]]:
     """Events of an answer with up to three places changed."""
-    return mutated(honest_events(engine))
+    return by_chance(lambda chance: mutate(chance, honest_events(engine)))
 
 
 __all__ = ["ABOUT", "catalogue", "honest_events", "mutated_answers"]

@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.analysis.comparison import Comparison, compare
 from harness.capacity.plan import DEGREES
-from harness.record.schema import Run
-from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, DEVICES, KV_DTYPES, REQUESTS, WEIGHTS, Panel, panel_of
 from tests.helpers import ROOT
 from tests.helpers.command import sbd
@@ -24,16 +21,9 @@ QUICKSTART = ROOT / "reports" / "quickstart"
 FIGURES = ("tokens_per_s_per_user", "tokens_per_s_per_gpu", "usd_per_million_tokens", "kwh_per_million_tokens")
 
 
-@cache
-def compared() -> tuple[Run, Comparison]:
-    """The published quickstart."""
-    run = read_run(QUICKSTART)
-    return run, compare(run)
-
-
 def quickstart() -> Panel:
     """Its panel: Llama 8B and 70B, because its own models are small."""
-    return panel_of(*compared())
+    return panel_of(published("quickstart"), compared("quickstart"))
 
 
 AXES = ("model", "weights", "kv", "request", "device", "degree", "arm", "batch")

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.comparison import compare
 from harness.record.schema import Run
+from harness.record.store import read_run
 from harness.reporting.exports.answer_lines import answer_lines
 from tests.helpers import ROOT
-from tests.helpers.published import compared, published
 
 
 def passes_saved(run: Run, arm: Mapping[str, Any]) -> float:
@@ -34,8 +35,8 @@ def passes_saved(run: Run, arm: Mapping[str, Any]) -> float:
 def test_the_answer_has_the_figures_of_the_page(name: str) -> None:
     """Label and speedup with interval as report.json has them, passes by hand from the samples; then what to type."""
     folder = ROOT / "reports" / name
-    run = published(name)
-    lines = answer_lines(folder, compared(name), run.header).splitlines()
+    run = read_run(folder)
+    lines = answer_lines(folder, compare(run), run.header).splitlines()
     assert 4 <= len(lines) <= 8 and [line.split()[0] for line in lines][:3] == ["answer", "passes", "base"]
     published = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     highlight = published["answers"][0]

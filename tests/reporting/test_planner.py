@@ -22,7 +22,7 @@ from harness.models import KNOWN_SHAPES
 from harness.reporting.planner.panel import BATCHES, DEVICES, Panel, panel_of
 from harness.reporting.planner.view import HEADS, SPEEDS, Setting, carried, embedded, pareto_front, planner_view, ratio_carried
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.planner_page import FIGURES, Chosen, asked, choices, compared, quickstart, rendered, with_verified
+from tests.helpers.planner_page import FIGURES, Chosen, asked, choices, quickstart, rendered, with_verified
 from tests.helpers.published import compared, published
 
 
@@ -85,7 +85,7 @@ def test_the_data_fits_and_names_every_choice() -> None:
 
 def test_the_run_s_own_acceptance_comes_first_and_says_whose_it_is() -> None:
     """The highlighted arm, with its measured tokens per pass, its model and what it did to the accuracy; then its others."""
-    comparison, panel = compared()[1], quickstart()
+    comparison, panel = compared("quickstart"), quickstart()
     highlight = comparison.highlights[0]
     arm = next(arm for arm in comparison.summary("reference", 1).arms if arm.label == highlight.label)
     [first] = [one for one in panel.choices if "the arm that answers this run" in one.remark]

@@ -25,10 +25,7 @@ REFUSED = [
     ("{method: self_speculation, form: [linear, linear]}", "linear given twice"),
     ("{method: sbd, acceptance: {replay: {nfe_speedup: 3.0}}}, {method: sbd_verified, gamma: 0.1}", "their own part"),
     ("{method: sbd, gamma: 0.1, verified: true}", "verified"),
-    (
-        "{method: freedave, temperature: 0.5}",
-        "got 0.5; nested drafts are exact at temperature 0 only, remove temperature",
-    ),
+    ("{method: freedave, temperature: 0.5}", "got 0.5; nested drafts are exact at temperature 0 only, remove temperature"),
     ("{method: freedave, draft_steps: 0}", "draft_steps"),
     ("{method: freedave, gamma: 0.1}", "gamma"),
     ("{method: apd, mixture: 1.2}", "mixture"),
@@ -51,11 +48,17 @@ REFUSED = [
     *(
         (PUBLIC.format(keys), words)
         for keys, words in (
-            ("family: sdra, block_size: 4, solver: threshold, tau: 0.9", "unknown family 'sdra'; allowed: nemotron, sdlm, sdar"),
+            (
+                "family: sdra, block_size: 4, solver: threshold, tau: 0.9",
+                "unknown family 'sdra'; allowed: nemotron, sdlm, sdar",
+            ),
             ("block_size: 4, solver: threshold, tau: 0.9", "family"),
             ("family: sdar, solver: threshold, tau: 0.9", "block_size"),
             ("family: sdar, block_size: 4, solver: threshold", "tau is missing"),
-            ("family: nemotron, block_size: 4, solver: threshold, tau: 0.9, commit: merged", "not possible with family nemotron"),
+            (
+                "family: nemotron, block_size: 4, solver: threshold, tau: 0.9, commit: merged",
+                "not possible with family nemotron",
+            ),
             ("family: llada, block_size: 4, solver: threshold, tau: 0.9, commit: own_pass", "not possible with family llada"),
             ("family: fast_dllm_v2, block_size: 12, solver: threshold, tau: 0.9", "no multiple of the family's sub_block 8"),
             ("family: sdlm, block_size: 4, solver: threshold, tau: 0.9", "use longest_prefix or longest_prefix_entropy"),
@@ -103,12 +106,7 @@ ESTIMATES: list[tuple[dict[str, Any], int | None, int, list[Pass]]] = [
         4,
         [("decide", 4, 80, 4, 0, 33 - 33 / 4, TARGET), ("commit+decide", 8, 80, 4, 4, 33 / 4, TARGET)],
     ),
-    (
-        published_arm("nemotron", 8),
-        8,
-        8,
-        [("decide", 8, 80, 8, 0, 33, TARGET), ("commit+decide", 8, 80, 1, 8, 33 / 8, TARGET)],
-    ),
+    (published_arm("nemotron", 8), 8, 8, [("decide", 8, 80, 8, 0, 33, TARGET), ("commit+decide", 8, 80, 1, 8, 33 / 8, TARGET)]),
     (published_arm("sdlm", 4), 8, 4, [("commit+decide", 5, 80, 4, 1, 33, TARGET)]),
     (published_arm("llada", 32), 97, 33, [("decide", 97, 0, 33, 0, 33, TARGET)]),
     (published_arm("dream", 32), 97, 34, [("decide", 97, 0, 34, 0, 33, TARGET)]),
@@ -141,7 +139,7 @@ ESTIMATES: list[tuple[dict[str, Any], int | None, int, list[Pass]]] = [
 def test_memory_and_time_are_those_of_drafts_that_are_always_wrong(
     arm: dict[str, Any], fed: int | None, logits: int, passes: list[Pass]
 ) -> None:
-    """By hand: KV of the text and the widest pass, its logits in the model's dtype and the sampler's; the price of every pass."""
+    """By hand: KV of the text and the widest pass, its logits in the model's dtype and the sampler's; a price of every pass."""
     case = case_of(arm["method"], arms=[{"method": "ntp"}, arm], warmup=0)
     memory, _ = estimate_memory(case)
     estimate, _ = estimate_time(case, CEILINGS)

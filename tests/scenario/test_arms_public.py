@@ -14,6 +14,7 @@ from harness.scenario.masked_arms import protocol_of
 from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.plans import SDAR, case_of, plan_of, published_arm
 
+
 def test_ids_and_labels_name_the_family_and_where_it_departs() -> None:
     """One case per point of the axes; what is as published is not said."""
     arms = [

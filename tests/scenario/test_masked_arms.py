@@ -15,6 +15,7 @@ from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.pages import words
 from tests.helpers.plans import plan_of
 
+
 def test_ids_and_labels_name_the_method_and_what_it_is_lossless_against() -> None:
     """FreeDave is lossless against the masked chain, never against NTP; APD is lossless against nothing."""
     arms = [
