@@ -15,7 +15,7 @@ import pytest
 import harness
 from harness.cli import COMMANDS
 from tests.helpers import ROOT
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.command_lines import (
     DOCS,
     JUDGES,
@@ -212,15 +212,15 @@ def test_the_reference_has_every_key_with_its_text() -> None:
 
 
 @pytest.mark.usefixtures("hooks")
-def test_the_command_line_page_has_every_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_page_has_every_option(cli: Cli) -> None:
     """Every listed command, and every option that its own help shows."""
     page = "\n".join(importlib.import_module("commands").pages())
     for name, (_, line) in COMMANDS.items():
         assert (f"## sbd {name}\n" in page) == (line is not None)
     for words in (["run"], ["gate"], ["report"], ["capacity"], ["model", "get"], ["history", "trend"]):
-        assert sbd(monkeypatch, *words, "--help") == 0
+        assert cli(*words, "--help") == 0
         section = page.partition(f"## sbd {' '.join(words)}\n")[2].partition("\n## ")[0]
-        shown = set(re.findall(r"^  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE)) - {"--help"}
+        shown = set(re.findall(r"^  (--[\w-]+)", cli.out, re.MULTILINE)) - {"--help"}
         assert shown and [option for option in shown if f"`{option}" not in section] == []
 
 

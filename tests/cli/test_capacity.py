@@ -15,7 +15,7 @@ from harness.hardware.profile import known_profiles
 from harness.paths import data_dir
 from harness.roofline.recorded_acceptance import passes_per_block
 from tests.helpers import ROOT
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli, sbd
 from tests.helpers.typed_figures import typed_figures
 
 QUICKSTART = ROOT / "reports" / "quickstart"
@@ -240,32 +240,30 @@ def test_help_names_every_option_of_the_question(monkeypatch: pytest.MonkeyPatch
         (("--from-run", "nowhere"), "nowhere"),
     ],
 )
-def test_mistakes_leave_stdout_empty(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
-) -> None:
+def test_mistakes_leave_stdout_empty(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     """A message on stderr that says what is allowed, an exit code, no traceback."""
-    assert sbd(monkeypatch, "capacity", "--model", "llama-3.1-8b", *arguments) == (5 if "nowhere" in arguments else 2)
-    out, err = capsys.readouterr()
+    assert cli("capacity", "--model", "llama-3.1-8b", *arguments) == (5 if "nowhere" in arguments else 2)
+    out, err = cli.out, cli.err
     assert out == "" and words in err and "Traceback" not in err
 
 
-def test_an_unknown_model_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_is_a_message(cli: Cli) -> None:
     """The known ones are listed."""
-    assert sbd(monkeypatch, "capacity", "--model", "gpt-5", "--nfe-speedup", "3") == 2
-    assert "qwen3-30b-a3b" in capsys.readouterr().err
+    assert cli("capacity", "--model", "gpt-5", "--nfe-speedup", "3") == 2
+    assert "qwen3-30b-a3b" in cli.err
 
 
-def test_each_device_says_how_it_multiplies(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_device_says_how_it_multiplies(cli: Cli) -> None:
     """FP8 weights: in FP8 on an H100, unpacked on an A100, which has no such peak; in JSON, CSV, both tables, and by device."""
     asked = ("capacity", "--model", "qwen3-8b", "--nfe-speedup", "3", "--batch", "16", "--weights", "fp8")
     asked = (*asked, "--hardware", "h100-sxm", "--hardware", "a100-80-sxm", "--sort", "name")
-    assert sbd(monkeypatch, *asked, "--json") == 0
-    devices = {one["hardware"]: one["arithmetic"] for one in json.loads(capsys.readouterr().out)["devices"]}
+    assert cli(*asked, "--json") == 0
+    devices = {one["hardware"]: one["arithmetic"] for one in json.loads(cli.out)["devices"]}
     assert "multiplied in float8" in devices["h100-sxm"] and "unpacked first" in devices["a100-80-sxm"]
     for form in ((), ("--break-even",)):
-        assert sbd(monkeypatch, *asked, *form, "--csv") == 0
-        rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        assert cli(*asked, *form, "--csv") == 0
+        rows = csv.DictReader(io.StringIO(cli.out))
         assert {(row["hardware"], row["arithmetic"]) for row in rows} == set(devices.items())
-        assert sbd(monkeypatch, *asked, *form) == 0
-        text = " ".join(capsys.readouterr().out.split())
+        assert cli(*asked, *form) == 0
+        text = " ".join(cli.out.split())
         assert all(said in text for said in devices.values())

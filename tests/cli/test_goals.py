@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.formatting import rate
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli, sbd
 
 SERVICE = ("capacity", "--model", "llama-3.1-8b", "--tokens-per-s", "30", "--ttft", "1", "--hardware", "h100-sxm")
 LENGTHS = ("--prompt-tokens", "2000", "--output-tokens", "300")
@@ -95,10 +95,8 @@ def test_a_goal_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         (("--trace", "none.txt", "--ttft", "1"), "a trace ends in"),
     ],
 )
-def test_mistakes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
-) -> None:
+def test_mistakes(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     """A message on stderr that says what is allowed, exit code 2."""
-    assert sbd(monkeypatch, "capacity", "--model", "llama-3.1-8b", *arguments) == 2
-    out, err = capsys.readouterr()
+    assert cli("capacity", "--model", "llama-3.1-8b", *arguments) == 2
+    out, err = cli.out, cli.err
     assert out == "" and words in " ".join(err.split()) and "Traceback" not in err

@@ -13,7 +13,7 @@ import pytest
 from harness.analysis.results import COMPARISON_VERSION
 from harness.meters.environment import ask_git, branch_at, committed_at
 from harness.regression.history.store import History, Wanted
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli, sbd
 from tests.helpers.records import RECORDS
 from tests.helpers.synthetic_history import commit, records_of
 
@@ -59,14 +59,12 @@ def test_a_run_is_added_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys
     assert json.loads(capsys.readouterr().out)["version"] == 1
 
 
-def test_figures_of_older_formulas_are_derived_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database: Path, tmp_path: Path
-) -> None:
+def test_figures_of_older_formulas_are_derived_again(cli: Cli, database: Path, tmp_path: Path) -> None:
     """From the run where it lies; one that is gone keeps what it has."""
     run, lost = tmp_path / "run", tmp_path / "lost"
     shutil.copytree(RECORDS / "v1", run)
     shutil.copytree(RECORDS / "v2", lost)
-    assert sbd(monkeypatch, "history", "add", str(run / "run.json"), str(lost), "--branch", "main") == 0
+    assert cli("history", "add", str(run / "run.json"), str(lost), "--branch", "main") == 0
     with History(str(database)) as history:
         before = {Path(one.path).name: history.record(one.run_id) for one in history.records(Wanted())}
     database.unlink()
@@ -75,9 +73,8 @@ def test_figures_of_older_formulas_are_derived_again(
             wrong = tuple(replace(figure, value=-1.0) for figure in one.figures)
             history.add(replace(one, comparison_version=COMPARISON_VERSION - 1, figures=wrong))
     shutil.rmtree(lost)
-    capsys.readouterr()
-    assert sbd(monkeypatch, "history", "rebuild") == 0
-    said = capsys.readouterr().out
+    assert cli("history", "rebuild") == 0
+    said = cli.out
     assert sorted(line.split()[0] for line in said.splitlines()) == ["gone", "history", "replaced"]
     assert "2 of 2 runs" in said
     with History(str(database)) as history:
@@ -116,22 +113,18 @@ def test_a_trend_is_printed_written_and_alarms(
         (["trend", "--last", "0"], "--last"),
     ],
 )
-def test_mistakes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
-) -> None:
+def test_mistakes(cli: Cli, arguments: list[str], words: str) -> None:
     """Exit code 2, what was given and what is allowed, no traceback."""
-    assert sbd(monkeypatch, "history", *arguments) == 2
-    out, err = capsys.readouterr()
+    assert cli("history", *arguments) == 2
+    out, err = cli.out, cli.err
     assert words in err and "Traceback" not in err and out == ""
 
 
 @pytest.mark.usefixtures("database")
-def test_a_folder_without_a_run_is_a_record_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_folder_without_a_run_is_a_record_error(cli: Cli, tmp_path: Path) -> None:
     """As for every other command that reads a run."""
-    assert sbd(monkeypatch, "history", "add", str(tmp_path)) == 5
-    assert str(tmp_path) in capsys.readouterr().err
+    assert cli("history", "add", str(tmp_path)) == 5
+    assert str(tmp_path) in cli.err
 
 
 def test_git_is_asked_when_a_commit_was_made_and_on_which_branch(tmp_path: Path) -> None:

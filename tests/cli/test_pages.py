@@ -12,7 +12,7 @@ import pytest
 
 from harness.record.store import RunStore
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli, sbd
 from tests.helpers.two_runs import stored
 
 RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=4))
@@ -44,7 +44,7 @@ def told(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 def test_a_page_of_an_earlier_state_is_stale_and_not_published(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run was gone on with; rendered again the page is the record's, each time the same bytes."""
     fits = dict.fromkeys(("report.html", "report.json"), "of this record (no signature covers it)")
@@ -53,14 +53,14 @@ def test_a_page_of_an_earlier_state_is_stale_and_not_published(
         store.resume(RUN.header.scenario, RUN.header.scenario_digest)
         store.append(RUN.samples[-1])
     assert told(run, monkeypatch, capsys) == dict.fromkeys(fits, "not of this record (stale)")
-    assert sbd(monkeypatch, "publish", str(run), str(tmp_path / "kept")) == 2
-    assert "report.html: not of this record (stale); render it again (sbd report" in capsys.readouterr().err
+    assert cli("publish", str(run), str(tmp_path / "kept")) == 2
+    assert "report.html: not of this record (stale); render it again (sbd report" in cli.err
     assert not (tmp_path / "kept").exists()
-    assert sbd(monkeypatch, "report", str(run)) == 0
+    assert cli("report", str(run)) == 0
     page = (run / "report.html").read_bytes()
-    assert told(run, monkeypatch, capsys) == fits and sbd(monkeypatch, "report", str(run)) == 0
+    assert told(run, monkeypatch, capsys) == fits and cli("report", str(run)) == 0
     assert (run / "report.html").read_bytes() == page
-    assert sbd(monkeypatch, "publish", str(run), str(tmp_path / "kept")) == 0
+    assert cli("publish", str(run), str(tmp_path / "kept")) == 0
     assert told(tmp_path / "kept", monkeypatch, capsys) == fits
 
 

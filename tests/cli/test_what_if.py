@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.models import KNOWN_MODELS
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli, sbd
 
 WHAT_IF = ("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm")
 
@@ -97,18 +97,18 @@ def test_what_cannot_be_is_said(
     assert said in refused(monkeypatch, capsys, *WHAT_IF, *words)
 
 
-def test_what_does_not_fit_has_no_speed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_has_no_speed(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """64 rows of a million tokens need 8.4 TB: exit 3, the reason, which also counts positions, and no figure of time."""
     words = (*WHAT_IF, "--batch", "64", "--context", "1000000")
-    assert sbd(monkeypatch, *words, "--json") == 3
-    found = json.loads(capsys.readouterr().out)
+    assert cli(*words, "--json") == 3
+    found = json.loads(cli.out)
     assert "131,072 positions" in found["does_not_fit"] and "batch 64 needs" in found["does_not_fit"]
     assert "0 such rows fit" in found["does_not_fit"]
     fitting = answered(monkeypatch, capsys, *WHAT_IF, "--batch", "8")
     prices = {name for name in fitting if name.endswith(("_pass", "_per_s")) or "speedup" in name or name == "prefill"}
     assert len(prices) == 11 and {found[name] for name in prices - {"nfe_speedup"}} == {None}
-    assert sbd(monkeypatch, *words) == 3
-    out = capsys.readouterr().out
+    assert cli(*words) == 3
+    out = cli.out
     assert f"does not fit            {found['does_not_fit'][:30]}" in out and not re.search("tokens/s| ms|wall", out)
     assert fitting["does_not_fit"] is None
     beyond = answered(monkeypatch, capsys, *WHAT_IF, "--weights", "fp8", "--kv-dtype", "fp8", "--context", "140000")
@@ -116,19 +116,17 @@ def test_what_does_not_fit_has_no_speed(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.parametrize("words", [("--methods", "--model", "llama-3.1-70b"), ("--methods", "--batch", "1000")])
-def test_methods_of_what_does_not_fit_have_no_speed(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_methods_of_what_does_not_fit_have_no_speed(cli: Cli, words: tuple[str, ...]) -> None:
     """141 GB, or the cache of a thousand rows, on one H100: exit 3, and nothing on stdout."""
-    assert sbd(monkeypatch, "roofline", *words) == 3
-    out, err = capsys.readouterr()
+    assert cli("roofline", *words) == 3
+    out, err = cli.out, cli.err
     assert out == "" and "are usable" in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("hardware", ["h100-sxm", "h200-sxm", "l40s", "rtx-4090", "mi300x", "b200-sxm"])
 @pytest.mark.parametrize("weights", ["fp8", "float8-block128", "int8"])
 def test_eight_bits_never_cost_time_where_a_device_multiplies_them(
-    hardware: str, weights: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, hardware: str, weights: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """First token, NTP and SBD of a batch of 16: all faster than in 16 bits, and the answer says in what it multiplies."""
     words = ("roofline", "--model", "llama-3.1-8b", "--hardware", hardware, "--context", "256", "--batch", "16")
@@ -138,8 +136,8 @@ def test_eight_bits_never_cost_time_where_a_device_multiplies_them(
         assert eight[f"{name}_tokens_per_s"] > plain[f"{name}_tokens_per_s"]
     native = {"fp8": "float8", "float8-block128": "float8", "int8": "int8"}[weights]
     assert f"multiplied in {native}" in eight["arithmetic"] and plain["arithmetic"] == "all matrix products in bfloat16"
-    assert sbd(monkeypatch, *words, "--weights", weights) == 0
-    assert eight["arithmetic"] in capsys.readouterr().out
+    assert cli(*words, "--weights", weights) == 0
+    assert eight["arithmetic"] in cli.out
 
 
 @pytest.mark.parametrize(
@@ -178,13 +176,13 @@ def test_large_blocks_have_a_price(batching: str, monkeypatch: pytest.MonkeyPatc
     assert 0 < found["wall_speedup"] < 3 and found["passes_per_block"] >= 350
 
 
-def test_no_plan_is_not_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_plan_is_not_success(cli: Cli) -> None:
     """405B parameters on one L4: exit 3, with the reason; an unknown link is asked for."""
     plan = ("capacity", "--model", "meta-llama/Llama-3.1-405B", "--nfe-speedup", "3", "--batch", "1")
-    assert sbd(monkeypatch, *plan, "--hardware", "l4", "--tensor-parallel", "1") == 3
-    assert "no plan with SBD on any of 1 devices" in " ".join(capsys.readouterr().out.split())
-    assert sbd(monkeypatch, *plan, "--hardware", "gb10", "--tensor-parallel", "8") == 3
-    assert "name it: --link" in " ".join(capsys.readouterr().out.split())
+    assert cli(*plan, "--hardware", "l4", "--tensor-parallel", "1") == 3
+    assert "no plan with SBD on any of 1 devices" in " ".join(cli.out.split())
+    assert cli(*plan, "--hardware", "gb10", "--tensor-parallel", "8") == 3
+    assert "name it: --link" in " ".join(cli.out.split())
     # 405B in 4 bits are 220 GB: four of 128 GB hold them once their network is named.
     named = ("--hardware", "gb10", "--tensor-parallel", "4", "--weights", "nvfp4", "--context", "1000", "--link", "25GB/s")
-    assert sbd(monkeypatch, *plan, *named) == 0
+    assert cli(*plan, *named) == 0

@@ -11,7 +11,7 @@ import pytest
 from harness.errors import UserError
 from harness.reporting.exports.comment import MOST_CHARACTERS, post_comment
 from harness.reporting.exports.review import marker
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -39,13 +39,7 @@ PULL = {"pull_request": {"number": 1, "head": {"sha": "0123456789abcdef"}}}
     ],
 )
 def test_what_cannot_be_posted_is_told(
-    environment: dict[str, str],
-    event: object,
-    text: str,
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli, environment: dict[str, str], event: object, text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 2, and the token stands in no message."""
     monkeypatch.chdir(tmp_path)
@@ -55,20 +49,20 @@ def test_what_cannot_be_posted_is_told(
         monkeypatch.setenv(key, value)
     Path("event.json").write_text(json.dumps(event))
     Path("gate.md").write_text(text)
-    assert sbd(monkeypatch, "comment", "gate.md") == 2
-    said = capsys.readouterr().err
+    assert cli("comment", "gate.md") == 2
+    said = cli.err
     assert told in said and "secret" not in said
 
 
-def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_there_or_no_text_is_told(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for every command."""
     monkeypatch.chdir(tmp_path)
     for key, value in GITLAB.items():
         monkeypatch.setenv(key, value)
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    assert sbd(monkeypatch, "comment", "nothing.md") == 2
+    assert cli("comment", "nothing.md") == 2
     Path("gate.md").write_bytes(b"\xff\xfe")
-    assert sbd(monkeypatch, "comment", "gate.md") == 2
+    assert cli("comment", "gate.md") == 2
 
 
 @pytest.mark.parametrize("title", ["-->", "--!>", "> a", "a\nb", "<!-- x -->", "é"])
