@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -27,8 +26,7 @@ def test_batches_of_equal_rows_take_what_a_row_takes(cli: Cli, tmp_path: Path) -
     writes 65 tokens in 64 passes. The text names both batchings, their source, and that nothing ran.
     """
     folder = written(build(Part(repeats=2)), tmp_path / "run")
-    assert cli(*WHAT_IF, "--batch", "4", "--from-run", folder, "--json") == 0
-    found = json.loads(cli.out)
+    found = cli.answer(*WHAT_IF, "--batch", "4", "--from-run", folder)
     assert [arm["label"] for arm in found["arms"]] == ["SBD k=16 γ=0.1", "SBD k=16 γ=0.6"]
     careful, fast = found["arms"]
     assert careful["prompts"] == 8, "warm-ups and repeats are not prompts of their own"

@@ -90,8 +90,7 @@ def test_calibrate_prints_and_keeps_the_planted_rates(cli: Cli, home: Path, tmp_
     assert json.loads(cli.out)["rung"] == "calibrated"
     assert cli(*what_if, "--dtype", "float32") == 2
     assert "float32" in cli.err
-    assert cli("plan", "bandwidth_bound", "--hardware", "local-fake-9000", "--json") == 0
-    times = [case["time"] for case in json.loads(cli.out)["cases"]]
+    times = [case["time"] for case in cli.answer("plan", "bandwidth_bound", "--hardware", "local-fake-9000")["cases"]]
     assert {time["rung"] for time in times if time} == {"calibrated"}
     assert cli("calibrate", "--dtype", "int3") == 2
     assert "allowed: bfloat16, float16, float32, float64" in cli.err
@@ -103,8 +102,9 @@ def test_calibrate_prints_and_keeps_the_planted_rates(cli: Cli, home: Path, tmp_
     out = cli.out
     assert "no published profile describes" in out and ["4,096", "20.0", "10.0"] in [line.split() for line in out.splitlines()]
     target = tmp_path / "own.yaml"
-    assert cli("calibrate", "--device", "cpu", "--dtype", "float32", "--output", str(target), "--json") == 0
-    assert json.loads(cli.out)["measured"]["matrix_flops_per_s"].keys() == {"float32"}
+    assert cli.answer("calibrate", "--device", "cpu", "--dtype", "float32", "--output", str(target))["measured"][
+        "matrix_flops_per_s"
+    ].keys() == {"float32"}
     assert set(load_profile(str(target)).measured.matrix_flops_per_s) == {"float32"}  # type: ignore[union-attr]
 
 

@@ -94,8 +94,7 @@ def test_plan_prints_the_claim_without_a_gpu(cli: Cli, name: str) -> None:
     assert cli("plan", name, "--hardware", "h100-sxm") == 0
     table = cli.out
     assert "11 cases, 186 samples" in table and "their distribution is assumed" in table
-    assert cli("plan", name, "--hardware", "h100-sxm", "--json") == 0
-    plan = json.loads(cli.out)
+    plan = cli.answer("plan", name, "--hardware", "h100-sxm")
     assert plan["version"] == 1 and len(plan["cases"]) == 11 and plan["total_s"] > 0
     assert {case["execution"] for case in plan["cases"]} == {"compiled"}, "else a slow NTP flatters SBD"
     first = plan["cases"][0]
@@ -107,8 +106,7 @@ def test_plan_prints_the_claim_without_a_gpu(cli: Cli, name: str) -> None:
 @pytest.mark.parametrize("name", ["claim_llama31_8b", "claim_qwen3_8b"])
 def test_the_claims_have_decodes_that_outlast_the_memory_counter(cli: Cli, name: str) -> None:
     """NTP and SBD once each, for longer than GPM needs even at the full speed of an H200's datasheet."""
-    assert cli("plan", name, "--hardware", "h200-sxm", "--json") == 0
-    held = [case for case in json.loads(cli.out)["cases"] if case["case_id"].startswith("long/")]
+    held = [case for case in cli.answer("plan", name, "--hardware", "h200-sxm")["cases"] if case["case_id"].startswith("long/")]
     assert len(held) == 2 and min(case["time"]["total_s"] / case["samples"] for case in held) > GPM_SHORTEST_S
 
 
@@ -116,8 +114,7 @@ def test_plan_joins_what_repeats(cli: Cli) -> None:
     """268 cases of every_arm in less than 50 lines; counted again from its JSON; --all has a row for every case."""
     assert cli("plan", "every_arm", "--hardware", "h100-sxm") == 0
     lines = cli.out.splitlines()
-    assert cli("plan", "every_arm", "--hardware", "h100-sxm", "--json") == 0
-    cases = json.loads(cli.out)["cases"]
+    cases = cli.answer("plan", "every_arm", "--hardware", "h100-sxm")["cases"]
     assert len(cases) == 268 and len(lines) < 50
     (row,) = [line for line in lines if line.startswith("SBD k=16 γ=0.001, 0.003, 0.1 ")]
     labels = {f"SBD k=16 γ={gamma}" for gamma in ("0.001", "0.003", "0.1")}
@@ -156,8 +153,7 @@ def test_eval_explains_itself_without_its_extra(cli: Cli, monkeypatch: pytest.Mo
 def test_plan_without_a_calibration_says_so(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No time is guessed: it is null, beside its reason."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cli("plan", "claim_qwen3_8b", "--json") == 0
-    plan = json.loads(cli.out)
+    plan = cli.answer("plan", "claim_qwen3_8b")
     assert all(case["time"] is None and "not calibrated" in case["time_reason"] for case in plan["cases"])
     assert plan["total_s"] is None and plan["total_reason"] == "11 of 11 cases have no estimate"
 
@@ -181,8 +177,7 @@ def test_plan_tells_time_and_memory_of_a_run_that_was_taken(cli: Cli, monkeypatc
     file = tmp_path / "as_published.yaml"
     published = shipped.replace("[2, 3, 4, 5, 6, auto]", "[4, 5, 6]")
     file.write_text(published.replace("adapters/smollm2", f"{ROOT}/scenarios/adapters/smollm2"))
-    assert cli("plan", str(file), "--json") == 0
-    plan = json.loads(cli.out)
+    plan = cli.answer("plan", str(file))
     began, ended = (datetime.fromisoformat(at) for at in (run.header.created_at, run.samples[-1].ended_at))
     assert plan["run_s"] + 410 == pytest.approx((ended - began).total_seconds(), rel=0.25)
     most = max(one.meters["peak_memory_bytes"] or 0 for one in run.samples)
@@ -192,8 +187,7 @@ def test_plan_tells_time_and_memory_of_a_run_that_was_taken(cli: Cli, monkeypatc
 
 def test_paper_tables_agree_with_the_published_figures(cli: Cli) -> None:
     """`sbd roofline --paper --json` holds all 512 cells, each within 0.001 of the paper."""
-    assert cli("roofline", "--paper", "--mode", "as_printed", "--json") == 0
-    rows = json.loads(cli.out)["rows"]
+    rows = cli.answer("roofline", "--paper", "--mode", "as_printed")["rows"]
     assert len(rows) == 512
     slowdown = {(r["batch_size"], r["kv_length"], r["block_size"]): r["slowdown"] for r in rows if "slowdown" in r}
     speedup = {
@@ -220,8 +214,7 @@ def test_paper_tables_as_text_have_both_modes_side_by_side(cli: Cli) -> None:
 def test_what_if_is_labelled(cli: Cli) -> None:
     """A prediction stays below its pass reduction. A batch is named; in lockstep rows wait, and it says what it assumes."""
     arguments = ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "3"]
-    assert cli(*arguments, "--json") == 0
-    one = json.loads(cli.out)
+    one = cli.answer(*arguments)
     assert 1 < one["wall_speedup"] < 3 and one["assumed"] is None and one["rung"] == "anchored"
     assert cli(*arguments, "--batch", "8") == 0
     ragged = cli.out
@@ -330,8 +323,7 @@ def test_durations() -> None:
 def test_doctor_names_every_figure_with_a_value_or_a_reason(cli: Cli) -> None:
     """On a machine without a GPU the GPU's figures are there too, with reason and remedy."""
     pytest.importorskip("torch")
-    assert cli("doctor", "--device", "cpu", "--json") == 0
-    found = json.loads(cli.out)
+    found = cli.answer("doctor", "--device", "cpu")
     by_name = {one["figure"]: one for one in found["figures"]}
     assert found["version"] == 2 and by_name["kernel_before_s"]["value"] > 0
     for name in ("energy_j", "dram_bandwidth_pct", "throttle_power_cap_s", "peak_device_memory_bytes"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -69,16 +68,14 @@ def test_values_are_shown_as_published(cli: Cli) -> None:
 
 def test_json_holds_the_whole_profile(cli: Cli) -> None:
     """The list or one device in the same form; less the derived ridge it is the profile again."""
-    assert cli("hardware", "--json") == 0
-    every = json.loads(cli.out)
+    every = cli.answer("hardware")
     assert every["version"] == 1 and list(every["hardware"]) == sorted(known_profiles())
     for name, found in every["hardware"].items():
         ridge = found.pop("ridge_flops_per_byte")
         assert HardwareProfile.model_validate(found) == known_profiles()[name]
         peak, bandwidth = found["peak_flops_per_s"]["bfloat16"]["value"], found["bandwidth_bytes_per_s"]["value"]
         assert ridge == pytest.approx(peak / bandwidth) if peak and bandwidth else ridge is None
-    assert cli("hardware", "l4", "--json") == 0
-    assert list(json.loads(cli.out)["hardware"]) == ["l4"]
+    assert list(cli.answer("hardware", "l4")["hardware"]) == ["l4"]
 
 
 def test_a_file_of_ones_own_is_shown_and_an_unknown_name_is_a_message(cli: Cli, tmp_path: Path) -> None:

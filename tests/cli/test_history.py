@@ -13,7 +13,7 @@ import pytest
 from harness.analysis.results import COMPARISON_VERSION
 from harness.meters.environment import ask_git, branch_at, committed_at
 from harness.regression.history.store import History, Wanted
-from tests.helpers.command import Cli, sbd
+from tests.helpers.command import Cli
 from tests.helpers.records import RECORDS
 from tests.helpers.synthetic_history import commit, records_of
 
@@ -36,27 +36,24 @@ def put(database: Path, values: list[float]) -> None:
 
 
 @pytest.mark.usefixtures("database")
-def test_a_run_is_added_listed_and_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_added_listed_and_shown(cli: Cli) -> None:
     """The second time nothing changes; what the user says of the commit is kept."""
     arguments = [str(RECORDS / "v3"), "--branch", "main", "--commit", "c0ffee", "--committed-at", "2026-11-20T12:00:00+02:00"]
-    assert sbd(monkeypatch, "history", "add", *arguments) == sbd(monkeypatch, "history", "add", *arguments) == 0
-    said = capsys.readouterr().out.splitlines()
+    said = [*cli.output("history", "add", *arguments).splitlines(), *cli.output("history", "add", *arguments).splitlines()]
     assert [line.split()[0] for line in said] == ["added", "history", "unchanged", "history"]
-    assert sbd(monkeypatch, "history", "list") == 0
-    assert f"{RUN_ID[:10]}  2026-11-21 20:14:23  quickstart" in capsys.readouterr().out
-    assert sbd(monkeypatch, "history", "list", "--json", "--branch", "main") == 0
-    (listed,) = json.loads(capsys.readouterr().out)
+    assert cli("history", "list") == 0
+    assert f"{RUN_ID[:10]}  2026-11-21 20:14:23  quickstart" in cli.out
+    (listed,) = cli.answer("history", "list", "--branch", "main")
     assert listed["revision"] == {
         "commit": "c0ffee",
         "has_changes": None,
         "branch": "main",
         "committed_at": "2026-11-20T10:00:00+00:00",
     }
-    assert sbd(monkeypatch, "history", "show", RUN_ID[:6]) == 0
-    shown = capsys.readouterr().out
+    assert cli("history", "show", RUN_ID[:6]) == 0
+    shown = cli.out
     assert RUN_ID in shown and "time_per_token_s" in shown and str(RECORDS / "v3") in shown
-    assert sbd(monkeypatch, "history", "show", RUN_ID, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["version"] == 1
+    assert cli.answer("history", "show", RUN_ID)["version"] == 1
 
 
 def test_figures_of_older_formulas_are_derived_again(cli: Cli, database: Path, tmp_path: Path) -> None:
@@ -82,24 +79,20 @@ def test_figures_of_older_formulas_are_derived_again(cli: Cli, database: Path, t
         assert history.record(before["lost"].run_id).figures[0].value == -1.0
 
 
-def test_a_trend_is_printed_written_and_alarms(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database: Path, tmp_path: Path
-) -> None:
+def test_a_trend_is_printed_written_and_alarms(cli: Cli, database: Path, tmp_path: Path) -> None:
     """The commits are named; exit code 1 only where an alarm is asked for and the change for the worse is that new."""
     put(database, [3.0] * 12 + [2.7] * 6)
     page = tmp_path / "trend.html"
-    assert sbd(monkeypatch, "history", "trend", "--html", str(page)) == 0
-    said = capsys.readouterr().out
+    assert cli("history", "trend", "--html", str(page)) == 0
+    said = cli.out
     assert f"after {commit(11)[:10]} and by {commit(12)[:10]}" in said and "1 change in 1 series of 18 runs" in said
     assert page.read_text().startswith("<!doctype html>")
-    assert sbd(monkeypatch, "history", "trend", "--alarm", "6") == 1
-    assert sbd(monkeypatch, "history", "trend", "--alarm", "5") == 0
-    assert sbd(monkeypatch, "history", "trend", "--alarm", "6", "--min-change-pct", "11") == 0
-    capsys.readouterr()
-    assert sbd(monkeypatch, "history", "trend", "--json") == 0
-    assert len(json.loads(capsys.readouterr().out)["series"]) == 1
-    assert sbd(monkeypatch, "history", "trend", "--branch", "no-such") == 0
-    assert "no run is kept that was asked for" in capsys.readouterr().out
+    assert cli("history", "trend", "--alarm", "6") == 1
+    assert cli("history", "trend", "--alarm", "5") == 0
+    assert cli("history", "trend", "--alarm", "6", "--min-change-pct", "11") == 0
+    assert len(cli.answer("history", "trend")["series"]) == 1
+    assert cli("history", "trend", "--branch", "no-such") == 0
+    assert "no run is kept that was asked for" in cli.out
 
 
 @pytest.mark.usefixtures("database")

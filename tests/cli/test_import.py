@@ -95,8 +95,7 @@ def test_one_arm_has_figures_and_no_speedup(cli: Cli, tmp_path: Path) -> None:
     file = str(written(tmp_path, "a.json", vllm_result()))
     assert cli("import", file) == 0
     assert "none" not in cli.out.splitlines()[1] and not (tmp_path / "reports").exists()
-    assert cli("import", file, "--json") == 0
-    told = json.loads(cli.out)
+    told = cli.answer("import", file)
     assert told["run_id"] is None and told["files"][0]["figures"]["median_request_s"] > 0
     assert cli("import", file, "--out", "run") == 0
     assert cli("verify", "run") == VOID and "no NTP arm" in cli.out

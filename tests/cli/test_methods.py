@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -36,8 +35,7 @@ def test_the_table_has_every_system_with_its_mark(cli: Cli, monkeypatch: pytest.
 
 def test_the_json_has_every_call_and_source(cli: Cli) -> None:
     """Version, setting, and per system its figures with sources, its calls, and a price that its row in the table shows."""
-    assert cli("roofline", "--methods", "--model", "qwen3-8b", "--json") == 0
-    found = json.loads(cli.out)
+    found = cli.answer("roofline", "--methods", "--model", "qwen3-8b")
     assert (found["version"], found["model"], found["hardware"], found["batch"]) == (METHODS_VERSION, "qwen3-8b", "h100-sxm", 1)
     methods = {method["name"]: method for method in found["methods"]}
     for name, method in methods.items():
@@ -56,8 +54,7 @@ def test_the_json_has_every_call_and_source(cli: Cli) -> None:
 
 def test_a_band_says_where_it_beats_sbd(cli: Cli) -> None:
     """At the figures where the band begins to pay the system costs what SBD costs; the ends of the row are its own prices."""
-    assert cli("roofline", "--methods", "--context", "1000", "--json") == 0
-    methods = {method["name"]: method for method in json.loads(cli.out)["methods"]}
+    methods = {method["name"]: method for method in cli.answer("roofline", "--methods", "--context", "1000")["methods"]}
     tree, to_beat = methods["Hidden Transfer"], methods["SBD, low gamma"]["price"]["expected_s_per_token"]
     over = tree["range"]
     (where,) = over["faster_where"]

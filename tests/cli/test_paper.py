@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from harness.cli.paper import BAR_WIDTH, ratio_bar
 from harness.roofline.paper import published_slowdowns, published_speedups
-from tests.helpers.command import Cli, sbd
+from tests.helpers.command import Cli
 
 EXPLAIN = ("roofline", "--paper", "--explain")
 
 
-def explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
-    """The JSON of the command."""
-    assert sbd(monkeypatch, *EXPLAIN, "--json", *options) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_without_options_one_cell_of_each_table_is_explained(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_options_one_cell_of_each_table_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both tables within 100 columns: published, every step numbered, ours; each number has its reason below, once."""
     monkeypatch.setenv("COLUMNS", "100")
     assert cli(*EXPLAIN) == 0
@@ -32,7 +23,7 @@ def test_without_options_one_cell_of_each_table_is_explained(
     assert "Table 3, time(k) / time(1): batch 1, KV length 65,536, k=64" in out and "llama-3.1-8b, bfloat16, on h100-sxm" in out
     told = "Table 4, wall speedup: batch 1, KV length 65,536, k=64, NFE speedup 4 (slowest row: 16.00 passes)"
     assert told in " ".join(out.split())
-    found = explained(monkeypatch, capsys)
+    found = cli.answer(*EXPLAIN)
     for name in ("table3", "table4"):
         chain = found[name]
         block = lines[next(n for n, line in enumerate(lines) if line.startswith(f"Table {name[-1]}")) :]
@@ -47,10 +38,10 @@ def test_without_options_one_cell_of_each_table_is_explained(
     assert "not priced: a datasheet knows no launch cost" in " ".join(out.split())
 
 
-def test_the_cell_is_the_one_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cell_is_the_one_asked_for(cli: Cli) -> None:
     """Published figures are those of the cell; ours is what `sbd roofline --model` says of the same, dtype included."""
     cell = ("--batch", "8", "--context", "4096", "--block-size", "16", "--nfe-speedup", "2", "--dtype", "float8")
-    found = explained(monkeypatch, capsys, *cell)
+    found = cli.answer(*EXPLAIN, *cell)
     assert (found["version"], found["dtype"], found["rung"], found["table4_reason"]) == (1, "float8", "datasheet", None)
     assert found["table3"]["cell"] == {"batch_size": 8, "kv_length": 4096, "block_size": 16}
     assert found["table3"]["published"] == published_slowdowns()[8, 4096, 16]
@@ -63,11 +54,9 @@ def test_the_cell_is_the_one_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch
     assert found["table3"]["ours"] == what_if["later_pass"]["expected_s"] / what_if["ntp_pass"]["expected_s"]
 
 
-def test_a_cell_of_table_3_alone_says_why_there_is_no_other(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cell_of_table_3_alone_says_why_there_is_no_other(cli: Cli) -> None:
     """Table 4 ends at batch 8; the NFE speedup asked for by name is a mistake there."""
-    found = explained(monkeypatch, capsys, "--batch", "16")
+    found = cli.answer(*EXPLAIN, "--batch", "16")
     assert found["table3"]["published"] == published_slowdowns()[16, 65536, 64]
     assert found["table4"] is None and "it has: batch size 1, 4, 8;" in found["table4_reason"]
     assert cli(*EXPLAIN, "--batch", "16") == 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,21 @@ class Cli:
         code = sbd(self._monkeypatch, *arguments)
         self.out, self.err = self._capsys.readouterr()
         return code
+
+    def output(self, *arguments: str, code: int = 0) -> str:
+        """What it prints; nothing on stderr."""
+        assert self(*arguments) == code and self.err == "", self.err
+        return self.out
+
+    def answer(self, *arguments: str) -> Any:
+        """Its JSON."""
+        assert self(*arguments, "--json") == 0, self.err
+        return json.loads(self.out)
+
+    def refusal(self, *arguments: str) -> str:
+        """What it says on stderr, without a traceback and with stdout empty."""
+        assert self(*arguments) == 2 and self.out == "" and "Traceback" not in self.err
+        return self.err
 
 
 class Terminal(io.StringIO):

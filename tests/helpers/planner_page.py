@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.capacity.plan import DEGREES
 from harness.reporting.planner.panel import BATCHES, DEVICES, KV_DTYPES, REQUESTS, WEIGHTS, Panel, panel_of
 from tests.helpers import ROOT
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.published import compared, published
 
 QUICKSTART = ROOT / "reports" / "quickstart"
@@ -86,10 +85,10 @@ def choices(panel: Panel, count: int) -> list[Chosen]:
     return [Chosen(**{name: draw.randrange(size) for name, size in sizes.items()}) for _ in range(count)]
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
+def asked(cli: Cli, arguments: list[str]) -> dict[str, Any]:
     """What `sbd capacity --json` says of the one device asked for."""
-    assert sbd(monkeypatch, *arguments) in (0, 3), "3 where the device has no plan"
-    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    assert cli(*arguments) in (0, 3), "3 where the device has no plan"
+    (device,) = json.loads(cli.out)["devices"]
     found: dict[str, Any] = device
     return found
 

@@ -143,12 +143,10 @@ def test_our_own_checkpoints_and_plain_models(cli: Cli, tmp_path: Path) -> None:
 
 def test_the_facts_as_json(cli: Cli, tmp_path: Path) -> None:
     """Versioned, the scenario included, nulls where there is nothing."""
-    assert cli("doctor", "--model", str(checkpoint(tmp_path / "m", config_of("sdar-8b"))), "--json") == 0
-    found = json.loads(cli.out)
+    found = cli.answer("doctor", "--model", str(checkpoint(tmp_path / "m", config_of("sdar-8b"))))
     assert found["version"] == 1 and found["family"] == "sdar" and found["block_size"] == 4 and not found["needs_own_code"]
     assert "method: block_diffusion" in found["scenario"] and "device: cuda" in found["scenario"]
-    assert cli("doctor", "--model", str(REFERENCE_DIR / "ntp_only"), "--json") == 0
-    assert json.loads(cli.out)["family"] is None
+    assert cli.answer("doctor", "--model", str(REFERENCE_DIR / "ntp_only"))["family"] is None
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from harness.models import KNOWN_SHAPES
 from harness.reporting.planner.panel import BATCHES, DEVICES, Panel, panel_of
 from harness.reporting.planner.view import HEADS, SPEEDS, Setting, carried, embedded, pareto_front, planner_view, ratio_carried
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.command import Cli
 from tests.helpers.planner_page import FIGURES, Chosen, asked, choices, quickstart, rendered, with_verified
 from tests.helpers.published import compared, published
 
@@ -38,14 +39,12 @@ def column_of(panel: Panel, data: dict[str, Any], one: Chosen, arm: int) -> tupl
 
 
 @pytest.mark.parametrize("source", [quickstart, with_verified])
-def test_choices_are_what_capacity_answers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: Callable[[], Panel]
-) -> None:
+def test_choices_are_what_capacity_answers(cli: Cli, source: Callable[[], Panel]) -> None:
     """TP, speeds, money, energy, GPUs, decode speed and rows that fit, for 60 random choices, to the digits carried."""
     panel = source()
     data, planned = embedded(panel), 0
     for one in choices(panel, 60):
-        device = asked(monkeypatch, capsys, one.arguments(panel))
+        device = asked(cli, one.arguments(panel))
         for arm, said in ((0, device["ntp"]), (1 + one.arm, device["sbd"])):
             degree, found = column_of(panel, data, one, arm)
             if said["reason"] is not None:

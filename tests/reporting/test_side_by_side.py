@@ -148,13 +148,11 @@ def test_report_puts_two_runs_on_one_page(cli: Cli, runs: tuple[str, str], tmp_p
 
 def test_report_prints_json(cli: Cli, runs: tuple[str, str], tmp_path: Path) -> None:
     """Versioned; of one run its comparison and judgements, of two both and what changed; no page is written."""
-    assert cli("report", runs[0], "--json") == 0
-    one = json.loads(cli.out)
+    one = cli.answer("report", runs[0])
     assert one["version"] == 1 and one["comparison"]["run_id"] == BASE.header.run_id
     judged = json.loads(json.dumps(to_json(FOUND)))["runs"][0]["judgements"]
     assert one["judgements"] == judged | {"records": ["unsealed (its run has not ended)"]}
-    assert cli("report", *runs, "--json") == 0
-    two = json.loads(cli.out)
+    two = cli.answer("report", *runs)
     assert [run["letter"] for run in two["runs"]] == ["A", "B"] and two["against"][0]["outcomes"].count("worse") == 2
     assert not list(tmp_path.glob("*/*.html"))
 
@@ -166,8 +164,7 @@ def test_the_markdown_has_the_words_on_top_of_the_page(cli: Cli, runs: tuple[str
     assert cli("report", runs[0], "--markdown", str(tmp_path / "v.md")) == 0
     assert (tmp_path / "v.md").read_text() in printed
     told = re.findall(r"^\| (confirmed|refuted|void|inconclusive) \| ([^|]*) \|", printed, re.MULTILINE)
-    assert cli("report", runs[0], "--json") == 0
-    judged = json.loads(cli.out)["judgements"]
+    judged = cli.answer("report", runs[0])["judgements"]
     states = {"confirmed": "met", "refuted": "missed", "void": "void", "inconclusive": "inconclusive"}
     listed = sorted((states[word], metric.replace("\\", "")) for word, metric in told)
     assert listed == sorted((one["state"], one["metric"]) for one in judged["judgements"])

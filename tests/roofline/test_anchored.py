@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -194,13 +192,11 @@ def test_ladder_of_a_profile() -> None:
 def test_every_answer_says_what_engines_reach(cli: Cli) -> None:
     """The sentence and the band stand in a what-if and in a plan."""
     what_if = ("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm")
-    assert cli(*what_if, "--json") == 0
-    found = json.loads(cli.out)
+    found = cli.answer(*what_if)
     assert found["rung"] == "anchored" and found["band"] == band_in_words()
     assert found["reached"] == reached_in_words(load_profile("h100-sxm"))
     assert found["reached"].startswith("engines reached 0.") and "of the datasheet on this class of device" in found["reached"]
-    assert cli(*what_if, "--rung", "datasheet", "--json") == 0
-    assert json.loads(cli.out)["rung"] == "datasheet"
+    assert cli.answer(*what_if, "--rung", "datasheet")["rung"] == "datasheet"
     plan = ("capacity", "--model", "llama-3.1-8b", "--nfe-speedup", "3", "--batch", "8", "--hardware", "h100-sxm")
     assert cli(*plan) == 0
     words = " ".join(cli.out.split())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -351,8 +350,7 @@ def _block(out: str, system: str) -> list[str]:
 
 def test_the_command_as_json(cli: Cli) -> None:
     """Versioned, every anchor with its predictions in SI units; what a rung does not know is absent."""
-    assert cli("roofline", "--anchors", "--json") == 0
-    found = json.loads(cli.out)
+    found = cli.answer("roofline", "--anchors")
     assert found["version"] == 2 and found["constants"]["layer_us"] > 0
     assert [one["name"] for one in found["anchors"]] == list(BY_NAME)
     anchors = {one["name"]: one for one in found["anchors"]}
