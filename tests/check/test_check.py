@@ -127,11 +127,7 @@ def test_a_run_that_could_only_load_its_model_is_not_begun(monkeypatch: pytest.M
 
 def metered(held: Run, window_s: float, **meters: float) -> Run:
     """Every sample takes ``window_s`` over prefill and decode, and carries these readings; the decode keeps its time."""
-    changed = [
-        sample.model_copy(update={"meters": meters, "prefill_s": window_s - (sample.decode_s or 0.0)})
-        for sample in held.samples
-    ]
-    return held.model_copy(update={"samples": changed})
+    return synthetic.altered(held, lambda sample: {"meters": meters, "prefill_s": window_s - (sample.decode_s or 0.0)})
 
 
 def of_part(held: Run, **event: Any) -> Run:

@@ -16,7 +16,7 @@ from harness.regression.noise_floor import NoiseFloor, floors_file, known_floors
 from harness.scenario.loading import load_scenario
 from tests.helpers.command import Cli
 from tests.helpers.environments import with_environment
-from tests.helpers.synthetic_run import NTP, Part, build
+from tests.helpers.synthetic_run import NTP, Part, altered, build
 from tests.helpers.two_runs import MORE_PASSES, SBD, PretendedLauncher, in_processes, noisy, slower, stored, two_arms
 
 RUN = two_arms(jitter=0.05)
@@ -205,8 +205,10 @@ def test_compare_pairs_times_per_prompt(cli: Cli, home: Path) -> None:
     """Prompts differ by far more than the change does; paired, the interval is that of the change: by hand from its logs."""
     run = two_arms(jitter=2.0)
     factors = {0: 1.02, 1: 1.04, 2: 1.03, 3: 1.05}
-    samples = [sample.model_copy(update={"decode_s": (sample.decode_s or 0) * factors[sample.group]}) for sample in run.samples]
-    base, new = str(stored(run, home / "a")), str(stored(run.model_copy(update={"samples": samples}), home / "b"))
+    base, new = (
+        str(stored(run, home / "a")),
+        str(stored(altered(run, lambda sample: {"decode_s": (sample.decode_s or 0) * factors[sample.group]}), home / "b")),
+    )
     assert cli("compare", base, new, "--all") == 0 and "t on log ratios, this process only" in cli.out
     (found,) = cli.answer("compare", base, new)
     ratio = next(one for one in found["changes"] if one["key"] == "decode_s_per_token:reference/b1/ntp")["ratio"]

@@ -105,13 +105,10 @@ def test_rows_of_a_dataset_name_their_relatives(monkeypatch: pytest.MonkeyPatch)
 
 def labelled(held: Run, size: int) -> Run:
     """Prompts i, i + 1, ... of each ``size`` ask about the same text."""
-    samples = [
-        one.model_copy(
-            update={"rows": [row.model_copy(update={"cluster": str(int(row.prompt_id[1:]) // size)}) for row in one.rows]}
-        )
-        for one in held.samples
-    ]
-    return held.model_copy(update={"samples": samples})
+    return synthetic.altered(
+        held,
+        lambda one: {"rows": [row.model_copy(update={"cluster": str(int(row.prompt_id[1:]) // size)}) for row in one.rows]},
+    )
 
 
 def losses(held: Run) -> tuple[Quantity, Quantity]:
