@@ -81,9 +81,11 @@ def test_a_row_writes_what_it_writes_alone_or_by_ntp(arm):
     """Fifteen prompts; drafts come out wrong at once, right in part and right throughout. In lockstep alone rows wait."""
     batches = [decoded(arm, setting) for setting in SOME]
     seen = sum((check(arm, setting, one) for setting, one in zip(SOME, batches, strict=True)), Counter())
-    assert seen[1] and (arm == "ntp" or any(seen[n] for n in range(2, 28)))
     waits = sum(len(one.decode_passes) - max(map(one.nfe, range(ROWS))) for one in batches)
-    assert (waits > 0) == arm.startswith("lockstep")
+    assert not waits or arm.startswith("lockstep")
+    if arm in ARMS:
+        assert bool(waits) == (arm == "lockstep")
+        assert seen[1] and (arm == "ntp" or any(seen[n] for n in range(2, 28)))
 
 
 @pytest.mark.parametrize("kind", ["plain-sdpa", "graphed"])

@@ -114,7 +114,6 @@ def test_the_block_is_adapted_and_nothing_else(kind, call):
 
 
 HALF = Call([5, 5], 4, 4)
-TOLERANCE_OF = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 0.05}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
