@@ -20,12 +20,15 @@ os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL
 import numpy as np
 
 from benchmarks.results_file import write_results
-from benchmarks.speedup_grid import predict_grid
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
+from harness.roofline.speedup import price_three_steps
+from harness.roofline.step import DecodeArm
 
 CELLS, ROUNDS = 1_000_000, 5
+CELLS_AT_ONCE = 8192
+"""Their arrays of intermediate results stay in a core's cache."""
 DEVICES = ("h100-sxm", "h200-sxm", "b200-sxm", "a100-80-sxm", "mi300x")
 MODELS = {"dense": "llama-3.1-8b", "experts": "qwen3-30b-a3b"}
 CALIBRATED = Ceilings(
@@ -44,15 +47,18 @@ def sweep_s(model: str, ceilings: list[Ceilings]) -> float:
     """Seconds for a million cells of a model, spread evenly over the ceilings."""
     drawn, cells = np.random.default_rng(0), CELLS // len(ceilings)
     block_size = drawn.integers(1, 65, cells)
-    axes: dict[str, Any] = {
-        "block_size": block_size,
-        "passes_per_block": drawn.uniform(1, block_size),
-        "batch": drawn.integers(1, 257, cells),
-        "context_tokens": drawn.integers(0, 131_073, cells),
-    }
+    axes: tuple[Any, ...] = (
+        block_size.astype(float),
+        drawn.uniform(1, block_size),
+        drawn.integers(1, 257, cells).astype(float),
+        drawn.integers(0, 131_073, cells).astype(float),
+    )
     start = time.perf_counter()
     for roof in ceilings:
-        predict_grid(KNOWN_SHAPES[model], "bfloat16", roof, **axes)
+        for first in range(0, cells, CELLS_AT_ONCE):
+            block, passes, rows, context = (axis[first : first + CELLS_AT_ONCE] for axis in axes)
+            arm = DecodeArm(block_size=block, passes_per_block=passes)
+            price_three_steps(KNOWN_SHAPES[model], "bfloat16", roof, arm, rows, context)
     return time.perf_counter() - start
 
 

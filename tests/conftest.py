@@ -18,6 +18,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("sbd", deadline=None)
 settings.load_profile("sbd")
 
+from tests.helpers.command import Cli
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
@@ -33,6 +35,12 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest tests go first: begun last, they would leave the other workers idle."""
     items.sort(key=lambda item: item.path.name != "test_your_model.py")
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line, called in this process."""
+    return Cli(monkeypatch, capsys)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,84 +7,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 from harness.record.schema import Run
-from harness.record.store import RunStore
 from tests.helpers import ROOT
 from tests.helpers.ci_steps import component_job
-from tests.helpers.command import sbd
-from tests.helpers.command_lines import commands, refusal
+from tests.helpers.command_lines import gates, refusal, run_lines, sbd_lines
 from tests.helpers.synthetic_run import Part, build
+from tests.helpers.two_runs import stored
 
 CI = ROOT / "docs" / "ci"
 FILES = {name: yaml.safe_load((CI / name).read_text(encoding="utf-8")) for name in ("github-actions.yml", "gitlab-ci.yml")}
 ACTION = yaml.safe_load((CI / "action.yml").read_text(encoding="utf-8"))
-VARIABLES = {
-    "GITHUB_STEP_SUMMARY": "summary.md",
-    "GITHUB_SHA": "0123456789abcdef0123456789abcdef01234567",
-    "GITHUB_REF_NAME": "main",
-    "CI_COMMIT_SHA": "0123456789abcdef0123456789abcdef01234567",
-    "CI_COMMIT_BRANCH": "main",
-    "PUBLISHED": "published",
-    "GITHUB_RUN_ID": "42",
-    "CI_PIPELINE_ID": "42",
-}
-STEPS = ("script", "before_script", "after_script")
-
-
-class Line(NamedTuple):
-    """One sbd command of a file: the job that it stands in, and its words after ``sbd``."""
-
-    file: str
-    job: str
-    words: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.job}: sbd {' '.join(self.words)}"
-
-
-def scripts(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(job, shell script) of a GitHub or a GitLab file, and the commands that it gives the gate."""
-    for job, body in (data.get("jobs") or data).items():
-        if isinstance(body, dict):
-            yield from ((job, step["run"]) for step in body.get("steps", ()) if "run" in step)
-            yield from ((job, "\n".join(body[name])) for name in STEPS if name in body)
-    for inputs in gates(data):
-        yield inputs["name"], f"{inputs['base-cmd']}\n{inputs['new-cmd']}"
-
-
-def gates(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The inputs of every use of the action or the component."""
-    steps = [step for job in data.get("jobs", {}).values() for step in job["steps"] if step.get("uses") == "./docs/ci"]
-    return [*(step["with"] for step in steps), *(one["inputs"] for one in data.get("include", ()))]
-
-
-def lines() -> list[Line]:
-    """Every sbd command of every file, shell variables put in."""
-
-    def filled(word: str) -> str:
-        return re.sub(r"\$(\w+)", lambda name: VARIABLES[name[1]], word)
-
-    return [
-        Line(file, job, tuple(filled(word) for word in command))
-        for file, data in FILES.items()
-        for job, script in scripts(data)
-        for command in commands(script)
-    ]
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_the_files_are_found(file: str) -> None:
     """In each the commands that the jobs are about, and two gates: of counts on any machine, of times on one's own."""
-    found = [line.words for line in lines() if line.file == file]
+    found = sbd_lines(f"docs/ci/{file}")
     assert {words[0] for words in found} == {"run", "verify", "history", "publish", "gallery"}
     assert [words for words in found if words[:2] == ("run", "scenarios/gate.yaml") and words[-1] == "{out}"]
     counts, times = gates(FILES[file])
@@ -162,31 +107,6 @@ def test_our_own_workflows_call_targets_that_exist_and_actions_by_their_commit(f
     assert targets and targets <= made, targets - made
 
 
-@pytest.mark.parametrize("line", lines(), ids=str)
-def test_every_line_is_one_that_the_program_knows(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands, options and values, as typer reads them; the scenario that is named is shipped."""
-    monkeypatch.chdir(tmp_path)
-    assert refusal(line.words) is None
-    for word in line.words:
-        assert not word.startswith("scenarios/") or (CI.parent.parent / word).is_file()
-
-
-@pytest.mark.parametrize(
-    "words", [("fly",), ("run",), ("run", "a.yaml", "--no-repport"), ("run", "a.yaml", "b.yaml"), ("report", "a", "--out")]
-)
-def test_the_check_of_a_line_can_fail(words: tuple[str, ...]) -> None:
-    """A command, an option, an argument that the program does not know."""
-    assert refusal(words)
-
-
-def keep(run: Run, folder: Path) -> None:
-    """A run directory."""
-    with RunStore(folder) as store:
-        store.create(run.header)
-        for sample in run.samples:
-            store.append(sample)
-
-
 def varied() -> Run:
     """A run in which every second prompt takes half the passes, so that there is a spread to make an interval of."""
     usual = build(Part(jitter=0.05))
@@ -203,14 +123,11 @@ def test_the_lines_that_need_no_model_run(
     """In their order, on synthetic runs where `sbd run` would leave its own: all pass, and leave the files that they name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SBD_HISTORY", str(tmp_path / "history.sqlite"))
-    run = varied()
-    keep(run, tmp_path / "runs" / "nightly")
-    ran = [line for line in lines() if line.file == file and line.words[0] != "run"]
-    assert [line.words[0] for line in ran].count("history") == 2
-    for line in ran:
-        code = sbd(monkeypatch, *line.words)
-        assert code == 0, (str(line), code, *capsys.readouterr())
-    named = [word.rpartition("=")[2] for line in ran for option, word in pairwise(line.words) if option in ("--to", "--html")]
+    stored(varied(), tmp_path / "runs" / "nightly")
+    ran = [words for words in sbd_lines(f"docs/ci/{file}") if words[0] != "run"]
+    assert [words[0] for words in ran].count("history") == 2
+    run_lines(ran, monkeypatch, capsys, {})
+    named = [word.rpartition("=")[2] for words in ran for option, word in pairwise(words) if option in ("--to", "--html")]
     assert len(named) > 3 and [name for name in named if name != "-" and not (tmp_path / name).stat().st_size] == []
     assert (tmp_path / "published" / "index.html").is_file() and (tmp_path / "published" / "42" / "run.json").is_file()
 

@@ -9,20 +9,30 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import harness
 from harness.cli import COMMANDS
-from harness.record.store import RunStore
 from tests.helpers import ROOT
-from tests.helpers.command import sbd
-from tests.helpers.command_lines import commands, refusal
+from tests.helpers.command import Cli
+from tests.helpers.command_lines import (
+    DOCS,
+    JUDGES,
+    PAGES,
+    SCRIPTS,
+    blocks,
+    commands,
+    files_of,
+    is_shell,
+    lines_of,
+    refusal,
+    run_lines,
+    sbd_lines,
+)
 from tests.helpers.synthetic_run import build
+from tests.helpers.two_runs import stored
 
-DOCS = ROOT / "docs"
-PAGES = {page.relative_to(ROOT).as_posix(): page for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))}
 MOST_WORDS_OF_README = 750
 FOLLOWED = {"docs/your_model.md", "docs/tutorial/my_model.md"}
 """tests/integration/test_your_model.py follows these with a real model, command by command."""
@@ -55,45 +65,6 @@ OTHERS = {
     "torchrun": "needs several processes; tests/integration/test_split.py starts them",
 }
 """Programs of others."""
-JUDGES = {"verify": {0, 1, 3, 4}, "gate": {0, 1, 3, 4}, "compare": {0, 1, 3, 4}}
-"""Commands whose exit code is an answer."""
-
-
-class Block(NamedTuple):
-    """A block of code of a page; an indented one has no language."""
-
-    language: str
-    text: str
-
-
-def blocks(text: str) -> list[Block]:
-    """Fenced and indented blocks, in order; what is indented below an item of a list is its text."""
-    found: list[Block] = []
-    parts = re.split(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    for plain, language, code in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
-        indented = re.findall(r"(?<=\n\n)(?:    .*\n)+", plain)
-        found += [Block("", re.sub("^    ", "", one, flags=re.MULTILINE)) for one in indented]
-        found += [Block(language, code)] if code else []
-    return found
-
-
-def is_shell(block: Block) -> bool:
-    """Whether it is of commands; YAML that is indented begins with a key alone."""
-    return not block.language and not re.match(r"\w+:\n", block.text)
-
-
-def lines_of(page: str) -> Iterator[str]:
-    """The command lines of a page without comments and prompts."""
-    for block in blocks(PAGES[page].read_text(encoding="utf-8")):
-        for line in block.text.replace("\\\n", " ").splitlines() if is_shell(block) else ():
-            command = re.sub(r"^\w+\$\s+", "", re.sub(r"(^|\s)#.*", "", line)).strip()
-            if command:
-                yield command
-
-
-def sbd_lines(page: str) -> list[tuple[str, ...]]:
-    """The words of every sbd command of a page."""
-    return [words for line in lines_of(page) for words in commands(line)]
 
 
 def not_run(words: tuple[str, ...]) -> str | None:
@@ -101,9 +72,21 @@ def not_run(words: tuple[str, ...]) -> str | None:
     return next((why for begin, why in NOT_RUN.items() if f"{' '.join(words)} ".startswith(f"{begin} ")), None)
 
 
+@pytest.mark.parametrize("name", [*PAGES, *SCRIPTS])
+def test_every_sbd_line_is_one_that_the_program_knows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands, options and values; a scenario that is named with its folder is shipped."""
+    lines = sbd_lines(name)
+    monkeypatch.chdir(tmp_path)
+    for words in lines:
+        told = words[: words.index(">")] if ">" in words else words
+        assert refusal(told) is None, told
+        assert all((ROOT / word).is_file() for word in told if word.startswith("scenarios/")), told
+    assert lines or name in PAGES
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_every_line_is_a_command_that_there_is(page: str) -> None:
-    """sbd knows its commands, options and values; make its targets; other programs are listed with what they do."""
+def test_every_other_line_is_a_command_that_there_is(page: str) -> None:
+    """make knows its targets; other programs are listed with what they do."""
     for line in lines_of(page):
         program = re.sub(r"^(\w+=\S+ )+", "", line).split()[0]
         if program == "make":
@@ -114,19 +97,14 @@ def test_every_line_is_a_command_that_there_is(page: str) -> None:
     for block in blocks(PAGES[page].read_text(encoding="utf-8")):
         if block.language == "sh":
             subprocess.run(["bash", "-n"], input=block.text, text=True, check=True)
-    for words in sbd_lines(page):
-        told = words[: words.index(">")] if ">" in words else words
-        assert refusal(told) is None, told
 
 
 def stand_ins(folder: Path) -> None:
     """What the manual calls RUN, BASE, NEW and so on, as records of no machine; the published run; a folder of a model."""
     run = build()
     for name in ("RUN", "BASE", "NEW", "base-run", "new-run", "reports/quickstart-1a2b3c4d-1"):
-        with RunStore(folder / name) as store:
-            store.create(run.header.model_copy(update={"run_id": f"{name.rpartition('/')[2].lower()}-1"}))
-            for sample in run.samples:
-                store.append(sample)
+        header = run.header.model_copy(update={"run_id": f"{name.rpartition('/')[2].lower()}-1"})
+        stored(run.model_copy(update={"header": header}), folder / name)
     shutil.copytree(ROOT / "reports" / "quickstart", folder / "reports" / "quickstart")
     for number in (1, 2, 3):
         for name, tool in (("plain", "vllm-plain"), ("fast", "vllm-ngram")):
@@ -140,18 +118,13 @@ def stand_ins(folder: Path) -> None:
 def test_the_commands_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In their order and beside the page's own files; each ends well, or with the exit code of its answer."""
+    """In their order and beside the page's own files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SBD_HISTORY", str(tmp_path / "history.sqlite"))
     stand_ins(tmp_path)
-    for block in blocks(PAGES[page].read_text(encoding="utf-8")):
-        if name := re.match(r"# (\S+\.yaml)\n", block.text):
-            Path(name[1]).write_text(block.text, encoding="utf-8")
-    for words in sbd_lines(page):
-        if not_run(words) is None:
-            code = sbd(monkeypatch, *words)
-            assert code in JUDGES.get(words[0], {0}), (words, code, *capsys.readouterr())
-            capsys.readouterr()
+    for name, text in files_of(page).items():
+        Path(name).write_text(text, encoding="utf-8")
+    run_lines([words for words in sbd_lines(page) if not_run(words) is None], monkeypatch, capsys, JUDGES)
 
 
 def test_the_python_of_the_tutorial_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +149,8 @@ def test_a_block_that_cannot_be_read_is_found() -> None:
     text = told + "\n```text\nsbd no\n```\n\n    parts:\n      - name: sbd\n"
     shell = [line for block in blocks(text) if is_shell(block) for line in commands(block.text)]
     assert shell == [("plan", "a.yaml"), ("run", "b", "--nothing")]
-    assert refusal(("run", "b", "--nothing"))
+    for words in (("fly",), ("run",), ("run", "a.yaml", "--no-repport"), ("run", "a.yaml", "b.yaml"), ("report", "a", "--out")):
+        assert refusal(words), words
 
 
 def test_the_readme_is_short() -> None:
@@ -238,15 +212,15 @@ def test_the_reference_has_every_key_with_its_text() -> None:
 
 
 @pytest.mark.usefixtures("hooks")
-def test_the_command_line_page_has_every_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_page_has_every_option(cli: Cli) -> None:
     """Every listed command, and every option that its own help shows."""
     page = "\n".join(importlib.import_module("commands").pages())
     for name, (_, line) in COMMANDS.items():
         assert (f"## sbd {name}\n" in page) == (line is not None)
     for words in (["run"], ["gate"], ["report"], ["capacity"], ["model", "get"], ["history", "trend"]):
-        assert sbd(monkeypatch, *words, "--help") == 0
+        assert cli(*words, "--help") == 0
         section = page.partition(f"## sbd {' '.join(words)}\n")[2].partition("\n## ")[0]
-        shown = set(re.findall(r"^  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE)) - {"--help"}
+        shown = set(re.findall(r"^  (--[\w-]+)", cli.out, re.MULTILINE)) - {"--help"}
         assert shown and [option for option in shown if f"`{option}" not in section] == []
 
 

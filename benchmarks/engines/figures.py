@@ -9,8 +9,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp, log, sqrt
 
-from benchmarks.ratio_interval import ratio_interval
+from scipy import stats
 
 ENGINES = ("llama_cpp", "vllm")
 """What NTP is held against; a measurement of one is called by the engine and the model."""
@@ -20,6 +21,14 @@ Measured = Mapping[str, float]
 
 class NotMeasured(Exception):
     """Why a figure is not known."""
+
+
+def ratio_interval(ratios: Sequence[float], level: float = 0.95) -> tuple[float, float, float]:
+    """(geometric mean, low, high) of two or more ratios, by the t distribution on their logarithms."""
+    logs = [log(one) for one in ratios]
+    half = float(stats.t.ppf((1 + level) / 2, len(logs) - 1)) * statistics.stdev(logs) / sqrt(len(logs))
+    middle = statistics.fmean(logs)
+    return exp(middle), exp(middle - half), exp(middle + half)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import groupby
 from multiprocessing import get_context
 from operator import itemgetter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from benchmarks.hostile import tampering
 from benchmarks.hostile.cases import ALLOWED_GB, COUNTERS, judged, watch
+from benchmarks.hostile.files import OF_FILES
 from benchmarks.hostile.memory import check_reading
 from benchmarks.hostile.world import World
 from benchmarks.results_file import write_results
@@ -46,7 +47,7 @@ KINDS = (
     "seals",
     "folders",
 )
-"""Modules of this package; those that load a model come last. A kind whose module is not there has no cases."""
+"""Those that load a model come last."""
 LOADED = ("report", "gate", "compare", "verify", "plan", "run", "capacity", "roofline", "hardware", "history", "doctor")
 LOADS_MODELS = ("weights", "kills", "seals", "folders")
 SPEAKS = ("servers",)
@@ -58,10 +59,14 @@ BEFORE = {
 Found = list[tuple[str, str]]
 
 
+def kind_of(name: str) -> Any:
+    """What makes the cases of a kind, and their COUNT."""
+    return OF_FILES.get(name) or import_module(f"benchmarks.hostile.{name}")
+
+
 def kinds() -> dict[str, int]:
     """Every kind with its number of cases."""
-    there = [kind for kind in KINDS if find_spec(f"benchmarks.hostile.{kind}")]
-    return {kind: import_module(f"benchmarks.hostile.{kind}").COUNT for kind in there}
+    return {name: kind_of(name).COUNT for name in KINDS}
 
 
 def chosen(share: float, only: str) -> list[tuple[str, int]]:
@@ -78,7 +83,7 @@ def conduct(root: Path, seed: int, keep: bool, one: tuple[str, int]) -> tuple[st
     kind, number = one
     for name in (name for kinds_, names in BEFORE.items() if kind in kinds_ for name in names):
         import_module(name)
-    case = import_module(f"benchmarks.hostile.{kind}").case(World(root / "world"), number, Random(f"{seed}/{kind}/{number}"))
+    case = kind_of(kind).case(World(root / "world"), number, Random(f"{seed}/{kind}/{number}"))
     folder = root / f"{kind}-{number}"
     with judged(case, folder) as place:
         found = list(place.findings)

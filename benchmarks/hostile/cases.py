@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.watched_command import changed_paths
+
 COUNTERS = ("lost", "tracebacks", "hangs", "wrong_verdicts", "code_run", "injected", "untold", "memory")
 DOCUMENTED = frozenset({0, 1, 2, 3, 4, 5, 130, 141})
 REFUSED = frozenset({2})
@@ -28,17 +30,6 @@ ALLOWED_GB = 1.0
 """Resident memory that the handling of a case may take."""
 SECRET = "a file of the user, hstl-secret\n"
 """Contents of the file ``mine.txt`` beside every case's folder: never changed, never copied."""
-CHANGING = {
-    "os.mkdir",
-    "os.rename",
-    "os.remove",
-    "os.rmdir",
-    "os.symlink",
-    "os.link",
-    "os.truncate",
-    "os.chmod",
-    "shutil.rmtree",
-}
 LOOPBACK = ("127.0.0.1", b"127.0.0.1")
 _watched: list[tuple[str, int, frozenset[int]]] = []
 
@@ -85,7 +76,7 @@ class Place:
         *arguments: str | Path,
         exits: frozenset[int] = DOCUMENTED,
         names: str = "",
-        setup: Callable[[], None] | None = None,
+        setup: Callable[[], object] | None = None,
         variables: Mapping[str, str] | None = None,
         encoding: str = "utf-8",
         limit_s: float = LIMIT_S,
@@ -128,7 +119,7 @@ class Place:
             self.found("lost", "the user's file was changed")
 
     def _forked(
-        self, words: list[str], variables: dict[str, str], encoding: str, setup: Callable[[], None] | None, limit_s: float
+        self, words: list[str], variables: dict[str, str], encoding: str, setup: Callable[[], object] | None, limit_s: float
     ) -> Ended:
         pipes = [os.pipe() for _ in range(2)]  # a limit on the size of files is not one on what is said
         child = os.fork()
@@ -198,7 +189,7 @@ def _heard(said: dict[int, bytearray], longest_s: float) -> bool:
     return any(more.values())
 
 
-def _command(words: list[str], encoding: str, setup: Callable[[], None] | None) -> int:
+def _command(words: list[str], encoding: str, setup: Callable[[], object] | None) -> int:
     """As the installed script and the end of the interpreter do it."""
     from harness.cli import main
 
@@ -248,20 +239,9 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         if not allowed:
             os.write(_watched[-1][1], f"{event} {arguments[1:]!r}\n".encode())
         return
-    if event == "open":
-        path, _, flags = arguments
-        writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-        paths = [path] if writes else []
-    elif event in CHANGING:
-        paths = list(arguments[1:] if event in {"os.symlink", "os.link"} else arguments)
-    else:
-        return
-    for path in paths:
-        if isinstance(path, str | bytes | os.PathLike):
-            with contextlib.suppress(OSError):
-                whole = os.path.abspath(os.fsdecode(path))
-                if not _may_write(whole, _watched[-1][0]):
-                    os.write(_watched[-1][1], f"{event} {whole}\n".encode(errors="replace"))
+    for path in changed_paths(event, arguments):
+        if not _may_write(path, _watched[-1][0]):
+            os.write(_watched[-1][1], f"{event} {path}\n".encode(errors="replace"))
 
 
 def _may_write(path: str, here: str) -> bool:

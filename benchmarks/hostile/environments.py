@@ -17,8 +17,10 @@ from random import Random
 from typing import Any
 
 from benchmarks.hostile.cases import DOCUMENTED, LIMIT_S, Case, Ended, Place
-from benchmarks.hostile.world import SCENARIO, World, copied, written
+from benchmarks.hostile.world import World, copied, written
 from tests.helpers import ROOT
+from tests.helpers.fuzzed_commands import SCENARIO
+from tests.helpers.odd_streams import closed, full, removed, unread
 
 MODEL = ("--model", "llama-3.1-8b", "--hardware", "h100-sxm")
 COMMANDS: tuple[tuple[str, ...], ...] = (
@@ -44,52 +46,25 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def _closed(*descriptors: int) -> None:
-    for one in descriptors:
-        os.close(one)
-
-
-def _no_reader(descriptor: int = 1) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    os.dup2(writing, descriptor)
-
-
-def _full(*descriptors: int) -> None:
-    for one in descriptors:
-        os.dup2(os.open("/dev/full", os.O_WRONLY), one)
-
-
-def _removed() -> None:
-    """The working folder is gone; the case's own stays for what is planted by absolute paths."""
-    os.mkdir("gone")
-    os.chdir("gone")
-    os.rmdir("../gone")
-
-
 def _limited(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def _umask() -> None:
-    os.umask(0o777)
-
-
-SETUPS: dict[str, Callable[[], None]] = {
-    "stdout closed": partial(_closed, 1),
-    "stdin and stdout closed": partial(_closed, 0, 1),
-    "all streams closed": partial(_closed, 0, 1, 2),
-    "stderr closed": partial(_closed, 2),
-    "no reader of stdout": _no_reader,
-    "no reader of stderr": partial(_no_reader, 2),
-    "stdout is full": partial(_full, 1),
-    "both are full": partial(_full, 1, 2),
-    "the working folder is gone": _removed,
+SETUPS: dict[str, Callable[[], object]] = {
+    "stdout closed": partial(closed, 1),
+    "stdin and stdout closed": partial(closed, 0, 1),
+    "all streams closed": partial(closed, 0, 1, 2),
+    "stderr closed": partial(closed, 2),
+    "no reader of stdout": partial(unread, 1),
+    "no reader of stderr": partial(unread, 2),
+    "stdout is full": partial(full, 1),
+    "both are full": partial(full, 1, 2),
+    "the working folder is gone": removed,
     "files of 0 bytes": partial(_limited, resource.RLIMIT_FSIZE, 0),
     "files of 4 KiB": partial(_limited, resource.RLIMIT_FSIZE, 4096),
     "files of 40 KiB": partial(_limited, resource.RLIMIT_FSIZE, 40_960),
     "few descriptors": partial(_limited, resource.RLIMIT_NOFILE, 64),
-    "a umask of 777": _umask,
+    "a umask of 777": partial(os.umask, 0o777),
 }
 VARIABLES: tuple[dict[str, str], ...] = (
     {"COLUMNS": "0"},

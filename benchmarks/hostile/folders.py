@@ -10,7 +10,8 @@ from typing import Any
 from benchmarks.hostile.cases import MODEL_LIMIT_S, Case, Place
 from benchmarks.hostile.weights import _one_thread
 from benchmarks.hostile.words import check_terminal
-from benchmarks.hostile.world import MODEL, TINY, World, at, copied, damaged, written
+from benchmarks.hostile.world import MODEL, TINY, World, at, copied, written
+from tests.helpers.fuzzed_files import damage
 from tests.helpers.gguf_files import write_gguf
 from tests.helpers.hostile_files import Hostile
 from tests.helpers.hostile_models import CONFIG, GGUF, HEADERS, PRICED, RUN
@@ -31,7 +32,7 @@ def case(world: World, number: int, chance: Random) -> Case:
             return Case(found[number].what, partial(act, found[number], number, chance))
         number -= len(found)
     name = (GGUF, CONFIG, GGUF, TOKENIZER)[number % 4]
-    one = Hostile(what=f"{name}: bytes changed", plant=partial(_bytes, name))
+    one = Hostile(f"{name}: bytes changed", partial(_bytes, name))
     return Case(one.what, partial({GGUF: _gguf, CONFIG: _priced, TOKENIZER: _run}[name], one, number, chance))
 
 
@@ -40,7 +41,7 @@ def _bytes(name: str, folder: Path, chance: Random) -> None:
         write_gguf(folder / GGUF)
     data = (folder / name).read_bytes()
     head = data[:12_000] if name == GGUF else data
-    (folder / name).write_bytes(damaged(chance, head) + data[len(head) :])
+    (folder / name).write_bytes(damage(chance, head) + data[len(head) :])
 
 
 def _folder(place: Place) -> Path:

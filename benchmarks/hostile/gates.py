@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.cases import DOCUMENTED, Case, Place
+from benchmarks.hostile.cases import Case, Place
 from benchmarks.hostile.words import check_terminal
 from benchmarks.hostile.world import World
 from tests.helpers.hostile_commands import COMMANDS, Command, alive_in, commands_of, written
@@ -45,7 +45,7 @@ def _gated(world: World, one: Command, place: Place) -> None:
             if ended.hung:
                 place.found("hangs", "the gate went on after the signal")
         else:
-            ended = place.sbd(*words, variables=variables, exits=DOCUMENTED, limit_s=WAITS_S)
+            ended = place.sbd(*words, variables=variables, limit_s=WAITS_S)
             check_terminal(place, ended)
             if ended.code == 0 and not one.passes:
                 place.found("wrong_verdicts", "the gate passed")

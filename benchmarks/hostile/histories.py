@@ -10,7 +10,8 @@ from random import Random
 
 from benchmarks.hostile.cases import Case, Place
 from benchmarks.hostile.words import check_page, check_terminal
-from benchmarks.hostile.world import World, copied, damaged
+from benchmarks.hostile.world import World, copied
+from tests.helpers.fuzzed_files import damage
 from tests.helpers.hostile_databases import DATABASE, HOSTILE, random_value, sound
 from tests.helpers.hostile_files import Hostile
 
@@ -35,15 +36,11 @@ def case(world: World, number: int, chance: Random) -> Case:
 
 
 def _random(chance: Random) -> Hostile:
-    return (
-        Hostile(what="values changed", plant=random_value)
-        if chance.random() < 0.7
-        else Hostile(what="bytes changed", plant=_bytes)
-    )
+    return Hostile("values changed", random_value) if chance.random() < 0.7 else Hostile("bytes changed", _bytes)
 
 
 def _bytes(folder: Path, chance: Random) -> None:
-    (folder / DATABASE).write_bytes(damaged(chance, (folder / DATABASE).read_bytes()))
+    (folder / DATABASE).write_bytes(damage(chance, (folder / DATABASE).read_bytes()))
 
 
 def made_once(file: Path, make: partial[Path]) -> Path:

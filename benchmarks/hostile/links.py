@@ -6,16 +6,17 @@ Through none of them anything of the user's is read into a page or a copy, writt
 from __future__ import annotations
 
 import os
-import socket
 import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.cases import DOCUMENTED, SECRET, Case, Place
+from benchmarks.hostile.cases import SECRET, Case, Place
 from benchmarks.hostile.world import World, copied
+from tests.helpers.hostile_files import WRONG
 
+Plant = Callable[[Path, Place], None] | None
 OF_A_RUN = (
     "run.json",
     "samples.jsonl",
@@ -67,24 +68,8 @@ def _dangling(path: Path, place: Place) -> None:
     path.symlink_to(place.root / "absent.txt")
 
 
-def _to_itself(path: Path, place: Place) -> None:
-    path.symlink_to(path)
-
-
 def _to_folder(path: Path, place: Place) -> None:
     path.symlink_to(place.root)
-
-
-def _to_device(path: Path, place: Place) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def _folder(path: Path, place: Place) -> None:
-    path.mkdir()
-
-
-def _pipe(path: Path, place: Place) -> None:
-    os.mkfifo(path)
 
 
 def _device(path: Path, place: Place) -> None:
@@ -95,34 +80,29 @@ def _device(path: Path, place: Place) -> None:
         path.symlink_to("/dev/null")
 
 
-def _socket(path: Path, place: Place) -> None:
-    before = os.getcwd()
-    os.chdir(path.parent)  # its name is bounded at 108 bytes
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(path.name)
-    os.chdir(before)
-
-
 def _hard(path: Path, place: Place) -> None:
     os.link(place.mine, path)
 
 
-PLANTED: tuple[Callable[[Path, Place], None], ...] = (
-    _link,
-    _relative,
-    _chain,
-    _dangling,
-    _to_itself,
-    _to_folder,
-    _to_device,
-    _folder,
-    _pipe,
-    _device,
-    _socket,
-    _hard,
-)
-OF_RUNS = [(name, plant, command) for name in OF_A_RUN for plant in PLANTED for command in READERS]
-OF_OUTPUTS = [(command, plant) for command in OUTPUTS for plant in PLANTED if (command[0], plant) != ("history", _dangling)]
+PLANTED: dict[str, Plant] = {
+    "a link": _link,
+    "a relative link": _relative,
+    "a chain": _chain,
+    "a link to nothing": _dangling,
+    "a link to itself": None,
+    "a link to a folder": _to_folder,
+    "a link to /dev/zero": None,
+    "a folder": None,
+    "a pipe": None,
+    "a device": _device,
+    "a socket": None,
+    "a hard link": _hard,
+}
+"""What lies in a file's place; where nothing is named, it is one of tests/helpers/hostile_files."""
+OF_RUNS = [(name, what, command) for name in OF_A_RUN for what in PLANTED for command in READERS]
+OF_OUTPUTS = [
+    (command, what) for command in OUTPUTS for what in PLANTED if (command[0], what) != ("history", "a link to nothing")
+]
 """A database is the user's own, and may lie behind a link."""
 COUNT = len(OF_OUTPUTS) + len(OF_RUNS) // 3
 
@@ -130,10 +110,19 @@ COUNT = len(OF_OUTPUTS) + len(OF_RUNS) // 3
 def case(world: World, number: int, chance: Random) -> Case:
     """Every output with everything in its place; then a third of a run's files by commands, spread evenly."""
     if number < len(OF_OUTPUTS):
-        command, plant = OF_OUTPUTS[number]
-        return Case(f"{plant.__name__[1:]} as {' '.join(command)}", partial(_written, world, command, plant))
-    name, plant, command = OF_RUNS[3 * (number - len(OF_OUTPUTS)) + (number + number // 2) % 3]
-    return Case(f"{plant.__name__[1:]} in place of {name}: {' '.join(command)}", partial(_read, world, name, plant, command))
+        command, what = OF_OUTPUTS[number]
+        return Case(f"{what} as {' '.join(command)}", partial(_written, world, command, what))
+    name, what, command = OF_RUNS[3 * (number - len(OF_OUTPUTS)) + (number + number // 2) % 3]
+    return Case(f"{what} in place of {name}: {' '.join(command)}", partial(_read, world, name, what, command))
+
+
+def _plant(what: str, path: Path, place: Place) -> int:
+    """Make it; returns its kind of file."""
+    if plant := PLANTED[what]:
+        plant(path, place)
+    else:
+        WRONG[what](path)
+    return stat.S_IFMT(path.lstat().st_mode)
 
 
 def _words(world: World, place: Place, command: tuple[str, ...], out: Path) -> list[str]:
@@ -142,21 +131,20 @@ def _words(world: World, place: Place, command: tuple[str, ...], out: Path) -> l
     return [places.get(word, word.replace("=OUT", f"={out}")) for word in command]
 
 
-def _read(world: World, name: str, plant: Callable[[Path, Place], None], command: tuple[str, ...], place: Place) -> None:
+def _read(world: World, name: str, what: str, command: tuple[str, ...], place: Place) -> None:
     run = copied(place, world.good)
     copied(place, world.good, "good")
     file = run / name
     file.unlink(missing_ok=True)
-    plant(file, place)
-    kind = stat.S_IFMT(file.lstat().st_mode)
+    kind = _plant(what, file, place)
     samples = (place.here / "good" / "samples.jsonl").read_bytes()
-    place.sbd(*_words(world, place, command, file), exits=DOCUMENTED)
+    place.sbd(*_words(world, place, command, file))
     _nothing_got_out(place, file, kind)
     if not (place.here / "good" / "samples.jsonl").is_file() or (place.here / "good" / "samples.jsonl").read_bytes() != samples:
         place.found("lost", "the samples of the other run")
 
 
-def _written(world: World, command: tuple[str, ...], plant: Callable[[Path, Place], None], place: Place) -> None:
+def _written(world: World, command: tuple[str, ...], what: str, place: Place) -> None:
     copied(place, world.good, "good")
     out = place.here / "all" / ("index.html" if command[0] == "gallery" else "out")
     out.parent.mkdir()
@@ -164,10 +152,9 @@ def _written(world: World, command: tuple[str, ...], plant: Callable[[Path, Plac
         copied(place, world.good, "all/one")
     if "h.sqlite" in command:
         place.sbd("history", "add", place.here / "good", "--db", "h.sqlite")
-    plant(out, place)
-    kind = stat.S_IFMT(out.lstat().st_mode)
-    place.sbd(*_words(world, place, command, out), exits=DOCUMENTED)
-    if plant is not _folder or command[0] != "publish":
+    kind = _plant(what, out, place)
+    place.sbd(*_words(world, place, command, out))
+    if what != "a folder" or command[0] != "publish":
         _nothing_got_out(place, out, kind)
 
 

@@ -21,8 +21,9 @@ from typing import Any
 
 from benchmarks.hostile.cases import Case, Ended, Place
 from benchmarks.hostile.words import check_page, check_terminal
-from benchmarks.hostile.world import World, mutated, written
+from benchmarks.hostile.world import World, written
 from tests.helpers import ROOT
+from tests.helpers.fuzzed_files import mutate
 from tests.helpers.hostile_answers import SECRET, Hostile, catalogue, honest_events
 from tests.helpers.hostile_server import ENGINES, Asked, HostileServer, ids_of, stream
 
@@ -59,15 +60,8 @@ def case(world: World, number: int, chance: Random) -> Case:
         one = _all()[number]
     else:
         engine = ENGINES[number % len(ENGINES)]
-        events = mutated(chance, honest_events(engine, per_pass=2, tokens=TOKENS))
-        one = Hostile(
-            kind="random",
-            what=f"changed at random, {number}",
-            engine=engine,
-            door="stream",
-            play=partial(_sent, events),
-            per_pass=2,
-        )
+        events = mutate(chance, honest_events(engine, per_pass=2, tokens=TOKENS))
+        one = Hostile(f"changed at random, {number}", engine, partial(_sent, events), kind="random", per_pass=2)
     paged = one.kind in ("texts", "logins") or chance.random() < 0.1
     return Case(f"{one.engine}, {one.kind}, {one.what} [{one.door}]", partial(_run, one, number, paged))
 

@@ -56,12 +56,17 @@ def sealed(folder: Path) -> Path:
     return folder
 
 
+def key_of(place: Place) -> Path:
+    """A key to sign with."""
+    key = place.here / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, stdin=subprocess.DEVNULL)
+    return key
+
+
 def _judge(kind: str, way: str, place: Place) -> None:
     run = sealed(place.here / "run")
     if way == "signature demanded":
-        key = place.here / "key"
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, stdin=subprocess.DEVNULL)
-        run = publish(run, place.here / "signed", key)
+        run = publish(run, place.here / "signed", key_of(place))
     TAMPERINGS[kind](run)
     if way != "sealed":
         reseal(run)

@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.hostile.cases import MODEL_LIMIT_S, Case, Place
-from benchmarks.hostile.world import MODEL, TINY, World, at, copied, damaged, mutated, written
+from benchmarks.hostile.world import MODEL, TINY, World, at, copied, written
+from tests.helpers.fuzzed_files import damage, mutate
 
 Planted = Callable[[Path, Place, Random], None]
 CODE = "open({canary!r}, 'w').write('ran')\nclass Evil:\n    pass\n"
@@ -53,17 +54,6 @@ ATTENTION = (
     ["evil/kernel"],
     {"": "evil/kernel"},
 )
-HEADERS = (
-    b"",
-    b"\x00",
-    b"\xff" * 8,
-    (2**63).to_bytes(8, "little"),
-    (2**40).to_bytes(8, "little") + b"{}",
-    (2).to_bytes(8, "little") + b"{}",
-    (1).to_bytes(8, "little") + b"[",
-    (10**7).to_bytes(8, "little") + b"{" * 10**7,
-    (4).to_bytes(8, "little") + b"null",
-)
 
 
 class _Touches:
@@ -76,31 +66,6 @@ class _Touches:
         return open, (self.path, "w")
 
 
-def _header(data: bytes, model: Path, place: Place, chance: Random) -> None:
-    (model / "model.safetensors").write_bytes(data)
-
-
-def _offsets(change: Callable[[dict[str, Any], str], None], model: Path, place: Place, chance: Random) -> None:
-    """The header of the weights changed for one tensor."""
-    data = (model / "model.safetensors").read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
-    change(header, chance.choice([name for name in header if name != "__metadata__"]))
-    text = json.dumps(header).encode()
-    (model / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
-
-
-def _tensor(key: str, value: Any) -> Callable[[dict[str, Any], str], None]:
-    def change(header: dict[str, Any], name: str) -> None:
-        header[name][key] = value
-
-    return change
-
-
-def _renamed(header: dict[str, Any], name: str) -> None:
-    header[name + ".x"] = header.pop(name)
-
-
 def _cut(name: str, share: float, model: Path, place: Place, chance: Random) -> None:
     data = (model / name).read_bytes()
     (model / name).write_bytes(data[: int(len(data) * share)])
@@ -111,16 +76,16 @@ def _removed(name: str, model: Path, place: Place, chance: Random) -> None:
 
 
 def _bytes(name: str, model: Path, place: Place, chance: Random) -> None:
-    (model / name).write_bytes(damaged(chance, (model / name).read_bytes()))
+    (model / name).write_bytes(damage(chance, (model / name).read_bytes()))
 
 
 def _json(name: str, model: Path, place: Place, chance: Random) -> None:
     tree = json.loads((model / name).read_text())
     if name == "tokenizer.json":  # most of it is the vocabulary
         key = chance.choice([one for one in tree if one != "model"] + ["model"])
-        tree = tree | {key: mutated(chance, [tree[key]])}
+        tree = tree | {key: mutate(chance, [tree[key]])}
     else:
-        tree = mutated(chance, tree)
+        tree = mutate(chance, tree)
     (model / name).write_text(json.dumps(tree))
 
 
@@ -147,12 +112,11 @@ def _pickled(name: str, model: Path, place: Place, chance: Random) -> None:
 
 
 def _template(text: str, where: str, model: Path, place: Place, chance: Random) -> None:
-    text = text.replace("CANARY", str(place.canary))
     if where == "jinja":
-        (model / "chat_template.jinja").write_text(text)
+        written(place, "model/chat_template.jinja", text)
         return
-    file = model / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": text}))
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    written(place, "model/tokenizer_config.json", json.dumps(settings | {"chat_template": text}))
 
 
 def _index(model: Path, place: Place, chance: Random) -> None:
@@ -177,18 +141,7 @@ def _listed() -> list[tuple[str, Planted]]:
     found += [
         (f"attn_implementation {str(value)[:30]}", partial(_config, "attn_implementation", value)) for value in ATTENTION[:3]
     ]
-    found += [(f"weights begin {data[:12]!r}", partial(_header, data)) for data in HEADERS]
-    changes: tuple[tuple[str, Any], ...] = (
-        ("shape", [10**12, 10**12]),
-        ("shape", [-1, 4]),
-        ("shape", []),
-        ("data_offsets", [0, 2**62]),
-        ("data_offsets", [8, 4]),
-        ("dtype", "X"),
-        ("dtype", "F64"),
-    )
-    found += [(f"a tensor's {key} is {value}", partial(_offsets, _tensor(key, value))) for key, value in changes]
-    found += [("a tensor under another name", partial(_offsets, _renamed)), ("shards elsewhere", _index)]
+    found.append(("shards elsewhere", _index))
     files = ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json", "generation_config.json")
     found += [(f"{name} is cut at {share}", partial(_cut, name, share)) for name in files for share in (0.0, 0.5, 0.999)]
     found += [(f"no {name}", partial(_removed, name)) for name in files]
@@ -207,7 +160,7 @@ def _listed() -> list[tuple[str, Planted]]:
     return found + [(f"config: {key} is {value}", partial(_config, key, value)) for key, value in settings]
 
 
-COUNT = len(_listed()) + 60
+COUNT = 183
 
 
 def case(world: World, number: int, chance: Random) -> Case:

@@ -22,7 +22,8 @@ from xml.etree import ElementTree
 import yaml
 
 from benchmarks.hostile.cases import Case, Ended, Place
-from benchmarks.hostile.world import SCENARIO, World, at, copied, written
+from benchmarks.hostile.world import World, at, copied, written
+from tests.helpers.fuzzed_commands import SCENARIO
 
 MARK = "hstl7"
 HTML = (

@@ -1,4 +1,4 @@
-"""Sound files that the cases damage: scenarios, profiles, records and a model folder; and how a value is damaged at random."""
+"""Sound files that the cases damage: a scenario, a record and a model folder; and how a case writes its own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import yaml
@@ -20,7 +18,7 @@ from harness.hardware.profile import known_profiles
 from harness.record.schema import Run
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.fuzzed_files import JUNK, PUT
+from tests.helpers.fuzzed_files import as_yaml
 from tests.helpers.synthetic_run import NTP
 from tests.helpers.two_runs import MORE_PASSES, SBD, stored
 
@@ -29,38 +27,6 @@ PUBLISHED = ROOT / "reports" / "quickstart"
 OLDER = ROOT / "tests" / "data" / "records"
 CONFIRMED, REFUTED = "nfe_speedup >= 1.5", "nfe_speedup >= 6"
 """Claims that the sound record meets and misses: every second prompt takes 4 passes per block of 16 tokens, the others 8."""
-SCENARIO: dict[str, Any] = yaml.safe_load("""
-version: 1
-name: small
-question: Is it faster?
-parts:
-  - name: one
-    model: {random: llama-250m}
-    device: cpu
-    dtype: bfloat16
-    session: static
-    execution: eager
-    arms:
-      - {method: ntp, temperature: 0}
-      - {method: sbd, block_size: [8, 16], acceptance: {replay: {nfe_speedup: 3.0}}}
-    batch_sizes: [1, 2]
-    health: {kernel: 0.1, steal: 0.01}
-    workload: {synthetic: {prompt_tokens: 8}, prompts: 4, max_new_tokens: 16}
-    repeats: {standard_error: 0.01, at_most: 4}
-    processes: 2
-    warmup: 2
-    seed: 1
-  - name: two
-    model: {reference: sbd}
-    dtype: float32
-    arms:
-      - {method: ntp}
-      - {method: sbd, block_size: 16, gamma: [0, 0.35], solver: entropy_bounded}
-    workload: {prompts_file: prompts.jsonl, prompts: 2, max_new_tokens: 16, stop_strings: ["."]}
-    timed: false
-claims:
-  - {name: fast, source: somebody, metric: wall_speedup, min: 3, where: {part: one}}
-""")
 TINY: dict[str, Any] = yaml.safe_load("""
 version: 1
 name: tiny
@@ -101,16 +67,6 @@ class World:
         header = run.header.model_copy(update={"environment": environment, "hardware": hardware})
         stored(Run(header=header, samples=samples, outcomes=[], sessions=run.sessions), self.good)
 
-    @cached_property
-    def profile(self) -> dict[str, Any]:
-        """A profile as data."""
-        return dict(yaml.safe_load((ROOT / "hardware_profiles" / "h100-sxm.yaml").read_text()))
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        """The reference model's config.json."""
-        return dict(json.loads((MODEL / "sbd" / "config.json").read_text()))
-
 
 def copied(place: Place, source: Path, name: str = "run") -> Path:
     """A copy of a record, without its pages, or of a model's folder, in the case's folder."""
@@ -118,52 +74,15 @@ def copied(place: Place, source: Path, name: str = "run") -> Path:
 
 
 def written(place: Place, name: str, content: Any) -> Path:
-    """A file in the case's folder: bytes as they are, text in UTF-8, other values as JSON, which YAML reads too."""
+    """A file in the case's folder: bytes as they are, text with the path of the canary, other values as YAML or JSON."""
     file = place.here / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    data = content if isinstance(content, bytes) else (content if isinstance(content, str) else json.dumps(content)).encode()
-    file.write_bytes(data)
+    if isinstance(content, str):
+        content = content.replace("CANARY", str(place.canary)).encode("utf-8", "surrogatepass")
+    elif not isinstance(content, bytes):
+        content = as_yaml(content) if file.suffix == ".yaml" else json.dumps(content).encode()
+    file.write_bytes(content)
     return file
-
-
-def mutated(chance: Random, tree: Any, values: tuple[Any, ...] = JUNK) -> Any:
-    """The tree with up to three places changed, small branches as often as large ones."""
-    tree = copy.deepcopy(tree)
-    for _ in range(chance.randint(1, 3)):
-        _mutate(chance, tree, values)
-    return tree
-
-
-def _mutate(chance: Random, tree: Any, values: tuple[Any, ...]) -> None:
-    holder: Any = None
-    key: Any = None
-    inner = tree
-    while isinstance(inner, dict | list) and inner and (holder is None or chance.random() < 0.75):
-        holder, key = inner, chance.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))
-        inner = holder[key]
-    if holder is None:
-        return
-    how = chance.choice(("junk", "junk", "junk", "drop", "wrap", "scale", "double"))
-    if how == "drop":
-        del holder[key]
-    elif how == "wrap":
-        holder[key] = chance.choice(([inner], {"x": inner}, [inner, inner], str(inner)))
-    elif how == "scale" and isinstance(inner, int | float):
-        holder[key] = inner * chance.choice((-1, 0, 10, 1000, 10**9, 10**18, 0.5, 1e-300, 1e300))
-    elif how == "double" and isinstance(holder, list):
-        holder.insert(key, copy.deepcopy(inner))
-    else:
-        holder[key] = copy.deepcopy(chance.choice(values))
-
-
-def damaged(chance: Random, data: bytes) -> bytes:
-    """Some bytes cut, doubled, overwritten or put in."""
-    for _ in range(chance.randint(1, 3)):
-        start = chance.randint(0, len(data))
-        end = min(len(data), start + chance.choice((0, 1, 2, 7, 100, 10_000)))
-        put = chance.choice((b"", b"", data[start:end] * 2, *PUT))
-        data = data[:start] + put + data[end:]
-    return data
 
 
 def at(tree: Any, path: str, value: Any) -> Any:

@@ -37,8 +37,7 @@ def test_rates_of_the_arm_itself() -> None:
 def test_both_estimators_weigh_prompts_as_they_say() -> None:
     """A prompt that is n times slower: the geometric mean takes its root, the ratio of totals its share, by hand."""
     run = synthetic.build(synthetic.Part(prompts=6))
-    slow = [s.model_copy(update={"decode_s": (s.decode_s or 0) * (32 if s.group == 0 else 1)}) for s in run.samples]
-    figures = sbd(run.model_copy(update={"samples": slow})).figures
+    figures = sbd(synthetic.altered(run, lambda s: {"decode_s": (s.decode_s or 0) * (32 if s.group == 0 else 1)})).figures
     assert figures["tokens_per_s"].value == pytest.approx(64 / DECODE_S / 32 ** (1 / 6), rel=1e-9)
     assert figures["tokens_per_s_totals"].value == pytest.approx(6 * 64 / (DECODE_S * (5 + 32)), rel=1e-9)
 
@@ -87,8 +86,9 @@ def test_prediction_error_has_its_sign_and_its_rung() -> None:
     found = arm.figures["prediction_error"]
     assert found.value == pytest.approx(arm.predictions[0].wall_speedup_error.value, rel=1e-9)
     assert (found.method or "").startswith("calibrated roofline")
-    slower = [s.model_copy(update={"decode_s": (s.decode_s or 0) * (2 if "g0.1" in s.case_id else 1)}) for s in run.samples]
-    half = sbd(run.model_copy(update={"samples": slower})).figures["prediction_error"]
+    half = sbd(synthetic.altered(run, lambda s: {"decode_s": (s.decode_s or 0) * (2 if "g0.1" in s.case_id else 1)})).figures[
+        "prediction_error"
+    ]
     assert 1 + (half.value or 0) == pytest.approx(2 * (1 + (arm.figures["prediction_error"].value or 0)), rel=1e-9)
 
 

@@ -10,14 +10,13 @@ import pytest
 
 from harness.analysis.answer import compare
 from harness.analysis.figures.baseline import state_of, token_check
-from harness.record.store import read_run
 from harness.reporting.answers import answer_lines
 from harness.reporting.page import render
 from harness.scenario.servers import BESIDE
 from harness.stats.quantity import Quantity, absent
-from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.judged_runs import judged
+from tests.helpers.published import compared
 
 
 def checked(dynamic: float, static: float, jitter: float = 0.1):
@@ -135,13 +134,14 @@ def test_every_arm_stands_beside_the_best_ntp_of_any_engine():
 def test_a_stranger_that_writes_other_tokens_voids_nothing_and_says_how_far_it_agrees():
     """Half of its answers are NTP's, the others part at once."""
     run, _ = against(("llama_cpp", 1.1))
-    samples = [
-        one.model_copy(update={"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]})
-        if one.case_id.endswith("engine-llama_cpp") and one.group % 2
-        else one
-        for one in run.samples
-    ]
-    run = run.model_copy(update={"samples": samples})
+    run = synthetic.altered(
+        run,
+        lambda one: (
+            {"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]}
+            if one.case_id.endswith("engine-llama_cpp") and one.group % 2
+            else {}
+        ),
+    )
     comparison = compare(run)
     check = comparison.cells[0].baseline_check
     assert (check.state, check.tokens.same, check.tokens.rows) == ("kept_up", 8, 8)
@@ -209,20 +209,27 @@ def test_a_run_whose_outputs_all_differ_has_no_baseline():
     assert (
         compare(run).cells[0].baseline_check.tokens.words == "NTP wrote the tokens of generate() in 16 of 16 outputs (bfloat16)"
     )
-    samples = [
-        one.model_copy(update={"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]})
-        if one.case_id.endswith("/ntp")
-        else one
-        for one in run.samples
-    ]
-    check = compare(run.model_copy(update={"samples": samples})).cells[0].baseline_check
+    check = (
+        compare(
+            synthetic.altered(
+                run,
+                lambda one: (
+                    {"rows": [row.model_copy(update={"output_ids": [8] * row.output_tokens}) for row in one.rows]}
+                    if one.case_id.endswith("/ntp")
+                    else {}
+                ),
+            )
+        )
+        .cells[0]
+        .baseline_check
+    )
     assert (check.state, check.tokens.same, check.tokens.rows) == ("different_tokens", 0, 16) and check.best is not None
 
 
 @pytest.mark.parametrize("name", ["quickstart", "verified_250m"])
 def test_recorded_baselines_wrote_what_generate_wrote(name):
     """Published runs: equal in float32; in bfloat16 NTP parts from the modes of generate() as they part from one another."""
-    comparison = compare(read_run(ROOT / "reports" / name))
+    comparison = compared(name)
     found = [cell.baseline_check.tokens for cell in comparison.cells if cell.baseline_check.tokens]
     assert found and not any(one.different for one in found)
     assert all(one.same == one.rows for one in found if "float32" in one.words)

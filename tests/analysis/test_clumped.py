@@ -14,9 +14,8 @@ from harness.analysis.judge.judgement import Judgement
 from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult
 from harness.record.schema import RowResult, Run
-from harness.record.store import read_run
 from harness.scenario.claim_text import read_claim
-from tests.helpers import ROOT
+from tests.helpers.published import published
 from tests.helpers.simulated_server import load_run
 
 Arrive = Callable[[list[float]], list[float]]
@@ -73,7 +72,7 @@ def as_it_arrives(run: Run, arrive: Arrive, arms: Sequence[str] = ("ntp", "serve
 @pytest.fixture(scope="module")
 def real() -> Run:
     """Two tasks of a published run: a server with n-gram drafts, which send several tokens in a piece, and one without."""
-    run = read_run(ROOT / "reports" / "served_vllm")
+    run = published("served_vllm")
     cases = [case for case in run.header.cases if case.task in ("lists", "rewriting")]
     kept = {case.case_id for case in cases}
     header = run.header.model_copy(update={"cases": cases})

@@ -34,10 +34,7 @@ def run_of(*final: int, roles: tuple[str, ...] = ()) -> Run:
         }
     )
     cases = {case.case_id for case in run.header.cases if case.label == LABEL}
-    samples = [
-        one.model_copy(update={"packed_passes": read_passes(passes)}) if one.case_id in cases else one for one in run.samples
-    ]
-    return run.model_copy(update={"samples": samples})
+    return synthetic.altered(run, lambda one: {"packed_passes": read_passes(passes)} if one.case_id in cases else {})
 
 
 def test_rates_are_shares_of_passes_without_the_last() -> None:

@@ -146,13 +146,14 @@ def test_batch_sizes_have_their_own_clock_and_tasks_share_one():
 def test_voids_are_told_per_arm_in_json_page_and_verdict():
     """Two samples of one SBD arm were throttled, none of the others."""
     run = synthetic.build(synthetic.Part(jitter=0.05))
-    hot = [
-        one.model_copy(update={"meters": {"throttle_hw_thermal_s": 1.0}})
-        if "g0.1" in one.case_id and one.group in (1, 2) and not one.warmup
-        else one
-        for one in run.samples
-    ]
-    run = run.model_copy(update={"samples": hot})
+    run = synthetic.altered(
+        run,
+        lambda one: (
+            {"meters": {"throttle_hw_thermal_s": 1.0}}
+            if "g0.1" in one.case_id and one.group in (1, 2) and not one.warmup
+            else {}
+        ),
+    )
     comparison = compare(run)
     said = f"SBD k=16 γ=0.1: 2 of 8 void ({THROTTLED}: 2)"
     arms = {arm["label"]: arm for arm in to_json(comparison)["cells"][0]["arms"]}

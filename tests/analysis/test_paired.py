@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import stats as scipy_stats
 
 from harness.analysis.answer import compare, to_json
 from harness.analysis.results import ArmResult
@@ -103,43 +102,6 @@ def test_processes_are_crossed_with_prompts() -> None:
     process = np.log([1, 1.1, 1]).std(ddof=1)
     assert unlike.wall_speedup.spread and unlike.wall_speedup.spread.process == pytest.approx(process, rel=1e-6)
     assert unlike.factors and unlike.factors.product == pytest.approx(unlike.wall_speedup.value, rel=1e-12)
-
-
-def test_two_processes_are_averaged_per_prompt() -> None:
-    """scipy's t over the eight per-prompt means of both processes; called about these two only."""
-    run = in_processes(synthetic.build(JITTERED), [1, 1.1])
-    logs: dict[int, list[float]] = {}
-    time = {(s.case_id.rpartition("/")[2], s.group, s.process): s.decode_s or 0 for s in run.samples if not s.warmup}
-    for (kind, group, process), seconds in time.items():
-        if kind == "ntp":
-            logs.setdefault(group, []).append(math.log(seconds / time[SBD, group, process]))
-    means = [np.mean(pair) for pair in logs.values()]
-    low, high = scipy_stats.t.interval(0.95, 7, loc=np.mean(means), scale=scipy_stats.sem(means))
-    found = sbd(run).wall_speedup
-    assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)), rel=1e-9)
-    assert found.these_processes_only == "these 2 processes only"
-
-
-@pytest.mark.parametrize("factor", [1e-3, 2.5])
-def test_scaling_all_times_changes_no_ratio(factor: float) -> None:
-    """A machine so many times slower: same speedups, same intervals, same percentiles, same factors."""
-    run = in_processes(synthetic.build(JITTERED), [1, 1.1, 0.97])
-    before, after = sbd(run), sbd(changed(run, lambda one: slower(one, factor, one.process)))
-    for one, other in zip(speeds(before), speeds(after), strict=True):
-        assert (other.value, other.low, other.high) == pytest.approx((one.value, one.low, one.high), rel=1e-9)
-    assert (after.paired.p10, after.paired.p90) == pytest.approx((before.paired.p10, before.paired.p90), rel=1e-9)
-    assert before.factors and after.factors and after.factors.pass_cost == pytest.approx(before.factors.pass_cost, rel=1e-9)
-
-
-def test_swapping_the_arms_inverts_the_speedup() -> None:
-    """The samples of NTP under SBD's name and the other way round: 1 ÷ value, the ends 1 ÷ and in the other order."""
-    run = in_processes(synthetic.build(JITTERED), [1, 1.1, 0.97])
-    place = {case.case_id.rpartition("/")[2]: case.case_id for case in run.header.cases}
-    other = {place["ntp"]: place[SBD], place[SBD]: place["ntp"]}
-    swapped = changed(run, lambda one: one.model_copy(update={"case_id": other[one.case_id]}))
-    for one, inverse in zip(speeds(sbd(run)), speeds(sbd(swapped)), strict=True):
-        assert inverse.value and inverse.low and inverse.high
-        assert (1 / inverse.value, 1 / inverse.high, 1 / inverse.low) == pytest.approx((one.value, one.low, one.high), rel=1e-9)
 
 
 @pytest.mark.parametrize("side", ["ntp", SBD])

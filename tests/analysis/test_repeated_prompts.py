@@ -22,13 +22,10 @@ WRONG = frozenset({1, 4})
 def asked(part: synthetic.Part, digests: dict[int, str | None]) -> Run:
     """A run whose prompt ``p{i}`` has the digest ``digests[i]``."""
     run = synthetic.build(part)
-    samples = [
-        one.model_copy(
-            update={"rows": [row.model_copy(update={"prompt_digest": digests[int(row.prompt_id[1:])]}) for row in one.rows]}
-        )
-        for one in run.samples
-    ]
-    return run.model_copy(update={"samples": samples})
+    return synthetic.altered(
+        run,
+        lambda one: {"rows": [row.model_copy(update={"prompt_digest": digests[int(row.prompt_id[1:])]}) for row in one.rows]},
+    )
 
 
 def copies(times: int, known: bool = True) -> Run:
@@ -129,8 +126,7 @@ def test_two_tasks_may_hold_the_same_prompt() -> None:
         name = f"{task[sample.case_id]}/{row.prompt_id}"
         return row.model_copy(update={"prompt_id": name, "prompt_digest": "both" if name.endswith("p0") else name})
 
-    samples = [one.model_copy(update={"rows": [named(one, row) for row in one.rows]}) for one in run.samples]
-    found = fast(run.model_copy(update={"samples": samples}))
+    found = fast(synthetic.altered(run, lambda one: {"rows": [named(one, row) for row in one.rows]}))
     assert (found.prompts, found.accuracy.n, found.wall_speedup.n, found.figures["nfe_speedup"].n) == (7, 7, 7, 7)
 
 

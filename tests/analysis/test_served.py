@@ -160,15 +160,14 @@ def test_a_server_that_tells_no_passes_is_timed_alone() -> None:
     """Its tokens a pass are unknown, with its reason; its speed is judged, first chunks of 5 tokens counted as decoding."""
     run = served_run()
     [case] = [case for case in run.header.cases if case.label == LABEL]
-    samples = [
-        one.model_copy(
-            update={"passes": None, "meters": {"served_first_tokens": 5.0}, "meter_reasons": {"passes": "SGLang tells none"}}
-        )
-        if one.case_id == case.case_id
-        else one
-        for one in run.samples
-    ]
-    untold = run.model_copy(update={"samples": samples})
+    untold = synthetic.altered(
+        run,
+        lambda one: (
+            {"passes": None, "meters": {"served_first_tokens": 5.0}, "meter_reasons": {"passes": "SGLang tells none"}}
+            if one.case_id == case.case_id
+            else {}
+        ),
+    )
     assert not any(one.lacks for one in untold.samples), "its own reason explains it"
     comparison = compare(untold)
     arm = next(one for one in comparison.cells[0].arms if one.label == LABEL)

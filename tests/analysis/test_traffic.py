@@ -10,7 +10,7 @@ from harness.analysis.answer import compare
 from harness.record.store import RunStore, read_run
 from harness.reporting.page import render
 from tests.helpers.pass_bytes import pass_bytes
-from tests.helpers.synthetic_run import SHAPE, build
+from tests.helpers.synthetic_run import SHAPE, altered, build
 
 WHY = "scale not taken"
 NO_GPM = {"figures": ["dram_bandwidth_pct"], "reason": "no GPM"}
@@ -69,13 +69,16 @@ def test_percent_times_scale_is_bandwidth_and_its_bytes_stand_over_those_modelle
 def test_longer_windows_weigh_more():
     """Counted bytes over seconds, not a mean of percentages: one window of eight reads 80 %, and is twice as long."""
     run = counted(build(), 20.0, event(1e9))
-    samples = [
-        s.model_copy(update={"meters": {"dram_bandwidth_pct": 80.0}, "decode_s": 2 * s.decode_s, "prefill_s": 2 * s.prefill_s})
-        if s.group == 7
-        else s
-        for s in run.samples
-    ]
-    value = ntp_of(run.model_copy(update={"samples": samples})).measured_bandwidth_bytes_per_s.value
+    value = ntp_of(
+        altered(
+            run,
+            lambda s: (
+                {"meters": {"dram_bandwidth_pct": 80.0}, "decode_s": 2 * s.decode_s, "prefill_s": 2 * s.prefill_s}
+                if s.group == 7
+                else {}
+            ),
+        )
+    ).measured_bandwidth_bytes_per_s.value
     assert value == pytest.approx((7 * 20 + 2 * 80) / 9 * 1e9)
 
 

@@ -99,8 +99,7 @@ def test_a_figure_without_an_interval_decides_nothing() -> None:
 
 def void_all(run: Run) -> Run:
     """The calibration kernel of every sample took twice its usual time."""
-    samples = [sample.model_copy(update={"meters": {"kernel_before_s": 1.0, "kernel_after_s": 2.0}}) for sample in run.samples]
-    return run.model_copy(update={"samples": samples})
+    return synthetic.altered(run, lambda sample: {"meters": {"kernel_before_s": 1.0, "kernel_after_s": 2.0}})
 
 
 def test_void_says_why() -> None:
@@ -166,13 +165,14 @@ def test_against_a_slow_baseline_only_falling_short_is_a_finding(claim: str, wor
 def test_a_baseline_that_is_not_shown_to_keep_up_confirms_no_speedup(claim: str, word: str) -> None:
     """NTP at 1.0x of generate() in eight prompts that scatter: it may be slower by more than the tolerance."""
     run = checked(1.0)
-    scattered = [
-        sample.model_copy(update={"decode_s": sample.decode_s * (1 + 0.15 * (-1) ** sample.group)})
-        if "generate" in sample.case_id and sample.decode_s
-        else sample
-        for sample in run.samples
-    ]
-    run = run.model_copy(update={"samples": scattered})
+    run = synthetic.altered(
+        run,
+        lambda sample: (
+            {"decode_s": sample.decode_s * (1 + 0.15 * (-1) ** sample.group)}
+            if "generate" in sample.case_id and sample.decode_s
+            else {}
+        ),
+    )
     run = passes_scattered(run)
     assert compare(run).cells[0].baseline_check.state == "not_shown"
     found = one(run, f"{claim} at arm='{SLOW}'")
@@ -192,13 +192,14 @@ def passes_scattered(run: Run) -> Run:
 def test_other_tokens_than_generate_confirm_nothing() -> None:
     """Every output of NTP differs from that of generate(): the times are of other work, whichever way they point."""
     run = checked(1.5)
-    samples = [
-        one.model_copy(update={"rows": [row.model_copy(update={"output_ids": [9, *row.output_ids[1:]]}) for row in one.rows]})
-        if one.case_id.endswith("/ntp")
-        else one
-        for one in run.samples
-    ]
-    run = run.model_copy(update={"samples": samples})
+    run = synthetic.altered(
+        run,
+        lambda one: (
+            {"rows": [row.model_copy(update={"output_ids": [9, *row.output_ids[1:]]}) for row in one.rows]}
+            if one.case_id.endswith("/ntp")
+            else {}
+        ),
+    )
     for claim in ("wall_speedup >= 1.1", "wall_speedup >= 30"):
         found = one(run, claim)
         assert found.word == "void" and "NTP wrote the tokens of generate() in 0 of 8 outputs" in found.reason and found.remedy

@@ -8,22 +8,18 @@ import math
 import numpy as np
 import pytest
 
-from harness.analysis.answer import compare
 from harness.analysis.judge.judgement import to_json
 from harness.analysis.judge.verdict import verdict
-from harness.record.store import read_run
 from harness.scenario.claim_text import load_claims
-from tests.helpers import ROOT
 from tests.helpers.crossed_mean import crossed_mean
 from tests.helpers.judged_runs import judged
-
-REPORTS = ROOT / "reports"
+from tests.helpers.published import compared, published
 
 
 def test_the_papers_claims_on_the_published_quickstart() -> None:
     """Fewer passes are confirmed and the clock falls short; 30 problems do not show that accuracy stays within a point."""
-    run = read_run(REPORTS / "quickstart")
-    found = verdict(compare(run), load_claims("paper") + load_claims("ours"), run.header)
+    run = published("quickstart")
+    found = verdict(compared("quickstart"), load_claims("paper") + load_claims("ours"), run.header)
     words = [(one.cell["part"], one.metric, one.word) for one in found.judgements]
     assert words == [
         ("reference", "nfe_speedup", "confirmed"),
@@ -36,7 +32,7 @@ def test_the_papers_claims_on_the_published_quickstart() -> None:
 
 def test_the_published_wall_over_nfe_by_hand() -> None:
     """From the samples as they stand in the file: per prompt NTP seconds per token over the arm's seconds per pass."""
-    run = read_run(REPORTS / "quickstart")
+    run = published("quickstart")
     (claimed,) = judged(run, "wall_over_nfe >= 0.9 at part=reference, gamma=0.003").judgements
     kernels = [
         t
@@ -64,8 +60,8 @@ def test_the_published_wall_over_nfe_by_hand() -> None:
 
 def test_the_papers_claims_on_the_published_accuracy_run() -> None:
     """24,000 prompts: fewer passes are confirmed, and the accuracy of the reference model is refuted to be the same."""
-    run = read_run(REPORTS / "reference_accuracy")
-    found = verdict(compare(run), load_claims("paper") + load_claims("ours"), run.header)
+    run = published("reference_accuracy")
+    found = verdict(compared("reference_accuracy"), load_claims("paper") + load_claims("ours"), run.header)
     words = {one.metric: one.word for one in found.judgements}
     assert words == {"nfe_speedup": "confirmed", "wall_over_nfe": "void", "accuracy_loss_points": "refuted"}
     marks: dict[str, dict[tuple[str, str], bool]] = {"ntp": {}, "sbd": {}}

@@ -15,9 +15,8 @@ import pytest
 
 from benchmarks.engines import __main__ as command
 from benchmarks.engines import others, own
-from benchmarks.engines.figures import FIGURES, NotMeasured, Rounds, best_engine, derived
+from benchmarks.engines.figures import FIGURES, NotMeasured, Rounds, best_engine, derived, ratio_interval
 from benchmarks.engines.starts import waits_of
-from benchmarks.ratio_interval import ratio_interval
 from benchmarks.results_file import RESULTS
 from harness.kernels.library import why_not_built
 from tests.helpers import ROOT

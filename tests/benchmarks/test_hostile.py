@@ -37,7 +37,7 @@ def test_the_catalogue_is_large_enough_and_each_case_can_be_made_again(tmp_path:
     counts = hostile.kinds()
     assert sum(counts.values()) >= 2000
     for kind, count in counts.items():
-        made = hostile.import_module(f"benchmarks.hostile.{kind}").case
+        made = hostile.kind_of(kind).case
         for number in (0, count // 2, count - 1):
             first, again = (made(World(tmp_path), number, Random(f"1/{kind}/{number}")).what for _ in range(2))
             assert first == again and first

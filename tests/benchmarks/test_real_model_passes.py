@@ -9,14 +9,13 @@ from benchmarks import real_model
 from benchmarks.real_model import answers_of, summary_of
 from benchmarks.real_model_passes import tokens_per_pass
 from harness.analysis.frames import RunFrames
-from harness.record.store import read_run
-from tests.helpers import ROOT
+from tests.helpers.published import published
 
 
 def test_the_answers_of_a_batch_add_up_to_its_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """By domain, of every arm of the published run, with short answers too."""
     monkeypatch.setattr(real_model, "LEAST_TOKENS", 0)
-    run = read_run(ROOT / "reports" / "real_model_passes")
+    run = published("real_model_passes")
     frames = RunFrames(run)
     samples = frames.samples
     for arm in summary_of(frames.comparison.cells, "float32").arms:

@@ -17,7 +17,7 @@ from harness.errors import SbdError
 from harness.hardware.links import link_called
 from harness.hardware.profile import known_profiles, load_profile
 from harness.models import KNOWN_SHAPES
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 QUESTIONS = 200
 
@@ -137,18 +137,16 @@ def as_typed(asked: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("questions", [25, pytest.param(QUESTIONS, marks=pytest.mark.full)])
-def test_the_two_commands_have_one_answer(
-    questions: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_two_commands_have_one_answer(cli: Cli, questions: int) -> None:
     """The same questions, typed behind `sbd roofline` and `sbd capacity`: each number of their JSON that both print."""
     answered = 0
     for seed in range(questions):
         asked = drawn(seed)
         typed = as_typed(asked)
-        code = sbd(monkeypatch, "roofline", *typed, "--json")
-        what_if = json.loads(capsys.readouterr().out) if code in (0, 3) else None
-        planned = sbd(monkeypatch, "capacity", *typed, "--json")
-        device = json.loads(capsys.readouterr().out)["devices"][0] if planned in (0, 3) else None
+        code = cli("roofline", *typed, "--json")
+        what_if = json.loads(cli.out) if code in (0, 3) else None
+        planned = cli("capacity", *typed, "--json")
+        device = json.loads(cli.out)["devices"][0] if planned in (0, 3) else None
         if what_if is None:
             assert code == 2 and planned != 0, typed
             continue
@@ -173,9 +171,7 @@ def test_the_two_commands_have_one_answer(
 
 @pytest.mark.parametrize("batching", ["ragged", "lockstep"])
 @pytest.mark.parametrize("batch", [1, 32])
-def test_the_commands_agree_and_name_the_batch(
-    batching: str, batch: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_agree_and_name_the_batch(cli: Cli, batching: str, batch: int) -> None:
     """Of 32 rows `sbd roofline` said 1.12x, in lockstep without saying so, where `sbd capacity` said 1.84x, ragged."""
     shared = (
         "--model",
@@ -197,10 +193,9 @@ def test_the_commands_agree_and_name_the_batch(
     )
     found = {}
     for command in ("roofline", "capacity"):
-        assert sbd(monkeypatch, command, *shared, "--json") == 0
-        found[command] = json.loads(capsys.readouterr().out)
-        assert sbd(monkeypatch, command, *shared) == 0
-        assert f"{batching} batch" in " ".join(capsys.readouterr().out.split()[:60])
+        found[command] = cli.answer(command, *shared)
+        assert cli(command, *shared) == 0
+        assert f"{batching} batch" in " ".join(cli.out.split()[:60])
     device = found["capacity"]["devices"][0]
     assert found["roofline"]["wall_speedup"] == device["wall_speedup"]["expected"]
     assert found["roofline"]["ntp_tokens_per_s"] == device["ntp"]["tokens_per_s_per_gpu"]["expected"]

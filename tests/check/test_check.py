@@ -30,7 +30,7 @@ from harness.record.schema import CaseOutcome, Run
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.fake_clock import FakeClock
 from tests.helpers.pass_bytes import pass_bytes
 
@@ -127,11 +127,7 @@ def test_a_run_that_could_only_load_its_model_is_not_begun(monkeypatch: pytest.M
 
 def metered(held: Run, window_s: float, **meters: float) -> Run:
     """Every sample takes ``window_s`` over prefill and decode, and carries these readings; the decode keeps its time."""
-    changed = [
-        sample.model_copy(update={"meters": meters, "prefill_s": window_s - (sample.decode_s or 0.0)})
-        for sample in held.samples
-    ]
-    return held.model_copy(update={"samples": changed})
+    return synthetic.altered(held, lambda sample: {"meters": meters, "prefill_s": window_s - (sample.decode_s or 0.0)})
 
 
 def of_part(held: Run, **event: Any) -> Run:
@@ -248,11 +244,11 @@ FILES = {"scenario.yaml", "cells.json", "cells.md", "attention.json", "attention
 
 
 def test_a_dry_run_without_time_writes_every_file_and_lists_everything_as_not_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The command itself; no second is left for the run, nor for attention."""
     monkeypatch.setattr(conduct, "take_run", lambda file, run, seconds: "the time was up")
-    assert sbd(monkeypatch, "check", "--dry-run", "--minutes", "0", "--out", str(tmp_path / "out")) == 0
+    assert cli("check", "--dry-run", "--minutes", "0", "--out", str(tmp_path / "out")) == 0
     assert {file.name for file in (tmp_path / "out").iterdir()} == FILES
     cells = json.loads((tmp_path / "out" / "cells.json").read_text())
     assert cells["version"] == 3 and cells["dry_run"] and cells["stopped"] == "the time was up"
@@ -260,7 +256,7 @@ def test_a_dry_run_without_time_writes_every_file_and_lists_everything_as_not_ru
     times = json.loads((tmp_path / "out" / "attention.json").read_text())["times"]
     assert {(one["reason"], one["seconds"]) for one in times} == {("not run: the time was up", None)} and len(times) == 45
     assert json.loads((tmp_path / "out" / "doctor.json").read_text())["device"] == "cpu"
-    assert "context_32768_batch_4" in capsys.readouterr().out
+    assert "context_32768_batch_4" in cli.out
 
 
 def test_a_run_that_breaks_is_not_called_late(tmp_path: Path) -> None:
@@ -313,17 +309,17 @@ def test_another_run_in_the_folder_is_not_mixed_in(tmp_path: Path) -> None:
         conduct.check(tmp_path, 0.0, dry=True)
 
 
-def test_without_a_gpu_it_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gpu_it_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 2 and what to do instead."""
     monkeypatch.setattr("harness.engine.loading.device_here", lambda: "cpu")
-    assert sbd(monkeypatch, "check") == 2
-    assert "--dry-run" in capsys.readouterr().err
+    assert cli("check") == 2
+    assert "--dry-run" in cli.err
 
 
 @pytest.mark.full
-def test_the_whole_dry_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_whole_dry_run(cli: Cli, tmp_path: Path) -> None:
     """Everything for real, on the CPU: every arm of every cell is measured, every way of attending has a time or a reason."""
-    assert sbd(monkeypatch, "check", "--dry-run", "--out", str(tmp_path)) == 0
+    assert cli("check", "--dry-run", "--out", str(tmp_path)) == 0
     cells = json.loads((tmp_path / "cells.json").read_text())
     assert all(cell["state"].startswith("measured") for cell in cells["cells"])
     times = json.loads((tmp_path / "attention.json").read_text())["times"]

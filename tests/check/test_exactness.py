@@ -19,7 +19,6 @@ from tests.helpers.tiny_model import (
     PROMPTS,
     TOLERANCE,
     VOCAB,
-    Says,
     committed_kv,
     drain,
     reference_logits,
@@ -248,43 +247,3 @@ def test_tokens_are_conserved_and_every_call_is_in_the_trace(method, temperature
             assert stopped or len(output) == 21
             if method == "ntp":
                 assert generation.nfe(row) == generation.decode_tokens(row)
-
-
-@pytest.mark.parametrize("method", ["sbd", "ragged"])
-def test_a_batched_row_decodes_what_it_decodes_alone(method):
-    """Rows do not leak into each other: batching changes the waiting, not the output nor a row's own passes."""
-    model = tiny_model("llama")
-    waited = 0
-    for gamma in (2.0, 3.0, 3.5, 4.0, 5.0):
-        session = TransformersSession(model, "sdpa")
-        together = decode(session, method, request(PROMPTS["padded"], stop_ids=(11,)), gamma)
-        own = []
-        for row, prompt in enumerate(PROMPTS["padded"]):
-            alone = decode(session, "sbd", request((prompt,), stop_ids=(11,)), gamma)
-            assert alone.output_ids[0] == together.output_ids[row]
-            assert alone.nfe(0) == together.nfe(row)
-            own.append(alone.nfe(0))
-        waited += len(together.decode_passes) - max(own)
-    assert waited == 0 if method == "ragged" else waited > 0, "ragged, no row waits for another; the examples have stragglers"
-
-
-def test_a_solver_is_not_offered_slots_behind_a_stop():
-    """Slot 2 says the stop, and is decided first: slot 3 leaves the set that the solver chooses from, on the device too."""
-    offered = []
-
-    class LastSlots:
-        """Decides the last offered slot but one, then the first."""
-
-        def begin_block(self, row, masked):
-            """Nothing to prepare."""
-
-        def choose(self, view):
-            """One slot."""
-            offered.append(view.masked[0].tolist())
-            slots = [slot for slot, asked in enumerate(offered[-1]) if asked]
-            return torch.arange(4)[None] == (slots[-2] if len(offered) == 1 else slots[0])
-
-    req = request(((1, 5, 9),), stop_ids=(2,))
-    generation = drain(decode_set_block(Says(), req, block_size=4, mask_id=MASK_ID, acceptance=LastSlots()))
-    assert offered == [[True] * 4, [True, True, False, False], [False, True, False, False]]
-    assert (generation.output_ids, generation.stop_reasons) == (((0, 1, 2),), ("stop",))

@@ -20,7 +20,7 @@ from harness.hardware.local_profile import local_profile, save_profile
 from harness.hardware.profile import find_local_profile, load_profile
 from harness.runner import local_machine
 from harness.scenario.loading import find_scenario, load_scenario
-from tests.helpers.command import fake_runner, sbd
+from tests.helpers.command import Cli, fake_runner, sbd
 from tests.helpers.fake_bench import GIB
 from tests.helpers.surveyed import SurveyedBench, surveyed
 
@@ -77,53 +77,51 @@ def test_only_the_very_device_is_found(home: Path) -> None:
     assert find_local_profile("Fake 9000", 32 * GIB) is None
 
 
-def test_calibrate_prints_and_keeps_the_planted_rates(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path, tmp_path: Path
-) -> None:
+def test_calibrate_prints_and_keeps_the_planted_rates(cli: Cli, home: Path, tmp_path: Path) -> None:
     """The table has the fake machine's rates; later commands find the file and price on it."""
-    assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--dtype", "bfloat16") == 0
-    out, err = capsys.readouterr()
+    assert cli("calibrate", "--device", "cpu", "--dtype", "bfloat16") == 0
+    out, err = cli.out, cli.err
     rows = [line.split() for line in out.splitlines()]
     assert ["4,096", "20.0", "10.0"] in rows and ["16", "400.0"] in rows and "samples" in err
     assert f"profile {home / 'local-fake-9000.yaml'}" in out
-    assert sbd(monkeypatch, "hardware") == 0 and "local-fake-9000" in capsys.readouterr().out
+    assert cli("hardware") == 0 and "local-fake-9000" in cli.out
     what_if = ["roofline", "--model", "llama-250m", "--hardware", "Fake 9000", "--json"]
-    assert sbd(monkeypatch, *what_if) == 0
-    assert json.loads(capsys.readouterr().out)["rung"] == "calibrated"
-    assert sbd(monkeypatch, *what_if, "--dtype", "float32") == 2
-    assert "float32" in capsys.readouterr().err
-    assert sbd(monkeypatch, "plan", "bandwidth_bound", "--hardware", "local-fake-9000", "--json") == 0
-    times = [case["time"] for case in json.loads(capsys.readouterr().out)["cases"]]
+    assert cli(*what_if) == 0
+    assert json.loads(cli.out)["rung"] == "calibrated"
+    assert cli(*what_if, "--dtype", "float32") == 2
+    assert "float32" in cli.err
+    times = [case["time"] for case in cli.answer("plan", "bandwidth_bound", "--hardware", "local-fake-9000")["cases"]]
     assert {time["rung"] for time in times if time} == {"calibrated"}
-    assert sbd(monkeypatch, "calibrate", "--dtype", "int3") == 2
-    assert "allowed: bfloat16, float16, float32, float64" in capsys.readouterr().err
-    assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--execution", "graphs") == 2
-    assert "graphs does not work on cpu for bfloat16, float32; use native or eager" in capsys.readouterr().err
-    assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--dtype", "float16", "--execution", "native") == 2
-    assert "use eager" in capsys.readouterr().err
-    assert sbd(monkeypatch, "hardware", "local-fake-9000") == 0
-    out = capsys.readouterr().out
+    assert cli("calibrate", "--dtype", "int3") == 2
+    assert "allowed: bfloat16, float16, float32, float64" in cli.err
+    assert cli("calibrate", "--device", "cpu", "--execution", "graphs") == 2
+    assert "graphs does not work on cpu for bfloat16, float32; use native or eager" in cli.err
+    assert cli("calibrate", "--device", "cpu", "--dtype", "float16", "--execution", "native") == 2
+    assert "use eager" in cli.err
+    assert cli("hardware", "local-fake-9000") == 0
+    out = cli.out
     assert "no published profile describes" in out and ["4,096", "20.0", "10.0"] in [line.split() for line in out.splitlines()]
     target = tmp_path / "own.yaml"
-    assert sbd(monkeypatch, "calibrate", "--device", "cpu", "--dtype", "float32", "--output", str(target), "--json") == 0
-    assert json.loads(capsys.readouterr().out)["measured"]["matrix_flops_per_s"].keys() == {"float32"}
+    assert cli.answer("calibrate", "--device", "cpu", "--dtype", "float32", "--output", str(target))["measured"][
+        "matrix_flops_per_s"
+    ].keys() == {"float32"}
     assert set(load_profile(str(target)).measured.matrix_flops_per_s) == {"float32"}  # type: ignore[union-attr]
 
 
 def test_ceilings_beside_other_programs_are_taken_again_and_not_kept(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path, tmp_path: Path
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, home: Path, tmp_path: Path
 ) -> None:
     """Loaded once: measured twice and kept. Loaded twice: refused, or kept where the user names the file."""
     loads = ["busy", None, "busy", "busy", "busy", "busy"]
     monkeypatch.setattr(calibrate, "OtherLoad", lambda: SimpleNamespace(words=loads.pop(0)))
     command = ["calibrate", "--device", "cpu", "--dtype", "bfloat16"]
-    assert sbd(monkeypatch, *command) == 0 and len(loads) == 4
-    assert "warning: busy; the ceilings are measured again" in capsys.readouterr().err
+    assert cli(*command) == 0 and len(loads) == 4
+    assert "warning: busy; the ceilings are measured again" in cli.err
     (kept,) = home.iterdir()
     kept.unlink()
-    assert sbd(monkeypatch, *command) == 2 and not list(home.iterdir())
-    assert "busy: nothing was kept" in capsys.readouterr().err
-    assert sbd(monkeypatch, *command, "--output", str(tmp_path / "own.yaml")) == 0 and (tmp_path / "own.yaml").is_file()
+    assert cli(*command) == 2 and not list(home.iterdir())
+    assert "busy: nothing was kept" in cli.err
+    assert cli(*command, "--output", str(tmp_path / "own.yaml")) == 0 and (tmp_path / "own.yaml").is_file()
 
 
 def test_run_calibrates_once(

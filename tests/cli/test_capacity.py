@@ -15,19 +15,11 @@ from harness.hardware.profile import known_profiles
 from harness.paths import data_dir
 from harness.roofline.recorded_acceptance import passes_per_block
 from tests.helpers import ROOT
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.typed_figures import typed_figures
 
 QUICKSTART = ROOT / "reports" / "quickstart"
 LLAMA = ("capacity", "--model", "llama-3.1-8b", "--nfe-speedup", "3")
-
-
-def output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What the command prints; it must succeed and say nothing on stderr."""
-    assert sbd(monkeypatch, *arguments) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
 
 
 def planned() -> dict[str, dict[str, str]]:
@@ -35,10 +27,10 @@ def planned() -> dict[str, dict[str, str]]:
     return {name: row for name, row in typed_figures().items() if row["bf16_tflops"]}
 
 
-def test_the_table_lists_every_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_lists_every_device(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer first; every profile has a line or a reason; figures are labelled, prices sourced, assumptions said."""
     monkeypatch.setenv("COLUMNS", "400")
-    out = output(monkeypatch, capsys, *LLAMA, "--batch", "8")
+    out = cli.output(*LLAMA, "--batch", "8")
     counted = f"possible with SBD on {len(planned())} of {len(typed_figures())} devices"
     assert out.startswith(f"llama-3.1-8b at context 4,096, batch 8 per replica, ragged batch, phases mixed: {counted}")
     rows = [line.split() for line in out.splitlines() if line.endswith("anchored")]
@@ -50,13 +42,13 @@ def test_the_table_lists_every_device(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "power: the board's, an upper bound" in out and "NFE speedup 3, given by hand" in out
 
 
-def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_three_forms_agree(cli: Cli) -> None:
     """JSON's figures stand in the CSV unrounded, device by device and arm by arm, and rounded in the table."""
     arguments = (*LLAMA, "--batch", "8", "--hardware", "h100-sxm", "--hardware", "m4", "--hardware", "l4")
-    found = json.loads(output(monkeypatch, capsys, *arguments, "--json"))
+    found = cli.answer(*arguments)
     assert found["version"] == 1 and found["acceptance"]["passes_per_block"] == pytest.approx(16 / 3)
-    lines = list(csv.DictReader(io.StringIO(output(monkeypatch, capsys, *arguments, "--csv"))))
-    table = output(monkeypatch, capsys, *arguments)
+    lines = list(csv.DictReader(io.StringIO(cli.output(*arguments, "--csv"))))
+    table = cli.output(*arguments)
     assert [(line["hardware"], line["arm"]) for line in lines] == [
         (device["hardware"], arm) for device in found["devices"] for arm in ("ntp", "sbd")
     ]
@@ -74,31 +66,31 @@ def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert usd == {"ntp": "", "sbd": ""} and by_name["l4"]["sbd"]["usd_reason"] == "price not known: no price in our sources"
 
 
-def test_break_even_for_every_context(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_break_even_for_every_context(cli: Cli) -> None:
     """The four contexts and one's own, in all three forms; a context that does not fit has its reason."""
     where = ("--hardware", "h200-sxm", "--hardware", "l4", "--context", "2000", "--rung", "datasheet", "--tensor-parallel", "1")
     arguments = (*LLAMA, *where, "--break-even")
-    found = json.loads(output(monkeypatch, capsys, *arguments, "--json"))
+    found = cli.answer(*arguments)
     entries = {device["hardware"]: device["break_even"] for device in found["devices"]}
     contexts = [1024, 2000, 8192, 32_768, 131_072]
     assert [entry["context_tokens"] for entry in entries["h200-sxm"]] == contexts
     assert entries["l4"][-1]["largest_batch"] is None and "usable" in entries["l4"][-1]["reason"]
-    lines = list(csv.DictReader(io.StringIO(output(monkeypatch, capsys, *arguments, "--csv"))))
+    lines = list(csv.DictReader(io.StringIO(cli.output(*arguments, "--csv"))))
     assert [int(line["context_tokens"]) for line in lines if line["hardware"] == "l4"] == contexts
     first = entries["h200-sxm"][0]
     (line,) = (line for line in lines if line["hardware"] == "h200-sxm" and line["context_tokens"] == "1024")
     assert line["pays"] == f"1-{first['last_batch']}" and int(line["tokens_per_pass"]) == 16 * first["last_batch"]
-    table = output(monkeypatch, capsys, *arguments)
+    table = cli.output(*arguments)
     serial, overlapped = first["pays_serial"][0][1], first["pays_overlapped"][0][1]
     assert f"1..{first['last_batch']} of {first['largest_batch']}" in table and "does not fit" in table
     assert f"{16 * serial:,}..{16 * overlapped:,}" in table and serial <= first["last_batch"] <= overlapped
 
 
-def test_sorting_puts_what_is_not_known_last(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sorting_puts_what_is_not_known_last(cli: Cli) -> None:
     """By cost the unpriced come after the priced, by speed the fastest first, and those without a plan always last."""
     found = {}
     for sort in ("cost", "speed", "name"):
-        devices = json.loads(output(monkeypatch, capsys, *LLAMA, "--batch", "8", "--sort", sort, "--json"))["devices"]
+        devices = cli.answer(*LLAMA, "--batch", "8", "--sort", sort)["devices"]
         assert [device["sbd"] is None for device in devices] == [False] * len(planned()) + [True] * (
             len(devices) - len(planned())
         )
@@ -113,7 +105,7 @@ def test_sorting_puts_what_is_not_known_last(monkeypatch: pytest.MonkeyPatch, ca
     assert names == sorted(names)
 
 
-def test_latency_is_speed_by_another_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latency_is_speed_by_another_name(cli: Cli) -> None:
     """20 ms per token are 50 tokens per second; GPUs are counted for the requests asked for."""
     shared = (
         "capacity",
@@ -131,8 +123,8 @@ def test_latency_is_speed_by_another_name(monkeypatch: pytest.MonkeyPatch, capsy
         "--requests-per-s",
         "500",
     )
-    by_latency = output(monkeypatch, capsys, *shared, "--latency-ms", "20")
-    assert by_latency == output(monkeypatch, capsys, *shared, "--tokens-per-s", "50")
+    by_latency = cli.output(*shared, "--latency-ms", "20")
+    assert by_latency == cli.output(*shared, "--tokens-per-s", "50")
     plan = json.loads(by_latency)
     for arm in (plan["devices"][0]["ntp"], plan["devices"][0]["sbd"]):
         enough = 500 * 200 / arm["tokens_per_s_per_gpu"]["expected"]
@@ -140,18 +132,16 @@ def test_latency_is_speed_by_another_name(monkeypatch: pytest.MonkeyPatch, capsy
     assert plan["workload"]["context_tokens"] == 1100 and plan["workload"]["longest_tokens"] == 1200
 
 
-def test_acceptance_of_a_recorded_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_acceptance_of_a_recorded_run(cli: Cli) -> None:
     """The mean over the blocks that the published quickstart run recorded, and its name beside it."""
-    out = output(monkeypatch, capsys, "capacity", "--model", "qwen3-8b", "--from-run", str(QUICKSTART), "--json")
+    out = cli.output("capacity", "--model", "qwen3-8b", "--from-run", str(QUICKSTART), "--json")
     acceptance = json.loads(out)["acceptance"]
     passes = passes_per_block(QUICKSTART, 16)
     assert acceptance["passes_per_block"] == pytest.approx(statistics.fmean(passes))
     assert acceptance["source"] == f"{len(passes)} blocks recorded in {QUICKSTART}"
 
 
-def test_a_profile_and_a_model_of_ones_own(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_profile_and_a_model_of_ones_own(cli: Cli, tmp_path: Path) -> None:
     """Files stand for names on both sides."""
     own = tmp_path / "own.yaml"
     own.write_text((data_dir("hardware_profiles") / "l4.yaml").read_text(encoding="utf-8").replace("name: l4", "name: mine"))
@@ -167,16 +157,16 @@ def test_a_profile_and_a_model_of_ones_own(
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(config))
     arguments = ("--model", str(tmp_path / "tiny"), "--hardware", str(own), "--nfe-speedup", "2", "--batch", "1", "--json")
-    plan = json.loads(output(monkeypatch, capsys, "capacity", *arguments))
+    plan = json.loads(cli.output("capacity", *arguments))
     assert plan["model"] == "tiny" and [device["hardware"] for device in plan["devices"]] == ["mine"]
     assert any("4,096 tokens are more than the 512 positions of tiny" in note for note in plan["notes"])
 
 
-def test_lockstep_is_taken_as_given(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lockstep_is_taken_as_given(cli: Cli) -> None:
     """Passes by batch slow SBD down, leave NTP alone, and change what is said about batches."""
     arguments = (*LLAMA, "--hardware", "h100-sxm", "--batch", "8", "--json")
-    ragged = json.loads(output(monkeypatch, capsys, *arguments))
-    lockstep = json.loads(output(monkeypatch, capsys, *arguments, "--passes-at", "8=8", "--passes-at", "64=10"))
+    ragged = json.loads(cli.output(*arguments))
+    lockstep = json.loads(cli.output(*arguments, "--passes-at", "8=8", "--passes-at", "64=10"))
     slow, fast = lockstep["devices"][0], ragged["devices"][0]
     assert slow["ntp"] == fast["ntp"] and slow["sbd"]["passes_per_block"] == pytest.approx(8)
     assert slow["wall_speedup"]["expected"] < fast["wall_speedup"]["expected"]
@@ -184,19 +174,17 @@ def test_lockstep_is_taken_as_given(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert not any("ragged" in note for note in lockstep["notes"])
 
 
-def test_verified_sbd_is_planned_by_how_far_its_checks_get(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verified_sbd_is_planned_by_how_far_its_checks_get(cli: Cli) -> None:
     """9 tokens a check at 3 tokens a pass are 3 passes a check; the notes say so; a goal of a service is planned as well."""
     verified = (*LLAMA, "--hardware", "h100-sxm", "--tokens-per-check", "9", "--json")
-    found = json.loads(output(monkeypatch, capsys, *verified, "--batch", "8"))
+    found = json.loads(cli.output(*verified, "--batch", "8"))
     assert found["devices"][0]["sbd"]["passes_per_block"] == pytest.approx(3)
     assert any("makes 9.00 of its 16 tokens final" in note for note in found["notes"])
     goal = ("--users", "20", "--ttft", "2", "--prompt-tokens", "1000", "--output-tokens", "200")
     ways = [
         {
             one["batch"]: one["tokens_per_s_per_user"]
-            for one in json.loads(output(monkeypatch, capsys, *asked, *goal))["pareto"]
+            for one in json.loads(cli.output(*asked, *goal))["pareto"]
             if one["method"] == "sbd" and one["tensor_parallel"] == 1
         }
         for asked in (verified, (*LLAMA, "--hardware", "h100-sxm", "--json"))
@@ -205,13 +193,13 @@ def test_verified_sbd_is_planned_by_how_far_its_checks_get(
     assert both and all(ways[0][batch] < ways[1][batch] for batch in both), "same tokens per pass, dearer checks"
 
 
-def test_help_names_every_option_of_the_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_option_of_the_question(cli: Cli) -> None:
     """With examples that can be run, and a line in the list of commands."""
-    out = output(monkeypatch, capsys, "capacity", "--help")
+    out = cli.output("capacity", "--help")
     for option in ("--table1", "--from-run", "--latency-ms", "--requests-per-s", "--break-even", "--tensor-parallel", "--csv"):
         assert option in out
     example = next(line for line in out.splitlines() if "--table1 llama" in line).split()
-    assert output(monkeypatch, capsys, *example[1:]) and "\n  capacity " in output(monkeypatch, capsys, "--help")
+    assert cli.output(*example[1:]) and "\n  capacity " in cli.output("--help")
 
 
 @pytest.mark.parametrize(
@@ -240,32 +228,29 @@ def test_help_names_every_option_of_the_question(monkeypatch: pytest.MonkeyPatch
         (("--from-run", "nowhere"), "nowhere"),
     ],
 )
-def test_mistakes_leave_stdout_empty(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
-) -> None:
+def test_mistakes_leave_stdout_empty(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     """A message on stderr that says what is allowed, an exit code, no traceback."""
-    assert sbd(monkeypatch, "capacity", "--model", "llama-3.1-8b", *arguments) == (5 if "nowhere" in arguments else 2)
-    out, err = capsys.readouterr()
+    assert cli("capacity", "--model", "llama-3.1-8b", *arguments) == (5 if "nowhere" in arguments else 2)
+    out, err = cli.out, cli.err
     assert out == "" and words in err and "Traceback" not in err
 
 
-def test_an_unknown_model_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_is_a_message(cli: Cli) -> None:
     """The known ones are listed."""
-    assert sbd(monkeypatch, "capacity", "--model", "gpt-5", "--nfe-speedup", "3") == 2
-    assert "qwen3-30b-a3b" in capsys.readouterr().err
+    assert cli("capacity", "--model", "gpt-5", "--nfe-speedup", "3") == 2
+    assert "qwen3-30b-a3b" in cli.err
 
 
-def test_each_device_says_how_it_multiplies(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_device_says_how_it_multiplies(cli: Cli) -> None:
     """FP8 weights: in FP8 on an H100, unpacked on an A100, which has no such peak; in JSON, CSV, both tables, and by device."""
     asked = ("capacity", "--model", "qwen3-8b", "--nfe-speedup", "3", "--batch", "16", "--weights", "fp8")
     asked = (*asked, "--hardware", "h100-sxm", "--hardware", "a100-80-sxm", "--sort", "name")
-    assert sbd(monkeypatch, *asked, "--json") == 0
-    devices = {one["hardware"]: one["arithmetic"] for one in json.loads(capsys.readouterr().out)["devices"]}
+    devices = {one["hardware"]: one["arithmetic"] for one in cli.answer(*asked)["devices"]}
     assert "multiplied in float8" in devices["h100-sxm"] and "unpacked first" in devices["a100-80-sxm"]
     for form in ((), ("--break-even",)):
-        assert sbd(monkeypatch, *asked, *form, "--csv") == 0
-        rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        assert cli(*asked, *form, "--csv") == 0
+        rows = csv.DictReader(io.StringIO(cli.out))
         assert {(row["hardware"], row["arithmetic"]) for row in rows} == set(devices.items())
-        assert sbd(monkeypatch, *asked, *form) == 0
-        text = " ".join(capsys.readouterr().out.split())
+        assert cli(*asked, *form) == 0
+        text = " ".join(cli.out.split())
         assert all(said in text for said in devices.values())

@@ -21,20 +21,20 @@ from harness.meters.nvml import GPM_SHORTEST_S
 from harness.record.store import read_run
 from tests.helpers import ROOT
 from tests.helpers.begun_runs import begun
-from tests.helpers.command import fake_runner, sbd
+from tests.helpers.command import Cli, fake_runner
 
 PAPER = ROOT / "harness" / "roofline"
 
 
-def test_help_and_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version(cli: Cli) -> None:
     """Every command is listed with a line of its own, untruncated."""
-    assert sbd(monkeypatch, "--help") == 0
-    text = capsys.readouterr().out
+    assert cli("--help") == 0
+    text = cli.out
     measuring = ("plan", "run", "report", "publish", "schema", "calibrate", "check", "hardware", "train")
     for name in (*measuring, "roofline", "verify", "history", "compare", "gate", "noise"):
         assert f"\n  {name} " in text
     assert "..." not in text.partition("Commands:")[2] and "run-process" not in text
-    assert sbd(monkeypatch, "--version") == 0 and capsys.readouterr().out.startswith("sbd 0.")
+    assert cli("--version") == 0 and cli.out.startswith("sbd 0.")
 
 
 @pytest.mark.parametrize(
@@ -71,37 +71,30 @@ def test_a_reader_that_left_is_no_verdict(arguments: str, code: int) -> None:
         ["run-process", '{"scenario": "s.yaml", "directory": "o", "lent": [3], "share": null}'],
     ],
 )
-def test_mistakes_exit_with_2_and_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
+def test_mistakes_exit_with_2_and_no_traceback(cli: Cli, arguments: list[str]) -> None:
     """The message is on stderr and stdout stays empty."""
-    assert sbd(monkeypatch, *arguments) == 2
-    out, err = capsys.readouterr()
+    assert cli(*arguments) == 2
+    out, err = cli.out, cli.err
     assert err and out == "" and "Traceback" not in err
 
 
-def test_a_bad_scenario_names_file_and_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_bad_scenario_names_file_and_line(cli: Cli, tmp_path: Path) -> None:
     """The path, the line and the key stand in the message."""
     file = tmp_path / "bad.yaml"
     file.write_text("version: 1\nname: x\nparst: []\n")
-    assert sbd(monkeypatch, "plan", str(file)) == 2
-    assert f"{file}:3: parst: unknown key parst" in capsys.readouterr().err
+    assert cli("plan", str(file)) == 2
+    assert f"{file}:3: parst: unknown key parst" in cli.err
 
 
 @pytest.mark.parametrize("name", ["claim_llama31_8b", "claim_qwen3_8b"])
-def test_plan_prints_the_claim_without_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_plan_prints_the_claim_without_a_gpu(cli: Cli, name: str) -> None:
     """By hand: 3 arms of 16 + 1 batches and 6 warm-ups in 3 processes, 9 samples of generate() and NTP in one cell, and 3
     long ones of 2 arms; with memory and time, the same as versioned JSON; what is assumed is said.
     """
-    assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm") == 0
-    table = capsys.readouterr().out
+    assert cli("plan", name, "--hardware", "h100-sxm") == 0
+    table = cli.out
     assert "11 cases, 186 samples" in table and "their distribution is assumed" in table
-    assert sbd(monkeypatch, "plan", name, "--hardware", "h100-sxm", "--json") == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = cli.answer("plan", name, "--hardware", "h100-sxm")
     assert plan["version"] == 1 and len(plan["cases"]) == 11 and plan["total_s"] > 0
     assert {case["execution"] for case in plan["cases"]} == {"compiled"}, "else a slow NTP flatters SBD"
     first = plan["cases"][0]
@@ -111,27 +104,23 @@ def test_plan_prints_the_claim_without_a_gpu(
 
 
 @pytest.mark.parametrize("name", ["claim_llama31_8b", "claim_qwen3_8b"])
-def test_the_claims_have_decodes_that_outlast_the_memory_counter(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_the_claims_have_decodes_that_outlast_the_memory_counter(cli: Cli, name: str) -> None:
     """NTP and SBD once each, for longer than GPM needs even at the full speed of an H200's datasheet."""
-    assert sbd(monkeypatch, "plan", name, "--hardware", "h200-sxm", "--json") == 0
-    held = [case for case in json.loads(capsys.readouterr().out)["cases"] if case["case_id"].startswith("long/")]
+    held = [case for case in cli.answer("plan", name, "--hardware", "h200-sxm")["cases"] if case["case_id"].startswith("long/")]
     assert len(held) == 2 and min(case["time"]["total_s"] / case["samples"] for case in held) > GPM_SHORTEST_S
 
 
-def test_plan_joins_what_repeats(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_joins_what_repeats(cli: Cli) -> None:
     """268 cases of every_arm in less than 50 lines; counted again from its JSON; --all has a row for every case."""
-    assert sbd(monkeypatch, "plan", "every_arm", "--hardware", "h100-sxm") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert sbd(monkeypatch, "plan", "every_arm", "--hardware", "h100-sxm", "--json") == 0
-    cases = json.loads(capsys.readouterr().out)["cases"]
+    assert cli("plan", "every_arm", "--hardware", "h100-sxm") == 0
+    lines = cli.out.splitlines()
+    cases = cli.answer("plan", "every_arm", "--hardware", "h100-sxm")["cases"]
     assert len(cases) == 268 and len(lines) < 50
     (row,) = [line for line in lines if line.startswith("SBD k=16 γ=0.001, 0.003, 0.1 ")]
     labels = {f"SBD k=16 γ={gamma}" for gamma in ("0.001", "0.003", "0.1")}
     assert row.split()[5] == str(sum(case["samples"] for case in cases if case["label"] in labels))
-    assert sbd(monkeypatch, "plan", "every_arm", "--hardware", "h100-sxm", "--all") == 0
-    out = capsys.readouterr().out
+    assert cli("plan", "every_arm", "--hardware", "h100-sxm", "--all") == 0
+    out = cli.out
     assert all(case["case_id"] in out for case in cases)
 
 
@@ -140,46 +129,36 @@ def test_plan_joins_what_repeats(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     [("auto", "/nowhere/g++", True), ("auto", sys.executable, False), ("eager", "/nowhere/g++", False)],
 )
 def test_plan_says_that_auto_is_eager_without_a_compiler(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    execution: str,
-    compiler: str,
-    told: bool,
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, execution: str, compiler: str, told: bool
 ) -> None:
     """Before a run that would be slow, by the compiler's name; on a GPU, or where eager is asked for, none is needed."""
     monkeypatch.setenv("CXX", compiler)
     text = (ROOT / "scenarios" / "quickstart.yaml").read_text()
     (tmp_path / "quick.yaml").write_text(text.replace("execution: auto", f"execution: {execution}"))
-    assert sbd(monkeypatch, "plan", str(tmp_path / "quick.yaml")) == 0
-    assert (f"without a C++ compiler: {compiler} is not here" in capsys.readouterr().out) == told
-    assert sbd(monkeypatch, "plan", "claim_llama31_8b", "--hardware", "h100-sxm") == 0
-    assert "compiler" not in capsys.readouterr().out
+    assert cli("plan", str(tmp_path / "quick.yaml")) == 0
+    assert (f"without a C++ compiler: {compiler} is not here" in cli.out) == told
+    assert cli("plan", "claim_llama31_8b", "--hardware", "h100-sxm") == 0
+    assert "compiler" not in cli.out
 
 
-def test_eval_explains_itself_without_its_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_explains_itself_without_its_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """--help needs no lm_eval; anything else says what to install."""
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert sbd(monkeypatch, "eval", "--help") == 0
-    assert "pip install 'sbd-bench[eval]'" in capsys.readouterr().out
-    assert sbd(monkeypatch, "eval", "--tasks", "x") == 2
+    assert cli("eval", "--help") == 0
+    assert "pip install 'sbd-bench[eval]'" in cli.out
+    assert cli("eval", "--tasks", "x") == 2
 
 
-def test_plan_without_a_calibration_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_plan_without_a_calibration_says_so(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No time is guessed: it is null, beside its reason."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert sbd(monkeypatch, "plan", "claim_qwen3_8b", "--json") == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = cli.answer("plan", "claim_qwen3_8b")
     assert all(case["time"] is None and "not calibrated" in case["time_reason"] for case in plan["cases"])
     assert plan["total_s"] is None and plan["total_reason"] == "11 of 11 cases have no estimate"
 
 
-def test_plan_tells_time_and_memory_of_a_run_that_was_taken(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_plan_tells_time_and_memory_of_a_run_that_was_taken(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Within 25 % of the published run of real_model's arms, on its calibration; a newer one of another way does not count,
     nor one of compiled forwards, which no CPU has any more. That run compiled its own, which took 410 s, and packed no weights.
     """
@@ -198,8 +177,7 @@ def test_plan_tells_time_and_memory_of_a_run_that_was_taken(
     file = tmp_path / "as_published.yaml"
     published = shipped.replace("[2, 3, 4, 5, 6, auto]", "[4, 5, 6]")
     file.write_text(published.replace("adapters/smollm2", f"{ROOT}/scenarios/adapters/smollm2"))
-    assert sbd(monkeypatch, "plan", str(file), "--json") == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = cli.answer("plan", str(file))
     began, ended = (datetime.fromisoformat(at) for at in (run.header.created_at, run.samples[-1].ended_at))
     assert plan["run_s"] + 410 == pytest.approx((ended - began).total_seconds(), rel=0.25)
     most = max(one.meters["peak_memory_bytes"] or 0 for one in run.samples)
@@ -207,12 +185,9 @@ def test_plan_tells_time_and_memory_of_a_run_that_was_taken(
     assert max(needed) == pytest.approx(most, rel=0.25)
 
 
-def test_paper_tables_agree_with_the_published_figures(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_paper_tables_agree_with_the_published_figures(cli: Cli) -> None:
     """`sbd roofline --paper --json` holds all 512 cells, each within 0.001 of the paper."""
-    assert sbd(monkeypatch, "roofline", "--paper", "--mode", "as_printed", "--json") == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = cli.answer("roofline", "--paper", "--mode", "as_printed")["rows"]
     assert len(rows) == 512
     slowdown = {(r["batch_size"], r["kv_length"], r["block_size"]): r["slowdown"] for r in rows if "slowdown" in r}
     speedup = {
@@ -228,42 +203,39 @@ def test_paper_tables_agree_with_the_published_figures(
         assert speedup[key4] == pytest.approx(float(line["speedup"]), abs=1e-3)
 
 
-def test_paper_tables_as_text_have_both_modes_side_by_side(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_paper_tables_as_text_have_both_modes_side_by_side(cli: Cli) -> None:
     """Without --mode the printed and the corrected figure stand in one row: B=1, k=64 at KV 65,536 is 1.016 against 1.41."""
-    assert sbd(monkeypatch, "roofline", "--paper") == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert cli("roofline", "--paper") == 0
+    rows = [line.split() for line in cli.out.splitlines()]
     printed, corrected = next(map(float, row[3:]) for row in rows if row[:3] == ["1", "65536", "64"])
     assert printed == pytest.approx(1.016, abs=1e-3) and corrected == pytest.approx(1.41, abs=0.01)
 
 
-def test_what_if_is_labelled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_if_is_labelled(cli: Cli) -> None:
     """A prediction stays below its pass reduction. A batch is named; in lockstep rows wait, and it says what it assumes."""
     arguments = ["roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--nfe-speedup", "3"]
-    assert sbd(monkeypatch, *arguments, "--json") == 0
-    one = json.loads(capsys.readouterr().out)
+    one = cli.answer(*arguments)
     assert 1 < one["wall_speedup"] < 3 and one["assumed"] is None and one["rung"] == "anchored"
-    assert sbd(monkeypatch, *arguments, "--batch", "8") == 0
-    ragged = capsys.readouterr().out
+    assert cli(*arguments, "--batch", "8") == 0
+    ragged = cli.out
     assert "ragged batch, phases mixed" in ragged and "assumed" not in ragged
-    assert sbd(monkeypatch, *arguments, "--batch", "8", "--batching", "lockstep") == 0
-    lockstep = capsys.readouterr().out
+    assert cli(*arguments, "--batch", "8", "--batching", "lockstep") == 0
+    lockstep = cli.out
     assert "rows wait for the slowest" in lockstep and "passes per block of a row: 1 + binomial" in lockstep
 
 
-def test_schema_prints_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_prints_json(cli: Cli) -> None:
     """It is machine-readable."""
-    assert sbd(monkeypatch, "schema") == 0 and "parts" in json.loads(capsys.readouterr().out)["properties"]
+    assert cli("schema") == 0 and "parts" in json.loads(cli.out)["properties"]
 
 
-def test_publish(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_publish(cli: Cli, tmp_path: Path) -> None:
     """The target is printed; a folder without a run is a record error (exit code 5)."""
     begun(tmp_path / "run", samples=1)
-    assert sbd(monkeypatch, "publish", str(tmp_path / "run"), str(tmp_path / "kept")) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "kept")
-    assert sbd(monkeypatch, "publish", str(tmp_path), str(tmp_path / "kept2")) == 5
-    assert "no run here" in capsys.readouterr().err
+    assert cli("publish", str(tmp_path / "run"), str(tmp_path / "kept")) == 0
+    assert cli.out.strip() == str(tmp_path / "kept")
+    assert cli("publish", str(tmp_path), str(tmp_path / "kept2")) == 5
+    assert "no run here" in cli.err
 
 
 @pytest.mark.parametrize(
@@ -276,32 +248,32 @@ def test_publish(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     ],
 )
 def test_run_ends_with_a_message_and_its_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException, code: int, words: str
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int, words: str
 ) -> None:
     """Ctrl-C, a full disk and a fault of ours each end with one message and no traceback; --debug shows it."""
     fake_runner(monkeypatch, raised)
-    assert sbd(monkeypatch, "run", "quickstart") == code
-    err = capsys.readouterr().err
+    assert cli("run", "quickstart") == code
+    err = cli.err
     assert words in err and "Traceback" not in err
     if code == 3:
-        assert sbd(monkeypatch, "--debug", "run", "quickstart") == code
-        assert "Traceback" in capsys.readouterr().err
+        assert cli("--debug", "run", "quickstart") == code
+        assert "Traceback" in cli.err
 
 
-def test_run_prints_where_the_record_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_prints_where_the_record_is(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run directory is on stdout, for scripts."""
     fake_runner(monkeypatch, ROOT / "reports" / "quickstart")
-    assert sbd(monkeypatch, "run", "quickstart", "--no-report") == 0
-    assert capsys.readouterr().out == f"record  {ROOT / 'reports' / 'quickstart'}\n"
+    assert cli("run", "quickstart", "--no-report") == 0
+    assert cli.out == f"record  {ROOT / 'reports' / 'quickstart'}\n"
 
 
-def test_run_without_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_torch_names_the_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """A base install says what to install; a mistake in the file is said first all the same."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert sbd(monkeypatch, "run", "quickstart") == 2
-    assert "pip install 'sbd-bench[run]'" in capsys.readouterr().err
-    assert sbd(monkeypatch, "run", "nothing.yaml") == 2
-    assert "no such scenario" in capsys.readouterr().err
+    assert cli("run", "quickstart") == 2
+    assert "pip install 'sbd-bench[run]'" in cli.err
+    assert cli("run", "nothing.yaml") == 2
+    assert "no such scenario" in cli.err
 
 
 def test_progress_draws_on_a_terminal_and_prints_lines_elsewhere() -> None:
@@ -348,19 +320,16 @@ def test_durations() -> None:
     assert [format_duration(s) for s in (0.42, 9.4, 45.2, 200, 7500)] == ["0.4 s", "9.4 s", "45 s", "3 min 20 s", "2 h 05 min"]
 
 
-def test_doctor_names_every_figure_with_a_value_or_a_reason(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_names_every_figure_with_a_value_or_a_reason(cli: Cli) -> None:
     """On a machine without a GPU the GPU's figures are there too, with reason and remedy."""
     pytest.importorskip("torch")
-    assert sbd(monkeypatch, "doctor", "--device", "cpu", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.answer("doctor", "--device", "cpu")
     by_name = {one["figure"]: one for one in found["figures"]}
     assert found["version"] == 2 and by_name["kernel_before_s"]["value"] > 0
     for name in ("energy_j", "dram_bandwidth_pct", "throttle_power_cap_s", "peak_device_memory_bytes"):
         assert by_name[name]["value"] is None and by_name[name]["reason"] and by_name[name]["remedy"]
-    assert sbd(monkeypatch, "doctor", "--device", "cpu") == 0
-    text = capsys.readouterr().out
+    assert cli("doctor", "--device", "cpu") == 0
+    text = cli.out
     assert all(name in text for name in by_name) and "to change that" in text
     *_, can, cannot = text.splitlines()
     assert can.startswith("you can measure: passes, accuracy, times and speedups by the clock") and "energy" not in can
@@ -376,7 +345,7 @@ def test_doctor_names_every_figure_with_a_value_or_a_reason(
         assert any(line.strip().startswith(name) and reason in line for line in text.splitlines()), name
 
 
-def test_doctor_says_why_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_says_why_there_are_no_kernels(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a compiler, or with one that fails: its own words and the remedy. With one: its version and instruction sets."""
     pytest.importorskip("torch")
     from harness.kernels import library
@@ -385,8 +354,8 @@ def test_doctor_says_why_there_are_no_kernels(monkeypatch: pytest.MonkeyPatch, c
         monkeypatch.setenv("CXX", compiler)
         monkeypatch.setattr(library, "library", library.library.__wrapped__)
         monkeypatch.setattr(library, "why_not_built", library.why_not_built.__wrapped__)
-        assert sbd(monkeypatch, "doctor", "--device", "cpu") == 0
-        assert "install g++, or name one in CXX" in capsys.readouterr().out
+        assert cli("doctor", "--device", "cpu") == 0
+        assert "install g++, or name one in CXX" in cli.out
         monkeypatch.undo()
 
 
@@ -433,7 +402,7 @@ def test_doctor_says_what_a_percent_is_worth_and_what_the_driver_refuses() -> No
     assert '["pynvml"] (warning: wrong)' in text and '{"vbios": "96", "reasons": {"ecc": "NVML: Not Supported"}}' in text
 
 
-def test_a_program_is_taken_from_absolute_places_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_taken_from_absolute_places_alone(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty entry of PATH is the folder of somebody's record, and his ssh-keygen would be run to check his signature."""
     folder = begun(tmp_path / "run", samples=1)
     (folder / "seal.json.sig").write_text("none")
@@ -444,5 +413,5 @@ def test_a_program_is_taken_from_absolute_places_alone(tmp_path: Path, monkeypat
             (place / name).chmod(0o755)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", f":.:bin:{os.pathsep.join(os.get_exec_path())}:")
-    assert sbd(monkeypatch, "verify", ".") == 4
+    assert cli("verify", ".") == 4
     assert not (tmp_path / "ran").exists()

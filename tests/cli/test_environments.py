@@ -11,12 +11,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from harness.cli.streams import ESCAPED, escaped
 from tests.helpers import ROOT
+from tests.helpers.odd_streams import closed, removed, unread
 
 LONG = "n" * 300
 FULL = Path("/dev/full")
@@ -33,39 +35,14 @@ def start(*arguments: str, **options: object) -> subprocess.CompletedProcess[byt
     return ended  # type: ignore[no-any-return]
 
 
-def closed(*descriptors: int) -> Callable[[], None]:
-    """Called in the child: it has none of these."""
-    return lambda: [os.close(one) for one in descriptors] and None
-
-
-def unread(*descriptors: int) -> Callable[[], None]:
-    """Called in the child: pipes that nobody reads any more."""
-
-    def put() -> None:
-        reading, writing = os.pipe()
-        os.close(reading)
-        for one in descriptors:
-            os.dup2(writing, one)
-
-    return put
-
-
-def removed() -> None:
-    """Called in the child: its working folder is gone."""
-    folder = Path(f"/tmp/sbd-test-{os.getpid()}")
-    folder.mkdir()
-    os.chdir(folder)
-    folder.rmdir()
-
-
 @pytest.mark.parametrize(
     ("arguments", "before", "code"),
     [
-        ("plan nosuch", unread(2), 2),
-        ("plan nosuch", unread(1, 2), 2),
-        ("plan nosuch", closed(2), 2),
-        ("plan --help", unread(1, 2), 141),
-        ("hardware", closed(0, 1, 2), 0),
+        ("plan nosuch", partial(unread, 2), 2),
+        ("plan nosuch", partial(unread, 1, 2), 2),
+        ("plan nosuch", partial(closed, 2), 2),
+        ("plan --help", partial(unread, 1, 2), 141),
+        ("hardware", partial(closed, 0, 1, 2), 0),
         ("history list", removed, 2),
     ],
     ids=["stderr unread", "both unread", "stderr closed", "help unread", "all closed", "folder removed"],

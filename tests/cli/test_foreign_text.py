@@ -39,7 +39,7 @@ from harness.reporting.evidence import as_csv
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli, sbd
 from tests.helpers.synthetic_history import figure, record
 from tests.helpers.synthetic_judgements import NASTY
 from tests.helpers.two_runs import stored
@@ -188,15 +188,15 @@ def test_no_text_of_an_error_is_obeyed(text: str) -> None:
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_a_fault_and_its_traceback_are_inert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_and_its_traceback_are_inert(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message of a library too."""
 
     def fail(*_: object) -> None:
         raise ValueError("\x1b[31m\n::error::x ##[error]")
 
     monkeypatch.setattr(hardware, "load_profile", fail)
-    assert sbd(monkeypatch, "--debug", "hardware", "h100-sxm") == 5
-    assert_inert(capsys.readouterr().err)
+    assert cli("--debug", "hardware", "h100-sxm") == 5
+    assert_inert(cli.err)
 
 
 @given(text=hostile)

@@ -14,9 +14,9 @@ from harness.record.schema import CaseOutcome
 from harness.regression.gate import revisions
 from harness.regression.gate.noise import NoiseFloor, floors_file, known_floors, save_floors
 from harness.scenario.loading import load_scenario
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.environments import with_environment
-from tests.helpers.synthetic_run import NTP, Part, build
+from tests.helpers.synthetic_run import NTP, Part, altered, build
 from tests.helpers.two_runs import MORE_PASSES, SBD, PretendedLauncher, in_processes, noisy, slower, stored, two_arms
 
 RUN = two_arms(jitter=0.05)
@@ -30,20 +30,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-class Cli:
-    """Runs a command in this process; ``out`` and ``err`` are what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        """Its exit code."""
-        code = sbd(self._monkeypatch, *arguments)
-        self.out, self.err = self._capsys.readouterr()
-        return code
 
 
 @pytest.fixture
@@ -66,13 +52,11 @@ def test_two_runs_alike_pass(cli: Cli, base: str, home: Path) -> None:
     assert cli("gate", base, new, "--all") == 0
     text = cli.out
     assert "passed" in text and "unchanged" in text and "output_sha256" in text and "--all" not in text
-    assert cli("gate", base, new, "--json") == 0
-    data = json.loads(cli.out)
+    data = cli.answer("gate", base, new)
     assert data["state"] == "met" and data["runs"] == [base, new]
     timed = [one["metric"] for one in data["judgements"] if one["kind"] == "timed"]
     assert timed == ["decode_s_per_token", "decode_s_per_token", "wall_speedup"]
-    assert cli("gate", base, new, "--metric", "prefill_s", "--json") == 0
-    data = json.loads(cli.out)
+    data = cli.answer("gate", base, new, "--metric", "prefill_s")
     assert {one["metric"] for one in data["judgements"] if one["kind"] == "timed"} == {"prefill_s"}
 
 
@@ -194,8 +178,7 @@ def test_compare_shows_what_changed(cli: Cli, home: Path) -> None:
     assert any(line.startswith("decode_s_per_token SBD") and line.endswith("unclear") for line in lines)
     assert "): 1 process of BASE, 1 process of NEW" in cli.out and "`processes: 3`" in cli.out
     assert "times, over the same prompts: all processes and prompts gave the same ratio" in cli.out
-    assert cli("compare", base, new, base, "--json") == 0
-    first, second = json.loads(cli.out)
+    first, second = cli.answer("compare", base, new, base)
     change = next(one for one in first["changes"] if one["key"].startswith("decode_s_per_token:reference/b1/sbd"))
     assert change["ratio"]["value"] == pytest.approx(1.1) and change["better"] == "lower"
     assert change["outcome"] == "unclear" and "1 process of BASE" in change["reason"] and "processes: 3" in change["remedy"]
@@ -222,11 +205,12 @@ def test_compare_pairs_times_per_prompt(cli: Cli, home: Path) -> None:
     """Prompts differ by far more than the change does; paired, the interval is that of the change: by hand from its logs."""
     run = two_arms(jitter=2.0)
     factors = {0: 1.02, 1: 1.04, 2: 1.03, 3: 1.05}
-    samples = [sample.model_copy(update={"decode_s": (sample.decode_s or 0) * factors[sample.group]}) for sample in run.samples]
-    base, new = str(stored(run, home / "a")), str(stored(run.model_copy(update={"samples": samples}), home / "b"))
+    base, new = (
+        str(stored(run, home / "a")),
+        str(stored(altered(run, lambda sample: {"decode_s": (sample.decode_s or 0) * factors[sample.group]}), home / "b")),
+    )
     assert cli("compare", base, new, "--all") == 0 and "t on log ratios, this process only" in cli.out
-    assert cli("compare", base, new, "--json") == 0
-    (found,) = json.loads(cli.out)
+    (found,) = cli.answer("compare", base, new)
     ratio = next(one for one in found["changes"] if one["key"] == "decode_s_per_token:reference/b1/ntp")["ratio"]
     logs = [log(factor) for factor in factors.values()]
     half = 3.182446305 * stdev(logs) / sqrt(4)  # t with 3 degrees of freedom, two-sided 95 %

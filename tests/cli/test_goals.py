@@ -10,30 +10,22 @@ from pathlib import Path
 import pytest
 
 from harness.formatting import rate
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 SERVICE = ("capacity", "--model", "llama-3.1-8b", "--tokens-per-s", "30", "--ttft", "1", "--hardware", "h100-sxm")
 LENGTHS = ("--prompt-tokens", "2000", "--output-tokens", "300")
 USERS = (*SERVICE, *LENGTHS, "--users", "500")
 
 
-def output(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    """What the command prints; nothing on stderr."""
-    assert sbd(monkeypatch, *arguments) == code
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
-
-
-def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_three_forms_agree(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON's figures stand in the CSV unrounded and in the table rounded; the assumed acceptance is said."""
     monkeypatch.setenv("COLUMNS", "80")
     arguments = (*USERS, "--hardware", "l40s", "--chunk", "1024")
-    found = json.loads(output(monkeypatch, capsys, *arguments, "--json"))
+    found = cli.answer(*arguments)
     assert found["version"] == 1 and "the lower end of the claim" in found["acceptance"]["source"]
     assert any("the lower end of the claim" in note for note in found["notes"])
-    lines = list(csv.DictReader(io.StringIO(output(monkeypatch, capsys, *arguments, "--csv"))))
-    table = output(monkeypatch, capsys, *arguments)
+    lines = list(csv.DictReader(io.StringIO(cli.output(*arguments, "--csv"))))
+    table = cli.output(*arguments)
     assert max(map(len, table.splitlines())) <= 80
     deployments = [line for line in lines if line["line"] == "deployment"]
     assert len(deployments) == len(found["ntp"]) + len(found["sbd"]) == 4 and {line["version"] for line in lines} == {"1"}
@@ -45,36 +37,36 @@ def test_the_three_forms_agree(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert table.index("NTP, predicted") < table.index("SBD, predicted")
 
 
-def test_weights_in_eight_bits_need_no_more_gpus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_in_eight_bits_need_no_more_gpus(cli: Cli) -> None:
     """200 users of an 8B on H100s: no more than in bfloat16, at a lower price; the arithmetic stands in all three forms."""
     arguments = (*SERVICE, *LENGTHS, "--users", "200", "--chunk", "2048")
-    plain, eight = (json.loads(output(monkeypatch, capsys, *arguments, *more, "--json")) for more in ((), ("--weights", "fp8")))
+    plain, eight = (cli.answer(*arguments, *more) for more in ((), ("--weights", "fp8")))
     for method in ("ntp", "sbd"):
         (before,), (after,) = plain[method], eight[method]
         assert after["gpus"] <= before["gpus"] and after["usd_per_million_tokens"] < before["usd_per_million_tokens"]
         assert after["arithmetic"] == "float8 weights multiplied in float8; attention and LM head in bfloat16"
-    rows = csv.DictReader(io.StringIO(output(monkeypatch, capsys, *arguments, "--weights", "fp8", "--csv")))
+    rows = csv.DictReader(io.StringIO(cli.output(*arguments, "--weights", "fp8", "--csv")))
     assert {row["arithmetic"] for row in rows} == {eight["ntp"][0]["arithmetic"], ""}, "a point of the front has none"
-    text = " ".join(output(monkeypatch, capsys, *arguments, "--weights", "fp8").split())
+    text = " ".join(cli.output(*arguments, "--weights", "fp8").split())
     assert eight["ntp"][0]["arithmetic"] in text and eight["ntp"][0]["arithmetic"] in eight["notes"]
 
 
-def test_a_rate_and_a_trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_rate_and_a_trace(cli: Cli, tmp_path: Path) -> None:
     """Poisson arrivals, and the lengths of a file in Mooncake's form."""
-    found = json.loads(output(monkeypatch, capsys, *SERVICE, *LENGTHS, "--requests-per-s", "5", "--json"))
+    found = cli.answer(*SERVICE, *LENGTHS, "--requests-per-s", "5")
     assert found["goal"]["requests_per_s"] == 5 and found["ntp"][0]["gpus"] >= 1
     trace = tmp_path / "trace.jsonl"
     lines = [{"timestamp": 200 * i, "input_length": 500 + 37 * (i % 40), "output_length": 1 + i % 200} for i in range(300)]
     trace.write_text("\n".join(map(json.dumps, lines)))
-    traced = json.loads(output(monkeypatch, capsys, *SERVICE, "--trace", str(trace), "--json"))
+    traced = cli.answer(*SERVICE, "--trace", str(trace))
     assert traced["goal"]["trace"] == {"requests": 300, "requests_per_s": pytest.approx(5.0)}
     assert traced["sbd"][0]["simulated"] is True
 
 
-def test_a_goal_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_goal_that_nobody_keeps(cli: Cli) -> None:
     """Exit code 3, with what comes closest and by how much it fails."""
     arguments = tuple("1e7" if word == "30" else word for word in USERS)
-    out = " ".join(output(monkeypatch, capsys, *arguments, code=3).split())
+    out = " ".join(cli.output(*arguments, code=3).split())
     assert "no deployment keeps this; SBD on h100-sxm comes closest" in out and "a lone request has at most" in out
 
 
@@ -95,10 +87,8 @@ def test_a_goal_that_nobody_keeps(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         (("--trace", "none.txt", "--ttft", "1"), "a trace ends in"),
     ],
 )
-def test_mistakes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
-) -> None:
+def test_mistakes(cli: Cli, arguments: tuple[str, ...], words: str) -> None:
     """A message on stderr that says what is allowed, exit code 2."""
-    assert sbd(monkeypatch, "capacity", "--model", "llama-3.1-8b", *arguments) == 2
-    out, err = capsys.readouterr()
+    assert cli("capacity", "--model", "llama-3.1-8b", *arguments) == 2
+    out, err = cli.out, cli.err
     assert out == "" and words in " ".join(err.split()) and "Traceback" not in err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from harness.cli.hardware import figures_of, with_date
 from harness.hardware.profile import HardwareProfile, known_profiles
 from harness.paths import data_dir
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 
 @pytest.fixture
@@ -19,11 +18,11 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
 
 
-def test_the_list_has_one_line_a_device(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_one_line_a_device(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every device once, sorted, within 100 columns; ridge worked by hand, the weaker grade, and ? for what is not known."""
     monkeypatch.setenv("COLUMNS", "100")
-    assert sbd(monkeypatch, "hardware") == 0
-    lines = capsys.readouterr().out.splitlines()
+    assert cli("hardware") == 0
+    lines = cli.out.splitlines()
     rows = {line.split()[0]: line.split()[1:] for line in lines[1 : 1 + len(known_profiles())]}
     assert list(rows) == sorted(known_profiles())
     assert max(map(len, lines[: 1 + len(rows)])) <= 100
@@ -36,12 +35,10 @@ def test_the_list_has_one_line_a_device(monkeypatch: pytest.MonkeyPatch, capsys:
 
 @pytest.mark.usefixtures("wide")
 @pytest.mark.parametrize("name", sorted(known_profiles()))
-def test_every_figure_is_shown_with_its_source(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_every_figure_is_shown_with_its_source(cli: Cli, name: str) -> None:
     """Each figure's line has its source or reason, each other source a line of its own; nothing of the file is left out."""
-    assert sbd(monkeypatch, "hardware", name) == 0
-    out = capsys.readouterr().out
+    assert cli("hardware", name) == 0
+    out = cli.out
     profile = known_profiles()[name]
     figures = [figure for _, _, _, figure in figures_of(profile)]
     lines = out.splitlines()
@@ -56,10 +53,10 @@ def test_every_figure_is_shown_with_its_source(
 
 
 @pytest.mark.usefixtures("wide")
-def test_values_are_shown_as_published(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_are_shown_as_published(cli: Cli) -> None:
     """In the units of a datasheet, with those of other sources below; a measured rate is called measured."""
-    assert sbd(monkeypatch, "hardware", "h200-sxm") == 0
-    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert cli("hardware", "h200-sxm") == 0
+    words = [line.split() for line in cli.out.splitlines()]
     starts = [line[:5] for line in words]
     assert ["peak", "bfloat16", "989.4", "TFLOP/s", "V"] in starts
     cache = starts.index(["cache", "60", "MB", "V", "PyTorch"])
@@ -69,29 +66,25 @@ def test_values_are_shown_as_published(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert ["ridge", "bfloat16", "206", "FLOP/byte", "derived:"] in starts
 
 
-def test_json_holds_the_whole_profile(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_the_whole_profile(cli: Cli) -> None:
     """The list or one device in the same form; less the derived ridge it is the profile again."""
-    assert sbd(monkeypatch, "hardware", "--json") == 0
-    every = json.loads(capsys.readouterr().out)
+    every = cli.answer("hardware")
     assert every["version"] == 1 and list(every["hardware"]) == sorted(known_profiles())
     for name, found in every["hardware"].items():
         ridge = found.pop("ridge_flops_per_byte")
         assert HardwareProfile.model_validate(found) == known_profiles()[name]
         peak, bandwidth = found["peak_flops_per_s"]["bfloat16"]["value"], found["bandwidth_bytes_per_s"]["value"]
         assert ridge == pytest.approx(peak / bandwidth) if peak and bandwidth else ridge is None
-    assert sbd(monkeypatch, "hardware", "l4", "--json") == 0
-    assert list(json.loads(capsys.readouterr().out)["hardware"]) == ["l4"]
+    assert list(cli.answer("hardware", "l4")["hardware"]) == ["l4"]
 
 
-def test_a_file_of_ones_own_is_shown_and_an_unknown_name_is_a_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_file_of_ones_own_is_shown_and_an_unknown_name_is_a_message(cli: Cli, tmp_path: Path) -> None:
     """A path stands for a name; a mistake leaves stdout empty and ends with exit code 2."""
     own = tmp_path / "own.yaml"
     own.write_text((data_dir("hardware_profiles") / "l4.yaml").read_text(encoding="utf-8").replace("name: l4", "name: mine"))
-    assert sbd(monkeypatch, "hardware", str(own)) == 0 and capsys.readouterr().out.startswith("mine (gpu)")
+    assert cli("hardware", str(own)) == 0 and cli.out.startswith("mine (gpu)")
     own.write_text(own.read_text().replace("value: 300e+9", "value: 300"))
     for mistake, message in ((str(own), "bandwidth_bytes_per_s: got 300 bytes/s"), ("h100", "did you mean h100-nvl")):
-        assert sbd(monkeypatch, "hardware", mistake) == 2
-        out, err = capsys.readouterr()
+        assert cli("hardware", mistake) == 2
+        out, err = cli.out, cli.err
         assert out == "" and message in err and "Traceback" not in err

@@ -16,24 +16,10 @@ from harness.record.store import read_run
 from harness.regression.history.store import History
 from tests.helpers import DATA
 from tests.helpers.bench_files import LENGTHS, a_pair, vllm_result, written
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.pages import words
 
 CONFIRMED, REFUTED, MISTAKE, OPEN, VOID = range(5)
-
-
-class Cli:
-    """Runs a command in this process; ``out`` and ``err`` are what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        """Its exit code."""
-        code = sbd(self._monkeypatch, *arguments)
-        self.out, self.err = self._capsys.readouterr()
-        return code
 
 
 @pytest.fixture
@@ -109,8 +95,7 @@ def test_one_arm_has_figures_and_no_speedup(cli: Cli, tmp_path: Path) -> None:
     file = str(written(tmp_path, "a.json", vllm_result()))
     assert cli("import", file) == 0
     assert "none" not in cli.out.splitlines()[1] and not (tmp_path / "reports").exists()
-    assert cli("import", file, "--json") == 0
-    told = json.loads(cli.out)
+    told = cli.answer("import", file)
     assert told["run_id"] is None and told["files"][0]["figures"]["median_request_s"] > 0
     assert cli("import", file, "--out", "run") == 0
     assert cli("verify", "run") == VOID and "no NTP arm" in cli.out

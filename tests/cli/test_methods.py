@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from harness.cli.methods import METHODS_VERSION
 from harness.roofline.methods.systems import known_systems
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 
-def test_the_table_has_every_system_with_its_mark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_every_system_with_its_mark(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """NTP at 1.00x; a priced row says so; one over an assumed range is marked, its figures and their reasons are below."""
     monkeypatch.setenv("COLUMNS", "400")
-    assert sbd(monkeypatch, "roofline", "--methods", "--hardware", "a100-80-sxm", "--batch", "2", "--context", "300") == 0
-    out = capsys.readouterr().out
+    assert cli("roofline", "--methods", "--hardware", "a100-80-sxm", "--batch", "2", "--context", "300") == 0
+    out = cli.out
     assert out.startswith("llama-3.1-8b bfloat16 on a100-80-sxm (datasheet), batch 2, context 300: priced, not run")
     lines = out.splitlines()
     for system in known_systems():
@@ -34,10 +33,9 @@ def test_the_table_has_every_system_with_its_mark(monkeypatch: pytest.MonkeyPatc
     assert ntp.split()[1:5] == ["1.000", "1.0", ntp.split()[3], "1.00x"]
 
 
-def test_the_json_has_every_call_and_source(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_has_every_call_and_source(cli: Cli) -> None:
     """Version, setting, and per system its figures with sources, its calls, and a price that its row in the table shows."""
-    assert sbd(monkeypatch, "roofline", "--methods", "--model", "qwen3-8b", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.answer("roofline", "--methods", "--model", "qwen3-8b")
     assert (found["version"], found["model"], found["hardware"], found["batch"]) == (METHODS_VERSION, "qwen3-8b", "h100-sxm", 1)
     methods = {method["name"]: method for method in found["methods"]}
     for name, method in methods.items():
@@ -54,10 +52,9 @@ def test_the_json_has_every_call_and_source(monkeypatch: pytest.MonkeyPatch, cap
     assert methods["HSD"]["price"] is None and methods["HSD"]["trace"] is None and len(methods["HSD"]["missing"]) == 6
 
 
-def test_a_band_says_where_it_beats_sbd(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_band_says_where_it_beats_sbd(cli: Cli) -> None:
     """At the figures where the band begins to pay the system costs what SBD costs; the ends of the row are its own prices."""
-    assert sbd(monkeypatch, "roofline", "--methods", "--context", "1000", "--json") == 0
-    methods = {method["name"]: method for method in json.loads(capsys.readouterr().out)["methods"]}
+    methods = {method["name"]: method for method in cli.answer("roofline", "--methods", "--context", "1000")["methods"]}
     tree, to_beat = methods["Hidden Transfer"], methods["SBD, low gamma"]["price"]["expected_s_per_token"]
     over = tree["range"]
     (where,) = over["faster_where"]
@@ -67,15 +64,13 @@ def test_a_band_says_where_it_beats_sbd(monkeypatch: pytest.MonkeyPatch, capsys:
     assert where["to"]["tokens_per_pass"] == 4.34
     assert over["slowest"]["expected_s_per_token"] == pytest.approx(4.34 * over["fastest"]["expected_s_per_token"])
     assert methods["CALM (early exit)"]["range"]["faster_where"] == []
-    assert sbd(monkeypatch, "roofline", "--methods", "--context", "1000") == 0
-    out = " ".join(capsys.readouterr().out.split())
+    assert cli("roofline", "--methods", "--context", "1000") == 0
+    out = " ".join(cli.out.split())
     assert f"faster than SBD, low gamma: from tokens_per_pass {tokens:.3g} on" in out
     assert "faster than SBD, low gamma: nowhere in this range" in out and "in the whole range" in out
 
 
-def test_a_figure_without_a_range_leaves_the_row_unpriced(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_figure_without_a_range_leaves_the_row_unpriced(cli: Cli, tmp_path: Path) -> None:
     """No number is shown, and the reason stands below."""
     file = tmp_path / "mine.yaml"
     file.write_text(
@@ -83,16 +78,14 @@ def test_a_figure_without_a_range_leaves_the_row_unpriced(
         "{value: null, source: nobody counted them}}, speedup: {value: null, over: NTP, source: not timed}}\n",
         encoding="utf-8",
     )
-    assert sbd(monkeypatch, "roofline", "--methods", "--systems", str(file)) == 0
-    out = capsys.readouterr().out
+    assert cli("roofline", "--methods", "--systems", str(file)) == 0
+    out = cli.out
     (line,) = [line for line in out.splitlines() if line.startswith("mine  ")]
     assert line.split()[1:5] == ["?"] * 4 and line.endswith("not priced")
     assert "  mine: tokens_per_pass: nobody counted them" in out
 
 
-def test_a_list_of_ones_own_is_priced(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_list_of_ones_own_is_priced(cli: Cli, tmp_path: Path) -> None:
     """A system with every figure known leaves no line of reasons; a file that is not there is said with its name."""
     file = tmp_path / "mine.yaml"
     file.write_text(
@@ -100,11 +93,11 @@ def test_a_list_of_ones_own_is_priced(
         "{value: 2, grade: R, source: my run}}, speedup: {value: null, over: NTP, source: not timed}}\n",
         encoding="utf-8",
     )
-    assert sbd(monkeypatch, "roofline", "--methods", "--systems", str(file)) == 0
-    out = capsys.readouterr().out
+    assert cli("roofline", "--methods", "--systems", str(file)) == 0
+    out = cli.out
     assert "\nmine  " in out and "not priced" not in out
-    assert sbd(monkeypatch, "roofline", "--methods", "--systems", str(tmp_path / "none.yaml")) == 2
-    assert "none.yaml:1: cannot read the file" in capsys.readouterr().err
+    assert cli("roofline", "--methods", "--systems", str(tmp_path / "none.yaml")) == 2
+    assert "none.yaml:1: cannot read the file" in cli.err
 
 
 @pytest.mark.parametrize(
@@ -117,9 +110,7 @@ def test_a_list_of_ones_own_is_priced(
         (["--dtype", "int3"], "int3"),
     ],
 )
-def test_mistakes_are_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
-) -> None:
+def test_mistakes_are_said(cli: Cli, arguments: list[str], words: str) -> None:
     """Exit code 2 and the value that was given."""
-    assert sbd(monkeypatch, "roofline", "--methods", *arguments) == 2
-    assert words in capsys.readouterr().err
+    assert cli("roofline", "--methods", *arguments) == 2
+    assert words in cli.err

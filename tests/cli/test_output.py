@@ -9,16 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.output import coloured, columns, fitted, grid, show
+from tests.helpers.command import Terminal
 
 HEADS = ("arm", "speedup", "what weakens it")
 ROWS = [["SBD k=16 γ=0.003", "2.93x", "one process only " * 4], ["NTP", "1.00x", ""]]
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal, without a descriptor."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @given(text=st.text(st.sampled_from("ab -:"), max_size=300), width=st.integers(40, 120))

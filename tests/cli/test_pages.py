@@ -12,21 +12,18 @@ import pytest
 
 from harness.record.store import RunStore
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
+from tests.helpers.two_runs import stored
 
 RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=4))
 NEEDS_TOOL = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(tmp_path: Path, cli: Cli) -> Path:
     """A run with its page; it lacks the last sample."""
-    folder = tmp_path / "run"
-    with RunStore(folder) as store:
-        store.create(RUN.header)
-        for sample in RUN.samples[:-1]:
-            store.append(sample)
-    assert sbd(monkeypatch, "report", str(folder)) == 0
+    folder = stored(RUN.model_copy(update={"samples": RUN.samples[:-1]}), tmp_path / "run")
+    assert cli("report", str(folder)) == 0
     return folder
 
 
@@ -38,78 +35,71 @@ def key(tmp_path: Path) -> str:
     return str(file)
 
 
-def told(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+def told(folder: Path, cli: Cli) -> dict[str, str]:
     """What verify says of each page."""
-    capsys.readouterr()
-    sbd(monkeypatch, "verify", str(folder), "--json")
-    _, *pages = json.loads(capsys.readouterr().out)["records"]
+    cli("verify", str(folder), "--json")
+    _, *pages = json.loads(cli.out)["records"]
     return {name.removeprefix("page "): state for name, _, state in (one.partition(": ") for one in pages)}
 
 
-def test_a_page_of_an_earlier_state_is_stale_and_not_published(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_of_an_earlier_state_is_stale_and_not_published(cli: Cli, run: Path, tmp_path: Path) -> None:
     """The run was gone on with; rendered again the page is the record's, each time the same bytes."""
     fits = dict.fromkeys(("report.html", "report.json"), "of this record (no signature covers it)")
-    assert told(run, monkeypatch, capsys) == fits
+    assert told(run, cli) == fits
     with RunStore(run) as store:
         store.resume(RUN.header.scenario, RUN.header.scenario_digest)
         store.append(RUN.samples[-1])
-    assert told(run, monkeypatch, capsys) == dict.fromkeys(fits, "not of this record (stale)")
-    assert sbd(monkeypatch, "publish", str(run), str(tmp_path / "kept")) == 2
-    assert "report.html: not of this record (stale); render it again (sbd report" in capsys.readouterr().err
+    assert told(run, cli) == dict.fromkeys(fits, "not of this record (stale)")
+    assert cli("publish", str(run), str(tmp_path / "kept")) == 2
+    assert "report.html: not of this record (stale); render it again (sbd report" in cli.err
     assert not (tmp_path / "kept").exists()
-    assert sbd(monkeypatch, "report", str(run)) == 0
+    assert cli("report", str(run)) == 0
     page = (run / "report.html").read_bytes()
-    assert told(run, monkeypatch, capsys) == fits and sbd(monkeypatch, "report", str(run)) == 0
+    assert told(run, cli) == fits and cli("report", str(run)) == 0
     assert (run / "report.html").read_bytes() == page
-    assert sbd(monkeypatch, "publish", str(run), str(tmp_path / "kept")) == 0
-    assert told(tmp_path / "kept", monkeypatch, capsys) == fits
+    assert cli("publish", str(run), str(tmp_path / "kept")) == 0
+    assert told(tmp_path / "kept", cli) == fits
 
 
 @NEEDS_TOOL
-def test_a_signature_covers_the_pages(
-    run: Path, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signature_covers_the_pages(cli: Cli, run: Path, key: str, tmp_path: Path) -> None:
     """A changed word is seen, in a copy too; what another signs without the key is not of it."""
     kept, copy = tmp_path / "kept", tmp_path / "copy"
-    assert sbd(monkeypatch, "publish", str(run), str(kept), "--sign", key) == 0
-    assert sbd(monkeypatch, "publish", str(kept), str(copy)) == 0
-    assert set(told(copy, monkeypatch, capsys).values()) == {"of this record"}
+    assert cli("publish", str(run), str(kept), "--sign", key) == 0
+    assert cli("publish", str(kept), str(copy)) == 0
+    assert set(told(copy, cli).values()) == {"of this record"}
     assert (copy / "seal.json.sig").read_bytes() == (kept / "seal.json.sig").read_bytes()
     page = (copy / "report.html").read_text("utf-8")
     (copy / "report.html").write_text(page.replace("</main>", "<p>100x</p></main>"), "utf-8")
-    assert told(copy, monkeypatch, capsys) == {"report.html": "changed since it was signed", "report.json": "of this record"}
-    assert sbd(monkeypatch, "publish", str(copy), str(tmp_path / "further")) == 2
-    assert "report.html: changed since it was signed" in capsys.readouterr().err
+    assert told(copy, cli) == {"report.html": "changed since it was signed", "report.json": "of this record"}
+    assert cli("publish", str(copy), str(tmp_path / "further")) == 2
+    assert "report.html: changed since it was signed" in cli.err
     (copy / "seal.json.sig").unlink()
-    assert set(told(copy, monkeypatch, capsys).values()) == {"of this record (no signature covers it)"}
+    assert set(told(copy, cli).values()) == {"of this record (no signature covers it)"}
 
 
 @NEEDS_TOOL
-def test_a_page_rendered_again_in_a_signed_folder_is_told(
-    run: Path, key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_rendered_again_in_a_signed_folder_is_told(cli: Cli, run: Path, key: str) -> None:
     """It says by now that the record is signed; signed again, the same bytes are rendered and covered."""
     for said in (True, False):
-        assert sbd(monkeypatch, "publish", str(run), str(run), "--sign", key) == 0
-        assert set(told(run, monkeypatch, capsys).values()) == {"of this record"}
-        assert sbd(monkeypatch, "report", str(run)) == 0
-        assert ("the signature covers this page no more; sign again" in capsys.readouterr().out) is said
-        assert told(run, monkeypatch, capsys)["report.html"] == ("changed since it was signed" if said else "of this record")
+        assert cli("publish", str(run), str(run), "--sign", key) == 0
+        assert set(told(run, cli).values()) == {"of this record"}
+        assert cli("report", str(run)) == 0
+        assert ("the signature covers this page no more; sign again" in cli.out) is said
+        assert told(run, cli)["report.html"] == ("changed since it was signed" if said else "of this record")
 
 
-def test_other_pages_do_not_end_verify(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_pages_do_not_end_verify(cli: Cli, run: Path) -> None:
     """One of an older program names no record; a pipe is not waited for, a link not followed, a file without end not held."""
     (run / "report.html").write_text("<p>by an older program</p>")
     (run / "report.json").unlink()
-    assert told(run, monkeypatch, capsys) == {"report.html": "not checked (it names no record, as older ones do)"}
+    assert told(run, cli) == {"report.html": "not checked (it names no record, as older ones do)"}
     (run / "report.html").unlink()
     os.mkfifo(run / "report.html")
     (run / "report.json").symlink_to("/dev/zero")
-    found = told(run, monkeypatch, capsys)
+    found = told(run, cli)
     assert "is a pipe" in found["report.html"] and "is a symbolic link" in found["report.json"]
     (run / "report.html").unlink()
     (run / "report.html").touch()
     os.truncate(run / "report.html", 1 << 42)
-    assert "has more than" in told(run, monkeypatch, capsys)["report.html"]
+    assert "has more than" in told(run, cli)["report.html"]

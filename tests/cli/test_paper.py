@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from harness.cli.paper import BAR_WIDTH, ratio_bar
 from harness.roofline.paper import published_slowdowns, published_speedups
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 EXPLAIN = ("roofline", "--paper", "--explain")
 
 
-def explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
-    """The JSON of the command."""
-    assert sbd(monkeypatch, *EXPLAIN, "--json", *options) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_without_options_one_cell_of_each_table_is_explained(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_options_one_cell_of_each_table_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both tables within 100 columns: published, every step numbered, ours; each number has its reason below, once."""
     monkeypatch.setenv("COLUMNS", "100")
-    assert sbd(monkeypatch, *EXPLAIN) == 0
-    out = capsys.readouterr().out
+    assert cli(*EXPLAIN) == 0
+    out = cli.out
     lines = out.splitlines()
     assert max(map(len, lines)) <= 100
     assert "Table 3, time(k) / time(1): batch 1, KV length 65,536, k=64" in out and "llama-3.1-8b, bfloat16, on h100-sxm" in out
     told = "Table 4, wall speedup: batch 1, KV length 65,536, k=64, NFE speedup 4 (slowest row: 16.00 passes)"
     assert told in " ".join(out.split())
-    found = explained(monkeypatch, capsys)
+    found = cli.answer(*EXPLAIN)
     for name in ("table3", "table4"):
         chain = found[name]
         block = lines[next(n for n, line in enumerate(lines) if line.startswith(f"Table {name[-1]}")) :]
@@ -47,32 +38,30 @@ def test_without_options_one_cell_of_each_table_is_explained(
     assert "not priced: a datasheet knows no launch cost" in " ".join(out.split())
 
 
-def test_the_cell_is_the_one_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cell_is_the_one_asked_for(cli: Cli) -> None:
     """Published figures are those of the cell; ours is what `sbd roofline --model` says of the same, dtype included."""
     cell = ("--batch", "8", "--context", "4096", "--block-size", "16", "--nfe-speedup", "2", "--dtype", "float8")
-    found = explained(monkeypatch, capsys, *cell)
+    found = cli.answer(*EXPLAIN, *cell)
     assert (found["version"], found["dtype"], found["rung"], found["table4_reason"]) == (1, "float8", "datasheet", None)
     assert found["table3"]["cell"] == {"batch_size": 8, "kv_length": 4096, "block_size": 16}
     assert found["table3"]["published"] == published_slowdowns()[8, 4096, 16]
     assert found["table4"]["published"] == published_speedups()[8, 4096, 16, 2]
     what = ("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm", "--rung", "datasheet", "--json")
-    assert sbd(monkeypatch, *what, *cell, "--batching", "lockstep") == 0
-    what_if = json.loads(capsys.readouterr().out)
+    assert cli(*what, *cell, "--batching", "lockstep") == 0
+    what_if = json.loads(cli.out)
     assert found["table4"]["ours"] == what_if["wall_speedup"]
     assert found["table4"]["passes_per_block"] == what_if["passes_per_block"]
     assert found["table3"]["ours"] == what_if["later_pass"]["expected_s"] / what_if["ntp_pass"]["expected_s"]
 
 
-def test_a_cell_of_table_3_alone_says_why_there_is_no_other(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cell_of_table_3_alone_says_why_there_is_no_other(cli: Cli) -> None:
     """Table 4 ends at batch 8; the NFE speedup asked for by name is a mistake there."""
-    found = explained(monkeypatch, capsys, "--batch", "16")
+    found = cli.answer(*EXPLAIN, "--batch", "16")
     assert found["table3"]["published"] == published_slowdowns()[16, 65536, 64]
     assert found["table4"] is None and "it has: batch size 1, 4, 8;" in found["table4_reason"]
-    assert sbd(monkeypatch, *EXPLAIN, "--batch", "16") == 0
-    assert found["table4_reason"] in capsys.readouterr().out
-    assert sbd(monkeypatch, *EXPLAIN, "--batch", "16", "--nfe-speedup", "2") == 2
+    assert cli(*EXPLAIN, "--batch", "16") == 0
+    assert found["table4_reason"] in cli.out
+    assert cli(*EXPLAIN, "--batch", "16", "--nfe-speedup", "2") == 2
 
 
 @pytest.mark.parametrize(
@@ -86,12 +75,10 @@ def test_a_cell_of_table_3_alone_says_why_there_is_no_other(
         (["roofline", "--explain"], "--explain was given without --paper"),
     ],
 )
-def test_what_cannot_be_explained_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
+def test_what_cannot_be_explained_is_refused(cli: Cli, arguments: list[str], message: str) -> None:
     """Exit code 2, nothing on stdout, and what there is instead."""
-    assert sbd(monkeypatch, *arguments) == 2
-    out, err = capsys.readouterr()
+    assert cli(*arguments) == 2
+    out, err = cli.out, cli.err
     assert out == "" and message in err and "Traceback" not in err
 
 

@@ -10,15 +10,9 @@ import pytest
 
 from harness.cli.progress import TerminalProgress
 from harness.progress import tell_share
+from tests.helpers.command import Terminal
 
 LONG = {"a/x": "SBD k=16 confidence order γ=0.003, word_problems, batch 16, and a name that no terminal holds " * 2}
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(params=[60, 80, 120])

@@ -12,7 +12,8 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 from harness.training.reference import train_tokenizer
-from tests.helpers.command import sbd, sbd_process
+from tests.helpers.command import Cli, sbd_process
+from tests.helpers.tiny_model import tiny_config
 
 
 @pytest.mark.parametrize(
@@ -25,12 +26,10 @@ from tests.helpers.command import sbd, sbd_process
         (["--model", "x", "--data", "nothing.jsonl"], "cannot read the training data"),
     ],
 )
-def test_mistakes_are_explained(
-    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_explained(cli: Cli, arguments: list[str], words: str, tmp_path: Path) -> None:
     """Exit code 2 and a message with what to do; no traceback."""
-    assert sbd(monkeypatch, "train", "--out", str(tmp_path), *arguments) == 2
-    said = capsys.readouterr().err
+    assert cli("train", "--out", str(tmp_path), *arguments) == 2
+    said = cli.err
     assert words in " ".join(said.split())
     assert "Traceback" not in said
 
@@ -39,14 +38,7 @@ def test_mistakes_are_explained(
 def test_a_causal_lm_becomes_an_sbd_model(tmp_path):
     """A tiny Llama and a file of pairs go in; weights in safetensors and a tokenizer with a mask token come out."""
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-    )
+    config = tiny_config(vocab_size=len(tokenizer))
     source, data, out = tmp_path / "source", tmp_path / "pairs.jsonl", tmp_path / "out"
     transformers.LlamaForCausalLM(config).save_pretrained(source)
     tokenizer.save_pretrained(source)
@@ -59,11 +51,11 @@ def test_a_causal_lm_becomes_an_sbd_model(tmp_path):
     assert transformers.AutoTokenizer.from_pretrained(out).mask_token_id is not None
 
 
-def test_eval_shows_its_help_without_lm_eval(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_shows_its_help_without_lm_eval(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it does and what to install, with exit code 0; any other call is a mistake without the package."""
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    assert sbd(monkeypatch, "eval", "--help") == 0
-    shown = capsys.readouterr().out
+    assert cli("eval", "--help") == 0
+    shown = cli.out
     assert "LM Evaluation Harness" in shown and "pip install 'sbd-bench[eval]'" in shown
-    assert sbd(monkeypatch, "eval", "--tasks", "gsm8k") == 2
-    assert "sbd eval needs lm_eval" in capsys.readouterr().err
+    assert cli("eval", "--tasks", "gsm8k") == 2
+    assert "sbd eval needs lm_eval" in cli.err

@@ -9,7 +9,7 @@ import pytest
 from harness.errors import DoesNotFitError, NoTokenError
 from harness.models import KNOWN_SHAPES
 from harness.runner.runner import run
-from tests.helpers.command import fake_runner, sbd
+from tests.helpers.command import Cli, fake_runner, sbd
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 
 MISTAKE, VOID = 2, 4
@@ -50,13 +50,11 @@ def test_a_run_that_measured_nothing_says_which_cases_failed_and_why(
     assert "nothing was measured: 4 of 4 cases failed" in (Path(folder) / "report.html").read_text(encoding="utf-8").lower()
 
 
-def test_a_run_with_one_good_case_is_a_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_with_one_good_case_is_a_measurement(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other case is an outcome of the record."""
     file = tmp_path / "fake.yaml"
     file.write_text(SCENARIO)
     engine = FakeEngine(KNOWN_SHAPES["llama-250m"], too_big=2, error=DoesNotFitError("needs 9 GB"))
     fake_runner(monkeypatch, run(file, tmp_path / "out", machine=fake_machine(engine)))
-    assert sbd(monkeypatch, "run", str(file), "--no-report") == 0
-    assert "nothing was measured" not in capsys.readouterr().err
+    assert cli("run", str(file), "--no-report") == 0
+    assert "nothing was measured" not in cli.err

@@ -9,9 +9,9 @@ import pytest
 
 from harness.analysis.judge.judgement import JUDGEMENT_VERSION
 from harness.record.schema import Run
-from harness.record.store import RunStore
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
+from tests.helpers.two_runs import stored
 
 RUN = synthetic.build(synthetic.Part(jitter=0.05, prompts=12))
 SLOW = "SBD k=16 γ=0.1"
@@ -19,11 +19,7 @@ SLOW = "SBD k=16 γ=0.1"
 
 def kept(run: Run, folder: Path) -> str:
     """The run in a directory."""
-    with RunStore(folder) as store:
-        store.create(run.header)
-        for sample in run.samples:
-            store.append(sample)
-    return str(folder)
+    return str(stored(run, folder))
 
 
 @pytest.mark.parametrize(
@@ -40,18 +36,11 @@ def kept(run: Run, folder: Path) -> str:
         ("wall_speedup > 2", [], 2),
     ],
 )
-def test_every_outcome_has_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    claim: str,
-    options: list[str],
-    code: int,
-) -> None:
+def test_every_outcome_has_its_exit_code(cli: Cli, tmp_path: Path, claim: str, options: list[str], code: int) -> None:
     """Confirmed 0, refuted 1, a mistake 2, inconclusive 3 unless told otherwise, void 4."""
     said = f"{claim} at arm='{SLOW}'"
-    assert sbd(monkeypatch, "verify", kept(RUN, tmp_path / "r"), "--claim", said, *options) == code
-    out, err = capsys.readouterr()
+    assert cli("verify", kept(RUN, tmp_path / "r"), "--claim", said, *options) == code
+    out, err = cli.out, cli.err
     assert (SLOW in out) == (code != 2) and (claim in err) == (code == 2) and "Traceback" not in err
 
 
@@ -62,36 +51,34 @@ def metrics(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [one["metric"] for one in data["judgements"]]
 
 
-def test_which_claims_are_judged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_which_claims_are_judged(cli: Cli, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Those that are given, else those of the record, else the program's question, the paper's and ours."""
     directory = kept(RUN, tmp_path / "plain")
-    sbd(monkeypatch, "verify", directory, "--json")
+    cli("verify", directory, "--json")
     assert metrics(capsys) == ["wall_speedup", "nfe_speedup", "wall_over_nfe", "accuracy_loss_points"]
     scenario = RUN.header.scenario | {"claims": [{"metric": "tokens_per_s", "min": 1.0, "scope": "this process"}]}
     claimed = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "own")
-    assert sbd(monkeypatch, "verify", claimed, "--json") == 0
+    assert cli("verify", claimed, "--json") == 0
     assert metrics(capsys) == ["tokens_per_s"]
     file = tmp_path / "mine.yaml"
     file.write_text("claims: [{metric: latency_p50_s, max: 10, scope: this process}]\n")
     claim = "wall_speedup >= 1 in this process"
-    assert sbd(monkeypatch, "verify", claimed, "--json", "--claims", str(file), "--claim", claim) == 0
+    assert cli("verify", claimed, "--json", "--claims", str(file), "--claim", claim) == 0
     assert metrics(capsys) == ["wall_speedup", "latency_p50_s"]
 
 
-def test_mistakes_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_mistakes_are_named(cli: Cli, tmp_path: Path) -> None:
     """No such file of claims, and no run: 2 and 5, with a message."""
     directory = kept(RUN, tmp_path / "r")
-    assert sbd(monkeypatch, "verify", directory, "--claims", "papers") == 2
-    assert "shipped name: ours, paper" in capsys.readouterr().err
-    assert sbd(monkeypatch, "verify", str(tmp_path / "none")) == 5
-    assert "there is no run here" in capsys.readouterr().err
+    assert cli("verify", directory, "--claims", "papers") == 2
+    assert "shipped name: ours, paper" in cli.err
+    assert cli("verify", str(tmp_path / "none")) == 5
+    assert "there is no run here" in cli.err
 
 
-def test_a_record_whose_claims_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_record_whose_claims_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
     """The record is at fault, not the user."""
     scenario = RUN.header.scenario | {"claims": [{"metric": "charm", "min": 1.0}]}
     broken = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "r")
-    assert sbd(monkeypatch, "verify", broken) == 5
-    assert "the claims of the record cannot be read" in capsys.readouterr().err
+    assert cli("verify", broken) == 5
+    assert "the claims of the record cannot be read" in cli.err

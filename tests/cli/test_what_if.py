@@ -5,36 +5,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness.models import KNOWN_MODELS
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 WHAT_IF = ("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm")
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    """The JSON of a command that must succeed."""
-    assert sbd(monkeypatch, *words, "--json") == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """What a command that must fail says on stderr, without a traceback and with stdout empty."""
-    assert sbd(monkeypatch, *words) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and "Traceback" not in err
-    return err
-
-
-def test_what_people_type_is_understood(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_people_type_is_understood(cli: Cli) -> None:
     """A repository's name, short dtypes, capitals; the same as written out."""
-    typed = answered(
-        monkeypatch,
-        capsys,
+    typed = cli.answer(
         "roofline",
         "--model",
         "meta-llama/Llama-3.1-70B",
@@ -51,9 +33,7 @@ def test_what_people_type_is_understood(monkeypatch: pytest.MonkeyPatch, capsys:
         "--link",
         "NVLINK4",
     )
-    plain = answered(
-        monkeypatch,
-        capsys,
+    plain = cli.answer(
         "roofline",
         "--model",
         "llama-3.1-70b",
@@ -90,101 +70,91 @@ def test_what_people_type_is_understood(monkeypatch: pytest.MonkeyPatch, capsys:
         (("--methods", "--tensor-parallel", "2"), "--tensor-parallel is about a what-if"),
     ],
 )
-def test_what_cannot_be_is_said(
-    words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_is_said(cli: Cli, words: tuple[str, ...], said: str) -> None:
     """Exit 2, with the nearest names where a name is not known."""
-    assert said in refused(monkeypatch, capsys, *WHAT_IF, *words)
+    assert said in cli.refusal(*WHAT_IF, *words)
 
 
-def test_what_does_not_fit_has_no_speed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_has_no_speed(cli: Cli) -> None:
     """64 rows of a million tokens need 8.4 TB: exit 3, the reason, which also counts positions, and no figure of time."""
     words = (*WHAT_IF, "--batch", "64", "--context", "1000000")
-    assert sbd(monkeypatch, *words, "--json") == 3
-    found = json.loads(capsys.readouterr().out)
+    assert cli(*words, "--json") == 3
+    found = json.loads(cli.out)
     assert "131,072 positions" in found["does_not_fit"] and "batch 64 needs" in found["does_not_fit"]
     assert "0 such rows fit" in found["does_not_fit"]
-    fitting = answered(monkeypatch, capsys, *WHAT_IF, "--batch", "8")
+    fitting = cli.answer(*WHAT_IF, "--batch", "8")
     prices = {name for name in fitting if name.endswith(("_pass", "_per_s")) or "speedup" in name or name == "prefill"}
     assert len(prices) == 11 and {found[name] for name in prices - {"nfe_speedup"}} == {None}
-    assert sbd(monkeypatch, *words) == 3
-    out = capsys.readouterr().out
+    assert cli(*words) == 3
+    out = cli.out
     assert f"does not fit            {found['does_not_fit'][:30]}" in out and not re.search("tokens/s| ms|wall", out)
     assert fitting["does_not_fit"] is None
-    beyond = answered(monkeypatch, capsys, *WHAT_IF, "--weights", "fp8", "--kv-dtype", "fp8", "--context", "140000")
+    beyond = cli.answer(*WHAT_IF, "--weights", "fp8", "--kv-dtype", "fp8", "--context", "140000")
     assert "131,072 positions" in beyond["does_not_fit"] and beyond["wall_speedup"] > 1, "memory holds it"
 
 
 @pytest.mark.parametrize("words", [("--methods", "--model", "llama-3.1-70b"), ("--methods", "--batch", "1000")])
-def test_methods_of_what_does_not_fit_have_no_speed(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_methods_of_what_does_not_fit_have_no_speed(cli: Cli, words: tuple[str, ...]) -> None:
     """141 GB, or the cache of a thousand rows, on one H100: exit 3, and nothing on stdout."""
-    assert sbd(monkeypatch, "roofline", *words) == 3
-    out, err = capsys.readouterr()
+    assert cli("roofline", *words) == 3
+    out, err = cli.out, cli.err
     assert out == "" and "are usable" in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("hardware", ["h100-sxm", "h200-sxm", "l40s", "rtx-4090", "mi300x", "b200-sxm"])
 @pytest.mark.parametrize("weights", ["fp8", "float8-block128", "int8"])
-def test_eight_bits_never_cost_time_where_a_device_multiplies_them(
-    hardware: str, weights: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eight_bits_never_cost_time_where_a_device_multiplies_them(cli: Cli, hardware: str, weights: str) -> None:
     """First token, NTP and SBD of a batch of 16: all faster than in 16 bits, and the answer says in what it multiplies."""
     words = ("roofline", "--model", "llama-3.1-8b", "--hardware", hardware, "--context", "256", "--batch", "16")
-    plain, eight = (answered(monkeypatch, capsys, *words, *more) for more in ((), ("--weights", weights)))
+    plain, eight = (cli.answer(*words, *more) for more in ((), ("--weights", weights)))
     assert eight["prefill"]["expected_s"] < plain["prefill"]["expected_s"]
     for name in ("ntp", "sbd"):
         assert eight[f"{name}_tokens_per_s"] > plain[f"{name}_tokens_per_s"]
     native = {"fp8": "float8", "float8-block128": "float8", "int8": "int8"}[weights]
     assert f"multiplied in {native}" in eight["arithmetic"] and plain["arithmetic"] == "all matrix products in bfloat16"
-    assert sbd(monkeypatch, *words, "--weights", weights) == 0
-    assert eight["arithmetic"] in capsys.readouterr().out
+    assert cli(*words, "--weights", weights) == 0
+    assert eight["arithmetic"] in cli.out
 
 
 @pytest.mark.parametrize(
     ("hardware", "weights"),
     [("a100-80-sxm", "fp8"), ("rtx-3090", "fp8"), ("h100-sxm", "w8a16"), ("h100-sxm", "int4-g64"), ("b300-sxm", "int8")],
 )
-def test_other_weights_are_unpacked_and_said_so(
-    hardware: str, weights: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_weights_are_unpacked_and_said_so(cli: Cli, hardware: str, weights: str) -> None:
     """Without a peak of their own, or with a slower one; the KV cache in 8 bits changes no arithmetic and costs no time."""
     words = ("roofline", "--model", "llama-3.2-3b", "--hardware", hardware, "--context", "2000", "--weights", weights)
-    found, small = (answered(monkeypatch, capsys, *words, *more) for more in ((), ("--kv-dtype", "fp8")))
+    found, small = (cli.answer(*words, *more) for more in ((), ("--kv-dtype", "fp8")))
     assert "unpacked first" in found["arithmetic"] and "0.45 of the bfloat16 peak" in found["arithmetic"]
     assert small["arithmetic"] == found["arithmetic"] and small["ntp_tokens_per_s"] > found["ntp_tokens_per_s"]
 
 
-def test_a_quantised_checkpoint_is_not_planned_for_as_if_it_were_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_quantised_checkpoint_is_not_planned_for_as_if_it_were_not(cli: Cli, tmp_path: Path) -> None:
     """A config.json with quantization_config asks for a format; with one it is the plain shape in that format."""
     config = {**KNOWN_MODELS["qwen3-8b"].config, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     words = ("roofline", "--model", str(tmp_path), "--hardware", "h100-sxm")
-    told = refused(monkeypatch, capsys, *words)
+    told = cli.refusal(*words)
     assert "config.json" in told and "'awq'" in told and "--weights float8" in told
-    found = answered(monkeypatch, capsys, *words, "--weights", "int4-g128")
-    known = answered(monkeypatch, capsys, "roofline", "--model", "qwen3-8b", *words[3:], "--weights", "int4-g128")
+    found = cli.answer(*words, "--weights", "int4-g128")
+    known = cli.answer("roofline", "--model", "qwen3-8b", *words[3:], "--weights", "int4-g128")
     assert found == {**known, "model": tmp_path.name}
-    assert "--weights float8" in refused(monkeypatch, capsys, "capacity", *words[1:], "--nfe-speedup", "3")
+    assert "--weights float8" in cli.refusal("capacity", *words[1:], "--nfe-speedup", "3")
 
 
 @pytest.mark.parametrize("batching", ["ragged", "lockstep"])
-def test_large_blocks_have_a_price(batching: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_large_blocks_have_a_price(cli: Cli, batching: str) -> None:
     """A binomial coefficient of 1050 is too large for a float; the answer is finite all the same."""
-    found = answered(monkeypatch, capsys, *WHAT_IF, "-k", "1050", "--batch", "8", "--batching", batching)
+    found = cli.answer(*WHAT_IF, "-k", "1050", "--batch", "8", "--batching", batching)
     assert 0 < found["wall_speedup"] < 3 and found["passes_per_block"] >= 350
 
 
-def test_no_plan_is_not_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_plan_is_not_success(cli: Cli) -> None:
     """405B parameters on one L4: exit 3, with the reason; an unknown link is asked for."""
     plan = ("capacity", "--model", "meta-llama/Llama-3.1-405B", "--nfe-speedup", "3", "--batch", "1")
-    assert sbd(monkeypatch, *plan, "--hardware", "l4", "--tensor-parallel", "1") == 3
-    assert "no plan with SBD on any of 1 devices" in " ".join(capsys.readouterr().out.split())
-    assert sbd(monkeypatch, *plan, "--hardware", "gb10", "--tensor-parallel", "8") == 3
-    assert "name it: --link" in " ".join(capsys.readouterr().out.split())
+    assert cli(*plan, "--hardware", "l4", "--tensor-parallel", "1") == 3
+    assert "no plan with SBD on any of 1 devices" in " ".join(cli.out.split())
+    assert cli(*plan, "--hardware", "gb10", "--tensor-parallel", "8") == 3
+    assert "name it: --link" in " ".join(cli.out.split())
     # 405B in 4 bits are 220 GB: four of 128 GB hold them once their network is named.
     named = ("--hardware", "gb10", "--tensor-parallel", "4", "--weights", "nvfp4", "--context", "1000", "--link", "25GB/s")
-    assert sbd(monkeypatch, *plan, *named) == 0
+    assert cli(*plan, *named) == 0

@@ -19,22 +19,16 @@ from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import NEVER, StopRule
-from harness.engine.cuda_graphs import GraphedSession
-from harness.engine.plain_session import TransformersSession
-from harness.engine.static_session import StaticSession
+from harness.decoding.set_block import decode_set_block
 from harness.models.block_families import FAMILIES
 from tests.helpers import published_rules
-from tests.helpers.emulated_gpu import emulated_graphs
 from tests.helpers.few_words import MASK_ID, WORDS, Work
+from tests.helpers.other_keep import OtherKeep
+from tests.helpers.sessions import SESSIONS
 from tests.helpers.solver_rules import SOLVERS
 from tests.helpers.tiny_model import Says, drain, request
 
 K = 4
-SESSIONS = {
-    "plain": lambda model: TransformersSession(model, "sdpa"),
-    "static": StaticSession,
-    "graphed": lambda model: GraphedSession(model, emulated_graphs()),
-}
 EXPERTS = {
     "moe_intermediate_size": 16,
     "num_experts_per_tok": 2,
@@ -127,7 +121,7 @@ def expected(family, model, work, row):
     return rule(model, work.prompts[row], work.max_new_tokens, K, MASK_ID, stop_ids=work.stop.token_ids)
 
 
-def check(family, seed, kind="plain", stop=NEVER, new=3 * K, **changes):
+def check(family, seed, kind="plain-sdpa", stop=NEVER, new=3 * K, **changes):
     """A batch of prompts against each prompt's own published decode; returns how many slots each deciding pass decided."""
     work, native = Work(some_prompts(seed), stop, new), RULES[family][0]
     model, session = tiny(native, seed), SESSIONS[kind](tiny(native, seed))
@@ -187,7 +181,7 @@ class Views:
 
 
 @pytest.mark.parametrize("family", RULES)
-@pytest.mark.parametrize("kind", ["plain", "static"])
+@pytest.mark.parametrize("kind", ["plain-sdpa", "static"])
 def test_every_pass_reads_the_logits_of_the_uncached_sequence(family, kind, monkeypatch):
     """Pass by pass on prompts of 1, 4 and 7 tokens, stopped or not: as many passes as published, each asking for as many slots
     and deciding the same ones from the same logits; so the KV that was kept is what the family's mask makes of the sequence.
@@ -215,7 +209,7 @@ def test_passes_are_the_published_ones(family):
     """
     work, native = Work((tuple(range(7)),), NEVER, 3 * K), RULES[family][0]
     wanted = expected(family, tiny(native, 9), work, 0)
-    passes = drain(decoder(family, SESSIONS["plain"](tiny(native, 9)), work)).passes
+    passes = drain(decoder(family, SESSIONS["plain-sdpa"](tiny(native, 9)), work)).passes
     whole = K if FAMILIES[family].protocol.borders == "sequence" else 7
     assert passes[0].role == "prefill" and passes[0].kept_tokens == (whole,)
     decide = [one for one in passes[1:] if one.role == "decide"]
@@ -235,7 +229,7 @@ def test_a_window_is_one_pass_like_the_published_one():
     """
     work = Work((tuple(range(7)),), NEVER, 11)
     wanted = expected("sdlm", tiny("qwen2", 9), work, 0)
-    found = drain(decoder("sdlm", SESSIONS["plain"](tiny("qwen2", 9)), work))
+    found = drain(decoder("sdlm", SESSIONS["plain-sdpa"](tiny("qwen2", 9)), work))
     assert [one.decided_tokens[0] for one in found.decode_passes] == [len(slots) for slots in wanted.decided]
     assert [one.kept_tokens[0] for one in found.passes] == [6, 1, *(len(slots) for slots in wanted.decided[:-1])]
     assert (found.passes[0].role, found.passes[0].query_tokens, found.passes[0].logit_tokens) == ("prefill", (7,), (1,))
@@ -245,7 +239,7 @@ def test_a_window_is_one_pass_like_the_published_one():
 def test_a_canvas_keeps_nothing_and_feeds_everything():
     """Prompt and answer in every pass, no context."""
     work = Work((tuple(range(7)), (1, 2)), NEVER, 2 * K)
-    found = drain(decoder("llada", SESSIONS["plain"](tiny("llama", 9)), work))
+    found = drain(decoder("llada", SESSIONS["plain-sdpa"](tiny("llama", 9)), work))
     for one in found.passes:
         assert one.query_tokens == (7 + 2 * K, 2 + 2 * K) and one.context_tokens == one.kept_tokens == (0, 0)
     assert len(found.passes) == 6 and found.passes[0].role == "prefill"
@@ -306,30 +300,16 @@ def test_a_last_block_that_is_not_cut_shows():
             check("bd3lm", seed, new=2 * K + 2, last_block="whole")
 
 
-class OtherKeep:
-    """A session that keeps one token less of every pass than it is told to."""
-
-    def __init__(self, inner):
-        self._inner = inner
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-    def keep(self, tokens):
-        """One too few."""
-        self._inner.keep([max(0, count - 1) for count in tokens])
-
-
 @pytest.mark.parametrize("family", ["nemotron", "sdlm", "sdar", "fast_dllm_v2", "llada2", "bd3lm"])
 def test_a_slot_of_kv_too_few_shows(family, monkeypatch):
     """The comparison sees the cache."""
-    monkeypatch.setitem(SESSIONS, "short", lambda model: OtherKeep(TransformersSession(model, "sdpa")))
+    monkeypatch.setitem(SESSIONS, "short", lambda model: OtherKeep(SESSIONS["plain-sdpa"](model), -1))
     with pytest.raises(AssertionError, match="prompt"):
         for seed in range(6):
             check(family, seed, "short")
 
 
-@pytest.mark.parametrize("family", ["bd3lm", "llada"])
+@pytest.mark.parametrize("family", ["bd3lm", "llada", None])
 def test_a_solver_is_not_offered_slots_behind_a_stop(family):
     """Slot 2 says the stop and is decided first: slot 3 leaves the set that the solver chooses from, on the device too."""
     offered = []
@@ -346,12 +326,9 @@ def test_a_solver_is_not_offered_slots_behind_a_stop(family):
             slots = [slot for slot, asked in enumerate(offered[-1]) if asked]
             return torch.arange(4)[None] == (slots[-2] if len(offered) == 1 else slots[0])
 
+    decode = partial(decode_block_diffusion, protocol=FAMILIES[family].protocol) if family else decode_set_block
     req = request(((1, 5, 9),), stop_ids=(2,), max_new_tokens=4)
-    generation = drain(
-        decode_block_diffusion(
-            Says(), req, protocol=FAMILIES[family].protocol, block_size=4, mask_id=36, acceptance=LastSlots()
-        )
-    )
+    generation = drain(decode(Says(), req, block_size=4, mask_id=36, acceptance=LastSlots()))
     assert offered == [[True] * 4, [True, True, False, False], [False, True, False, False]]
     assert (generation.output_ids, generation.stop_reasons) == (((0, 1, 2),), ("stop",))
 

@@ -4,59 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.nested_drafts import BATCH, SEEDS, block_logits, solver_arm
+from tests.helpers.nested_drafts import SEEDS, block_logits
 
 pytest.importorskip("transformers")
 
-from harness.decoding.freedave import NestedRow, decode_nested_drafts
+from harness.decoding.freedave import decode_nested_drafts
 from harness.engine.plain_session import TransformersSession
-from harness.engine.static_session import StaticSession
 from tests.helpers.few_words import MASK_ID, few_words, some_work
 from tests.helpers.tiny_model import drain
-
-SESSIONS = {"plain": lambda model: TransformersSession(model, "sdpa"), "static": StaticSession}
 
 
 def nested(session, request, block_size, draft_steps):
     """FreeDave."""
     return drain(decode_nested_drafts(session, request, block_size=block_size, mask_id=MASK_ID, draft_steps=draft_steps))
-
-
-def check_nested(seed, block_size, draft_steps, kind="plain", architecture="llama"):
-    """A batch of prompts against one token a pass; returns (passes of one token a pass, passes of FreeDave) of all rows."""
-    session, work = SESSIONS[kind](few_words(architecture, seed)), some_work(seed, BATCH)
-    one = solver_arm(session, work.request(), block_size, "top_k", tokens=1)
-    found = nested(session, work.request(), block_size, draft_steps)
-    assert (found.output_ids, found.stop_reasons) == (one.output_ids, one.stop_reasons)
-    found.check_conservation()
-    rows = range(BATCH)
-    if draft_steps == 1:
-        assert [found.nfe(row) for row in rows] == [len(steps_of(one, row)) for row in rows]
-    return sum(len(steps_of(one, row)) for row in rows), sum(found.nfe(row) for row in rows)
-
-
-def steps_of(one, row):
-    """The row's own passes in lockstep: those that decided something in it."""
-    return [p for p in one.decode_passes if p.decided_tokens[row]]
-
-
-@pytest.mark.parametrize("draft_steps", [1, 2, 4])
-@pytest.mark.parametrize("block_size", [2, 4])
-def test_nested_drafts_write_what_one_token_a_pass_writes(block_size, draft_steps):
-    """Fifteen prompts, stopped by an id, by text or by the length; with more than one state in fewer passes."""
-    ours = [check_nested(seed, block_size, draft_steps) for seed in SEEDS]
-    one, found = (sum(column) for column in zip(*ours, strict=True))
-    assert found == one if draft_steps == 1 or block_size == 2 else found < one
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", SESSIONS)
-@pytest.mark.parametrize("block_size", [1, 2, 3, 8])
-@pytest.mark.parametrize("draft_steps", [1, 3, 8])
-def test_nested_drafts_write_what_one_token_a_pass_writes_on_hundreds_of_prompts(kind, block_size, draft_steps):
-    """200 prompts each."""
-    for seed in range(40):
-        check_nested(seed, block_size, draft_steps, kind, ("llama", "qwen3")[seed % 2])
 
 
 class Chain:
@@ -127,7 +87,7 @@ class Chain:
         self.text = [*self.text, *block]
 
 
-@pytest.mark.parametrize("draft_steps", [2, 5])
+@pytest.mark.parametrize("draft_steps", [1, 2, 5])
 @pytest.mark.parametrize("block_size", [3, 6])
 def test_every_pass_of_nested_drafts_is_the_one_a_simulation_makes(block_size, draft_steps):
     """Role, query tokens, context, kept, decided and final tokens, prompt by prompt."""
@@ -143,41 +103,6 @@ def test_every_pass_of_nested_drafts_is_the_one_a_simulation_makes(block_size, d
             ] == expected.passes
             for one in found.decode_passes:
                 assert one.logit_tokens[0] + one.kept_tokens[0] == one.query_tokens[0] == one.padded_query
-
-
-def believe_a_wrong_guess(monkeypatch):
-    """The first wrong guess counts as right."""
-    advance = NestedRow.advance
-
-    def lenient(self, seen):
-        for guess, one in zip(self._guesses, seen, strict=False):
-            if guess != (one.order[0], one.tokens[one.order[0]]):
-                one.order[:] = [guess[0], *[slot for slot in one.order if slot != guess[0]]]
-                one.tokens[guess[0]] = guess[1]
-                break
-        return advance(self, seen)
-
-    monkeypatch.setattr(NestedRow, "advance", lenient)
-
-
-def forget_to_commit(monkeypatch):
-    """A finished block leaves no KV."""
-    opens = NestedRow._open
-
-    def forgetful(self):
-        opens(self)
-        self.finished = []
-
-    monkeypatch.setattr(NestedRow, "_open", forgetful)
-
-
-@pytest.mark.parametrize("plant", [believe_a_wrong_guess, forget_to_commit])
-def test_a_fault_in_nested_drafts_shows(monkeypatch, plant):
-    """The comparison with one token a pass can fail."""
-    plant(monkeypatch)
-    with pytest.raises((AssertionError, IndexError)):
-        for seed in SEEDS:
-            check_nested(seed, 4, 3)
 
 
 def test_nested_drafts_are_greedy():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,7 +11,6 @@ transformers = pytest.importorskip("transformers")
 
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.sampling import FusedFigures, NativeFigures
 from harness.decoding.set_block import decode_set_block
 from harness.engine.engine import drain, open_engine
@@ -23,6 +24,7 @@ from harness.workloads.tasks.problem import problems
 from tests.helpers.drawn_logits import decide_alike, defined, some_logits
 from tests.helpers.few_words import MASK_ID, SETTINGS, few_words, some_work
 from tests.helpers.solver_rules import SOLVERS
+from tests.helpers.tiny_model import request
 
 pytestmark = pytest.mark.skipif(why_not_built() is not None, reason="no C++ compiler")
 
@@ -52,10 +54,9 @@ def test_decodes_are_those_of_the_reference(name, batching):
         work, found = some_work(seed, 3), []
         for figures in (None, NativeFigures):
             session = StaticSession(few_words("llama", seed).float())
-            request = work.request()
-            request = DecodeRequest(**{key: getattr(request, key) for key in request.__slots__} | {"figures": figures})
+            asked = replace(work.request(), figures=figures)
             if name == "ntp":
-                found.append(drain(decode_next_token(session, request)))
+                found.append(drain(decode_next_token(session, asked)))
                 continue
             replay = name == "replay"
             acceptance = (
@@ -64,9 +65,7 @@ def test_decodes_are_those_of_the_reference(name, batching):
                 else SolverAcceptance(SOLVERS[name], **SETTINGS[name][1])
             )
             found.append(
-                drain(
-                    decode_set_block(session, request, block_size=4, mask_id=MASK_ID, acceptance=acceptance, batching=batching)
-                )
+                drain(decode_set_block(session, asked, block_size=4, mask_id=MASK_ID, acceptance=acceptance, batching=batching))
             )
         assert found[0] == found[1]
 
@@ -81,19 +80,12 @@ def test_a_real_decode_is_that_of_the_reference():
     for problem in problems(TASKS["word_problems"], "validation", 4, 1):
         found = []
         for figures in (None, NativeFigures):
-            request = DecodeRequest(
-                prompts=(tuple(tokenizer(problem.prompt)["input_ids"]),),
-                max_new_tokens=48,
-                stop=StopRule(),
-                suppressed_ids=(mask_id,),
-                temperature=0.0,
-                generator=torch.Generator(),
-                device=torch.device("cpu"),
-                figures=figures,
+            asked = request(
+                [tuple(tokenizer(problem.prompt)["input_ids"])], max_new_tokens=48, mask_ids=(mask_id,), figures=figures
             )
             acceptance = SolverAcceptance(SOLVERS["entropy_bounded"], gamma=0.003)
-            ntp = drain(decode_next_token(StaticSession(model), request))
-            sbd = decode_set_block(StaticSession(model), request, block_size=16, mask_id=mask_id, acceptance=acceptance)
+            ntp = drain(decode_next_token(StaticSession(model), asked))
+            sbd = decode_set_block(StaticSession(model), asked, block_size=16, mask_id=mask_id, acceptance=acceptance)
             found.append((ntp, drain(sbd)))
         assert found[0] == found[1]
 

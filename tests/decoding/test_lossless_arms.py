@@ -1,15 +1,14 @@
-"""The arms that decode without loss, from the scenario to the comparison: names, refusals, estimates, prices, agreement."""
+"""The arms that decode without loss, from the scenario to the comparison: names, prices, agreement."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from harness.analysis.answer import compare, to_json
 from harness.analysis.judge.verdict import verdict
-from harness.errors import RecordError, ScenarioError
+from harness.errors import RecordError
 from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run
 from harness.regression.counted import counted
@@ -19,17 +18,13 @@ from harness.reporting.columns import ARMS
 from harness.roofline.pricing import price_pass
 from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
 from harness.roofline.speedup import describe_pass
-from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.claim_text import read_claim
-from harness.scenario.loading import load_scenario
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fake_machine import uncalibrated
 from tests.helpers.lossless import outputs_changed
-from tests.helpers.plans import CEILINGS, PART, case_of, plan_of
+from tests.helpers.plans import CEILINGS, plan_of
 from tests.helpers.priced_trace import price_trace
 
-VERIFIED = {"method": "sbd_verified", "gamma": 0.1}
-LINEAR, QUADRATIC = ({"method": "self_speculation", "form": form} for form in ("linear", "quadratic"))
 GREEDY, SAMPLED = "greedy NTP, same weights", "NTP at temperature 0.7, same weights, in distribution"
 
 
@@ -55,68 +50,6 @@ def test_ids_and_labels_name_the_method_and_what_it_is_lossless_against() -> Non
         ("quadratic-k8-t0", "quadratic self-speculation k=8", GREEDY),
     ]
     assert plan_of(arms=arms).scenario.parts[0].block_sizes == (8, 16), "passes of every block size are measured"
-
-
-@pytest.mark.parametrize(
-    ("arm", "words"),
-    [
-        ("{method: sbd_verified}", "gamma is missing: an arm with real acceptance and solver entropy_bounded needs it"),
-        ("{method: sbd_verified, gamma: 0.1, batching: ragged}", "batching"),
-        ("{method: self_speculation}", "form"),
-        ("{method: self_speculation, form: cubic}", "'linear' or 'quadratic'"),
-        ("{method: self_speculation, form: [linear, linear]}", "linear given twice"),
-        ("{method: sbd, acceptance: {replay: {nfe_speedup: 3.0}}}, {method: sbd_verified, gamma: 0.1}", "their own part"),
-        ("{method: sbd, gamma: 0.1, verified: true}", "verified"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(arm: str, words: str, tmp_path: Path) -> None:
-    """With the file, the line and what to do; verified blocks that lack a knob are not told to be replayed."""
-    file = tmp_path / "s.yaml"
-    file.write_text(
-        "version: 1\nname: s\nparts:\n- name: p\n  model: {random: llama-250m}\n  dtype: bfloat16\n"
-        f"  arms: [{{method: ntp}}, {arm}]\n  workload: {{synthetic: {{prompt_tokens: 8}}, prompts: 1, max_new_tokens: 4}}\n"
-    )
-    with pytest.raises(ScenarioError, match=re.escape(words)) as refused:
-        load_scenario(file)
-    assert "s.yaml:" in str(refused.value) and "or replay" not in str(refused.value)
-
-
-@pytest.mark.parametrize(("arm", "fed"), [(VERIFIED, 32), (LINEAR, 16), (QUADRATIC, 16 * 17)])
-def test_memory_is_that_of_the_widest_pass(arm: dict[str, object], fed: int) -> None:
-    """Its KV behind the last token, and logits of every token it feeds, in the model's dtype and the sampler's."""
-    shape = KNOWN_SHAPES["llama-250m"]
-    memory, _ = estimate_memory(case_of(str(arm["method"]), arms=[*PART["arms"][:1], arm]))
-    alone, _ = estimate_memory(case_of("ntp"))
-    assert memory is not None and alone is not None
-    assert memory.kv_bytes - alone.kv_bytes == fed * shape.layers * shape.kv_width * 2
-    assert memory.logit_bytes == fed * shape.vocab * 6
-
-
-@pytest.mark.parametrize(
-    ("arm", "passes"),
-    [
-        (VERIFIED, [("draft", 16, 15), ("verify+draft", 32, 1)]),
-        (LINEAR, [("draft", 16, 1), ("verify", 16, 1)]),
-        (QUADRATIC, [("verify+draft", 272, 1)]),
-    ],
-)
-def test_time_is_at_most_that_of_drafts_that_are_always_wrong(arm: dict[str, object], passes: list[tuple]) -> None:
-    """33 tokens, of which the prompt gives one: 32 checks at the context in their middle, each behind its drafts."""
-    case = case_of(str(arm["method"]), arms=[*PART["arms"][:1], arm], warmup=0)
-    estimate, _ = estimate_time(case, CEILINGS)
-    shape = KNOWN_SHAPES["llama-250m"]
-    prefill = describe_pass("prefill", 1, 64, 0, logits=1, kept=64)
-    prompt = price_pass(shape, "bfloat16", prefill, CEILINGS).expected_s
-    decode_s = sum(
-        32
-        * count
-        * price_pass(
-            shape, "bfloat16", describe_pass(role, 1, query, 80, logits=query, kept=int(role != "draft")), CEILINGS
-        ).expected_s
-        for role, query, count in passes
-    )
-    assert estimate is not None and estimate.bound == "at_most"
-    assert estimate.total_s == pytest.approx(4 * (prompt + decode_s))
 
 
 def test_a_pass_is_priced_by_its_counts_whatever_its_role() -> None:

@@ -9,31 +9,23 @@ pytest.importorskip("transformers")
 
 from harness.decoding.drafters import PromptLookup
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.engine import drain
 from harness.engine.plain_session import TransformersSession
 from tests.helpers.few_words import few_words
+from tests.helpers.tiny_model import request
 
 
 @pytest.mark.parametrize("method", ["ntp", "prompt lookup"])
 def test_what_generate_writes(method):
     """Greedy, row by row, with no id forbidden."""
     model, prompts = few_words("llama", 2), ((1, 2, 3, 1, 2), (4, 5))
-    request = DecodeRequest(
-        prompts=prompts,
-        max_new_tokens=12,
-        stop=StopRule(),
-        suppressed_ids=(),
-        temperature=0.0,
-        generator=torch.Generator().manual_seed(1),
-        device=torch.device("cpu"),
-    )
+    asked = request(prompts, max_new_tokens=12, mask_ids=())
     session = TransformersSession(model, "sdpa")
     written = drain(
-        decode_next_token(session, request)
+        decode_next_token(session, asked)
         if method == "ntp"
-        else decode_draft_and_check(session, request, PromptLookup(3, 2, request.suppressed_ids, ()))
+        else decode_draft_and_check(session, asked, PromptLookup(3, 2, (), ()))
     ).output_ids
     for prompt, output in zip(prompts, written, strict=True):
         ids = torch.tensor([prompt])

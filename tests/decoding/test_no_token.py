@@ -13,7 +13,7 @@ from harness.decoding.block_diffusion import decode_block_diffusion
 from harness.decoding.drafters import DraftModel, PromptLookup
 from harness.decoding.freedave import decode_nested_drafts
 from harness.decoding.next_token import answer_logprobs, decode_next_token
-from harness.decoding.request import DecodeRequest, StopRule
+from harness.decoding.request import DecodeRequest
 from harness.decoding.sampling import draw
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import NO_TOKEN
@@ -28,6 +28,7 @@ from harness.errors import NoTokenError
 from harness.models.block_families import FAMILIES
 from tests.helpers.few_words import MASK_ID, SETTINGS, WORDS, few_words
 from tests.helpers.solver_rules import SOLVERS
+from tests.helpers.tiny_model import request
 
 BLOCK = 4
 FIRST_WRONG = 3
@@ -51,17 +52,9 @@ class Broken(TransformersSession):
         return logits
 
 
-def request(temperature: float = 0.0, rows: int = 2) -> DecodeRequest:
+def asked(temperature: float = 0.0) -> DecodeRequest:
     """Two prompts, twenty tokens."""
-    return DecodeRequest(
-        prompts=((1, 2, 3), (4, 5))[:rows],
-        max_new_tokens=20,
-        stop=StopRule(),
-        suppressed_ids=(MASK_ID,),
-        temperature=temperature,
-        generator=torch.Generator().manual_seed(1),
-        device=torch.device("cpu"),
-    )
+    return request(((1, 2, 3), (4, 5)), temperature=temperature, max_new_tokens=20, mask_ids=(MASK_ID,))
 
 
 BLOCKS = {"block_size": BLOCK, "mask_id": MASK_ID}
@@ -73,14 +66,14 @@ ACCEPTANCES["replay"] = lambda: ReplayedAcceptance(assumed_passes(BLOCK, 2.0), 1
 PUBLIC = {name: family.protocol for name, family in FAMILIES.items()}
 OTHERS = {
     "ntp": decode_next_token,
-    "lookup": lambda session, asked: decode_draft_and_check(session, asked, PromptLookup(3, 2, {MASK_ID}, ())),
-    "linear": lambda session, asked: decode_linear(session, asked, **BLOCKS),
-    "quadratic": lambda session, asked: decode_quadratic(session, asked, **BLOCKS),
-    "apd": lambda session, asked: decode_adaptive_parallel(session, asked, mixture=0.5, **BLOCKS),
-    "freedave": lambda session, asked: decode_nested_drafts(session, asked, draft_steps=2, **BLOCKS),
+    "lookup": lambda session, wanted: decode_draft_and_check(session, wanted, PromptLookup(3, 2, {MASK_ID}, ())),
+    "linear": lambda session, wanted: decode_linear(session, wanted, **BLOCKS),
+    "quadratic": lambda session, wanted: decode_quadratic(session, wanted, **BLOCKS),
+    "apd": lambda session, wanted: decode_adaptive_parallel(session, wanted, mixture=0.5, **BLOCKS),
+    "freedave": lambda session, wanted: decode_nested_drafts(session, wanted, draft_steps=2, **BLOCKS),
 } | {
-    f"public {name}": lambda session, asked, protocol=protocol: decode_block_diffusion(
-        session, asked, protocol=protocol, acceptance=SolverAcceptance(SOLVERS["threshold"], tau=0.9), **BLOCKS
+    f"public {name}": lambda session, wanted, protocol=protocol: decode_block_diffusion(
+        session, wanted, protocol=protocol, acceptance=SolverAcceptance(SOLVERS["threshold"], tau=0.9), **BLOCKS
     )
     for name, protocol in PUBLIC.items()
 }
@@ -90,7 +83,7 @@ def ends_at_once(decode, wrong: float, temperature: float = 0.0, **how) -> None:
     """It fails as a case, in the first wrong pass whose logits are read, or in the one behind it."""
     session = Broken(wrong, **how)
     with pytest.raises(NoTokenError, match="NaN or infinite"):
-        drain(decode(session, request(temperature)))
+        drain(decode(session, asked(temperature)))
     assert session.passes <= session.since + 1
 
 
@@ -99,8 +92,8 @@ def ends_at_once(decode, wrong: float, temperature: float = 0.0, **how) -> None:
 def test_every_solver_ends_at_once(name, wrong):
     """SBD and verified SBD: a solver that compares with NaN picks nothing, or anything."""
     new = ACCEPTANCES[name]
-    ends_at_once(lambda session, asked: decode_set_block(session, asked, acceptance=new(), **BLOCKS), wrong)
-    ends_at_once(lambda session, asked: decode_verified_blocks(session, asked, acceptance=new(), **BLOCKS), wrong)
+    ends_at_once(lambda session, wanted: decode_set_block(session, wanted, acceptance=new(), **BLOCKS), wrong)
+    ends_at_once(lambda session, wanted: decode_verified_blocks(session, wanted, acceptance=new(), **BLOCKS), wrong)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
@@ -127,7 +120,7 @@ def test_a_draft_models_logits_may_be_wrong():
     broken, target = Broken(float("nan")), TransformersSession(few_words("llama", 1), "sdpa")
     drafter = DraftModel(broken, name="draft", tokens=3, never=torch.tensor([MASK_ID]), stops=())
     with pytest.raises(NoTokenError, match="NaN or infinite"):
-        drain(decode_draft_and_check(target, request(), drafter))
+        drain(decode_draft_and_check(target, asked(), drafter))
     assert broken.passes == FIRST_WRONG
 
 
@@ -151,7 +144,7 @@ def test_a_vocabulary_of_the_mask_alone(name):
     """No word may be written: every logit is minus infinity when the mask's own is."""
     new = ACCEPTANCES[name]
     alone = {"words": slice(0, WORDS), "since": 1}
-    ends_at_once(lambda session, asked: decode_set_block(session, asked, acceptance=new(), **BLOCKS), float("-inf"), **alone)
+    ends_at_once(lambda session, wanted: decode_set_block(session, wanted, acceptance=new(), **BLOCKS), float("-inf"), **alone)
 
 
 @pytest.mark.parametrize(("name", "setting"), BY_SOLVER)
@@ -169,5 +162,5 @@ def test_what_names_a_token(temperature):
     """Impossible words are no fault; a NaN, an infinite one, or nothing but impossible words is."""
     nan, inf = float("nan"), float("inf")
     logits = torch.tensor([[-inf, 3.0, -inf], [0.0, nan, 1.0], [0.0, inf, 1.0], [-inf, -inf, -inf], [3e38, -3e38, 0.0]])
-    drawn = draw(logits[None], request(temperature))
+    drawn = draw(logits[None], asked(temperature))
     assert drawn.tolist() == [[1, NO_TOKEN, NO_TOKEN, NO_TOKEN, 0]]

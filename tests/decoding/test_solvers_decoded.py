@@ -89,21 +89,6 @@ def test_a_solver_reads_what_the_registry_says(name):
     assert FIGURES & set(vars(view)) == set(SPECS[name].reads)
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_a_solver_decodes_batches_to_the_end(name):
-    """Ragged and in lockstep: counts conserved, every open row decides one slot or several, and rows as when alone."""
-    acceptance = SolverAcceptance(SOLVERS[name], **knobs_of(name))
-    alone = [decode(acceptance, (prompt,), stop_ids=(11,)) for prompt in PROMPTS["padded"]]
-    for batching in ("lockstep", "ragged"):
-        together = decode(acceptance, PROMPTS["padded"], batching, stop_ids=(11,))
-        together.check_conservation()
-        assert together.output_ids == tuple(one.output_ids[0] for one in alone)
-        decided = [
-            count for one in together.decode_passes for count, busy in zip(one.decided_tokens, one.active, strict=True) if busy
-        ]
-        assert min(decided) == 1 < max(decided)
-
-
 def test_a_fixed_count_decides_it_in_every_pass():
     """5 blocks of 4 and one slot of a sixth: 2 a pass are 2 passes a block; 3 steps are 3; and a whole block at once is 1."""
     for name, knobs, decided in (

@@ -1,10 +1,9 @@
-"""Drafts that the target checks: what every rival writes, feeds, keeps and counts, against next-token prediction, against the
-same modules run uncached, against hooks on the modules, and against transformers' own assisted generation.
+"""Drafts that the target checks: what every rival feeds, keeps and counts, against the same modules run uncached, against hooks
+on the modules, and against transformers' own assisted generation.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -17,107 +16,13 @@ from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.sampling import TorchFigures
 from harness.decoding.speculative import DraftedRow
-from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.drafters import first_layers
-from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.meters.clock import HostClock, MeteredSession
-from tests.helpers.emulated_gpu import emulated_graphs
 from tests.helpers.few_rivals import DOUBTED, DRAFTERS, decode, draft_modules, drafter, nearly
 from tests.helpers.few_words import MASK_ID, WORDS, Work, few_words, some_work
-from tests.helpers.other_keep import OtherKeep
+from tests.helpers.sessions import SESSIONS
 from tests.helpers.tiny_model import TOLERANCE, committed_kv, drain
-
-SESSIONS = {
-    "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),
-    "static": StaticSession,
-    "graphed": lambda model: GraphedSession(model, emulated_graphs()),
-}
-BATCH = 5
-
-
-def check_lossless(architecture, seed, names=DRAFTERS, kind="static", planted=lambda session: session):
-    """A batch of prompts by every drafter against each prompt's own greedy NTP; counts tokens made final by a target pass."""
-    work, seen = some_work(seed, BATCH), Counter()
-    session = SESSIONS[kind](few_words(architecture, seed))
-    ntp = [drain(decode_next_token(session, work.request(row))) for row in range(BATCH)]
-    for name in names:
-        target = few_words(architecture, seed)
-        generator, _, _ = decode(name, target, architecture, seed, lambda model: planted(SESSIONS[kind](model)), work.request())
-        generation = drain(generator)
-        assert generation.output_ids == tuple(alone.output_ids[0] for alone in ntp), name
-        assert generation.stop_reasons == tuple(alone.stop_reasons[0] for alone in ntp), name
-        generation.check_conservation()
-        for row, alone in enumerate(ntp):
-            assert generation.decode_tokens(row) == alone.decode_tokens(0), "the prefill gives the same one token"
-            assert generation.nfe(row) <= alone.nfe(0), "a pass of the target makes one token final at least"
-        for one in generation.decode_passes:
-            assert one.kept_tokens == one.final_tokens and (one.role == "verify") == (one.padded_query > 1)
-            seen.update((name, final) for final, active in zip(one.final_tokens, one.active, strict=True) if active)
-    return seen
-
-
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_every_token_is_greedy_ntps(architecture):
-    """Fifty prompts by each of twelve drafters, stopped by an id, by text or by the length; drafts must have come out wrong at
-    once, right in part and right throughout.
-    """
-    seen = sum((check_lossless(architecture, seed) for seed in range(5)), Counter())
-    assert all(seen[name, 1] for name in DRAFTERS)
-    assert all(seen[name, 6] for name in ("lookup", "good", "itself", "good on lookup", "good on bad on lookup"))
-    assert any(seen["good", n] for n in (2, 3, 4, 5)) and any(seen["long", n] for n in range(7, 28))
-    assert sum(seen["bits", n] for n in range(2, 7)) and sum(seen["exit", n] for n in (2, 3, 4))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-@pytest.mark.parametrize("kind", SESSIONS)
-def test_every_token_is_greedy_ntps_on_hundreds_of_prompts(architecture, kind):
-    """200 prompts by each of twelve drafters, in every kind of session."""
-    for seed in range(40):
-        check_lossless(architecture, seed, kind=kind)
-
-
-@pytest.mark.parametrize("kind", ["plain-sdpa", "graphed"])
-def test_every_kind_of_session_drafts(kind):
-    """Ten prompts by each drafter."""
-    for seed in (1, 4):
-        check_lossless("llama", seed, kind=kind)
-
-
-def count_a_wrong_draft(monkeypatch):
-    """The first draft that the target refuses counts all the same."""
-    accept = DraftedRow.accept
-
-    def lenient(self, drafts, verdicts):
-        wrong = next((i for i, token in enumerate(drafts) if token != verdicts[i]), None)
-        return accept(self, drafts, verdicts if wrong is None else [*verdicts[:wrong], drafts[wrong], *verdicts[wrong + 1 :]])
-
-    monkeypatch.setattr(DraftedRow, "accept", lenient)
-
-
-def go_on_behind_a_stop(monkeypatch):
-    """Drafts behind one that stops are checked too, and the row does not look where it ended."""
-    monkeypatch.setattr(DraftedRow, "up_to_a_stop", lambda self, drafts: list(drafts))
-    monkeypatch.setattr(DraftedRow, "ended", property(lambda self: self._reason == "length"))
-
-
-@pytest.mark.parametrize("plant", [count_a_wrong_draft, go_on_behind_a_stop])
-def test_a_fault_in_the_check_shows(monkeypatch, plant):
-    """The comparison with NTP can fail."""
-    plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        for seed in range(5):
-            check_lossless("llama", seed, names=["good"])
-
-
-@pytest.mark.parametrize("by", [-1, 1])
-def test_a_fault_in_what_is_kept_shows(by):
-    """One slot of KV too few or too many changes the output."""
-    with pytest.raises(AssertionError, match="lookup"):
-        for seed in range(5):
-            check_lossless("llama", seed, names=["lookup"], planted=lambda session: OtherKeep(session, by))
-
 
 WORK = Work(prompts=((1, 5, 3, 3, 2, 0, 7), (1, 2), (4, 4, 6)), stop=NEVER, max_new_tokens=19)
 
@@ -271,27 +176,6 @@ def test_the_trace_says_which_model_made_every_pass(name, rows):
     assert forwards.layers[None] == len(forwards.widths[None]), "an early exit never gets to the last layer"
     assert len(generation.draft_passes) == sum(len(widths) for model, widths in forwards.widths.items() if model)
     assert max(generation.nfe(row) for row in range(rows)) == len(generation.decode_passes)
-
-
-def test_a_batched_row_takes_the_passes_it_takes_alone():
-    """Rows go on by themselves: the same output in as many passes of the target, of the same widths."""
-    for name in DRAFTERS:
-        for seed in (1, 3):
-            work, target = some_work(seed, BATCH), few_words("llama", seed)
-            together = drain(decode(name, target, "llama", seed, StaticSession, work.request())[0])
-            for row in range(BATCH):
-                alone = drain(decode(name, target, "llama", seed, StaticSession, work.request(row))[0])
-                assert alone.output_ids[0] == together.output_ids[row]
-                assert took(alone, 0) == took(together, row), name
-
-
-def took(generation, row):
-    """What each of the row's own passes of the target fed, kept and made final."""
-    return [
-        (one.query_tokens[row], one.context_tokens[row], one.kept_tokens[row], one.decided_tokens[row], one.final_tokens[row])
-        for one in generation.decode_passes
-        if one.active[row]
-    ]
 
 
 def assisted(target, prompt, work, **options):

@@ -21,7 +21,7 @@ from harness.training.reference import train_tokenizer
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
 from tests.helpers.few_words import Work
-from tests.helpers.tiny_model import drain
+from tests.helpers.tiny_model import drain, tiny_config
 
 EOS = 1
 
@@ -97,17 +97,7 @@ def test_the_target_writes_greedy_ntps_tokens_whatever_the_translation_says(toke
     ours, other = tokenizers
     target = transformers.AutoModelForCausalLM.from_pretrained(REFERENCE_DIR / "sbd", dtype=torch.float64).eval()
     torch.manual_seed(3)
-    config = transformers.LlamaConfig(
-        vocab_size=320,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        head_dim=16,
-        num_key_value_heads=1,
-        max_position_embeddings=1024,
-    )
-    draft = transformers.LlamaForCausalLM(config).to(torch.float64).eval()
+    draft = transformers.LlamaForCausalLM(tiny_config(vocab_size=320)).to(torch.float64).eval()
     texts = [one.prompt for one in problems(TASKS["word_problems"], "test", 3, 5)]
     request = replace(
         Work(tuple(tuple(ours.encode(text)) for text in texts), None, 30).request(),

@@ -1,17 +1,13 @@
-"""Decoding without loss: what verified SBD and self-speculation write, feed and keep, against next-token prediction and
-against the same module run uncached.
+"""What verified SBD and self-speculation feed and keep, against the same module run uncached; what they write on the reference
+model; and their rows by hand.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import cache
 
 import pytest
-
-from tests.helpers.emulated_gpu import emulated_graphs
-from tests.helpers.other_keep import OtherKeep
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -19,75 +15,13 @@ transformers = pytest.importorskip("transformers")
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.verification import VerifiedRow
-from harness.decoding.verified_blocks import DraftedBlocks
-from harness.engine.cuda_graphs import GraphedSession
-from harness.engine.plain_session import TransformersSession
 from harness.engine.static_session import StaticSession
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
-from tests.helpers.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words, some_work
+from tests.helpers.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words
+from tests.helpers.sessions import SESSIONS
 from tests.helpers.tiny_model import TOLERANCE, committed_kv, drain, reference_logits
-
-SESSIONS = {
-    "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),
-    "static": StaticSession,
-    "graphed": lambda model: GraphedSession(model, emulated_graphs()),
-}
-BATCH = 5
-
-
-def check_lossless(architecture, seed, block_size, methods=METHODS, kind="plain-sdpa", planted=lambda session: session):
-    """A batch of prompts by every method against each prompt's own greedy NTP; counts what the checks found."""
-    session, seen = SESSIONS[kind](few_words(architecture, seed)), Counter()
-    work = some_work(seed, BATCH)
-    ntp = [drain(decode_next_token(session, work.request(row))) for row in range(BATCH)]
-    for method in methods:
-        generation = drain(decoder(method, planted(session), work.request(), block_size))
-        assert generation.output_ids == tuple(alone.output_ids[0] for alone in ntp), method
-        assert generation.stop_reasons == tuple(alone.stop_reasons[0] for alone in ntp)
-        generation.check_conservation()
-        for row, alone in enumerate(ntp):
-            assert generation.decode_tokens(row) == alone.decode_tokens(0), "the prefill gives the same one token"
-        for one in generation.decode_passes:
-            for final, active in zip(one.final_tokens, one.active, strict=True):
-                seen[final if active and one.role != "draft" else "none"] += 1
-                assert active or not final
-    return seen
-
-
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-@pytest.mark.parametrize("block_size", [2, 4, 8])
-def test_every_token_is_greedy_ntps(architecture, block_size):
-    """Fifteen prompts, stopped by an id, by text or by a length of 3; drafts must have come out wrong at once, right in part
-    and right throughout.
-    """
-    seen = sum((check_lossless(architecture, seed, block_size) for seed in (1, 4, 12)), Counter())
-    assert seen[1] and seen[block_size] and (block_size == 2 or any(seen[n] for n in range(2, block_size)))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-@pytest.mark.parametrize("block_size", [1, 2, 4, 8])
-@pytest.mark.parametrize("kind", ["plain-sdpa", "static"])
-def test_every_token_is_greedy_ntps_on_hundreds_of_prompts(architecture, block_size, kind):
-    """1,120 prompts in all, each by every method, stopped by an id, by text and by the length limit."""
-    seen = sum((check_lossless(architecture, seed, block_size, kind=kind) for seed in range(14)), Counter())
-    assert all(seen[n] for n in range(1, block_size + 1))
-
-
-@pytest.mark.parametrize("solver", BY_SOLVER)
-def test_any_solver_may_draft(solver):
-    """Five prompts by every solver at its middle setting."""
-    assert check_lossless("qwen3", 12, 4, methods=BY_SOLVER[solver][1:2])[4]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("solver", BY_SOLVER)
-def test_any_solver_may_draft_on_hundreds_of_prompts(solver):
-    """200 prompts by every solver at three settings, architectures and block sizes in turn."""
-    for seed in range(40):
-        check_lossless(("llama", "qwen3")[seed % 2], seed, (2, 4, 8)[seed % 3], methods=BY_SOLVER[solver])
 
 
 @cache
@@ -115,49 +49,6 @@ def test_the_reference_model_writes_greedy_ntps_tokens_whatever_drafts(drafts, p
     session, request, mask_id, expected = reference_work(prompts, max_new_tokens)
     for method in BY_SOLVER.get(drafts, ("linear", "quadratic")):
         assert drain(decoder(method, session, request, 8, mask_id=mask_id)).output_ids == expected, method
-
-
-def count_a_wrong_draft(monkeypatch):
-    """The first draft that the next-token head refuses counts all the same."""
-    check = VerifiedRow.check
-
-    def lenient(self, verdicts):
-        wrong = next((i for i in range(len(verdicts) - 1) if self.slots[i + 1] not in (verdicts[i], MASK_ID)), None)
-        return check(self, verdicts if wrong is None else [*verdicts[:wrong], self.slots[wrong + 1], *verdicts[wrong + 1 :]])
-
-    monkeypatch.setattr(VerifiedRow, "check", lenient)
-
-
-def stop_one_draft_early(monkeypatch):
-    """The last right draft is not believed: what the next-token head says behind it is left out."""
-    monkeypatch.setattr(VerifiedRow, "check", lambda self, verdicts, check=VerifiedRow.check: check(self, verdicts[:-1]))
-
-
-def forget_slot_0(monkeypatch):
-    """The newest token goes to the model as a mask."""
-
-    def upload(self, rows, context, upload=DraftedBlocks._upload):
-        upload(self, rows, context)
-        self._checked = self._checked.clone()
-        self._checked[:, 0] = MASK_ID
-
-    monkeypatch.setattr(DraftedBlocks, "_upload", upload)
-
-
-@pytest.mark.parametrize("plant", [count_a_wrong_draft, forget_slot_0])
-def test_a_fault_in_the_check_shows(monkeypatch, plant):
-    """The comparison with NTP can fail."""
-    plant(monkeypatch)
-    with pytest.raises(AssertionError, match="verified"):
-        check_lossless("llama", 12, 4, methods=METHODS[:1])
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("by", [-1, 1])
-def test_a_fault_in_what_is_kept_shows(method, by):
-    """One slot of KV too few or too many changes the output, or runs over the end of the row's text."""
-    with pytest.raises((AssertionError, RuntimeError), match=f"{method.partition(' ')[0]}|out of bounds"):
-        check_lossless("llama", 12, 4, methods=[method], planted=lambda session: OtherKeep(session, by))
 
 
 class PassSpy:
@@ -256,28 +147,6 @@ def test_every_logit_equals_the_uncached_forward(architecture, kind, method, row
         for visibility, expected in expected_logits(model, committed, fed, 4):
             expected = expected[-len(fed[visibility][1]) :]  # of a prompt only the last is wanted
             assert (fed[visibility][1][:, allowed] - expected[:, allowed]).abs().max() < TOLERANCE[kind], visibility
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_batched_row_decodes_what_it_decodes_alone(method):
-    """Rows go on by themselves: the same output in as many passes of its own, each of the same kind, and none waits."""
-    for seed in (1, 3, 12):
-        session, work = TransformersSession(few_words("llama", seed), "sdpa"), some_work(seed, BATCH)
-        together = drain(decoder(method, session, work.request(), 4))
-        for row in range(BATCH):
-            alone = drain(decoder(method, session, work.request(row), 4))
-            assert alone.output_ids[0] == together.output_ids[row]
-            assert took(alone, 0) == took(together, row)
-        assert len(together.decode_passes) == max(together.nfe(row) for row in range(BATCH))
-
-
-def took(generation, row):
-    """What each of the row's own passes did."""
-    return [
-        (one.query_tokens[row], one.context_tokens[row], one.kept_tokens[row], one.decided_tokens[row], one.final_tokens[row])
-        for one in generation.decode_passes
-        if one.active[row]
-    ]
 
 
 def row_of(slots, limit=20, stops=()):

@@ -14,11 +14,10 @@ import pytest
 from harness.decoding import self_speculation, verified_blocks
 from harness.decoding.acceptance import EverySlot, SolverAcceptance
 from harness.decoding.in_turn import InTurn
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.solvers import entropy_bounded
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from tests.helpers.adapters import random_bigram
-from tests.helpers.word_table import PROMPT, TOLERANCE, Table, Undecided, next_word, torch, written_by_ntp
+from tests.helpers.word_table import PROMPT, Undecided, check_chances, next_word, torch, written_by_ntp
 
 METHODS = ("verified γ=0", "verified γ=0.8", "verified γ=99", "short γ=99", "linear", "quadratic", "quadratic in turn")
 SLIVER = 1e-15
@@ -76,33 +75,6 @@ class Script:
         self.start += counts[0]
 
 
-def written_by(method, words, length, block_size, stop, monkeypatch, every=False):
-    """The chance of every output of one method, over all draws."""
-    session, found, scripts = Table(words), defaultdict(float), [()]
-    request = DecodeRequest(
-        prompts=(PROMPT,),
-        max_new_tokens=length,
-        stop=StopRule(token_ids=frozenset({stop})),
-        suppressed_ids=(words,),
-        temperature=1.0,
-        generator=torch.Generator(),
-        device=torch.device("cpu"),
-    )
-    while scripts:
-        written = scripts.pop()
-        script = Script(session, written, length, every)
-        for module in (verified_blocks, self_speculation):
-            monkeypatch.setattr(module, "PositionNoise", lambda request, width, script=script: script)
-        monkeypatch.setattr(EverySlot, "choose", watched(lambda view: view.masked, script))
-        try:
-            output = run(method, session, request, block_size, words, script)
-        except Undecided as undecided:
-            scripts += [(*written, option) for option in undecided.args[0]]
-            continue
-        found[output] += script.chance
-    return found
-
-
 def watched(choose, script):
     """A choice of slots of which the script is told; a method of something, or a function."""
 
@@ -114,37 +86,31 @@ def watched(choose, script):
     return chosen
 
 
-def run(method, session, request, block_size, mask_id, script):
-    """The output of one decode."""
+def decoder(method, session, request, script, block_size):
+    """The passes of one decode."""
+    block = {"block_size": block_size, "mask_id": session.words}
     if method == "linear":
-        decoder = self_speculation.decode_linear(session, request, block_size=block_size, mask_id=mask_id)
-    elif method == "quadratic":
-        decoder = self_speculation.decode_quadratic(session, request, block_size=block_size, mask_id=mask_id)
-    elif method == "quadratic in turn":
-        in_turn = InTurn(random_bigram(mask_id + 1), copies=True)
-        decoder = self_speculation.decode_quadratic(session, request, block_size=block_size, mask_id=mask_id, in_turn=in_turn)
-    else:
-        acceptance = SolverAcceptance(entropy_bounded, gamma=float(method.rpartition("=")[2]))
-        acceptance.choose = watched(acceptance.choose, script)
-        check = NextTokenCheck(mask_id, 0.4 if method.startswith("short") else 0.0)
-        decoder = verified_blocks.decode_verified_blocks(
-            session, request, block_size=block_size, mask_id=mask_id, acceptance=acceptance, check=check
-        )
-    while True:
-        try:
-            next(decoder)
-        except StopIteration as stop:
-            return stop.value.output_ids[0]
+        return self_speculation.decode_linear(session, request, **block)
+    if method.startswith("quadratic"):
+        in_turn = InTurn(random_bigram(session.words + 1), copies=True) if method.endswith("in turn") else InTurn()
+        return self_speculation.decode_quadratic(session, request, in_turn=in_turn, **block)
+    acceptance = SolverAcceptance(entropy_bounded, gamma=float(method.rpartition("=")[2]))
+    acceptance.choose = watched(acceptance.choose, script)
+    check = NextTokenCheck(session.words, 0.4 if method.startswith("short") else 0.0)
+    return verified_blocks.decode_verified_blocks(session, request, acceptance=acceptance, check=check, **block)
 
 
 def check_distribution(method, words, length, block_size, monkeypatch, stop=3, every=False):
-    """No output is more than TOLERANCE more or less likely than under next-token prediction."""
-    expected = written_by_ntp(words, length, stop)
-    found = written_by(method, words, length, block_size, stop, monkeypatch, every)
-    assert sum(expected.values()) == pytest.approx(1, abs=TOLERANCE)
-    error = max(abs(found.get(text, 0.0) - expected.get(text, 0.0)) for text in {*found, *expected})
-    assert error < TOLERANCE, f"off by {error}"
-    return len(expected)
+    """One method, over all draws; returns how many outputs there are."""
+
+    def start(session, request, written):
+        script = Script(session, written, length, every)
+        for module in (verified_blocks, self_speculation):
+            monkeypatch.setattr(module, "PositionNoise", lambda request, width: script)
+        monkeypatch.setattr(EverySlot, "choose", watched(lambda view: view.masked, script))
+        return script, decoder(method, session, request, script, block_size)
+
+    return check_chances(start, words, length, stop)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -24,6 +24,7 @@ from harness.models.choice import REFERENCE_DIR, ReferenceModel, model_name
 from harness.models.digests import model_digests
 from harness.scenario.scenario import Scenario
 from tests.helpers.adapters import random_adapter
+from tests.helpers.scenarios import on_model
 from tests.helpers.written_by_peft import IDS, base_model, logits_by_peft, write_by_peft
 
 DATA = Path(__file__).parents[1] / "data" / "peft_adapter"
@@ -187,17 +188,10 @@ OF_PROBLEMS = {"tasks": ["word_problems"], "split": "test"}
 
 
 def scenario(adapter, model=None, prompts=OF_PROBLEMS):
-    """One arm on the model with an adapter."""
-    part = {
-        "name": "p",
-        "model": (model or {"reference": "draft"}) | {"adapter": adapter},
-        "dtype": "float32",
-        "timed": False,
-        "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 4, "gamma": 0.1}],
-        "baseline_check": 0,
-        "workload": prompts | {"prompts": 1, "max_new_tokens": 2},
-    }
-    return {"version": 1, "name": "s", "parts": [part]}
+    """Two arms on the model with an adapter, by the session of its own choice."""
+    arms = [{"method": "ntp"}, {"method": "sbd", "block_size": 4, "gamma": 0.1}]
+    workload = prompts | {"prompts": 1, "max_new_tokens": 2}
+    return on_model((model or {"reference": "draft"}) | {"adapter": adapter}, session="static", arms=arms, workload=workload)
 
 
 def test_an_adapter_in_a_scenario(tmp_path):

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.decoding.request import prefill
 from harness.decoding.session import Segment
 from harness.engine.static_session import StaticSession, visible_slots
+from tests.helpers.tiny_model import tiny_config
 
 HEADS, GROUPS = 4, 2
 
@@ -36,15 +37,7 @@ class Made(TorchDispatchMode):
 def session(layers=2):
     """A static one over a random model."""
     torch.manual_seed(1)
-    config = transformers.LlamaConfig(
-        vocab_size=16,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=layers,
-        num_attention_heads=HEADS,
-        num_key_value_heads=GROUPS,
-        head_dim=4,
-    )
+    config = tiny_config(num_hidden_layers=layers, num_attention_heads=HEADS, num_key_value_heads=GROUPS)
     return StaticSession(transformers.LlamaForCausalLM(config).eval())
 
 

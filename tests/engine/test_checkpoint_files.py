@@ -22,6 +22,7 @@ from harness.errors import EXIT_USER_ERROR, UnknownModelError, UserError
 from harness.models.choice import REFERENCE_DIR, REMOTE_CODE
 from harness.scenario.scenario import Scenario
 from tests.helpers.command import sbd
+from tests.helpers.scenarios import on_model
 
 REFERENCE = REFERENCE_DIR / "draft"
 KERNEL = "canary/kernel:run"
@@ -46,17 +47,7 @@ def change(file: Path, **keys: Any) -> None:
 
 def scenario(folder: Path, **model: Any) -> dict[str, Any]:
     """One arm on the model."""
-    part = {
-        "name": "p",
-        "model": {"huggingface": str(folder), **model},
-        "dtype": "float32",
-        "timed": False,
-        "session": "plain",
-        "arms": [{"method": "ntp"}],
-        "baseline_check": 0,
-        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2},
-    }
-    return {"version": 1, "name": "s", "parts": [part]}
+    return on_model({"huggingface": str(folder), **model})
 
 
 def load(folder: Path, granted: bool = False, **model: Any) -> Any:

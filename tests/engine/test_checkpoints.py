@@ -21,6 +21,7 @@ from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import EXIT_USER_ERROR, MissingExtraError
 from harness.models.choice import HuggingFaceModel
 from tests.helpers.command import sbd
+from tests.helpers.tiny_model import tiny_config
 
 SPECIALS = ["<s>", "</s>"]
 
@@ -29,18 +30,7 @@ SPECIALS = ["<s>", "</s>"]
 def folder(tmp_path: Path) -> Path:
     """A tiny Llama with biases everywhere, and a byte-level tokenizer that splits every digit off."""
     torch.manual_seed(1)
-    config = transformers.LlamaConfig(
-        vocab_size=260,
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        attention_bias=True,
-        mlp_bias=True,
-        bos_token_id=0,
-        eos_token_id=1,
-    )
+    config = tiny_config(vocab_size=260, attention_bias=True, mlp_bias=True, bos_token_id=0, eos_token_id=1)
     place = tmp_path / "model"
     transformers.LlamaForCausalLM(config).save_pretrained(place)
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())

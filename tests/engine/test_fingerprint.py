@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from harness.decoding.session import Segment
 from harness.engine import fingerprint as module
@@ -17,6 +17,7 @@ from harness.engine.fingerprint import fingerprint, sdpa_backend, sdpa_backends
 from harness.engine.sessions import open_session
 from harness.models import ModelShape
 from harness.scenario.part import Part
+from tests.helpers.tiny_model import tiny_config
 
 SHAPE = ModelShape(name="tiny", layers=1, hidden=32, intermediate=48, heads=4, kv_heads=2, head_dim=8, vocab=64)
 
@@ -63,16 +64,7 @@ def test_the_tensors_asked_about_are_those_the_session_hands_to_torch(monkeypatc
     Rows that kept different numbers of tokens force a mask.
     """
     torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        attn_implementation="sdpa",
-    )
+    config = tiny_config(num_attention_heads=4, num_key_value_heads=2, head_dim=8, attn_implementation="sdpa")
     opened = open_session(LlamaForCausalLM(config).eval(), session, "sdpa", "eager")
     opened.reset(2, 40)
 
@@ -166,11 +158,8 @@ def test_cudnn_is_left_out_on_a_gpu_before_anything_runs_there(monkeypatch):
     assert asked == [False, False]
     for place in (sessions, module):
         monkeypatch.setattr(place, "choose_kernels", lambda device: told.append(str(device)))
-    config = LlamaConfig(
-        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1
-    )
     for session in ("static", "plain"):
-        open_session(LlamaForCausalLM(config), session, "sdpa", "eager")
+        open_session(LlamaForCausalLM(tiny_config()), session, "sdpa", "eager")
     sdpa_backend(part(), SHAPE, rows=1, query=1, masked=False)
     assert told == ["cpu"] * 3
 

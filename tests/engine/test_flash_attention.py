@@ -16,6 +16,7 @@ from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.flash_attention import Runs
 from harness.errors import ScenarioError
 from tests.helpers.emulated_gpu import emulated_flash, emulated_graphs
+from tests.helpers.tiny_model import tiny_config
 
 # As torch 2.11 declares it; 2.13 adds block_table and num_splits behind.
 SCHEMA = (
@@ -110,10 +111,7 @@ def test_a_gpu_older_than_the_kernels_is_refused(capability, taken):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_session_asks_as_it_is_opened(monkeypatch, dtype):
     """Before anything is decoded, and only where flash attention is what it will call."""
-    config = transformers.LlamaConfig(
-        vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1
-    )
-    model = transformers.LlamaForCausalLM(config).to(dtype)
+    model = transformers.LlamaForCausalLM(tiny_config()).to(dtype)
     older = SimpleNamespace(default=SimpleNamespace(_schema=torch._C.parse_schema(OTHERS["no used lengths"])))
     with emulated_flash():
         monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", older)

@@ -26,15 +26,13 @@ from tests.helpers.adapters import adapted_by_hand, random_adapter
 from tests.helpers.emulated_gpu import emulated_flash, emulated_graphs
 from tests.helpers.few_words import MASK_ID as MASK_OF_FEW
 from tests.helpers.few_words import METHODS, decoder, few_words, some_work
+from tests.helpers.sessions import SESSIONS as OF_ALL
 from tests.helpers.tiny_model import MASK_ID, TOLERANCE, VOCAB, committed_kv, drain, reference_logits, tiny_model
 
 AS_TRACED = partial(torch.compile, backend="aot_eager", dynamic=False)
-SESSIONS = {
-    "plain-sdpa": lambda model: TransformersSession(model, "sdpa"),
+SESSIONS = OF_ALL | {
     "plain-eager": lambda model: TransformersSession(model, "eager"),
-    "static": StaticSession,
     "static, leaves out": lambda model: StaticSession(model, leaves_out=True),
-    "graphed": lambda model: GraphedSession(model, emulated_graphs()),
     "graphed, compiled layers": lambda model: GraphedSession(
         model, emulated_graphs(compiled=True), with_compiled_layers(model, AS_TRACED), attention="flex"
     ),
@@ -116,7 +114,6 @@ def test_the_block_is_adapted_and_nothing_else(kind, call):
 
 
 HALF = Call([5, 5], 4, 4)
-TOLERANCE_OF = {torch.float64: 1e-5, torch.float32: 1e-4, torch.bfloat16: 0.05}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

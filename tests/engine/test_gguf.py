@@ -22,22 +22,12 @@ from harness.scenario.part import Part
 from harness.scenario.scenario import Scenario
 from tests.helpers.command import sbd
 from tests.helpers.gguf_files import vocabulary, write_gguf
+from tests.helpers.scenarios import on_model
 
 
 def scenario(folder: Path, **more: Any) -> dict[str, Any]:
     """NTP on a GGUF file, in float32."""
-    part = {
-        "name": "p",
-        "model": {"huggingface": str(folder), "gguf_file": "tiny.gguf"},
-        "dtype": "float32",
-        "timed": False,
-        "session": "plain",
-        "arms": [{"method": "ntp"}],
-        "baseline_check": 0,
-        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2},
-        **more,
-    }
-    return {"version": 1, "name": "s", "parts": [part]}
+    return on_model({"huggingface": str(folder), "gguf_file": "tiny.gguf"}, **more)
 
 
 def part_of(folder: Path, **more: Any) -> Part:

@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from harness.decoding import session
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.engine import cuda_graphs
 from harness.engine.cuda_graphs import GraphedSession, by_calling_again
+from tests.helpers.tiny_model import request, tiny_config
 
 BLOCK, MASK_ID, META = 4, 15, torch.device("meta")
 
@@ -125,17 +125,9 @@ class Session(GraphedSession):
         return [[1] * tokens.shape[1] for _ in tokens] if self.said is None else self.said.chosen
 
 
-def request(rows):
+def asked(rows):
     """Prompts of one length; three blocks and a bit of each row."""
-    return DecodeRequest(
-        prompts=((1, 2, 3),) * rows,
-        max_new_tokens=3 * BLOCK + 1,
-        stop=StopRule(),
-        suppressed_ids=(MASK_ID,),
-        temperature=0.0,
-        generator=torch.Generator(),
-        device=META,
-    )
+    return request(((1, 2, 3),) * rows, max_new_tokens=3 * BLOCK + 1, mask_ids=(MASK_ID,), device=META)
 
 
 def waits_of_passes(monkeypatch, decoder, rows):
@@ -155,24 +147,15 @@ def waits_of_passes(monkeypatch, decoder, rows):
 
 def opened():
     """A small model without numbers."""
-    config = transformers.LlamaConfig(
-        vocab_size=16,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=4,
-    )
     with META:
-        model = transformers.LlamaForCausalLM(config).eval()
+        model = transformers.LlamaForCausalLM(tiny_config(num_hidden_layers=2)).eval()
     return Session(model, by_calling_again)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_next_token_prediction_waits_once_a_pass(monkeypatch, rows):
     """For the token that it reads."""
-    found = waits_of_passes(monkeypatch, decode_next_token(opened(), request(rows)), rows)
+    found = waits_of_passes(monkeypatch, decode_next_token(opened(), asked(rows)), rows)
     assert len(found) == 3 * BLOCK and all(one == ["to the host"] for one in found), found
 
 
@@ -186,7 +169,7 @@ def test_set_block_decoding_waits_once_a_pass(monkeypatch, rows, batching, solve
     if solver:
         acceptance.real = SolverAcceptance(entropy_bounded, gamma=0.1)
     decoder = decode_set_block(
-        session, request(rows), block_size=BLOCK, mask_id=MASK_ID, acceptance=acceptance, batching=batching
+        session, asked(rows), block_size=BLOCK, mask_id=MASK_ID, acceptance=acceptance, batching=batching
     )
     found = waits_of_passes(monkeypatch, decoder, rows)
     assert len(found) >= 2 * 3 and all(one == ["to the host"] for one in found), found

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest, StopRule, padded_segment
+from harness.decoding.request import padded_segment
 from harness.decoding.sampling import NativeFigures
 from harness.engine.engine import drain
 from harness.engine.static_session import StaticSession
@@ -19,6 +19,7 @@ from harness.models.choice import REFERENCE_DIR
 from harness.runner.divergence import Parting, classified
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
+from tests.helpers.tiny_model import request
 
 pytestmark = pytest.mark.skipif(why_not_built() is not None, reason="no C++ compiler")
 AT_ONCE, NEW_TOKENS, CONTROLS = 8, 48, 64
@@ -54,7 +55,6 @@ def test_answers_are_those_of_eager_forwards(count, record_property):
     tokenizer = transformers.AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")
     each = -(-count // len(TASKS))
     prompts = [tuple(tokenizer(one.prompt)["input_ids"]) for task in TASKS.values() for one in problems(task, "test", each, 5)]
-    stop = StopRule(token_ids=frozenset({tokenizer.eos_token_id}))
     model, partings, controls = reference(torch.float32), [], []
     sessions = (StaticSession(model), None), (StaticSession(model, "native"), NativeFigures)
     for first in range(0, count, AT_ONCE):
@@ -63,16 +63,7 @@ def test_answers_are_those_of_eager_forwards(count, record_property):
             drain(
                 decode_next_token(
                     session,
-                    DecodeRequest(
-                        prompts=batch,
-                        max_new_tokens=NEW_TOKENS,
-                        stop=stop,
-                        suppressed_ids=(tokenizer.mask_token_id,),
-                        temperature=0.0,
-                        generator=torch.Generator(),
-                        device=torch.device("cpu"),
-                        figures=figures,
-                    ),
+                    request(batch, [tokenizer.eos_token_id], 0.0, NEW_TOKENS, (tokenizer.mask_token_id,), figures=figures),
                 )
             ).output_ids
             for session, figures in sessions

@@ -25,6 +25,7 @@ from harness.models.known import KnownModel
 from harness.models.pretrained import PRETRAINED, Published, pretrained_folder
 from tests.helpers.command import sbd
 from tests.helpers.gguf_files import write_gguf
+from tests.helpers.scenarios import on_model
 
 NAME = "smollm2-135m"
 
@@ -72,28 +73,12 @@ def get(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
         return sbd(monkeypatch, "model", "get", NAME, *options)
 
 
-def scenario(tmp_path: Path, model: dict[str, Any]) -> Path:
-    """One arm on the model."""
-    part = {
-        "name": "p",
-        "model": model,
-        "dtype": "float32",
-        "timed": False,
-        "session": "plain",
-        "arms": [{"method": "ntp"}],
-        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2},
-        "baseline_check": 0,
-    }
-    file = tmp_path / "s.yaml"
-    file.write_text(yaml.safe_dump({"version": 1, "name": "s", "parts": [part]}))
-    return file
-
-
 def test_it_is_converted_once_and_then_runs(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Before: exit 2 with the command to type; a plan works. A second get does nothing, a fresh one gives the same bytes."""
-    file, out = scenario(tmp_path, {"pretrained": NAME}), tmp_path / "out"
+    file, out = tmp_path / "s.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump(on_model({"pretrained": NAME})))
     assert sbd(monkeypatch, "plan", str(file)) == 0
     assert sbd(monkeypatch, "run", str(file), "--out", str(out), "--no-report") == EXIT_USER_ERROR
     assert f"sbd model get {NAME}" in capfd.readouterr().err and not out.exists()

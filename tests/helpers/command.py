@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,43 @@ def sbd(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         cli.main()
     code = stopped.value.code
     return code if isinstance(code, int) else 0
+
+
+class Cli:
+    """Runs a command in this process; ``out`` and ``err`` are what it printed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str) -> int:
+        """Its exit code."""
+        code = sbd(self._monkeypatch, *arguments)
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+    def output(self, *arguments: str, code: int = 0) -> str:
+        """What it prints; nothing on stderr."""
+        assert self(*arguments) == code and self.err == "", self.err
+        return self.out
+
+    def answer(self, *arguments: str) -> Any:
+        """Its JSON."""
+        assert self(*arguments, "--json") == 0, self.err
+        return json.loads(self.out)
+
+    def refusal(self, *arguments: str) -> str:
+        """What it says on stderr, without a traceback and with stdout empty."""
+        assert self(*arguments) == 2 and self.out == "" and "Traceback" not in self.err
+        return self.err
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal, without a descriptor."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
 
 
 def fake_runner(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Path) -> None:

@@ -1,16 +1,16 @@
 """Files that no one would write on purpose: valid ones with something dropped, doubled, retyped, cut or poisoned, and others.
 
-Strategies of hypothesis give the bytes of a file, or of every file of a run directory.
+Hypothesis draws the chance in tests, `benchmarks.hostile` from a seed.
 """
 
 from __future__ import annotations
 
 import copy
-import gzip
 import json
 import math
 import re
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import yaml
@@ -98,7 +98,8 @@ YAML_TEXTS = (
     "- - - -",
     "? a\n: b\n? [c]\n: d\n",
     "!!python/name:os.system",
-    "!!python/object/apply:os.getcwd []",
+    "!!python/object/apply:os.system [touch ../canary]",
+    "version: !!python/object/apply:builtins.eval [\"open('../canary', 'w')\"]",
     "version: !!binary abc",
     "a: !!set {x}",
     "a: &x [*x]",
@@ -158,98 +159,85 @@ JSON_TEXTS = (
 PUT = (b"\xff\xfe", b"\x00", b"\n", b"{", b'"', b"- ", b": ", b"\xed\xa0\x80")
 
 
-class Hidden:
-    """A tree that hypothesis does not write out in full wherever it names a strategy."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-
-
-def mutated(tree: Tree) -> st.SearchStrategy[Tree]:
+def mutate(chance: Random, tree: Tree) -> Tree:
     """The tree with up to three places changed: walked to from the top, so that small branches are met as often as large."""
-    return _mutated(Hidden(tree))
-
-
-@st.composite
-def _mutated(draw: st.DrawFn, hidden: Hidden) -> Tree:
-    tree = copy.deepcopy(hidden.tree)
-    for _ in range(draw(st.integers(1, 3))):
-        _mutate(draw, tree)
+    tree = copy.deepcopy(tree)
+    for _ in range(chance.randint(1, 3)):
+        _mutate(chance, tree)
     return tree
 
 
-def _mutate(draw: st.DrawFn, tree: Tree) -> None:
+def _mutate(chance: Random, tree: Tree) -> None:
     holder = tree
     while isinstance(holder, dict | list) and holder:
-        key = draw(st.sampled_from(list(holder) if isinstance(holder, dict) else range(len(holder))))
+        key = chance.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
         inner = holder[key]
-        if not (isinstance(inner, dict | list) and inner) or draw(st.integers(0, 3)) == 0:
+        if not (isinstance(inner, dict | list) and inner) or chance.randrange(4) == 0:
             break
         holder = inner
     else:
         return
-    how = draw(st.sampled_from(("junk", "junk", "junk", "drop", "double", "wrap", "scale", "text", "rename")))
-    if how == "junk":
-        holder[key] = copy.deepcopy(draw(st.sampled_from(JUNK)))
-    elif how == "drop":
+    how = chance.choice(("junk", "junk", "junk", "drop", "double", "wrap", "scale", "text", "rename"))
+    if how == "drop":
         del holder[key]
     elif how == "wrap":
-        holder[key] = draw(st.sampled_from(([inner], {"x": inner}, [inner, inner], str(inner))))
+        holder[key] = chance.choice(([inner], {"x": inner}, [inner, inner], str(inner)))
     elif how == "scale" and isinstance(inner, int | float):
-        holder[key] = inner * draw(st.sampled_from((-1, 0, 10, 1000, 10**9, 10**18, 0.5, 1e-300, 1e300)))
+        holder[key] = inner * chance.choice((-1, 0, 10, 1000, 10**9, 10**18, 0.5, 1e-300, 1e300))
     elif how == "text":
-        holder[key] = draw(st.text(max_size=8))
-    elif isinstance(holder, list):
+        holder[key] = "".join(chr(chance.randrange(0x110000)) for _ in range(chance.randint(0, 8)))
+    elif how == "double" and isinstance(holder, list):
         holder.insert(key, copy.deepcopy(inner))
+    elif how == "rename" and isinstance(holder, dict):
+        holder[chance.choice((*holder, "", "x", f"{key}s"))] = copy.deepcopy(inner)
     else:
-        holder[draw(st.sampled_from((*holder, "", "x", key + "s" if isinstance(key, str) else "y")))] = copy.deepcopy(inner)
+        holder[key] = copy.deepcopy(chance.choice(JUNK))
 
 
-@st.composite
-def damaged(draw: st.DrawFn, data: bytes) -> bytes:
+def damage(chance: Random, data: bytes) -> bytes:
     """Some bytes cut, doubled, overwritten or put in."""
-    for _ in range(draw(st.integers(1, 3))):
-        start = draw(st.integers(0, len(data)))
-        end = min(len(data), start + draw(st.sampled_from((0, 1, 2, 7, 100, 10_000))))
-        put = draw(st.sampled_from((b"", b"", data[start:end] * 2, *PUT)))
+    for _ in range(chance.randint(1, 3)):
+        start = chance.randint(0, len(data))
+        end = min(len(data), start + chance.choice((0, 1, 2, 7, 100, 10_000)))
+        put = chance.choice((b"", b"", data[start:end] * 2, *PUT))
         data = data[:start] + put + data[end:]
     return data
 
 
-def yaml_files(*valid: Tree) -> st.SearchStrategy[bytes]:
-    """A YAML file: mostly a valid one with changes, some damaged as text, some invented."""
-    trees = st.one_of([mutated(tree) for tree in valid])
-    texts = trees.map(_as_yaml)
-    whole = st.sampled_from([yaml.safe_dump(tree, sort_keys=False).encode() for tree in valid])
-    others = st.sampled_from(YAML_TEXTS).map(str.encode)
-    appended = st.tuples(whole, others).map(b"".join)
-    return weighted((12, texts), (2, whole.flatmap(damaged)), (1, appended), (1, others | st.binary(max_size=60)))
+def _invented(chance: Random, texts: tuple[str, ...]) -> bytes:
+    if chance.randrange(2):
+        return chance.choice(texts).encode()
+    return bytes(chance.randrange(256) for _ in range(chance.randint(0, 60)))
 
 
-def json_files(valid: Tree, dump: Callable[[Tree], bytes] | None = None) -> st.SearchStrategy[bytes]:
+def yaml_file(chance: Random, *valid: Tree) -> bytes:
+    """A YAML file: mostly a valid one with changes, some damaged as text, some invented, alone or behind a valid one."""
+    tree, how = chance.choice(valid), chance.randrange(16)
+    if how < 12:
+        return as_yaml(mutate(chance, tree))
+    whole = yaml.safe_dump(tree, sort_keys=False).encode()
+    return damage(chance, whole) if how < 14 else (whole if how == 14 else b"") + _invented(chance, YAML_TEXTS)
+
+
+def json_file(chance: Random, valid: Tree, dump: Callable[[Tree], bytes] | None = None) -> bytes:
     """A JSON file likewise."""
-    dump = dump or (lambda tree: json.dumps(tree).encode())
-    invented = st.sampled_from(JSON_TEXTS).map(str.encode) | st.binary(max_size=60)
-    return weighted((12, mutated(valid).map(dump)), (2, damaged(dump(valid))), (1, invented))
+    dump, how = dump or (lambda tree: json.dumps(tree).encode()), chance.randrange(15)
+    if how < 12:
+        return dump(mutate(chance, valid))
+    return damage(chance, dump(valid)) if how < 14 else _invented(chance, JSON_TEXTS)
 
 
-def json_lines(valid: list[Tree]) -> st.SearchStrategy[bytes]:
+def json_lines(chance: Random, valid: list[Tree]) -> bytes:
     """A file of JSON lines likewise."""
-    return json_files(valid, _lines)
+    return json_file(chance, valid, _lines)
 
 
-def packed(lines: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """The same behind gzip, some of it damaged."""
-    whole = lines.map(lambda data: gzip.compress(data, 1))
-    return weighted((4, whole), (1, whole.flatmap(damaged)))
+def by_chance(make: Callable[[Random], Any]) -> st.SearchStrategy[Any]:
+    """What is made by chance, as hypothesis draws it."""
+    return st.randoms(use_true_random=False).map(make)
 
 
-def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
-    """One of several strategies, each so many times as likely."""
-    return st.one_of([choice for weight, choice in choices for _ in range(weight)])
-
-
-def _as_yaml(tree: Tree) -> bytes:
+def as_yaml(tree: Tree) -> bytes:
     """JSON, which is YAML but for the spelling of some numbers; a dumper would refuse half a surrogate pair."""
     text = json.dumps(tree).replace("-Infinity", "-.inf").replace("Infinity", ".inf").replace("NaN", ".nan")
     return re.sub(r"(\d)e([+-]\d)", r"\1.0e\2", text).encode()

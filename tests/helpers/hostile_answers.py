@@ -11,14 +11,14 @@ import itertools
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from tests.helpers.fuzzed_files import mutated
+from tests.helpers.fuzzed_files import by_chance, mutate
 from tests.helpers.hostile_server import (
     ABOUT,
     ENGINES,
@@ -42,9 +42,9 @@ ENDLESS = 1 << 40
 """Bytes after which a body that never ends would end."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Hostile:
-    """One case. ``play`` gives the pieces at ``door``; ``fits``: which end is right.
+    """One case: ``play`` gives the pieces at ``door`` of an engine; ``fits``: which end is right.
 
     any      the answer may be taken or refused; a faster server is never confirmed by it
     refused  no sample of this server is kept: what it sent cannot be the answer to the request
@@ -54,12 +54,12 @@ class Hostile:
     a pass, as the server really decodes.
     """
 
-    kind: str
     what: str
     engine: str
-    door: str
     play: Callable[[Asked], Pieces] | None = None
+    door: str = "stream"
     fits: Fits = "any"
+    kind: str = ""
     login: str = ""
     query: str = ""
     key: str = ""
@@ -166,20 +166,11 @@ def _one_id(engine: str, value: Any) -> Callable[[Asked], Pieces]:
 def _token_ids() -> Iterator[Hostile]:
     for engine in ENGINES:
         for name, value in NO_IDS.items():
-            yield Hostile(
-                kind="token_ids",
-                what=f"an id is {name}",
-                engine=engine,
-                door="stream",
-                play=_one_id(engine, value),
-                fits="refused",
-            )
+            yield Hostile(f"an id is {name}", engine, _one_id(engine, value), fits="refused")
     for engine, (name, value) in zip(_rotating(), list(NO_LISTS.items()) * 2, strict=False):
         play = edited(lambda events, e=engine, v=value: [*events[:1], *put(events[1:2], IDS[e], made(v)), *events[2:]])  # type: ignore[misc]
         fits: Fits = "any" if (engine, name) in UNTOLD else "refused"
-        yield Hostile(
-            kind="token_ids", what=f"the ids of a pass are {name}", engine=engine, door="stream", play=play, fits=fits
-        )
+        yield Hostile(f"the ids of a pass are {name}", engine, play, fits=fits)
 
 
 # ---------------------------------------------------------------------------------------------------------- other values
@@ -271,9 +262,7 @@ def _fields() -> Iterator[Hostile]:
             for name, value in itertools.islice(values, PER_PATH):
                 play = edited(lambda events, path=path, value=value: put(events, path, made(value)))  # type: ignore[misc]
                 per_pass = 1 if has(engine, path) else 2
-                yield Hostile(
-                    kind="fields", what=f"{path} is {name}", engine=engine, door="stream", play=play, per_pass=per_pass
-                )
+                yield Hostile(f"{path} is {name}", engine, play, per_pass=per_pass)
 
 
 def _lies() -> Iterator[Hostile]:
@@ -295,7 +284,7 @@ def _lies() -> Iterator[Hostile]:
                 ]
             ),
         )
-        yield Hostile(kind="lies", what=f"{name}, of two a pass", engine="vllm", door="stream", play=play, per_pass=2)
+        yield Hostile(f"{name}, of two a pass", "vllm", play, per_pass=2)
     sglang = {
         "spec_verify_ct": 1,
         "spec_num_correct_drafts": 7,
@@ -335,7 +324,7 @@ def _lies() -> Iterator[Hostile]:
 
 
 def _lie(what: str, engine: str, play: Callable[[Asked], Pieces], fits: Fits = "any") -> Hostile:
-    return Hostile(kind="lies", what=what, engine=engine, door="stream", play=play, fits=fits)
+    return Hostile(what, engine, play, fits=fits)
 
 
 # ------------------------------------------------------------------------------------------------- bytes that are no event
@@ -372,10 +361,10 @@ def _events() -> Iterator[Hostile]:
     """A body of BODIES as an event in the midst of an answer, and in place of all."""
     for (name, body), engine in zip(BODIES.items(), _rotating(), strict=False):
         play = edited(lambda events, body=body: [*events[:2], _bare(body), *events[2:]])  # type: ignore[misc]
-        yield Hostile(kind="events", what=f"an event is {name}", engine=engine, door="stream", play=play)
+        yield Hostile(f"an event is {name}", engine, play)
     for (name, body), engine in zip(BODIES.items(), itertools.islice(_rotating(), 2, None), strict=False):
         play = edited(lambda events, body=body: [_bare(body)])  # type: ignore[misc]
-        yield Hostile(kind="events", what=f"the only event is {name}", engine=engine, door="stream", fits="refused", play=play)
+        yield Hostile(f"the only event is {name}", engine, play, fits="refused")
 
 
 def _bare(body: bytes | Callable[[], bytes]) -> bytes:
@@ -500,19 +489,26 @@ SOME_SHAPES: dict[str, tuple[Edit, Fits]] = {
     "retry and id lines": (lambda events: [b"retry: 99999999999999999999\nid: \x00\n" + written(one) for one in events], "any"),
     "text/event-stream in UTF-16": (lambda events: [written(one).decode().encode("utf-16") for one in events], "refused"),
 }
+
+
+def _behind(piece: bytes, *first: bytes, most: int = ENDLESS, pause_s: float = 0.0) -> Edit:
+    """Two honest events, then a piece again and again."""
+    return lambda events: itertools.chain(events[:2], first, endless(piece, most, pause_s))
+
+
 LARGE: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
-    "endless comments": lambda events: itertools.chain(events[:2], endless(b": hstl7 comment\n")),
-    "endless empty events": lambda events: itertools.chain(events[:2], endless(b"data: \n\n")),
-    "endless lines without an event": lambda events: itertools.chain(events[:2], endless(b"data: hstl7\n")),
-    "a line without an end": lambda events: itertools.chain(events[:2], [b"data: "], endless(b"x")),
-    "a name without an end": lambda events: itertools.chain(events[:2], endless(b"x")),
-    "endless line breaks": lambda events: itertools.chain(events[:2], endless(b"\n")),
+    "endless comments": _behind(b": hstl7 comment\n"),
+    "endless empty events": _behind(b"data: \n\n"),
+    "endless lines without an event": _behind(b"data: hstl7\n"),
+    "a line without an end": _behind(b"x", b"data: "),
+    "a name without an end": _behind(b"x"),
+    "endless line breaks": _behind(b"\n"),
     "endless tokens": lambda events: itertools.chain(events[:2], endless(written(events[1]))),
     "endless events without tokens": lambda events: itertools.chain(events[:2], endless(written(_with_ids(events[1], [])))),
-    "an endless id": lambda events: itertools.chain(events[:2], [b"id: "], endless(b"9")),
-    "comments, a byte at a time": lambda events: itertools.chain(events[:2], endless(b":\n", pause_s=0.3)),
-    "a line, a byte at a time": lambda events: itertools.chain(events[:2], [b"data: "], endless(b"x", pause_s=0.3)),
-    "empty events, one at a time": lambda events: itertools.chain(events[:2], endless(b"data: {}\n\n", pause_s=0.3)),
+    "an endless id": _behind(b"9", b"id: "),
+    "comments, a byte at a time": _behind(b":\n", pause_s=0.3),
+    "a line, a byte at a time": _behind(b"x", b"data: ", pause_s=0.3),
+    "empty events, one at a time": _behind(b"data: {}\n\n", pause_s=0.3),
     "tokens, one at a time, without end": lambda events: itertools.chain(
         events[:2], endless(written(_with_ids(events[1], [])), pause_s=0.3)
     ),
@@ -529,13 +525,13 @@ def _shapes() -> Iterator[Hostile]:
     for name, (edit, fits) in SHAPES.items():
         for engine in ENGINES:
             told = "any" if (engine, name) in UNTOLD else fits
-            yield Hostile(kind="shapes", what=name, engine=engine, door="stream", play=edited(edit), fits=told)
+            yield Hostile(name, engine, edited(edit), fits=told)
     for (name, (edit, fits)), engine in zip(SOME_SHAPES.items(), _rotating(), strict=False):
         engine = engine if "choice" not in name else "vllm"
         told = "any" if (engine, name) in UNTOLD else fits
-        yield Hostile(kind="shapes", what=name, engine=engine, door="stream", play=edited(edit), fits=told)
+        yield Hostile(name, engine, edited(edit), fits=told)
     for (name, edit), engine in zip(LARGE.items(), _rotating(), strict=False):
-        yield Hostile(kind="large", what=name, engine=engine, door="stream", play=edited(edit))
+        yield Hostile(name, engine, edited(edit), kind="large")
 
 
 # --------------------------------------------------------------------------------------------------------- status and error
@@ -582,11 +578,11 @@ def _statuses() -> Iterator[Hostile]:
     others = itertools.cycle(("models", "about", "metrics"))
     engines = _rotating()
     for name, play in STATUSES.items():
-        yield Hostile(kind="statuses", what=name, engine=next(engines), door="stream", play=play, fits="refused")
+        yield Hostile(name, next(engines), play, fits="refused")
         door, engine = next(others), next(engines)
         if (engine == "lmdeploy" and door == "about") or (engine == "tensorrt_llm" and door == "metrics"):
             door = "models"  # the one has no other door, the other is not asked for counters that are read
-        yield Hostile(kind="statuses", what=name, engine=engine, door=door, play=play, fits="any")
+        yield Hostile(name, engine, play, door, fits="any")
 
 
 # ----------------------------------------------------------------------------------------------------------------- framing
@@ -630,7 +626,11 @@ def _kind_of(asked: Asked) -> str:
     return "text/event-stream" if asked.door == "stream" else "application/json"
 
 
-def _sent(*headers: str, body: Callable[[Asked], Iterable[bytes | float]]) -> Callable[[Asked], Pieces]:
+def _honest(asked: Asked) -> list[bytes]:
+    return [_body(asked)]
+
+
+def _sent(*headers: str, body: Callable[[Asked], Iterable[bytes | float]] = _honest) -> Callable[[Asked], Pieces]:
     return lambda asked: itertools.chain([head("200 OK", _kind_of(asked), *headers)], body(asked))
 
 
@@ -644,12 +644,12 @@ def _headers_without_end(piece: bytes) -> Callable[[Asked], Pieces]:
 
 CHUNKED = "Transfer-Encoding: chunked"
 FRAMES: dict[str, tuple[Callable[[Asked], Pieces], Fits]] = {
-    "a length too large": (_sent("Content-Length: 999999", body=lambda asked: [_body(asked)]), "any"),
-    "a length too small": (_sent("Content-Length: 10", body=lambda asked: [_body(asked)]), "refused"),
-    "a negative length": (_sent("Content-Length: -5", body=lambda asked: [_body(asked)]), "any"),
-    "a length of 10^30": (_sent(f"Content-Length: {10**30}", body=lambda asked: [_body(asked)]), "any"),
-    "a length that is no number": (_sent("Content-Length: hstl7", body=lambda asked: [_body(asked)]), "any"),
-    "two lengths": (_sent("Content-Length: 4", "Content-Length: 9", body=lambda asked: [_body(asked)]), "any"),
+    "a length too large": (_sent("Content-Length: 999999"), "any"),
+    "a length too small": (_sent("Content-Length: 10"), "refused"),
+    "a negative length": (_sent("Content-Length: -5"), "any"),
+    "a length of 10^30": (_sent(f"Content-Length: {10**30}"), "any"),
+    "a length that is no number": (_sent("Content-Length: hstl7"), "any"),
+    "two lengths": (_sent("Content-Length: 4", "Content-Length: 9"), "any"),
     "chunks without an end": (_sent(CHUNKED, body=lambda asked: [_chunk(_body(asked))]), "any"),
     "a chunk of no size": (_sent(CHUNKED, body=lambda asked: [b"hstl7\r\n", _body(asked)]), "refused"),
     "a chunk of a negative size": (_sent(CHUNKED, body=lambda asked: [b"-5\r\n", _body(asked)]), "refused"),
@@ -671,10 +671,10 @@ FRAMES: dict[str, tuple[Callable[[Asked], Pieces], Fits]] = {
     "a gzip bomb": (_sent("Content-Encoding: gzip", body=lambda asked: [_packed("gzip")]), "refused"),
     "a deflate bomb": (_sent("Content-Encoding: deflate", body=lambda asked: [_packed("deflate")]), "refused"),
     "a bomb in a bomb": (_sent("Content-Encoding: gzip, gzip", body=lambda asked: [_packed("twice")]), "refused"),
-    "no gzip though said so": (_sent("Content-Encoding: gzip", body=lambda asked: [_body(asked)]), "any"),
+    "no gzip though said so": (_sent("Content-Encoding: gzip"), "any"),
     "gzip cut short": (_sent("Content-Encoding: gzip", body=lambda asked: [gzip.compress(_body(asked))[:-12]]), "any"),
-    "an unknown encoding": (_sent("Content-Encoding: hstl7", body=lambda asked: [_body(asked)]), "any"),
-    "a hundred encodings": (_sent("Content-Encoding: " + ", ".join(["gzip"] * 100), body=lambda asked: [_body(asked)]), "any"),
+    "an unknown encoding": (_sent("Content-Encoding: hstl7"), "any"),
+    "a hundred encodings": (_sent("Content-Encoding: " + ", ".join(["gzip"] * 100)), "any"),
     "endless headers": (_headers_without_end(b"X-Hstl7: 1\r\n"), "refused"),
     "a header without an end": (_headers_without_end(b"X"), "refused"),
     "a header line, a byte at a time": (
@@ -703,26 +703,21 @@ def _frames() -> Iterator[Hostile]:
     """Every framing at the door of the answers, and half of them at another."""
     others, engines = itertools.cycle(("models", "metrics", "about")), _rotating()
     for number, (name, (play, fits)) in enumerate(FRAMES.items()):
-        yield Hostile(kind="frames", what=name, engine=next(engines), door="stream", play=play, fits=fits)
+        yield Hostile(name, next(engines), play, fits=fits)
         if number % 2 or "bomb" in name:
-            yield Hostile(
-                kind="frames", what=name, engine=("vllm", "sglang", "llama_cpp")[number % 3], door=next(others), play=play
-            )
+            yield Hostile(name, ("vllm", "sglang", "llama_cpp")[number % 3], play, next(others))
     for engine in ENGINES:
-        yield Hostile(
-            kind="frames", what="nothing at any door", engine=engine, door="connection", play=lambda asked: [], fits="refused"
-        )
+        yield Hostile("nothing at any door", engine, lambda asked: [], "connection", fits="refused")
     for name in ("silence", "a reset", "a header line, a byte at a time", "endless headers", "no HTTP"):
         play, _ = FRAMES[name]
         engine = next(engines)
-        yield Hostile(kind="frames", what=f"{name} at any door", engine=engine, door="connection", play=play, fits="refused")
+        yield Hostile(f"{name} at any door", engine, play, "connection", fits="refused")
     for door in ("models", "about", "metrics"):
         yield Hostile(
-            kind="frames",
-            what="an honest body, a byte at a time without end",
-            engine="vllm",
-            door=door,
-            play=lambda asked: itertools.chain([head(), b'{"a": "'], endless(b"x", pause_s=0.3)),
+            "an honest body, a byte at a time without end",
+            "vllm",
+            lambda asked: itertools.chain([head(), b'{"a": "'], endless(b"x", pause_s=0.3)),
+            door,
         )
 
 
@@ -812,17 +807,10 @@ METRICS: dict[str, Callable[[str], Callable[[Asked], Pieces]]] = {
 def _metrics() -> Iterator[Hostile]:
     engines = itertools.cycle(("vllm", "llama_cpp", "sglang", "lmdeploy"))
     for (name, make), engine in zip(METRICS.items(), engines, strict=False):
-        yield Hostile(kind="metrics", what=f"counters: {name}", engine=engine, door="metrics", play=make(engine))
+        yield Hostile(f"counters: {name}", engine, make(engine), "metrics")
     for name in ("falling", "jumping", "NaN in between", "inf after a number"):
         for engine in ("lmdeploy", "vllm"):
-            yield Hostile(
-                kind="metrics",
-                what=f"counters: {name}, two a pass",
-                engine=engine,
-                door="metrics",
-                play=METRICS[name](engine),
-                per_pass=2,
-            )
+            yield Hostile(f"counters: {name}, two a pass", engine, METRICS[name](engine), "metrics", per_pass=2)
 
 
 # --------------------------------------------------------------------------------------------------- what it says of itself
@@ -889,40 +877,30 @@ def _told(value: Any, asked: Asked) -> Pieces:
     return [whole(body if isinstance(body, bytes) else json.dumps(body))]
 
 
+def _version(key: str, value: Any, asked: Asked) -> Pieces:
+    return [whole(json.dumps({key: made(value)}))]
+
+
 def _about() -> Iterator[Hostile]:
     for (name, value), engine in zip(MODELS.items(), _rotating(), strict=False):
-        yield Hostile(kind="models", what=f"models: {name}", engine=engine, door="models", play=partial(_told, value))
+        yield Hostile(f"models: {name}", engine, partial(_told, value), "models", kind="models")
     names = ("model", "another", "third")
     for engine in ENGINES:
         yield Hostile(
+            "another model at every question",
+            engine,
+            lambda asked: [whole(json.dumps({"data": [{"id": names[asked.number % 3]}]}))],
+            "models",
             kind="models",
-            what="another model at every question",
-            engine=engine,
-            door="models",
-            play=lambda asked: [whole(json.dumps({"data": [{"id": names[asked.number % 3]}]}))],
         )
     for (name, value), engine in zip(VERSIONS.items(), itertools.cycle(("vllm", "llama_cpp", "tensorrt_llm")), strict=False):
         key = "build_info" if engine == "llama_cpp" else "version"
-        yield Hostile(
-            kind="about",
-            what=f"a version is {name}",
-            engine=engine,
-            door="about",
-            play=lambda asked, key=key, value=value: [whole(json.dumps({key: made(value)}))],  # type: ignore[misc]
-        )
+        version = partial(_version, key, value)
+        yield Hostile(f"a version is {name}", engine, version, "about")
     for name, told in SETTINGS.items():
-        yield Hostile(
-            kind="about",
-            what=name,
-            engine="sglang",
-            door="about",
-            play=partial(_told, told),
-            per_pass=1 if "UNO" in name or "width" in name else 2,
-        )
+        yield Hostile(name, "sglang", partial(_told, told), "about", per_pass=1 if "UNO" in name or "width" in name else 2)
     for (name, body), engine in zip(BODIES.items(), itertools.cycle(("sglang", "vllm", "llama_cpp")), strict=False):
-        yield Hostile(
-            kind="about", what=f"it describes itself as {name}", engine=engine, door="about", play=partial(_told, body)
-        )
+        yield Hostile(f"it describes itself as {name}", engine, partial(_told, body), "about")
 
 
 # ------------------------------------------------------------------------------------------------------------------- texts
@@ -984,7 +962,7 @@ def _texts() -> Iterator[Hostile]:
             engine = next(engines)
             if place % 3 == number % 3:
                 door = "models" if engine == "lmdeploy" and door == "about" else door
-                yield Hostile(kind="texts", what=f"{where}: {text!r}", engine=engine, door=door, play=play)
+                yield Hostile(f"{where}: {text!r}", engine, play, door)
 
 
 # ------------------------------------------------------------------------------------------------------------------ logins
@@ -1033,25 +1011,13 @@ def _logins() -> Iterator[Hostile]:
     engines = _rotating()
     for login_name, login in logins.items():
         for name, (door, play) in plays.items():
-            yield Hostile(
-                kind="logins",
-                what=f"{login_name} in the address; the server: {name}",
-                engine=next(engines),
-                door=door,
-                play=play,
-                login=login,
-            )
+            yield Hostile(f"{login_name} in the address; the server: {name}", next(engines), play, door, login=login)
     for name, (door, play) in _told_back().items():
         yield Hostile(
-            kind="logins",
-            what=f"a key in the environment; the server repeats it in {name}",
-            engine=next(engines),
-            door=door,
-            play=play,
-            key=f"Bearer {SECRET}",
+            f"a key in the environment; the server repeats it in {name}", next(engines), play, door, key=f"Bearer {SECRET}"
         )
     for query in (f"?key={SECRET}", f"#{SECRET}"):
-        yield Hostile(kind="logins", what=f"{query[0]} in the address", engine="vllm", door="stream", query=query)
+        yield Hostile(f"{query[0]} in the address", "vllm", query=query)
 
 
 # -------------------------------------------------------------------------------------------------------------- odd, honest
@@ -1098,12 +1064,12 @@ def _oddities(engine: str) -> dict[str, tuple[str, Callable[[Asked], Pieces]]]:
 def _sound() -> Iterator[Hostile]:
     """What must be taken: two tokens a pass, which the verdict confirms, and honest oddities."""
     for engine in ENGINES:
-        yield Hostile(kind="sound", what="an honest server", engine=engine, door="", fits="sound", per_pass=2)
-        yield Hostile(kind="sound", what="an honest server, not faster", engine=engine, door="", fits="sound")
+        yield Hostile("an honest server", engine, door="", fits="sound", per_pass=2)
+        yield Hostile("an honest server, not faster", engine, door="", fits="sound")
     for number, engine in enumerate(ENGINES):
         for place, (name, (door, play)) in enumerate(_oddities(engine).items()):
             if place % 2 == number % 2:
-                yield Hostile(kind="sound", what=name, engine=engine, door=door, play=play, fits="sound", per_pass=2)
+                yield Hostile(name, engine, play, door, fits="sound", per_pass=2)
 
 
 # ------------------------------------------------------------------------------------------------------------- a server's own
@@ -1124,7 +1090,7 @@ HEALTH: dict[str, Callable[[Asked], Pieces]] = {
 def _health() -> Iterator[Hostile]:
     """Of a server that the program starts itself."""
     for name, play in HEALTH.items():
-        yield Hostile(kind="health", what=f"health: {name}", engine="lmdeploy", door="health", play=play)
+        yield Hostile(f"health: {name}", "lmdeploy", play, "health")
 
 
 OF_KIND: dict[str, Callable[[], Iterator[Hostile]]] = {
@@ -1146,7 +1112,7 @@ OF_KIND: dict[str, Callable[[], Iterator[Hostile]]] = {
 
 def catalogue() -> list[Hostile]:
     """All of them, in an order that stays."""
-    return [one for kind in OF_KIND.values() for one in kind()]
+    return [one if one.kind else replace(one, kind=kind) for kind, made_of in OF_KIND.items() for one in made_of()]
 
 
 def honest_events(engine: str, per_pass: int = 2, tokens: int = 9) -> list[Any]:
@@ -1157,7 +1123,7 @@ def honest_events(engine: str, per_pass: int = 2, tokens: int = 9) -> list[Any]:
 
 def mutated_answers(engine: str) -> st.SearchStrategy[list[Any]]:
     """Events of an answer with up to three places changed."""
-    return mutated(honest_events(engine))
+    return by_chance(lambda chance: mutate(chance, honest_events(engine)))
 
 
 __all__ = ["ABOUT", "catalogue", "honest_events", "mutated_answers"]

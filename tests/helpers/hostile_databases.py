@@ -129,7 +129,7 @@ def _as_view(table: str, endless: bool) -> Plant:
 def _versions() -> Iterator[Hostile]:
     values = (-1, 0, 3, 10**18, 2.5, "x", "2x", None, b"\x02", "NaN", 1e300, "9" * 400)
     for value in values:
-        yield Hostile(what=f"the version is {str(value)[:12]!r}", plant=put("schema_version", "version", value), exits=REFUSED)
+        yield Hostile(f"the version is {str(value)[:12]!r}", put("schema_version", "version", value), exits=REFUSED)
     plants = {
         "the version is that of the first form": put("schema_version", "version", 1),
         "two versions": _sql("INSERT INTO schema_version VALUES (2)"),
@@ -138,7 +138,7 @@ def _versions() -> Iterator[Hostile]:
         "a million versions": _sql(f"INSERT INTO schema_version {LISTS.format(end=' WHERE x < 1000000')} 2 FROM more"),
         "versions without end": _as_view("schema_version", endless=True),
     }
-    yield from (Hostile(what=what, plant=plant, exits=REFUSED) for what, plant in plants.items())
+    yield from (Hostile(what, plant, exits=REFUSED) for what, plant in plants.items())
 
 
 VALUES = (
@@ -175,21 +175,21 @@ def _columns() -> Iterator[Hostile]:
                 one = (turn + step) % 3 == 0
                 rows = "rowid = 7" if one else "1"
                 what = f"{table.name}.{column.name} is {str(value)[:20]!r} in {'one row' if one else 'all'}"
-                yield Hostile(what=what, plant=put(table.name, column.name, value, rows))
+                yield Hostile(what, put(table.name, column.name, value, rows))
             turn += 1
     for value in ("{", "[]", "null", '{"a": "\\ud800"}', '{"a": 1}', '{"a": {"b": []}}', "[" * 100_000, '{"a": 1e999}'):
-        yield Hostile(what=f"software is {value[:12]!r}", plant=put("records", "software", value))
+        yield Hostile(f"software is {value[:12]!r}", put("records", "software", value))
     for value in (2**31, 2**40, 2**62, -1, -(2**63)):
-        yield Hostile(what=f"a row has the id {value}", plant=_sql(f"UPDATE records SET id = {value} WHERE id = 5"))
+        yield Hostile(f"a row has the id {value}", _sql(f"UPDATE records SET id = {value} WHERE id = 5"))
 
 
 def _files() -> Iterator[Hostile]:
     for share in (0.0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
         exits = READ if share == 0 else REFUSED  # an empty file is a new database
-        yield Hostile(what=f"cut at {share}", plant=partial(_cut, share), exits=exits)
+        yield Hostile(f"cut at {share}", partial(_cut, share), exits=exits)
     for data in (b"\x00", b"\xff", b"{}"):
         for first, count in ((0, 1), (1, 1), (2, 1), (3, 1), (4, 2), (6, 4), (1, 99)):
-            yield Hostile(what=f"{count} pages from {first} are {data!r}", plant=partial(_pages, data, first, count))
+            yield Hostile(f"{count} pages from {first} are {data!r}", partial(_pages, data, first, count))
     for place, data in (
         (0, b"x"),
         (16, b"\x00\x01"),
@@ -206,14 +206,14 @@ def _files() -> Iterator[Hostile]:
         (100, b"\x05"),
         (100, b"\xff" * 12),
     ):
-        yield Hostile(what=f"byte {place} begins {data!r}", plant=partial(_header, place, data))
+        yield Hostile(f"byte {place} begins {data!r}", partial(_header, place, data))
     for name, write in {**WRONG, **LARGE}.items():
         if not name.startswith(("text ", "a link to /dev")):  # a database may lie behind a link
-            yield Hostile(what=f"in its place: {name}", plant=in_place_of(write, DATABASE))
+            yield Hostile(f"in its place: {name}", in_place_of(write, DATABASE))
     beside = ("noise", "a pipe", "a folder", "a link to /dev/zero", "0xff")
     for suffix in ("-wal", "-shm", "-journal"):
         for name in beside:
-            yield Hostile(what=f"{suffix} beside it: {name}", plant=partial(_beside, suffix, WRONG[name]))
+            yield Hostile(f"{suffix} beside it: {name}", partial(_beside, suffix, WRONG[name]))
 
 
 SCHEMAS: dict[str, Plant] = {
@@ -280,12 +280,11 @@ def _listed() -> Iterator[Hostile]:
     yield from _versions()
     yield from _columns()
     yield from _files()
-    yield from (Hostile(what=what, plant=plant) for what, plant in SCHEMAS.items())
+    yield from (Hostile(what, plant) for what, plant in SCHEMAS.items())
     for table in (RECORDS, FIGURES):
         for column in table.columns:
-            yield Hostile(
-                what=f"{table.name} lacks {column.name}", plant=partial(_without_column, table.name, column.name), exits=REFUSED
-            )
+            without = partial(_without_column, table.name, column.name)
+            yield Hostile(f"{table.name} lacks {column.name}", without, exits=REFUSED)
 
 
 HOSTILE = list(_listed())

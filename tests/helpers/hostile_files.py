@@ -47,7 +47,7 @@ NAMES = (
 """Names of files and folders; the last two are no UTF-8."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Hostile:
     """``plant`` makes it; ``exits`` are the codes that fit, ``names`` is what a refusal says."""
 

@@ -173,11 +173,11 @@ def _of(tool: Tool) -> Iterator[Hostile]:
         **{f"all counts are {value!r}": partial(_numbers, value) for value in COUNTS},
     }
     for what, change in trees.items():
-        yield one(what=f"{tool.name}: {what}", plant=_changed(tool, change))
-    yield one(what=f"{tool.name}: a few thousand requests", plant=_changed(tool, partial(_more, 300)))
+        yield one(f"{tool.name}: {what}", _changed(tool, change))
+    yield one(f"{tool.name}: a few thousand requests", _changed(tool, partial(_more, 300)))
     for where, way in (("a text", tool.text), ("gaps", tool.gaps), ("an unknown key", (*tool.text[:-1], "unknown"))):
         for what, (head, piece, size, tail) in FILLINGS.items():
-            yield one(what=f"{tool.name}: {where}: {what}", plant=_filled(tool, way, head, piece, size, tail))
+            yield one(f"{tool.name}: {where}: {what}", _filled(tool, way, head, piece, size, tail))
     for what, piece, size in (
         ("empty objects", b"{}\n", 3_000_000),
         ("empty lines", b"\n", 5_000_000),
@@ -187,7 +187,7 @@ def _of(tool: Tool) -> Iterator[Hostile]:
         for sound in (True, False):
             fits = frozenset({0, 2}) if what == "empty lines" and sound else REFUSED
             text = f"{tool.name}: a million lines of {what}{' behind a sound file' if sound else ''}"
-            yield one(what=text, plant=_lines(tool, piece, size, sound), exits=fits)
+            yield one(text, _lines(tool, piece, size, sound), exits=fits)
 
 
 def _only_first(found: list[Any]) -> None:
@@ -217,7 +217,7 @@ HUGE = {
 """As FILLINGS, as large as a file may be."""
 HOSTILE: dict[str, list[Hostile]] = {tool.name: list(_of(tool)) for tool in TOOLS}
 LARGEST: list[tuple[Tool, Hostile]] = [
-    (tool, Hostile(what=f"{tool.name}: {what}", plant=_filled(tool, (*tool.text[:-1], "unknown"), *filling), names=tool.file))
+    (tool, Hostile(f"{tool.name}: {what}", _filled(tool, (*tool.text[:-1], "unknown"), *filling), names=tool.file))
     for what, filling in HUGE.items()
     for tool in TOOLS
 ]

@@ -34,7 +34,7 @@ def _filled(key: str, head: bytes, piece: bytes, size: int, tail: bytes) -> Plan
 
 def _configs() -> Iterator[Hostile]:
     for what, write in {**WRONG, **LARGE}.items():
-        yield Hostile(what=f"{CONFIG}: {what}", plant=in_place_of(write, CONFIG), exits=REFUSED, names=CONFIG)
+        yield Hostile(f"{CONFIG}: {what}", in_place_of(write, CONFIG), exits=REFUSED, names=CONFIG)
     fillings = {
         "a text of 200 MB": (b'"', b"x", 200_000_000, b'"'),
         "a million empty lists": (b"[", b"[],", 3_000_000, b"[]]"),
@@ -47,7 +47,7 @@ def _configs() -> Iterator[Hostile]:
     for key in ("hstl7", "layer_types", "architectures", "model_type", "rope_scaling", "eos_token_id"):
         for what, filling in fillings.items():
             if filling[2] < 10**8 or key == "hstl7":
-                yield Hostile(what=f"{CONFIG}: {key} is {what}", plant=_filled(key, *filling))
+                yield Hostile(f"{CONFIG}: {key} is {what}", _filled(key, *filling))
     values: tuple[Any, ...] = (
         "\ud800",
         ["\ud800"],
@@ -70,7 +70,7 @@ def _configs() -> Iterator[Hostile]:
         "transformers_version",
     ):
         for value in values:
-            yield Hostile(what=f"{CONFIG}: {key} is {str(value)[:20]!r}", plant=edited(with_(key, value), CONFIG))
+            yield Hostile(f"{CONFIG}: {key} is {str(value)[:20]!r}", edited(with_(key, value), CONFIG))
     for key in (
         "num_hidden_layers",
         "vocab_size",
@@ -81,7 +81,7 @@ def _configs() -> Iterator[Hostile]:
         "intermediate_size",
     ):
         for number in (10**6, 10**9, 2**40, 2**63):
-            yield Hostile(what=f"{CONFIG}: {key} is {number}", plant=edited(with_(key, number), CONFIG))
+            yield Hostile(f"{CONFIG}: {key} is {number}", edited(with_(key, number), CONFIG))
 
 
 def _gguf(change: Callable[[bytes], bytes], folder: Path, chance: Random) -> None:
@@ -222,7 +222,7 @@ def _beside() -> Iterator[tuple[str, Plant]]:
 
 
 def _hostile(found: Iterator[tuple[str, Plant]], **fits: Any) -> list[Hostile]:
-    return [Hostile(what=what, plant=plant, **fits) for what, plant in found]
+    return [Hostile(what, plant, **fits) for what, plant in found]
 
 
 PRICED = list(_configs())

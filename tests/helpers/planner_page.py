@@ -8,31 +8,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import pytest
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.analysis.answer import Comparison, compare
 from harness.capacity.question import DEGREES
-from harness.record.schema import Run
-from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, DEVICES, KV_DTYPES, REQUESTS, WEIGHTS, Panel, panel_of
 from tests.helpers import ROOT
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
+from tests.helpers.published import compared, published
 
 QUICKSTART = ROOT / "reports" / "quickstart"
 FIGURES = ("tokens_per_s_per_user", "tokens_per_s_per_gpu", "usd_per_million_tokens", "kwh_per_million_tokens")
 
 
-@cache
-def compared() -> tuple[Run, Comparison]:
-    """The published quickstart."""
-    run = read_run(QUICKSTART)
-    return run, compare(run)
-
-
 def quickstart() -> Panel:
     """Its panel: Llama 8B and 70B, because its own models are small."""
-    return panel_of(*compared())
+    return panel_of(published("quickstart"), compared("quickstart"))
 
 
 AXES = ("model", "weights", "kv", "request", "device", "degree", "arm", "batch")
@@ -95,10 +85,10 @@ def choices(panel: Panel, count: int) -> list[Chosen]:
     return [Chosen(**{name: draw.randrange(size) for name, size in sizes.items()}) for _ in range(count)]
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str, Any]:
+def asked(cli: Cli, arguments: list[str]) -> dict[str, Any]:
     """What `sbd capacity --json` says of the one device asked for."""
-    assert sbd(monkeypatch, *arguments) in (0, 3), "3 where the device has no plan"
-    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    assert cli(*arguments) in (0, 3), "3 where the device has no plan"
+    (device,) = json.loads(cli.out)["devices"]
     found: dict[str, Any] = device
     return found
 
@@ -106,8 +96,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], a
 @cache
 def with_verified() -> Panel:
     """The panel of a published run that has SBD and verified SBD."""
-    run = read_run(ROOT / "reports" / "verified_250m")
-    return panel_of(run, compare(run))
+    return panel_of(published("verified_250m"), compared("verified_250m"))
 
 
 def rendered(view: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from harness.models import KNOWN_SHAPES
+from harness.models.block_families import FAMILIES
 from harness.roofline.ceilings import Ceilings
 from harness.scenario.plan import Case, Plan, make_plan
 from harness.scenario.scenario import Scenario
@@ -26,3 +28,16 @@ def plan_of(**changes: object) -> Plan:
 def case_of(method: str, **changes: object) -> Case:
     """The first case of an arm."""
     return next(case for case in plan_of(**changes).cases if case.arm.method == method)
+
+
+TARGET = KNOWN_SHAPES["llama-250m"]
+SMALL = TARGET.model_copy(update={"name": "small", "layers": 2, "hidden": 256, "intermediate": 512})
+DRAFT = {"random": SMALL.model_dump(mode="json")}
+SDAR = {"method": "block_diffusion", "family": "sdar", "block_size": 4, "solver": "threshold", "tau": 0.9}
+
+
+def published_arm(family: str, block_size: int, **changes: object) -> dict[str, object]:
+    """The family's published rule."""
+    spec = FAMILIES[family]
+    how = {"solver": spec.solver, **spec.knobs}
+    return {"method": "block_diffusion", "family": family, "block_size": block_size, **how, **changes}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 GOOD = """\
 version: 1
@@ -26,3 +27,18 @@ def write(folder: Path, text: str) -> Path:
     file = folder / "s.yaml"
     file.write_text(text, encoding="utf-8")
     return file
+
+
+def on_model(model: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """NTP on a model in float32, by the plain session and without a clock: one problem, two tokens."""
+    part = {
+        "name": "p",
+        "model": model,
+        "dtype": "float32",
+        "timed": False,
+        "session": "plain",
+        "arms": [{"method": "ntp"}],
+        "baseline_check": 0,
+        "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2},
+    }
+    return {"version": 1, "name": "s", "parts": [part | changes]}

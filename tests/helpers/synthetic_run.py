@@ -5,6 +5,7 @@ Every time is arithmetic on the constants of ``Arm``; no model, no clock.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -273,3 +274,8 @@ THROTTLED = "the GPU was throttled"
 NEIGHBOUR = "another process used the GPU"
 CLOCK = "the GPU's clock was below 90 % of the arm's best"
 COMPILED = "a forward pass was compiled while the clock ran"
+
+
+def altered(run: Run, change: Callable[[Sample], Mapping[str, Any]]) -> Run:
+    """The run whose samples have these values instead."""
+    return run.model_copy(update={"samples": [one.model_copy(update=change(one)) for one in run.samples]})

@@ -14,6 +14,12 @@ TOLERANCE = {"plain-sdpa": 1e-9, "plain-eager": 1e-5, "static": 1e-9, "graphed":
 MASK_ID, VOCAB = 36, 37
 
 
+def tiny_config(**changes):
+    """A Llama of one layer of 16 numbers and two heads that share a KV head."""
+    sizes = {"vocab_size": 16, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return transformers.LlamaConfig(**sizes | {"num_key_value_heads": 1} | changes)
+
+
 def tiny_model(architecture: str, attention: str = "sdpa", sizes=None):
     """A random model of 3 layers with grouped-query attention, float64; ``sizes`` replace those of its configuration."""
     torch.manual_seed(7)
@@ -52,16 +58,16 @@ def reference_logits(model, sequence, in_block, wanted):
 PROMPTS = {"one": ((1, 5, 9, 3, 22),), "padded": ((1, 5, 9, 3, 22, 8, 30), (1, 2), (1, 17, 4, 4))}
 
 
-def request(prompts, stop_ids=(), temperature=0.0, max_new_tokens=21):
+def request(prompts, stop_ids=(), temperature=0.0, max_new_tokens=21, mask_ids=(MASK_ID,), **more):
     """A decode request with a fixed seed."""
+    fixed = {"generator": torch.Generator().manual_seed(3), "device": torch.device("cpu")}
     return DecodeRequest(
-        prompts=prompts,
+        prompts=tuple(prompts),
         max_new_tokens=max_new_tokens,
         stop=StopRule(token_ids=frozenset(stop_ids)),
-        suppressed_ids=(MASK_ID,),
+        suppressed_ids=mask_ids,
         temperature=temperature,
-        generator=torch.Generator().manual_seed(3),
-        device=torch.device("cpu"),
+        **fixed | more,
     )
 
 

@@ -25,7 +25,10 @@ LONGEST_CPU_S = 30
 """A hang has no end, so a slow machine is given time: at 5 s one that takes three times as long was taken for a hang."""
 LONGEST_WALL_S = 120
 """For a wait that takes no time of the processor, on a machine that others use too."""
-CHANGING = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod", "os.utime"}
+CHANGING = {
+    *("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod", "os.utime"),
+    "shutil.rmtree",
+}
 _watching: list[tuple[Path, list[str]]] = []
 
 
@@ -89,23 +92,28 @@ def _watched(may_write: Path, written: list[str]) -> Iterator[None]:
         _watching.pop()
 
 
+def changed_paths(event: str, arguments: tuple[Any, ...]) -> Iterator[str]:
+    """Whole paths of what an audited operation writes, makes, moves or removes."""
+    paths: Sequence[Any] = ()
+    if event == "open":
+        path, mode, flags = arguments
+        writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) if isinstance(flags, int) else "w" in (mode or "")
+        paths = [path] if writes else []
+    elif event in CHANGING:
+        paths = arguments[1:] if event in {"os.symlink", "os.link"} else arguments
+    for path in paths:
+        if isinstance(path, str | bytes | os.PathLike):
+            with contextlib.suppress(OSError):  # the working folder is gone
+                yield os.path.abspath(os.fsdecode(path))
+
+
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not _watching:
         return
-    if event == "open":
-        path, mode, flags = arguments
-        writes = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)) if isinstance(flags, int) else "w" in (mode or "")
-        paths = [path] if writes else []
-    elif event in CHANGING:
-        paths = [one for one in arguments if isinstance(one, str | bytes | os.PathLike)]
-    else:
-        return
     allowed, written = _watching[-1]
-    for path in paths:
-        if isinstance(path, str | bytes | os.PathLike):
-            whole = Path(os.path.abspath(os.fsdecode(path)))
-            if not (whole.is_relative_to(allowed) or "__pycache__" in whole.parts or whole == Path(os.devnull)):
-                written.append(f"{event} {whole}")
+    for path in map(Path, changed_paths(event, arguments)):
+        if not (path.is_relative_to(allowed) or "__pycache__" in path.parts or path == Path(os.devnull)):
+            written.append(f"{event} {path}")
 
 
 sys.addaudithook(_hook)  # stays for the life of the process; asleep unless a command is watched

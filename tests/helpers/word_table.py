@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from collections import defaultdict
 from functools import cache
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from harness.decoding.request import DecodeRequest, StopRule
+from tests.helpers.tiny_model import drain
+
 PROMPT = (2, 0, 1)
 TOLERANCE = 1e-12
 
@@ -89,3 +94,38 @@ def written_by_ntp(words, length, stop):
                 where = found if word == stop or len(more) == length else open_
                 where[more] = chance * p
     return found
+
+
+def chances(start, words, length, stop):
+    """The chance of every output, over all draws that its scripts ask for; ``start`` of a session, a request and what is
+    written so far gives a script and a decoder.
+    """
+    session, found, scripts = Table(words), defaultdict(float), [()]
+    request = DecodeRequest(
+        prompts=(PROMPT,),
+        max_new_tokens=length,
+        stop=StopRule(token_ids=frozenset({stop})),
+        suppressed_ids=(words,),
+        temperature=1.0,
+        generator=torch.Generator(),
+        device=torch.device("cpu"),
+    )
+    while scripts:
+        written = scripts.pop()
+        script, decoder = start(session, request, written)
+        try:
+            output = drain(decoder).output_ids[0]
+        except Undecided as undecided:
+            scripts += [(*written, option) for option in undecided.args[0]]
+            continue
+        found[output] += script.chance
+    return found
+
+
+def check_chances(start, words, length, stop):
+    """No output is more than TOLERANCE more or less likely than under next-token prediction; returns how many there are."""
+    expected, found = written_by_ntp(words, length, stop), chances(start, words, length, stop)
+    assert sum(expected.values()) == pytest.approx(1, abs=TOLERANCE)
+    error = max(abs(found.get(text, 0.0) - expected.get(text, 0.0)) for text in {*found, *expected})
+    assert error < TOLERANCE, f"off by {error}"
+    return len(expected)

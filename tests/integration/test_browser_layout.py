@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from harness.analysis.answer import compare
-from harness.record.store import read_run
 from harness.reporting.page import render
 from tests.helpers import ROOT
 from tests.helpers.browser import IN_BROWSER, THEMES, browser, opened, unfold, violations
 from tests.helpers.pages import FULL
+from tests.helpers.published import compared, published
 
 __all__ = ["browser"]
 pytestmark = IN_BROWSER
@@ -75,8 +75,8 @@ def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     @cache
     def rendered(name: str) -> Path:
-        run = FULL if name == "full" else read_run(PUBLISHED / name)
-        (folder / f"{name}.html").write_text(render(run, compare(run)), encoding="utf-8")
+        run, comparison = (FULL, compare(FULL)) if name == "full" else (published(name), compared(name))
+        (folder / f"{name}.html").write_text(render(run, comparison), encoding="utf-8")
         return folder / f"{name}.html"
 
     return rendered

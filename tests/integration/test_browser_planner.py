@@ -18,6 +18,7 @@ from harness.reporting.planner.panel import BATCHES, DEVICES
 from harness.reporting.planner.view import SPEEDS, carried, planner_view
 from tests.helpers import ROOT
 from tests.helpers.browser import CHROMIUM, IN_BROWSER, THEMES, WIDTHS, axe, unfold
+from tests.helpers.command import Cli
 from tests.helpers.planner_page import AXES, FIGURES, Chosen, asked, choices, rendered, with_verified
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[browser]')")
@@ -82,9 +83,7 @@ def shown(page: Any, device: str, arm: str) -> list[dict[str, Any]]:
     return cells
 
 
-def test_the_panel_shows_what_capacity_answers(
-    chromium: Any, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_panel_shows_what_capacity_answers(cli: Cli, chromium: Any, file: Path) -> None:
     """For 40 random choices of model, formats, request, device, TP, arm and batch: both rows, and the command that is named."""
     panel = with_verified()
     page, seen = opened(chromium, file)
@@ -92,7 +91,7 @@ def test_the_panel_shows_what_capacity_answers(
     for one in choices(panel, 40):
         choose(page, one)
         assert page.locator("#plan-rows tr").count() == 2
-        device, arm = asked(monkeypatch, capsys, one.arguments(panel)), panel.choices[one.arm].arm
+        device, arm = asked(cli, one.arguments(panel)), panel.choices[one.arm].arm
         typed = page.locator("#plan-command").inner_text().split()
         assert typed[0] == "sbd" and sorted(typed[1:]) == sorted(part for part in one.arguments(panel) if part != "--json")
         for name, said in (("NTP", device["ntp"]), (arm, device["sbd"])):
@@ -115,9 +114,7 @@ def test_the_panel_shows_what_capacity_answers(
     assert arms == {"NTP", "SBD", "SBD verified"} and seen == []
 
 
-def test_the_chart_draws_what_no_other_setting_beats(
-    chromium: Any, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_chart_draws_what_no_other_setting_beats(cli: Cli, chromium: Any, file: Path) -> None:
     """Every batch at every TP asked of `sbd capacity`: the points are those that none beats, to the digits shown, and they lie
     right and high as their values are; the table beneath has the same.
     """
@@ -129,7 +126,7 @@ def test_the_chart_draws_what_no_other_setting_beats(
     for arm, name in (("ntp", "NTP"), ("sbd", "SBD verified")):
         every = set()
         for degree, batch in product(range(1, 5), range(len(BATCHES))):
-            said = asked(monkeypatch, capsys, replace(one, degree=degree, batch=batch).arguments(panel))[arm]
+            said = asked(cli, replace(one, degree=degree, batch=batch).arguments(panel))[arm]
             if said["reason"] is None:
                 every.add((carried(said[FIGURES[0]]["expected"]), carried(said[FIGURES[1]]["expected"])))
         beaten = {low for low in every for high in every - {low} if high[0] >= low[0] and high[1] >= low[1]}

@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from harness.cli import app
 from harness.runner.cluster.ray_cluster import NODE_RESOURCE
 from tests.helpers import ROOT
+from tests.helpers.command_lines import sbd_lines
 
 CLUSTERS = ROOT / "docs" / "clusters"
-ROOT = CLUSTERS.parent.parent
 JOB: dict[str, Any] = yaml.safe_load((CLUSTERS / "rayjob.yaml").read_text(encoding="utf-8"))
 SCRIPT = (CLUSTERS / "slurm.sbatch").read_text(encoding="utf-8")
 GUIDE = (CLUSTERS / "README.md").read_text(encoding="utf-8")
-
-
-def sbd_lines() -> list[str]:
-    """Every command line of sbd in the three files."""
-    found = re.findall(r"^(?:\w+\$ +)?\s*(sbd run .+)$", f"{SCRIPT}\n{GUIDE.replace('head$', '')}", re.MULTILINE)
-    return [*found, JOB["spec"]["entrypoint"]]
-
-
-def test_every_sbd_line_is_one_that_the_program_knows() -> None:
-    """Its options are those of `sbd run`."""
-    command: Any = typer.main.get_command(app).get_command(None, "run")  # type: ignore[attr-defined]
-    known = {option for parameter in command.params for option in parameter.opts}
-    lines = sbd_lines()
-    assert len(lines) == 3
-    for line in lines:
-        options = [word for word in shlex.split(line) if word.startswith("--")]
-        assert "--on" in options and set(options) <= known, line
 
 
 def test_the_slurm_script_is_one_that_bash_can_read() -> None:
@@ -44,6 +24,7 @@ def test_the_slurm_script_is_one_that_bash_can_read() -> None:
     subprocess.run(["bash", "-n", str(CLUSTERS / "slurm.sbatch")], check=True)
     assert f'{{\\"{NODE_RESOURCE}\\": $units}}' in SCRIPT
     assert "--num-cpus=0 --num-gpus=0" in SCRIPT, "the head takes no unit"
+    assert all("--on" in words for name in ("rayjob.yaml", "slurm.sbatch") for words in sbd_lines(f"docs/clusters/{name}"))
 
 
 def test_the_ray_job_has_what_kuberay_asks_for() -> None:

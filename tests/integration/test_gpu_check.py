@@ -19,13 +19,13 @@ import yaml
 from benchmarks import gpu_carried
 from benchmarks.check_scenario import made_small, one_part
 from benchmarks.run_table import table
-from harness.record.store import RunStore
 from harness.scenario.loading import find_scenario
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.begun_runs import begun
+from tests.helpers.two_runs import stored
 
 SCENARIOS = ("gpu_reference", "claim_llama31_8b", "claim_qwen3_8b")
 
@@ -408,9 +408,5 @@ def test_both_ways_to_a_machine_without_pydantic_name_the_same_packages() -> Non
 def test_predictions_of_a_run_stand_in_its_table(tmp_path: Path) -> None:
     """The file that the script writes is the table of `sbd check`, for any run."""
     held = synthetic.build(synthetic.Part(), calibration=synthetic.calibration(True))
-    with RunStore(tmp_path / "run") as store:
-        store.create(held.header)
-        for sample in held.samples:
-            store.append(sample)
-    told = table(tmp_path / "run")
+    told = table(stored(held, tmp_path / "run"))
     assert "error, calibrated" in told and "SBD k=16 γ=0.1" in told and "%" in told

@@ -39,6 +39,7 @@ from tests.helpers import synthetic_run as synthetic
 from tests.helpers.child_processes import REAL, InThisProcess
 from tests.helpers.child_processes import calibrated as calibrated
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
+from tests.helpers.published import published
 from tests.helpers.running import is_running
 
 PART = {
@@ -116,7 +117,7 @@ def test_older_records_keep_their_samples_and_seeds():
     """The published run was taken in a shuffled order: today's plan has each of its samples, with the seed it was taken with,
     and would take none of them again.
     """
-    held = read_run(ROOT / "reports" / "quickstart")
+    held = published("quickstart")
     plan = make_plan(Scenario.model_validate(held.header.scenario))
     planned = {(slot.key, slot.case.sample_seed(slot.group, slot.repeat)) for slot in plan.slots() if not slot.warmup}
     taken = [(sample.key, sample.seed) for sample in held.samples if not sample.warmup]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import ROOT
+from tests.helpers.command_lines import JUDGES, files_of, sbd_lines
+from tests.helpers.tiny_model import tiny_config
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-DOCS = ROOT / "docs"
 SMALLER = {
     "steps: 10000": "steps: 3",
     "rank: 32": "rank: 2",
@@ -35,12 +34,6 @@ SMALLER = {
 """What a tiny model on one core takes seconds with."""
 
 
-def files_and_commands(text: str) -> tuple[dict[str, str], list[str]]:
-    """YAML blocks by the name in their first line; indented lines that call sbd."""
-    blocks = re.findall(r"```yaml\n# (\S+)\n(.*?)```", text, re.DOTALL)
-    return dict(blocks), re.findall(r"^    (sbd .*)$", text, re.MULTILINE)
-
-
 def write_model(folder: Path) -> None:
     """A Llama of random weights with a tokenizer that has no mask token."""
     from harness.training.reference import train_tokenizer
@@ -48,13 +41,9 @@ def write_model(folder: Path) -> None:
     tokenizer = train_tokenizer(["Name three birds of the coast and say where they nest"] * 20, 300)
     tokenizer.mask_token = None  # as of most models
     torch.manual_seed(1)
-    config = transformers.LlamaConfig(
+    config = tiny_config(
         vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=24,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         max_position_embeddings=512,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.eos_token_id,
@@ -64,9 +53,9 @@ def write_model(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def follow(page: Path, folder: Path) -> list[str]:
+def follow(page: str, folder: Path) -> int:
     """Write the page's files and run its commands; each succeeds, or says with its exit code what a tiny run can show."""
-    files, commands = files_and_commands(page.read_text(encoding="utf-8"))
+    files, lines = files_of(page), sbd_lines(page)
     write_model(folder / "my-model")
     for name, count in (("prompts.jsonl", 12), ("unseen.jsonl", 6)):
         rows = [{"prompt": f"Name {n} birds of {name}"} for n in range(count)]
@@ -76,19 +65,18 @@ def follow(page: Path, folder: Path) -> list[str]:
             content = content.replace(long, short)
         (folder / name).write_text(content)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    for command in commands:
-        words = [sys.executable, "-m", "harness", *shlex.split(command)[1:]]
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=environment)
-        allowed = {0, 1, 3, 4} if "verify" in command else {0}
-        assert done.returncode in allowed, f"{command}: {done.stdout[-500:]}{done.stderr[-1500:]}"
+    for words in lines:
+        command = [sys.executable, "-m", "harness", *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode in JUDGES.get(words[0], {0}), f"{words}: {done.stdout[-500:]}{done.stderr[-1500:]}"
         assert "Traceback" not in done.stderr
-    return [*files, *commands]
+    return len(files) + len(lines)
 
 
 @pytest.mark.long
 def test_the_page_about_an_adapter_is_followed(tmp_path: Path) -> None:
     """From the model to an adapter and a verdict; every answer is the model's own."""
-    assert len(follow(DOCS / "your_model.md", tmp_path)) == 7
+    assert follow("docs/your_model.md", tmp_path) == 7
     assert (tmp_path / "adapter-run" / "adapter" / "bigram.safetensors").is_file()
     report = json.loads((tmp_path / "my-run" / "report.json").read_text())
     identical = {arm["label"]: arm["identical_to_ntp"]["value"] for arm in report["cells"][0]["arms"] if not arm["is_ntp"]}
@@ -98,7 +86,7 @@ def test_the_page_about_an_adapter_is_followed(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_tutorial_about_a_model_is_followed(tmp_path: Path) -> None:
     """What needs no training, and what SBD would be worth: the first arm's answers are checked, the second one is replayed."""
-    assert len(follow(DOCS / "tutorial" / "my_model.md", tmp_path)) == 5
+    assert follow("docs/tutorial/my_model.md", tmp_path) == 5
     report = json.loads((tmp_path / "my-run" / "report.json").read_text())
     arms = {arm["label"]: arm for cell in report["cells"] for arm in cell["arms"]}
     assert arms["prompt lookup n=4"]["identical_to_ntp"]["value"] == 1.0

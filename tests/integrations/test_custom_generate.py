@@ -10,7 +10,6 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain
 from harness.engine.loading import LoadedModel
@@ -21,6 +20,7 @@ from harness.integrations.single_arm import single_case
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS, problems
 from tests.helpers.few_words import MASK_ID, WORDS, few_words, some_work
+from tests.helpers.tiny_model import request
 
 PAD = 3
 ARMS = {
@@ -49,16 +49,8 @@ def by_the_arm(model, arm, prompts, new_tokens, stop_ids, temperature=0.0):
     """What the arm's decoder writes on the plain session, which shares no KV code with the loop under test."""
     case = single_case({**arm, "temperature": temperature}, {"model": {"huggingface": "a/b"}, "dtype": "float64"})
     loaded = LoadedModel(module=model, shape=None, tokenizer=None, mask_id=MASK_ID, stop_ids=frozenset(stop_ids))
-    request = DecodeRequest(
-        prompts=prompts,
-        max_new_tokens=new_tokens,
-        stop=StopRule(token_ids=loaded.stop_ids),
-        suppressed_ids=(MASK_ID,),
-        temperature=temperature,
-        generator=torch.Generator().manual_seed(0),
-        device=torch.device("cpu"),
-    )
-    return drain(decoder_of(Decoding(case, loaded, TransformersSession(model, "sdpa"), request, 0, no_drafter))).output_ids
+    asked = request(prompts, loaded.stop_ids, temperature, new_tokens, (MASK_ID,))
+    return drain(decoder_of(Decoding(case, loaded, TransformersSession(model, "sdpa"), asked, 0, no_drafter))).output_ids
 
 
 def cut(rows, width, stop_ids):

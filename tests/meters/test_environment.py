@@ -177,22 +177,26 @@ def test_the_snapshot_is_plain_json_of_this_machine() -> None:
     assert found["logical_cores"] == os.cpu_count() and len(found["load_average"]) == 3
 
 
-def test_the_commit_is_that_of_the_checkout() -> None:
-    """Where the package runs from a checkout git's own answer is recorded, else the reason."""
-    root = ROOT
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout")
+@pytest.mark.parametrize(
+    ("git", "commit", "reason"),
+    [
+        ("echo $*", f"-C {ROOT} rev-parse HEAD", None),
+        ("echo it is broken >&2; exit 128", None, "git: it is broken"),
+        (None, None, "git did not answer"),
+    ],
+)
+def test_the_commit_is_what_git_says_of_the_checkout(
+    git: str | None, commit: str | None, reason: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By a program that repeats what it is asked; without an answer the reason is there, and the rest of the snapshot."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if git is not None:
+        (tmp_path / "git").write_text(f"#!/bin/sh\n{git}\n")
+        (tmp_path / "git").chmod(0o755)
     found = snapshot()
-    if asked.returncode == 0:
-        assert found["commit"] == asked.stdout.strip()
-    else:
-        assert found["commit"] is None and found["reasons"]["commit"]
-
-
-def test_a_git_that_does_not_answer_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a git program the commit is absent and the snapshot still there."""
-    monkeypatch.setenv("PATH", "/nowhere")
-    found = snapshot()
-    assert found["commit"] is None and found["reasons"]["commit"]
+    assert found["commit"] == commit and found["python"]
+    assert reason is None or found["reasons"]["commit"].startswith(reason)
 
 
 def test_torch_is_never_loaded_by_a_snapshot() -> None:

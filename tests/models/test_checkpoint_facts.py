@@ -20,7 +20,7 @@ from harness.models.decodable import read_model_facts
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from tests.helpers.block_configs import config_of
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 # file: family, native class, block size, mask token, what it was made from, parameters published or of the base (0: none known)
 KNOWN: dict[str, tuple[str, str, int, int | None, str | None, float]] = {
@@ -88,14 +88,12 @@ def test_a_published_parameter_count_of_another_llada() -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_the_printed_scenario_can_be_planned(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_printed_scenario_can_be_planned(cli: Cli, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `sbd doctor --model` writes to the screen is a scenario file, comments and all; torch is not needed for it."""
     monkeypatch.setitem(sys.modules, "torch", None)
     folder = checkpoint(tmp_path / name, config_of(name))
-    assert sbd(monkeypatch, "doctor", "--model", str(folder), "--device", "cpu") == 0
-    text = capsys.readouterr().out
+    assert cli("doctor", "--model", str(folder), "--device", "cpu") == 0
+    text = cli.out
     (tmp_path / "s.yaml").write_text(text)
     cases = make_plan(load_scenario(tmp_path / "s.yaml")).cases
     family = KNOWN[name][0]
@@ -127,31 +125,27 @@ def test_the_mask_token_is_that_of_the_tokenizer_where_the_config_has_none(tmp_p
     assert (read_model_facts(both).mask_id, read_model_facts(both).block_size) == (5, 8), "the config has the first word"
 
 
-def test_our_own_checkpoints_and_plain_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_our_own_checkpoints_and_plain_models(cli: Cli, tmp_path: Path) -> None:
     """The shipped reference model is an SBD checkpoint as far as a config tells; a plain Qwen3 is NTP only, and is told so."""
     ours = read_model_facts(REFERENCE_DIR / "sbd")
     assert (ours.kind, ours.native, ours.family) == ("sbd", "llama", None) and ours.mask_id is not None
     plain = config_of("sdar-8b") | {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
     folder = checkpoint(tmp_path / "qwen", {key: value for key, value in plain.items() if key != "auto_map"})
     for path, words in ((REFERENCE_DIR / "sbd", "as sbd train leaves"), (folder, "NTP only")):
-        assert sbd(monkeypatch, "doctor", "--model", str(path), "--device", "cpu") == 0
-        text = capsys.readouterr().out
+        assert cli("doctor", "--model", str(path), "--device", "cpu") == 0
+        text = cli.out
         assert words in text and ("sbd train --help" in text) == (path is folder)
         (tmp_path / "s.yaml").write_text(text)
         methods = {case.arm.method for case in make_plan(load_scenario(tmp_path / "s.yaml")).cases} - {"generate"}
         assert methods == ({"ntp"} if path is folder else {"ntp", "sbd", "sbd_verified", "self_speculation"})
 
 
-def test_the_facts_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_facts_as_json(cli: Cli, tmp_path: Path) -> None:
     """Versioned, the scenario included, nulls where there is nothing."""
-    assert sbd(monkeypatch, "doctor", "--model", str(checkpoint(tmp_path / "m", config_of("sdar-8b"))), "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.answer("doctor", "--model", str(checkpoint(tmp_path / "m", config_of("sdar-8b"))))
     assert found["version"] == 1 and found["family"] == "sdar" and found["block_size"] == 4 and not found["needs_own_code"]
     assert "method: block_diffusion" in found["scenario"] and "device: cuda" in found["scenario"]
-    assert sbd(monkeypatch, "doctor", "--model", str(REFERENCE_DIR / "ntp_only"), "--json") == 0
-    assert json.loads(capsys.readouterr().out)["family"] is None
+    assert cli.answer("doctor", "--model", str(REFERENCE_DIR / "ntp_only"))["family"] is None
 
 
 @pytest.mark.parametrize(
@@ -171,16 +165,12 @@ def test_the_facts_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     ],
 )
 def test_what_is_not_known_is_refused_with_what_to_add(
-    config: dict[str, Any],
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli, config: dict[str, Any], words: list[str], tmp_path: Path
 ) -> None:
     """A mistake of the user's, exit code 2: the file, what stands there, what is known, what to write."""
     folder = checkpoint(tmp_path / "m", config)
-    assert sbd(monkeypatch, "doctor", "--model", str(folder)) == 2
-    out, err = capsys.readouterr()
+    assert cli("doctor", "--model", str(folder)) == 2
+    out, err = cli.out, cli.err
     assert out == "" and "Traceback" not in err and "config.json" in err and all(word in err for word in words), err
 
 

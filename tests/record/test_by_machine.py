@@ -12,7 +12,7 @@ from harness.record.by_machine import by_machine, of_one_machine
 from harness.record.schema import Run
 from harness.record.store import read_on_one_machine
 from harness.regression.side_by_side import compare_several
-from tests.helpers.synthetic_run import NTP, Arm, Part, build
+from tests.helpers.synthetic_run import NTP, Arm, Part, altered, build
 from tests.helpers.two_runs import slower, stored
 
 SBD = Arm(label="SBD k=16 γ=0.1", gamma=0.1, passes_per_block=4)
@@ -86,7 +86,7 @@ def test_nodes_of_one_kind_are_one_machine():
 def test_unlike_nodes_are_never_mixed(other, tmp_path):
     """The same cell on two kinds of machine, by processor, cores or version: refused as one statistic."""
     second = slower(single(), 3.0)
-    second = second.model_copy(update={"samples": [s.model_copy(update={"process": 1}) for s in second.samples]})
+    second = altered(second, lambda s: {"process": 1})
     run = merged(on_node(single(), "a", FAST), on_node(second, "b", other))
     with pytest.raises(UserError, match=r"was taken on 2 kinds of machine .*never mixed in one statistic; `sbd report RUN`"):
         compare(run)

@@ -16,7 +16,7 @@ from harness.regression.counted import counted
 from harness.regression.metrics import CellMetric, primary_metrics, timed_metrics
 from harness.regression.timed import numbers, observed, processes_of
 from tests.helpers.pass_bytes import pass_bytes
-from tests.helpers.synthetic_run import ARMS, SHAPE, Part, build
+from tests.helpers.synthetic_run import ARMS, SHAPE, Part, altered, build
 from tests.helpers.two_runs import in_processes, slower, two_arms
 
 NTP_S_PER_TOKEN = 0.011
@@ -131,8 +131,7 @@ def test_scaling_all_times_changes_no_speedup(factor: float) -> None:
 def test_a_time_that_is_void_on_one_side_is_left_out_on_the_other() -> None:
     """The slowest prompt of NEW was void: with it in BASE alone, NEW would look faster than it is."""
     run = two_arms(jitter=0.5)
-    samples = [s.model_copy(update={"decode_s": None, "prefill_s": None}) if s.group == 3 else s for s in run.samples]
-    new = run.model_copy(update={"samples": samples})
+    new = altered(run, lambda s: {"decode_s": None, "prefill_s": None} if s.group == 3 else {})
     metric = timed("decode_s_per_token", "ntp", run)
     assert numbers(metric, [*processes_of(run), *processes_of(new)]) == pytest.approx([NTP_S_PER_TOKEN * 1.5] * 2)
     assert numbers(metric, processes_of(run)) == pytest.approx([NTP_S_PER_TOKEN * 1.75])
@@ -145,7 +144,7 @@ def test_no_shared_time_is_a_reason() -> None:
     """The rules that voided the times are in it."""
     run = two_arms()
     meters = {"compiled_graphs": 1.0}
-    void = run.model_copy(update={"samples": [s.model_copy(update={"meters": meters}) for s in run.samples]})
+    void = altered(run, lambda s: {"meters": meters})
     found = numbers(timed("prefill_s", "ntp", run), [*processes_of(run), *processes_of(void)])
     assert isinstance(found, str) and "compiled while the clock ran" in found
 

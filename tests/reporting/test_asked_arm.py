@@ -12,13 +12,13 @@ import pytest
 from harness.analysis.answer import compare
 from harness.analysis.judge.verdict import claims_for, verdict
 from harness.record.schema import Run
-from harness.record.store import RunStore
 from harness.reporting.answers import answer_lines
 from harness.reporting.claims_shown import headlines, held_claims
 from harness.reporting.page import render
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
+from tests.helpers.two_runs import stored
 
 OURS, LOOKUP = "SBD k=16 γ=0.1", "prompt lookup n=4"
 
@@ -73,9 +73,7 @@ def test_a_claim_about_an_arm_says_what_is_faster() -> None:
         ],
     ],
 )
-def test_the_claims_are_one_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], claims: list[dict[str, Any]]
-) -> None:
+def test_the_claims_are_one_list(cli: Cli, tmp_path: Path, claims: list[dict[str, Any]]) -> None:
     """Page, terminal and verify: as many, in the same words, the clock's first; claims that nobody made are not counted."""
     run = with_rival(claims=claims)
     found = compare(run)
@@ -89,10 +87,6 @@ def test_the_claims_are_one_list(
     gravest = [word for word in ("refuted", "void", "inconclusive", "confirmed") if word in words]
     tally = ", ".join(f"{words.count(word)} {word}" for word in gravest)
     assert (line == f"claims  this scenario's own: {tally}") == bool(claims) and (tally in page) == bool(claims)
-    with RunStore(tmp_path / "r") as store:
-        store.create(run.header)
-        for sample in run.samples:
-            store.append(sample)
-    sbd(monkeypatch, "verify", str(tmp_path / "r"), "--json")
-    told = json.loads(capsys.readouterr().out)["judgements"]
+    cli("verify", str(stored(run, tmp_path / "r")), "--json")
+    told = json.loads(cli.out)["judgements"]
     assert [(one["metric"], one["word"]) for one in told] == [(one.judgement.metric, one.judgement.word) for one in held]

@@ -153,8 +153,7 @@ def test_only_a_few_batch_sizes_are_drawn_by_themselves() -> None:
 def test_energy_is_drawn_where_it_was_metered() -> None:
     """10 J of every decode of 65 tokens: 0.154 J per token, said and drawn; the decodes last long enough for a meter."""
     run = synthetic.build(synthetic.Part(jitter=0.01))
-    metered = [one.model_copy(update={"meters": {"cpu_energy_j": 10.0}, "decode_s": 8.0}) for one in run.samples]
-    drawing = drawings(run.model_copy(update={"samples": metered}))["Energy"]
+    drawing = drawings(synthetic.altered(run, lambda one: {"meters": {"cpu_energy_j": 10.0}, "decode_s": 8.0}))["Energy"]
     assert "NTP: 0.154 J per output token" in aloud(drawing) and "0.154" in drawn_text(drawing)
 
 

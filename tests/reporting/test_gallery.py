@@ -15,7 +15,7 @@ import pytest
 from harness.reporting.gallery import ELSEWHERE, render, write_gallery
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.two_runs import stored, two_arms
 
 REPORTS = ROOT / "reports"
@@ -73,24 +73,20 @@ def test_every_run_is_listed_with_question_machine_date_and_links_that_lead_some
     assert len(links) == 4 * len(heads) and all((copied / unquote(link)).is_file() for link in links)
 
 
-def test_the_verdict_is_that_of_the_run_s_own_page(
-    copied: Path, page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verdict_is_that_of_the_run_s_own_page(cli: Cli, copied: Path, page: str) -> None:
     """The question of its page, once for each part, as `sbd verify` answers it; claims that nobody made are not counted."""
-    sbd(monkeypatch, "verify", str(copied / "quickstart"), "--json")
-    asked = json.loads(capsys.readouterr().out)["judgements"][0]
+    cli("verify", str(copied / "quickstart"), "--json")
+    asked = json.loads(cli.out)["judgements"][0]
     place = page.index(json.loads((copied / "quickstart" / "run.json").read_text())["created_at"])
     article = page[page.rindex("<article", 0, place) : page.index("</article>", place)]
     assert article.count("3-5x faster by the clock: ") == 1 and asked["metric"] == "wall_speedup"
     assert asked["word"] in article and "the scenario states none" in article
 
 
-def test_an_empty_folder_says_how_to_publish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_folder_says_how_to_publish(cli: Cli, tmp_path: Path) -> None:
     """Nothing is written."""
-    assert sbd(monkeypatch, "gallery", str(tmp_path)) == 2
-    assert "sbd publish RUN" in capsys.readouterr().err and not (tmp_path / "index.html").exists()
+    assert cli("gallery", str(tmp_path)) == 2
+    assert "sbd publish RUN" in cli.err and not (tmp_path / "index.html").exists()
 
 
 def test_a_run_without_a_page_is_listed_without_a_link_and_text_is_inert(tmp_path: Path) -> None:
@@ -106,9 +102,7 @@ def test_a_run_without_a_page_is_listed_without_a_link_and_text_is_inert(tmp_pat
     assert 'href="a%20b%25%26/run.json"' in page
 
 
-def test_what_is_no_run_of_this_folder_is_left_out_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_run_of_this_folder_is_left_out_and_said(cli: Cli, tmp_path: Path) -> None:
     """A link to a run elsewhere, a loop, a dangling one; a header that is a link or a pipe; damage; a newer version."""
     run = two_arms(jitter=0.05)
     elsewhere = stored(run, tmp_path / "elsewhere" / "run")
@@ -124,23 +118,23 @@ def test_what_is_no_run_of_this_folder_is_left_out_and_said(
     os.mkfifo(folder / "pipe" / "run.json")
     for name, text in {"damaged": "{", "newer": '{"record_version": 99}', "<b>evil\n::error": "{}"}.items():
         (folder / name / "run.json").write_text(text)
-    assert sbd(monkeypatch, "gallery", str(folder)) == 0
-    said, page = capsys.readouterr().out, (folder / "index.html").read_text("utf-8")
+    assert cli("gallery", str(folder)) == 0
+    said, page = cli.out, (folder / "index.html").read_text("utf-8")
     assert said.count("left out: ") == page.count("Left out: ") == 8 and page.count("<article") == 1
     assert "newer/run.json: format version 99" in page and "loop: is a symbolic link" in page and "<b>evil" not in page
     assert "::error" not in {line[:7] for line in said.splitlines()}
     shutil.rmtree(folder / "good")
-    assert sbd(monkeypatch, "gallery", str(folder)) == 2
-    assert "there is no run in it to list" in capsys.readouterr().err
+    assert cli("gallery", str(folder)) == 2
+    assert "there is no run in it to list" in cli.err
 
 
-def test_names_of_any_bytes_are_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_any_bytes_are_linked(cli: Cli, tmp_path: Path) -> None:
     """No UTF-8, control characters, the longest there is; each link is the folder's own bytes."""
     run = two_arms(jitter=0.05)
     names = [b"\xff\xfe#?", b"a\x1b[31m\n", b"n" * 255, "é%".encode()]
     for name in names:
         stored(run, tmp_path / os.fsdecode(name))
-    assert sbd(monkeypatch, "gallery", str(tmp_path)) == 0
+    assert cli("gallery", str(tmp_path)) == 0
     page = (tmp_path / "index.html").read_bytes().decode()
     links = {unquote_to_bytes(link.removesuffix("/run.json")) for link in re.findall(r'href="([^"]*/run.json)"', page)}
     assert links == set(names) and not re.search("[\x00-\x09\x0b-\x1f]", page)

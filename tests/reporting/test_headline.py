@@ -8,11 +8,10 @@ import re
 from harness import formatting
 from harness.analysis.answer import compare
 from harness.analysis.judge.verdict import QUESTION
-from harness.record.store import read_run
 from harness.reporting.claims_shown import headlines, held_claims, whose_claims
 from harness.reporting.page import render
-from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.published import compared
 
 
 def test_it_is_the_cards_verdict_and_figure() -> None:
@@ -22,8 +21,7 @@ def test_it_is_the_cards_verdict_and_figure() -> None:
 
 
 def _held_to_its_cards(name: str, said: str) -> None:
-    run = read_run(ROOT / "reports" / name)
-    comparison = compare(run)
+    comparison = compared(name)
     held = held_claims(comparison.judgements)
     asked = [one for one in held if one.claim is QUESTION]
     found = headlines(held, comparison)

@@ -20,12 +20,12 @@ from harness.capacity.question import DEGREES
 from harness.capacity.wording import pays_from
 from harness.formatting import rate, ratio
 from harness.models import KNOWN_SHAPES
-from harness.record.store import read_run
 from harness.reporting.planner.panel import BATCHES, DEVICES, Panel, panel_of
 from harness.reporting.planner.view import HEADS, SPEEDS, Setting, carried, embedded, pareto_front, planner_view, ratio_carried
-from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.planner_page import FIGURES, Chosen, asked, choices, compared, quickstart, rendered, with_verified
+from tests.helpers.command import Cli
+from tests.helpers.planner_page import FIGURES, Chosen, asked, choices, quickstart, rendered, with_verified
+from tests.helpers.published import compared, published
 
 
 def column_of(panel: Panel, data: dict[str, Any], one: Chosen, arm: int) -> tuple[int, Any]:
@@ -40,14 +40,12 @@ def column_of(panel: Panel, data: dict[str, Any], one: Chosen, arm: int) -> tupl
 
 
 @pytest.mark.parametrize("source", [quickstart, with_verified])
-def test_choices_are_what_capacity_answers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: Callable[[], Panel]
-) -> None:
+def test_choices_are_what_capacity_answers(cli: Cli, source: Callable[[], Panel]) -> None:
     """TP, speeds, money, energy, GPUs, decode speed and rows that fit, for 60 random choices, to the digits carried."""
     panel = source()
     data, planned = embedded(panel), 0
     for one in choices(panel, 60):
-        device = asked(monkeypatch, capsys, one.arguments(panel))
+        device = asked(cli, one.arguments(panel))
         for arm, said in ((0, device["ntp"]), (1 + one.arm, device["sbd"])):
             degree, found = column_of(panel, data, one, arm)
             if said["reason"] is not None:
@@ -88,7 +86,7 @@ def test_the_data_fits_and_names_every_choice() -> None:
 
 def test_the_run_s_own_acceptance_comes_first_and_says_whose_it_is() -> None:
     """The highlighted arm, with its measured tokens per pass, its model and what it did to the accuracy; then its others."""
-    comparison, panel = compared()[1], quickstart()
+    comparison, panel = compared("quickstart"), quickstart()
     highlight = comparison.highlights[0]
     arm = next(arm for arm in comparison.summary("reference", 1).arms if arm.label == highlight.label)
     [first] = [one for one in panel.choices if "the arm that answers this run" in one.remark]
@@ -100,7 +98,7 @@ def test_the_run_s_own_acceptance_comes_first_and_says_whose_it_is() -> None:
 
 def test_the_verified_arm_of_a_run_is_offered_by_what_its_checks_made_final() -> None:
     """Tokens and passes a check, counted here from the recorded passes one by one."""
-    run = read_run(ROOT / "reports" / "verified_250m")
+    run = published("verified_250m")
     (choice,) = [one for one in with_verified().choices if one.arm == "SBD verified"]
     label = choice.label.rpartition(":")[0]
     cases = {case.case_id for case in run.header.cases if case.label == label}

@@ -13,7 +13,7 @@ from harness.errors import UserError
 from harness.regression.side_by_side import SideBySide, compare_several, to_json
 from harness.reporting.side_by_side import render, write_side_by_side
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli, sbd
 from tests.helpers.page_numbers import Walk, resolve
 from tests.helpers.two_pages import BASE, FOUND, SLOWER, named
 from tests.helpers.two_runs import at_commit, in_processes, slower, stored, two_arms
@@ -134,47 +134,37 @@ def runs(tmp_path: Path) -> tuple[str, str]:
     return str(stored(BASE, tmp_path / "a")), str(stored(SLOWER, tmp_path / "b"))
 
 
-def test_report_puts_two_runs_on_one_page(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: tuple[str, str], tmp_path: Path
-) -> None:
+def test_report_puts_two_runs_on_one_page(cli: Cli, runs: tuple[str, str], tmp_path: Path) -> None:
     """In the last run's directory, or where --out says; --each gives every run its own page as before."""
-    assert sbd(monkeypatch, "report", *runs) == 0
+    assert cli("report", *runs) == 0
     page = tmp_path / "b" / "side_by_side.html"
-    assert capsys.readouterr().out == f"report  {page}\n"
+    assert cli.out == f"report  {page}\n"
     assert page.read_text() == render(compare_several([BASE, SLOWER]))
     assert not (tmp_path / "a" / "report.html").exists()
-    assert sbd(monkeypatch, "report", *runs, "--out", str(tmp_path / "x.html")) == 0 and (tmp_path / "x.json").exists()
-    assert sbd(monkeypatch, "report", "--each", *runs) == 0
+    assert cli("report", *runs, "--out", str(tmp_path / "x.html")) == 0 and (tmp_path / "x.json").exists()
+    assert cli("report", "--each", *runs) == 0
     assert (tmp_path / "a" / "report.html").exists() and (tmp_path / "b" / "report.html").exists()
 
 
-def test_report_prints_json(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: tuple[str, str], tmp_path: Path
-) -> None:
+def test_report_prints_json(cli: Cli, runs: tuple[str, str], tmp_path: Path) -> None:
     """Versioned; of one run its comparison and judgements, of two both and what changed; no page is written."""
-    assert sbd(monkeypatch, "report", runs[0], "--json") == 0
-    one = json.loads(capsys.readouterr().out)
+    one = cli.answer("report", runs[0])
     assert one["version"] == 1 and one["comparison"]["run_id"] == BASE.header.run_id
     judged = json.loads(json.dumps(to_json(FOUND)))["runs"][0]["judgements"]
     assert one["judgements"] == judged | {"records": ["unsealed (its run has not ended)"]}
-    assert sbd(monkeypatch, "report", *runs, "--json") == 0
-    two = json.loads(capsys.readouterr().out)
+    two = cli.answer("report", *runs)
     assert [run["letter"] for run in two["runs"]] == ["A", "B"] and two["against"][0]["outcomes"].count("worse") == 2
     assert not list(tmp_path.glob("*/*.html"))
 
 
-def test_the_markdown_has_the_words_on_top_of_the_page(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: tuple[str, str], tmp_path: Path
-) -> None:
+def test_the_markdown_has_the_words_on_top_of_the_page(cli: Cli, runs: tuple[str, str], tmp_path: Path) -> None:
     """One list of claims, printed, in a file, as JSON and on the page; without claims of the run's own no counts on top."""
-    assert sbd(monkeypatch, "report", runs[0], "--markdown", "-") == 0
-    printed = capsys.readouterr().out
-    assert sbd(monkeypatch, "report", runs[0], "--markdown", str(tmp_path / "v.md")) == 0
+    assert cli("report", runs[0], "--markdown", "-") == 0
+    printed = cli.out
+    assert cli("report", runs[0], "--markdown", str(tmp_path / "v.md")) == 0
     assert (tmp_path / "v.md").read_text() in printed
     told = re.findall(r"^\| (confirmed|refuted|void|inconclusive) \| ([^|]*) \|", printed, re.MULTILINE)
-    capsys.readouterr()
-    assert sbd(monkeypatch, "report", runs[0], "--json") == 0
-    judged = json.loads(capsys.readouterr().out)["judgements"]
+    judged = cli.answer("report", runs[0])["judgements"]
     states = {"confirmed": "met", "refuted": "missed", "void": "void", "inconclusive": "inconclusive"}
     listed = sorted((states[word], metric.replace("\\", "")) for word, metric in told)
     assert listed == sorted((one["state"], one["metric"]) for one in judged["judgements"])
@@ -192,17 +182,11 @@ def test_the_markdown_has_the_words_on_top_of_the_page(
         (("{a}", "{a}"), "each once"),
     ],
 )
-def test_mistakes_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    runs: tuple[str, str],
-    arguments: tuple[str, ...],
-    words: str,
-) -> None:
+def test_mistakes_are_told(cli: Cli, runs: tuple[str, str], arguments: tuple[str, ...], words: str) -> None:
     """With what to do instead, before anything is written."""
     given = [one.format(a=runs[0], b=runs[1]) for one in arguments]
-    assert sbd(monkeypatch, "report", *given) == 2
-    assert words in capsys.readouterr().err
+    assert cli("report", *given) == 2
+    assert words in cli.err
 
 
 def test_the_trend_is_that_of_these_runs(

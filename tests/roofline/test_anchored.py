@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -26,7 +24,7 @@ from harness.roofline.anchors import anchored_ceilings, seconds
 from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import price_counts
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 
 DENSE, MIXTURE = KNOWN_SHAPES["llama-3.1-8b"], KNOWN_SHAPES["qwen3-30b-a3b"]
 ONE = PassCounts(rows=1, query=1, context=0, logits=1, kept=1)
@@ -191,17 +189,15 @@ def test_ladder_of_a_profile() -> None:
         rung_called("guess")
 
 
-def test_every_answer_says_what_engines_reach(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_answer_says_what_engines_reach(cli: Cli) -> None:
     """The sentence and the band stand in a what-if and in a plan."""
     what_if = ("roofline", "--model", "llama-3.1-8b", "--hardware", "h100-sxm")
-    assert sbd(monkeypatch, *what_if, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.answer(*what_if)
     assert found["rung"] == "anchored" and found["band"] == band_in_words()
     assert found["reached"] == reached_in_words(load_profile("h100-sxm"))
     assert found["reached"].startswith("engines reached 0.") and "of the datasheet on this class of device" in found["reached"]
-    assert sbd(monkeypatch, *what_if, "--rung", "datasheet", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["rung"] == "datasheet"
+    assert cli.answer(*what_if, "--rung", "datasheet")["rung"] == "datasheet"
     plan = ("capacity", "--model", "llama-3.1-8b", "--nfe-speedup", "3", "--batch", "8", "--hardware", "h100-sxm")
-    assert sbd(monkeypatch, *plan) == 0
-    words = " ".join(capsys.readouterr().out.split())
+    assert cli(*plan) == 0
+    words = " ".join(cli.out.split())
     assert found["reached"] in words and found["band"] in words

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_publi
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes, stored_weight_bytes
 from tests.helpers import DATA
-from tests.helpers.command import sbd
+from tests.helpers.command import Cli
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.priced_trace import price_trace
 
@@ -328,11 +327,11 @@ def test_the_published_rung() -> None:
         ceilings_from_published(load_profile("a100-80-sxm"), "float32")
 
 
-def test_the_command_shows_every_anchor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_every_anchor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each anchor has its line with a verdict, each source its grade and address, each dropped figure its reason."""
     monkeypatch.setenv("COLUMNS", "400")
-    assert sbd(monkeypatch, "roofline", "--anchors") == 0
-    out = capsys.readouterr().out
+    assert cli("roofline", "--anchors") == 0
+    out = cli.out
     words = " ".join(out.split())
     for one in REPORT:
         name = one.anchor.name.removeprefix(f"{one.anchor.system}-")
@@ -349,10 +348,9 @@ def _block(out: str, system: str) -> list[str]:
     return next(part for part in out.split("\n\n") if part.startswith(heads)).splitlines()
 
 
-def test_the_command_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_as_json(cli: Cli) -> None:
     """Versioned, every anchor with its predictions in SI units; what a rung does not know is absent."""
-    assert sbd(monkeypatch, "roofline", "--anchors", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.answer("roofline", "--anchors")
     assert found["version"] == 2 and found["constants"]["layer_us"] > 0
     assert [one["name"] for one in found["anchors"]] == list(BY_NAME)
     anchors = {one["name"]: one for one in found["anchors"]}

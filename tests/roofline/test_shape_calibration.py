@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.speedup_grid import predict_grid
 from harness.analysis.answer import compare
 from harness.analysis.figures.arm_metrics import pair_up, predictions
 from harness.analysis.tally.prices import ladder, machine_spread, measured_passes
@@ -19,10 +18,10 @@ from harness.analysis.tally.tally import tally
 from harness.errors import UserError
 from harness.roofline.pricing import price_counts
 from harness.roofline.shape_calibration import MeasuredPass, shape_calibrated
+from harness.roofline.step import DecodeArm, price_step
 from harness.stats.quantity import exact
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.measured_passes import BASE, MEASURED, SHAPE, TRUTH, counts, seen
-from tests.helpers.speedups import predict_speedup
 
 
 def test_a_measured_pass_comes_back_with_its_spread_as_the_band():
@@ -159,13 +158,11 @@ def test_what_follows_a_forward_is_as_measured_and_grows_line_by_line():
 def test_a_grid_is_priced_like_its_cells():
     """Arrays and numbers take the same way."""
     top = shape_calibrated(BASE, SHAPE, "bfloat16", seen(TRUTH, *MEASURED))
-    sizes, contexts = np.array([1, 4, 8]), np.array([64, 700, 4096])
-    grid = predict_grid(SHAPE, "bfloat16", top, block_size=16, passes_per_block=4.0, batch=sizes, context_tokens=contexts)
-    for index, (batch, context) in enumerate(zip(sizes.tolist(), contexts.tolist(), strict=True)):
-        cell = {"block_size": 16, "passes_per_block": 4.0, "batch": batch, "context_tokens": context}
-        one = predict_speedup(SHAPE, "bfloat16", top, **cell)
-        for name in ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial", "ntp_tokens_per_s"):
-            assert getattr(grid, name)[index] == pytest.approx(getattr(one, name), rel=1e-12)
+    rows, contexts, arm = np.array([1.0, 4, 8]), np.array([64.0, 700, 4096]), DecodeArm(block_size=16, passes_per_block=4.0)
+    grid = price_step(SHAPE, "bfloat16", top, arm, rows=rows, context_tokens=contexts)
+    alone = [price_step(SHAPE, "bfloat16", top, arm, rows=n, context_tokens=at) for n, at in zip(rows, contexts, strict=True)]
+    for side in ("low_s", "expected_s", "high_s"):
+        assert getattr(grid, side).tolist() == pytest.approx([getattr(one, side) for one in alone], rel=1e-12)
 
 
 def test_nothing_measured_is_refused():

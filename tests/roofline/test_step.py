@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -14,10 +15,10 @@ from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import Deployment
-from harness.roofline.ceilings import ceilings_from_profile
+from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.methods.calls import PricedAt, price_method
 from harness.roofline.methods.set_block import verified_set_block
-from harness.roofline.operation import PassCounts
+from harness.roofline.operation import PassCounts, interpolate
 from harness.roofline.operations import count_operations
 from harness.roofline.pricing import price_counts
 from harness.roofline.step import NTP, DecodeArm, opening_rows, price_step
@@ -25,6 +26,19 @@ from tests.helpers.speedups import predict_speedup
 
 SIZES: dict[str, int] = {"layers": 2, "hidden": 8, "intermediate": 12, "heads": 4, "kv_heads": 2, "head_dim": 2, "vocab": 10}
 H100 = ceilings_from_profile(load_profile("h100-sxm"), "bfloat16")
+CALIBRATED = Ceilings(
+    rung="calibrated",
+    device_name="toy",
+    dtype="bfloat16",
+    bandwidth_bytes_per_s=13e9,
+    overlap=0.0,
+    stall=1.2,
+    matrix_rates=((1, 1e10), (4, 3e10), (16, 9e10), (64, 9.5e10)),
+    fixed_s_per_pass=1e-3,
+    fixed_s_per_layer=2e-5,
+    sampler_s_per_logit=2e-9,
+    link_bytes_per_s=1e10,
+)
 
 
 @given(st.integers(1, 60), st.floats(1, 16))
@@ -149,23 +163,31 @@ def test_a_chunk_beside_rows_reads_the_weights_once() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(
-    st.sampled_from(["llama-3.1-8b", "gemma-3-4b", "deepseek-v3"]),
+    st.sampled_from(["llama-3.1-8b", "gemma-3-4b", "qwen3-30b-a3b", "deepseek-v3"]),
     st.sampled_from([1, 8]),
+    st.sampled_from([H100, CALIBRATED, replace(CALIBRATED, fixed_hidden=True)]),
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 50_000), st.integers(0, 4096), st.integers(0, 50_000)), min_size=2),
 )
-def test_arrays_are_their_entries(model: str, devices: int, drawn: list[tuple[int, int, int, int]]) -> None:
-    """A grid of steps has the price of each step alone, with and without rows, chunks and a split."""
+def test_arrays_are_their_entries(model: str, devices: int, ceilings: Ceilings, drawn: list[tuple[int, int, int, int]]) -> None:
+    """A grid of steps has the price of each step alone, with and without rows, chunks and a split, on every rung."""
     cells = [cell for cell in drawn if cell[0] + cell[2] > 0]
     if not cells:
         return
     how, arm = Deployment(dtype="bfloat16", tensor_parallel=devices), DecodeArm(block_size=16, passes_per_block=5.0)
     names = ("rows", "context_tokens", "prefill_tokens", "prefill_context")
     arrays = dict(zip(names, np.array(cells, dtype=float).T, strict=True))
-    grid = price_step(KNOWN_SHAPES[model], how, H100, arm, **arrays)
+    grid = price_step(KNOWN_SHAPES[model], how, ceilings, arm, **arrays)
     for place, cell in enumerate(cells):
-        one = price_step(KNOWN_SHAPES[model], how, H100, arm, **dict(zip(names, cell, strict=True)))
+        one = price_step(KNOWN_SHAPES[model], how, ceilings, arm, **dict(zip(names, cell, strict=True)))
         for side in ("low_s", "expected_s", "high_s"):
             assert getattr(grid, side)[place] == pytest.approx(getattr(one, side), rel=1e-9)
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=20))
+def test_rates_are_interpolated_alike(tokens: list[int]) -> None:
+    """Numbers one by one and an array of them, between, at and beyond the measured points."""
+    points = ((1, 3e9), (4, 1e10), (16, 9e9), (300, 5e11))
+    assert interpolate(points, np.array(tokens, dtype=float)) == pytest.approx([interpolate(points, m) for m in tokens])
 
 
 def test_a_step_of_nothing_is_refused() -> None:

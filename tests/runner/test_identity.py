@@ -21,7 +21,6 @@ from harness.runner.options import RunOptions
 from harness.runner.runner import run
 from tests.helpers.begun_runs import make_header
 from tests.helpers.child_processes import InThisProcess
-from tests.helpers.command import sbd
 from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
 from tests.helpers.sealed_lines import reseal
 
@@ -218,17 +217,17 @@ def test_fresh_processes_refuse_too(tmp_path):
     assert {one.process for one in read_run(out).samples} == {0, 1} and spawn.errands[-1].options.allow == ("weights",)
 
 
-def test_the_command_takes_names_with_commas_and_refuses_others(scenario, begun, monkeypatch, capsys):
+def test_the_command_takes_names_with_commas_and_refuses_others(cli, scenario, begun, monkeypatch):
     """Exit code 2 with what is allowed."""
     assert allowed_items(["weights, cpu", "code"]) == ("weights", "cpu", "code") and allowed_items(["all"]) == ITEMS
-    assert sbd(monkeypatch, "run", str(scenario), "--out", str(begun), "--allow", "wights") == 2
-    assert "--allow wights: there is no such thing to allow; allowed: weights, tokenizer" in capsys.readouterr().err
+    assert cli("run", str(scenario), "--out", str(begun), "--allow", "wights") == 2
+    assert "--allow wights: there is no such thing to allow; allowed: weights, tokenizer" in cli.err
     (scenario.parent / "model" / "model.safetensors").write_bytes(b"other")
     monkeypatch.setattr("harness.runner.runner.machine_here", lambda folder: fake_machine(FakeEngine(SHAPE)))
     command = ("run", str(scenario), "--out", str(begun), "--no-report")
-    assert sbd(monkeypatch, *command) == 2
-    assert "weights: was" in capsys.readouterr().err
-    assert sbd(monkeypatch, *command, "--allow", "weights,cpu") == 0
+    assert cli(*command) == 2
+    assert "weights: was" in cli.err
+    assert cli(*command, "--allow", "weights,cpu") == 0
 
 
 def test_weights_that_loading_downloads_are_recorded_afterwards(scenario, tmp_path):

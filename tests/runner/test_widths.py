@@ -21,6 +21,7 @@ from harness.scenario.loading import load_scenario
 from harness.scenario.method import WIDTHS
 from harness.scenario.plan import make_plan
 from tests.helpers.fake_machine import FakeDecoded, FakeEngine, fake_machine, generation
+from tests.helpers.letters import Letters
 from tests.helpers.plans import CEILINGS
 
 SCENARIO = """
@@ -44,21 +45,6 @@ NTP_S = 0.008
 PASS_S = dict(zip(WIDTHS, (0.010, 0.011, 0.014, 0.020, 0.030, 0.050, 0.1, 0.2), strict=True))
 TOKENS = dict(zip(WIDTHS, (1.6, 2.2, 2.5, 2.6, 2.7, 2.8, 2.8, 2.8), strict=True))
 AUTO = "one/short_trace/b1/quadratic-kauto-t0"
-
-
-class Letters:
-    """A tokenizer of letters."""
-
-    def encode(self, text: str) -> list[int]:
-        """A token a letter."""
-        return [ord(letter) % 500 for letter in text]
-
-    def decode(self, ids: Any) -> str:
-        """Nothing is checked."""
-        return " ".join(map(str, ids))
-
-    def remark(self, ids: Any) -> None:
-        """Nothing is odd."""
 
 
 class WideEngine(FakeEngine):

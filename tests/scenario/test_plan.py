@@ -22,7 +22,6 @@ from harness.errors import UnknownModelError, UserError
 from harness.hardware.profile import Calibration
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
-from harness.record.store import read_run
 from harness.roofline.ceilings import ceilings_from_calibration
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
@@ -34,6 +33,7 @@ from harness.scenario.scenario import Scenario
 from harness.workloads.tasks import TASKS, problems
 from tests.helpers import ROOT
 from tests.helpers.plans import CEILINGS, case_of, plan_of
+from tests.helpers.published import published
 
 
 def test_the_baseline_is_checked_on_the_first_batches() -> None:
@@ -371,7 +371,7 @@ def test_the_time_of_the_real_model_is_what_its_published_run_took() -> None:
     """From its own calibration: the samples alone, and the whole run from its first line to its last, each within 25 %. Its
     own forwards were compiled in each of three processes; that is added here.
     """
-    run = read_run(ROOT / "reports" / "real_model")
+    run = published("real_model")
     [part] = {case.part for case in run.header.cases}
     ceilings = ceilings_from_calibration(Calibration.model_validate((run.header.calibration or {})[part]), "bfloat16")
     told = estimated(make_plan(Scenario.model_validate(run.header.scenario)), lambda case: (ceilings, None))
@@ -387,7 +387,7 @@ def test_the_memory_of_a_process_is_what_published_runs_took_at_their_peak(name:
     """The highest VmHWM of every part's process against the largest estimate among its cases, within 25 %. Theirs
     packed no weights for native forwards.
     """
-    run = read_run(ROOT / "reports" / name)
+    run = published(name)
     plan = make_plan(Scenario.model_validate(run.header.scenario))
     peaks: dict[str, float] = {}
     for sample in run.samples:

@@ -1,4 +1,4 @@
-"""Change points: levels, drifts and correlated noise that were put in; one level for several series by hand."""
+"""LevelChange points: levels, drifts and correlated noise that were put in; one level for several series by hand."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from harness.stats.change_points import (
     ALPHA,
     MIN_CHANGE,
     MIN_SEGMENT,
-    Change,
     Examined,
+    LevelChange,
     Plateau,
     Scale,
     changes_at,
@@ -31,7 +31,7 @@ WITHIN = 3
 
 def find_changes(
     values: Sequence[float], scale: Scale, min_change: float = MIN_CHANGE, alpha: float = ALPHA, min_segment: int = MIN_SEGMENT
-) -> tuple[Change, ...]:
+) -> tuple[LevelChange, ...]:
     """Every change of one series, in order; arguments as of ``examine`` and ``changes_at``, the level being ``alpha``."""
     return changes_at(examine(values, scale, min_segment), alpha, min_change)
 
@@ -147,7 +147,7 @@ def test_examined_once_every_level_gives_what_find_changes_gives() -> None:
     """The stages of a series answer for any level."""
     values = stepped(np.random.default_rng(12), factor=1.015)
     one = examine(values, "ratio")
-    answers: list[tuple[Change, ...]] = [changes_at(one, alpha) for alpha in (0.5, 0.01, 1e-12)]
+    answers: list[tuple[LevelChange, ...]] = [changes_at(one, alpha) for alpha in (0.5, 0.01, 1e-12)]
     assert answers == [find_changes(values, "ratio", alpha=alpha) for alpha in (0.5, 0.01, 1e-12)]
     assert [bool(answer) for answer in answers] == [True, True, False]
 

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from harness.decoding.in_turn import InTurn
-from harness.decoding.request import DecodeRequest, StopRule
+from harness.decoding.request import StopRule
 from harness.decoding.self_speculation import decode_quadratic
 from harness.engine.adapter_files import write_adapter
 from harness.engine.gated_adapter import adapter_on
@@ -34,6 +34,7 @@ from harness.training.masked_blocks import AnswerStream, BlockCollator, drawn_bl
 from harness.training.noising import IGNORE, SpecialIds
 from harness.workloads.loader import PromptItem
 from tests.helpers.command import sbd_process
+from tests.helpers.tiny_model import request
 
 IDS = SpecialIds(pad=0, eos=1, mask=5)
 SHAPE: dict[str, Any] = {
@@ -153,20 +154,12 @@ def test_counted_passes_are_those_of_a_real_decode(bigram_rank: int, copies: boo
     session, agreed = TransformersSession(held, "sdpa"), 0
     for start in range(6):
         prompt = tuple(6 + (start * 5 + at * 3) % 30 for at in range(4))
-        request = DecodeRequest(
-            prompts=(prompt,),
-            max_new_tokens=24,
-            stop=StopRule(),
-            suppressed_ids=(IDS.mask,),
-            temperature=0.0,
-            generator=torch.Generator(),
-            device=torch.device("cpu"),
-        )
+        asked = request((prompt,), max_new_tokens=24, mask_ids=(IDS.mask,))
         # The mask's own embedding stands where the decoder's model call looks it up.
         with torch.no_grad():
             held.get_input_embeddings().weight[IDS.mask] = module.mask_embedding
         decoder, passes = (
-            decode_quadratic(session, request, block_size=size, mask_id=IDS.mask, in_turn=InTurn(module.bigram, copies)),
+            decode_quadratic(session, asked, block_size=size, mask_id=IDS.mask, in_turn=InTurn(module.bigram, copies)),
             [],
         )
         while True:

@@ -14,6 +14,7 @@ transformers = pytest.importorskip("transformers")
 from harness.engine.attention_masks import attention_input
 from harness.training.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, clean_batch, doubled_batch, doubled_sequence
 from harness.training.trainer import objective_loss
+from tests.helpers.tiny_model import tiny_config, tiny_model
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +115,6 @@ def test_the_masked_half_sees_what_decoding_shows_it():
     """A fully masked block in training gives the logits that the first pass of decoding gives: same context, same block."""
     from harness.decoding.session import Segment
     from harness.engine.plain_session import TransformersSession
-    from tests.helpers.tiny_model import tiny_model
 
     model, prompt, size, mask_id = tiny_model("llama"), [1, 5, 9, 3, 22], 4, 36
     sequence = torch.tensor([[*prompt, 7, 8, 9, 10]])
@@ -144,15 +144,7 @@ def test_training_learns_and_resumes(tmp_path):
     from harness.training.trainer import TrainingConfig, train
 
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=93,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=64,
-    )
+    config = tiny_config(vocab_size=93, max_position_embeddings=64)
     data = EXAMPLES * 200
 
     def steps(count):
@@ -192,14 +184,7 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
         return doubled_batch(examples, ids, generator, **options)
 
     monkeypatch.setattr(trainer, "doubled_batch", seen)
-    config = transformers.LlamaConfig(
-        vocab_size=93,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        max_position_embeddings=64,
-    )
+    config = tiny_config(vocab_size=93, max_position_embeddings=64)
 
     def noise(directory, steps):
         """What the noise of each batch is drawn from that this process reads."""

@@ -19,6 +19,7 @@ from harness.workloads.prompts import read_prompts
 from harness.workloads.spec import DatasetChoice
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fake_machine import FakeEngine, fake_machine
+from tests.helpers.letters import Letters
 
 LINES = [{"prompt": "one", "document": "a"}, {"prompt": "two", "document": "a"}, {"prompt": "three", "document": 7}]
 SCENARIO = """\
@@ -40,21 +41,6 @@ def written(folder: Path, *lines: dict[str, object], scenario: str = SCENARIO) -
     (folder / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "s.yaml").write_text(scenario)
     return folder / "s.yaml"
-
-
-class Letters:
-    """One id per letter."""
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of a prompt."""
-        return [ord(letter) for letter in text]
-
-    def decode(self, ids: list[int]) -> str:
-        """Text of an answer."""
-        return "".join(map(chr, ids))
-
-    def remark(self, ids: list[int]) -> None:
-        """Nothing is odd."""
 
 
 def test_the_record_says_which_prompts_are_related(tmp_path: Path) -> None:
@@ -119,13 +105,10 @@ def test_rows_of_a_dataset_name_their_relatives(monkeypatch: pytest.MonkeyPatch)
 
 def labelled(held: Run, size: int) -> Run:
     """Prompts i, i + 1, ... of each ``size`` ask about the same text."""
-    samples = [
-        one.model_copy(
-            update={"rows": [row.model_copy(update={"cluster": str(int(row.prompt_id[1:]) // size)}) for row in one.rows]}
-        )
-        for one in held.samples
-    ]
-    return held.model_copy(update={"samples": samples})
+    return synthetic.altered(
+        held,
+        lambda one: {"rows": [row.model_copy(update={"cluster": str(int(row.prompt_id[1:]) // size)}) for row in one.rows]},
+    )
 
 
 def losses(held: Run) -> tuple[Quantity, Quantity]:

@@ -19,6 +19,7 @@ from harness.record.store import read_run
 from harness.reporting import write_report
 from tests.helpers import ROOT
 from tests.helpers.pages import headlines, words
+from tests.helpers.published import published
 from tests.helpers.records import RECORDS
 from tests.helpers.sealed_lines import reseal
 
@@ -64,7 +65,7 @@ def test_an_altered_record_proves_nothing(kind: str, sealed: Path, tmp_path: Pat
 
 def test_a_second_try_within_a_second_is_no_copy_of_the_first() -> None:
     """One process begins anew after a server's 503; another process with its pid and its moment is a copy."""
-    run = read_run(ROOT / "reports" / "quickstart")
+    run = published("quickstart")
     start = next(one for one in run.sessions if one.get("event") == "start" and one.get("pid"))
 
     def found(process: int) -> list[str]:
@@ -121,7 +122,7 @@ def test_the_page_of_an_altered_record_has_no_headline(sealed: Path, tmp_path: P
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_record_contradicts_nothing(name: str) -> None:
     """Measured runs of several versions, machines and methods."""
-    found = integrity_of(read_run(ROOT / "reports" / name))
+    found = integrity_of(published(name))
     assert found.contradictions == () and found.void is None
 
 

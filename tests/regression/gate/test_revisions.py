@@ -24,7 +24,7 @@ from harness.regression.gate.noise import NoiseFloor, NoiseWish, measure_noise
 from harness.regression.gate.revisions import RevisionCommands, Revisions, default_work
 from tests.helpers import ROOT
 from tests.helpers.sealed_lines import reseal
-from tests.helpers.synthetic_run import NTP
+from tests.helpers.synthetic_run import NTP, altered
 from tests.helpers.two_runs import MORE_PASSES, PretendedLauncher, at_commit, noisy, stored, two_arms
 
 RUN = two_arms()
@@ -314,8 +314,7 @@ def test_memory_is_judged_by_its_median_over_the_pairs(tmp_path: Path) -> None:
     """One process in eight that peaks 50 % higher is no regression; all of them are."""
 
     def peaking(peak: float) -> Run:
-        samples = [sample.model_copy(update={"meters": {"peak_memory_bytes": peak}}) for sample in RUN.samples]
-        return RUN.model_copy(update={"samples": samples})
+        return altered(RUN, lambda sample: {"meters": {"peak_memory_bytes": peak}})
 
     found, _ = gate(tmp_path / "one", lambda n: peaking(100.0), lambda n: peaking(150.0 if n == 3 else 100.0))
     assert found.exit_code() == 0 and of(found, "peak_memory_bytes", "SBD").value.value == 100
@@ -354,8 +353,7 @@ def test_a_pair_without_times_is_taken_again(tmp_path: Path) -> None:
     """Once or twice, in its own place and order; a machine that never gives a time ends void, not passed."""
 
     def void(number: int) -> Run:
-        samples = [sample.model_copy(update={"meters": {"compiled_graphs": 1.0}}) for sample in RUN.samples]
-        return RUN.model_copy(update={"samples": samples})
+        return altered(RUN, lambda sample: {"meters": {"compiled_graphs": 1.0}})
 
     base, new = noisy(RUN, "base"), noisy(RUN, "new")
     found, launcher = gate(tmp_path / "once", base, lambda n: void(n) if n == 2 else new(n))
