@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from harness.analysis.tally.served import ServedCounts
 from harness.analysis.tally.traffic import CounterScale
 from harness.analysis.trust.health import PartHealth, Voids
 from harness.analysis.trust.integrity import Integrity
+from harness.frozen import frozen
 from harness.record.identity import Mix
 from harness.record.schema import RunHeader
 from harness.stats.quantity import Quantity, absent
@@ -25,7 +26,7 @@ HighlightBasis = Literal["shown", "observed", "none", "replayed", "ungraded"]
 BaselineState = Literal["kept_up", "slow", "not_shown", "different_tokens", "unchecked"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Simultaneous:
     """The figures of an arm picked from ``picked_from`` arms on the decodes that judge it, each at ``confidence``.
 
@@ -38,7 +39,7 @@ class Simultaneous:
     figures: dict[str, Quantity]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ArmResult:
     """One arm in one cell. Totals run over all its samples but the warm-up.
 
@@ -126,7 +127,7 @@ class ArmResult:
         return (fed or 0.0) * (self.passes or 0) / self.decode_tokens if known else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GenerateMode:
     """One mode of transformers' generate(), or an engine of others (``is_engine``), and the speed of the NTP arm over it.
 
@@ -140,7 +141,7 @@ class GenerateMode:
     agreed: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TokenCheck:
     """Whether NTP wrote what generate() wrote, row by row, in every mode.
 
@@ -158,7 +159,7 @@ class TokenCheck:
     words: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CeilingCheck:
     """The NTP arm's share of the memory read rate at batch 1; a low share means that a faster engine may exist.
 
@@ -175,7 +176,7 @@ FAR = 0.6
 """Share of the read ceiling below which the speedup over such an NTP is marked where it stands first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BaselineCheck:
     """Whether the NTP arm is as fast as the ``best`` (fastest) mode and writes the same; ``reason`` says why it is unchecked.
 
@@ -208,7 +209,7 @@ class BaselineCheck:
         return next((mode.ntp_speed for mode in self.modes if mode.label == self.best), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cell:
     """All arms that share part, task and batch size. ``task`` is None in the summary over several tasks.
 
@@ -275,7 +276,7 @@ class Cell:
         return "; ".join(f"{label}: {voids.words}" for label, voids in sides if voids is not None and voids.void)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Highlight:
     """The highlighted arm of one part and batch size, and the basis of the choice. ``label`` None: no arm.
 
@@ -297,7 +298,7 @@ class Highlight:
     asked: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Comparison:
     """Everything that is derived from one run. ``mixes``: parts whose processes were not measured with the same.
 

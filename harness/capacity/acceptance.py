@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.operation import interpolate
 from harness.roofline.step import DecodeArm
@@ -18,7 +19,7 @@ TABLE1_BLOCK_SIZE = 16
 TABLE1_LEVELS = ("low", "high")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AssumedAcceptance:
     """Passes that a block of ``block_size`` tokens takes, the committing or checking one included.
 

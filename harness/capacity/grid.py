@@ -19,6 +19,7 @@ from harness.capacity.question import DEGREES, Goal, Question, RowTokens
 from harness.capacity.replica import PlannedDevice, device_of
 from harness.capacity.results import J_PER_KWH, S_PER_HOUR, Method, per_million
 from harness.capacity.serving import serve
+from harness.frozen import frozen
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, WeightFormat
@@ -97,7 +98,7 @@ class Figures(NamedTuple):
     wall_speedup: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PricedColumn:
     """One arm on replicas of one size: the ``rows`` that fit, and figures for each batch of the grid up to that.
 

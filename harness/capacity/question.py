@@ -5,12 +5,13 @@ A ``Goal`` asks for full replicas, a ``ServiceGoal`` for users or requests that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 from typing import get_args
 
 from harness.capacity.acceptance import AssumedAcceptance
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.hardware.figures import PeakDtype
 from harness.hardware.links import Link
 from harness.models import ModelShape
@@ -23,7 +24,7 @@ DEGREES = (1, 2, 4, 8)  # devices per replica to try where the split is not give
 PERCENTILE = 95.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RowTokens:
     """Tokens of a row. Passes are priced at ``context_tokens``, the mean; memory is held for ``longest_tokens``.
 
@@ -80,7 +81,7 @@ class RowTokens:
         return tokens if self.prompt_tokens is not None and some(self.prompt_tokens > 0) else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Goal:
     """What decides the batch: a ``batch`` per replica, a least speed, or (neither) the most tokens per second that fit.
 
@@ -103,7 +104,7 @@ class Goal:
                 raise UserError(f"{name} is {value:g}; it must be more than 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trace:
     """Requests in the order of arrival: seconds since the first one, and lengths.
 
@@ -130,7 +131,7 @@ class Trace:
         return (len(self.at_s) - 1) / (self.at_s[-1] - self.at_s[0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServiceGoal:
     """A load and what its requests are promised. The load is one of:
 
@@ -205,7 +206,7 @@ class ServiceGoal:
         return max(prompt + output for prompt, output in zip(self.prompts, self.outputs, strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Question:
     """Everything a plan depends on but the devices.
 

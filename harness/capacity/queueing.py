@@ -14,13 +14,13 @@ import heapq
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UserError
+from harness.frozen import frozen
 
 Floats = NDArray[np.float64]
 StepSeconds = Callable[[int, float, int, float], float]
@@ -34,7 +34,7 @@ def passes_of(output_tokens: int, tokens_per_pass: float) -> int:
     return max(1, round((output_tokens - 1) / tokens_per_pass))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class QueueEngine:
     """One replica with one way of decoding.
 
@@ -57,7 +57,7 @@ class QueueEngine:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Arrivals:
     """Requests in the order of arrival.
 
@@ -73,7 +73,7 @@ class Arrivals:
     passes: Sequence[int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServedRequests:
     """What requests waited for, by request, in seconds. ``busy_s``: time in which the engine made steps; ``rows_s``: rows times
     the time that they were open.

@@ -9,7 +9,6 @@ once per token, so SBD can pay again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +19,7 @@ from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.question import Question
 from harness.capacity.results import BreakEven, DeploymentPlan, Method
 from harness.errors import UnknownHardwareError
+from harness.frozen import frozen
 from harness.hardware.links import ask_for_link
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
@@ -34,7 +34,7 @@ BATCHES_SEARCHED = 8192
 FIRST_THINNED, LARGER_BATCHES = 64, 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Replica:
     """``deployment.devices`` devices of the kind that ``ceilings`` describe, with their link.
 
@@ -62,7 +62,7 @@ class Replica:
         return NTP if method == "ntp" else self.acceptance.arm_at(batch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlannedDevice:
     """A profile with its ceilings, and the question."""
 

@@ -14,6 +14,7 @@ from typing import Annotated, Literal, get_origin, get_type_hints
 
 from harness.capacity.question import Question
 from harness.formatting import count, figure, rate
+from harness.frozen import frozen
 from harness.roofline.step import StepPrice
 from harness.roofline.storage import MemoryNeed
 
@@ -28,7 +29,7 @@ S_PER_HOUR = 3600.0
 J_PER_KWH = 3.6e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Band:
     """A prediction: ``expected``, and its values with memory and arithmetic fully overlapped or not at all, in either order."""
 
@@ -91,7 +92,7 @@ def _two_digits(value: float) -> str:
     return figure(value, 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeploymentPlan:
     """One method on one kind of device. ``reason`` says why there is no deployment; then the figures are None.
 
@@ -190,7 +191,7 @@ BANDS = {field.name for field in fields(DeploymentPlan) if "Band" in str(field.t
 """Of full replicas these have two ends, so three columns in CSV."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BreakEven:
     """Batches at which SBD decodes faster than NTP at the same batch, context and split.
 
@@ -214,7 +215,7 @@ class BreakEven:
     tokens_per_pass: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sourced:
     """A figure of a profile with its source; where the value is None, ``source`` says why."""
 
@@ -224,7 +225,7 @@ class Sourced:
     grade: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DevicePlan:
     """NTP and SBD on one kind of device. ``reached``: what published speeds reach of the datasheet there. ``arithmetic``: how
     weights are multiplied.
@@ -257,7 +258,7 @@ class DevicePlan:
         return next((entry for entry in self.break_even if entry.context_tokens == context_tokens), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ParetoPoint:
     """A steady batch on one device that no other point of its method beats in both speeds."""
 
@@ -269,7 +270,7 @@ class ParetoPoint:
     tokens_per_s_per_gpu: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Refused:
     """A device without a deployment of ``method`` (None: of any) and why. ``misses``: by which factor its best one fails."""
 
@@ -279,7 +280,7 @@ class Refused:
     misses: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CapacityPlan:
     """The question, the answer for every device, and in ``notes`` the assumptions. ``pareto``: of a service."""
 

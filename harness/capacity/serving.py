@@ -16,18 +16,19 @@ first token is that of a request that is admitted at once. With stages (PP) prom
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from harness.capacity.question import RowTokens
 from harness.capacity.replica import Replica
 from harness.capacity.results import Band
+from harness.frozen import frozen
 from harness.roofline.operation import larger, smaller, some
 from harness.roofline.step import NTP, DecodeArm, StepPrice, price_step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Speeds:
     """One arm at one batch, or at several as arrays. ``decode_tokens_per_s`` and ``tokens_per_s`` are of the whole replica,
     without and with prompts.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from harness.capacity.queueing import StepSeconds, passes_of
 from harness.capacity.replica import Replica
 from harness.capacity.results import Method
+from harness.frozen import frozen
 from harness.roofline.step import DecodeArm, price_step
 
 Floats = NDArray[np.float64]
@@ -24,7 +25,7 @@ ROWS_PRICED = 96
 CHUNK_STEP = 16  # prompt tokens of a step are priced as a multiple of it: matrix units work on tiles of at least 16 lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WayOfDecoding:
     """One way of decoding, with rows that do not wait for one another."""
 
@@ -41,7 +42,7 @@ class WayOfDecoding:
         return passes_of(output_tokens, self.tokens_per_pass)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PromptReading:
     """How prompts are read: at most ``chunk_tokens`` in a step, of one prompt or of several."""
 

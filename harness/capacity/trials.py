@@ -6,7 +6,6 @@ All draws have one seed, so that a question has one answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil, inf, sqrt
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from harness.capacity.question import ServiceGoal
 from harness.capacity.queueing import Arrivals, QueueEngine, ServedRequests, closed_loop, poisson, simulate
+from harness.frozen import frozen
 
 SEED = 1
 REPEATED, DRAWN = 300, 500
@@ -23,7 +23,7 @@ TRIALS = 8
 UP, DOWN, CLOSE = 1.1, 1.25, 1.05  # ratios of loads: between trials while the limit is not enclosed; where it is close enough
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trial:
     """Figures of one replica at one load; of users' speeds None where answers have one token."""
 

@@ -22,6 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from harness.engine.captured_attention import OPTIONS, option_of
 from harness.engine.kv_cache import Attending, ForwardKind, folded_attention
+from harness.frozen import frozen
 from harness.meters.clock import Clock
 
 ATTENTION_VERSION = 1
@@ -35,7 +36,7 @@ COLD_BYTES, MOST_COPIES = 2**28, 32
 """Keys and values rotate over so many bytes, as over a model's layers, because one pair would stay in the cache."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AttentionTime:
     """Median seconds of one call, or None and the reason, with two comparisons to the boolean mask at the same place.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from harness.analysis.answer import compare
 from harness.analysis.figures.arm_figures import ENERGY_WINDOW_S
@@ -16,6 +16,7 @@ from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.analysis.trust.health import without_void_times
 from harness.check.attention import AttentionTime
+from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.plan import Plan
 
@@ -24,7 +25,7 @@ TIME_UP = "the time was up"
 ENERGY = "energy_j"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """One line: an arm of a cell. Seconds, bytes per second, joules; None where absent.
 
@@ -53,7 +54,7 @@ class Row:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WidthRow:
     """One point of t(q)/t(1): the median pass of one kind in a cell, absolute and over the cell's one-token pass."""
 

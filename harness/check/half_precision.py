@@ -11,7 +11,6 @@ import copy
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -23,6 +22,7 @@ from harness.engine.captured_attention import choose_kernels
 from harness.engine.cuda_graphs import Capture, CudaGraphs, GraphedSession, by_calling_again
 from harness.engine.static_session import StaticSession
 from harness.errors import EXIT_OK, EXIT_REGRESSION
+from harness.frozen import frozen
 
 MOST_ERROR = 0.04
 """Of the norm of a pass's logits: on a CPU rounding to bfloat16 gives 0.012 to 0.018, one token more or less 0.08."""
@@ -31,7 +31,7 @@ BATCHES = ((1, 200), (1, 900), (2, 900), (3, 900), (4, 900), (1, 5000))
 PROMPT, BLOCK, VOCABULARY = 100, 16, 512
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HalfPrecisionPass:
     """One pass of the graphs. ``error``: norm of the difference to float32's logits over their norm; None: not a number."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from shutil import which
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from harness.cli.output import AsJson, give, grid, json_text, lines_of
 from harness.cli.progress import format_duration
 from harness.errors import UnknownHardwareError
 from harness.formatting import one_line
+from harness.frozen import frozen
 from harness.hardware.profile import Calibration, engine_words, load_profile
 from harness.meters.calibration import kept_at
 from harness.meters.environment_host import cpu_name
@@ -67,7 +68,7 @@ def schema_command() -> None:
     print(json_text(Scenario.model_json_schema()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CaseEstimate:
     """A case with the memory and the time it needs, each absent one with its reason."""
 
@@ -105,7 +106,7 @@ class CaseEstimate:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlanEstimate:
     """The cases of a plan with what they need. ``total_s``: of all samples; ``run_s``: of the whole run; None: not known."""
 

@@ -18,13 +18,14 @@ from torch import Tensor
 from harness.decoding.open_blocks import BlockRow, DeviceBlocks
 from harness.decoding.request import DecodeRequest, padded_segment, positions_to
 from harness.decoding.session import Segment, upload
+from harness.frozen import frozen
 from harness.models.block_families import BlockProtocol
 
 Counts = tuple[int, ...]
 """Tokens of each row."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Feed:
     """One pass. ``says``: what its logits are read for: the block's slots, the next block's first slot, or nothing.
 

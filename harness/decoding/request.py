@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from harness.decoding.session import ModelSession, Segment, refuse_no_token, upload
+from harness.frozen import frozen
 from harness.record.trace import ForwardPass, Generation, Role, StopReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StopRule:
     """A row stops at the first of ``token_ids``, or where ``ends_text`` says that its ids complete a stop string."""
 
@@ -110,7 +111,7 @@ class EndingRow:
 NEVER = StopRule()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DecodeRequest:
     """One batch of prompts. ``suppressed_ids`` can never be emitted (the mask token among them); ``figures``: a
     harness.decoding.sampling.FiguresOf that reads logits, None for their device's own.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from harness.engine.gated_adapter import Adapter, attach, random_like
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import DoesNotFitError, UnknownModelError
+from harness.frozen import frozen
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_families import BlockModelFamily, native_config, recognised
 from harness.models.block_families import mask_id as mask_id_of
@@ -41,7 +42,7 @@ from harness.scenario.ranks import refuse_uneven_heads
 _CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadedModel:
     """A model ready to decode. ``mask_id``: None without a mask token (NTP only). ``family``: None for a model of no public
     family of block models.
@@ -113,7 +114,7 @@ def _random(choice: RandomModel, part: Part, group: RankGroup | None) -> LoadedM
     return LoadedModel(module=module, shape=shape, tokenizer=None, mask_id=mask_id, stop_ids=frozenset())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OpenedModel:
     """A checkpoint in memory: ``config`` is its config.json, ``template_file`` where a chat template would be."""
 

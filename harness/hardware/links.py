@@ -7,15 +7,16 @@ more of them. A link that nobody knows is asked for.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.hardware.profile import HardwareProfile, Interconnect, Topology, known_profiles, match_profile
 
 GB = 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Link:
     """What joins devices.
 

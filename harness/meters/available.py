@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import torch
 from pydantic import ValidationError
 
+from harness.frozen import frozen
 from harness.hardware.counter_scale import BandwidthScale, MemoryInterface, Streamed
 from harness.meters.clock import clock_of
 from harness.meters.dcgm import DcgmMeter, find_dcgm
@@ -39,7 +40,7 @@ _KERNEL_PRODUCTS = 8
 _KERNEL_LEAST_S = {"cpu": 0.0, "cuda": 0.02}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Available:
     """The meters of a device, as windows, and the figures that stay unknown.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.meters.clock import Clock, CudaClock, HostClock, cuda_index
 from harness.meters.environment_host import available_host_bytes, cpu_name, last_level_cache_bytes, total_host_bytes
 
@@ -30,7 +30,7 @@ FIXED_COST_WIDTH = 64
 PRODUCT_TOKENS = 64  # more are a prompt's, which torch reads in every engine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stepping:
     """The engine that is measured: its name in words, its one-token passes of a model, and its attention. Query (B, G, m, D),
     keys and values (B, G, W, D). ``eager``: the host launches every kernel by itself. ``product``: of inputs (m, in) and

@@ -7,13 +7,13 @@ never stops the work it was to watch. Meters know no decoder and no model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from harness.frozen import frozen
 from harness.record.decode import Readings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeterFigure:
     """What a promised figure is: its unit, and the counter it comes from."""
 
@@ -21,7 +21,7 @@ class MeterFigure:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Absent:
     """Figures that cannot be had on this machine: why, and what to do about it."""
 

@@ -9,17 +9,18 @@ could not be checked. Reads dicts that were read from a config; touches no file,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from harness.errors import UnknownModelError
+from harness.frozen import frozen
 from harness.models.config import Config
 
 Layout = Literal["blocks", "window", "canvas"]
 Commit = Literal["own_pass", "merged"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BlockProtocol:
     """A protocol for decoding in blocks of k slots. The defaults are those of block diffusion (BD3-LM, arXiv 2503.09573).
 
@@ -73,7 +74,7 @@ class BlockProtocol:
         return said
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BlockModelFamily:
     """One family.
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import UnknownModelError
+from harness.frozen import frozen
 from harness.models.shape import MOST_LAYERS, LatentAttention, MixtureOfExperts, ModelShape
 
 Config = dict[str, Any]
@@ -66,7 +67,7 @@ def fitting(file: Path | str, what: str = "config of a decoder-only transformer"
         raise UnknownModelError(f"{file}: not the {what} ({reason}); give the files of a causal language model") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Family:
     """How the models of one model_type differ from a plain Llama, as transformers builds them.
 

@@ -7,12 +7,12 @@ an error, or fail in the middle of a run.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from harness.errors import MissingExtraError, UnknownModelError
+from harness.frozen import frozen
 from harness.models import ModelShape, shape_from_config
 from harness.models.block_families import FAMILIES, BlockModelFamily, block_size, mask_id, native_config, recognised
 from harness.models.choice import ModelChoice, RandomModel, gguf_of, model_config, model_folder, model_name, shape_of
@@ -139,7 +139,7 @@ def _moving_positions(config: Config) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelFacts:
     """``kind``: a public block model; an ordinary model with a mask token, as SBD training leaves it; or one without.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import DTYPE_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WeightFormat:
     """How the weights of linear layers are stored: ``bits`` each, and a scale of ``scale_bytes`` for every ``group_size``.
 
@@ -54,7 +53,7 @@ WEIGHT_FORMATS: dict[str, WeightFormat] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Deployment:
     """A model as it is served.
 

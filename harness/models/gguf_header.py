@@ -9,13 +9,13 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UnknownModelError
+from harness.frozen import frozen
 
 BLOCKS = {
     0: ("F32", 1, 4),
@@ -61,7 +61,7 @@ LONGEST_HEADER_BYTES = 2**25
 """The largest in use have 2,000 tensors, and 16 MB with their vocabulary and merges."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GgufHeader:
     """``settings``: numbers, texts and, each in a list, lengths of arrays by their names. ``sizes``: of every tensor, the row's
     length first.

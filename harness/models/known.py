@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 
+from harness.frozen import frozen
 from harness.models.config import Config, shape_from_config
 from harness.models.shape import ModelShape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KnownModel:
     """``config`` is an excerpt of the config.json of the hub repository ``source``; ``note`` names the exceptions."""
 

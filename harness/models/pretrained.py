@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from harness.errors import UnknownModelError
+from harness.frozen import frozen
 from harness.paths import cache_dir, home
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Published:
     """A model on the hub, and a wheel of the package registry that holds it as a GGUF file.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from harness.frozen import frozen
 from harness.record.schema import RowTimes
 from harness.record.trace import Generation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Readings:
     """The figures of one window; each promised name is in exactly one of the two."""
 
@@ -16,7 +15,7 @@ class Readings:
     reasons: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decoded:
     """One batch with its times; the generation has no passes where a server does not tell them.
 

@@ -9,10 +9,10 @@ event ``allowed`` records it. A value that is unknown on one side is not compare
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.record.same import LATER_FACTS, LIBRARIES, facts_of
 from harness.record.schema import Run, RunHeader
 
@@ -29,7 +29,7 @@ ALL = "all"
 DIGEST_DIGITS, SHOWN_DIGITS = 64, 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Difference:
     """One item whose value differs between a process and the first; both values in words."""
 
@@ -41,7 +41,7 @@ class Difference:
         return f"{self.item}: {self.then}, then {self.now}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mix:
     """What differs between the processes of one part. ``allowed``: accepted by --allow; ``unexplained``: not."""
 

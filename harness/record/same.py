@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from harness.frozen import frozen
 from harness.record.schema import RunHeader
 
 OF_KIND = ("cpu_model", "logical_cores", "affinity_cores", "cgroup_cpus", "isa_flags", "hypervisor")
@@ -31,7 +31,7 @@ COMPILERS = ("triton",)
 """Packages that only two runs are compared by."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MachineIdentity:
     """``fingerprint``: 12 hexadecimal digits over the facts and, after a hyphen, 12 over those that older records lack.
     ``words``: for a reader, not unique.

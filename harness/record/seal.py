@@ -15,11 +15,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.frozen import frozen
 from harness.record.signature import Signature
 
 SEAL = "seal.json"
@@ -31,7 +32,7 @@ Digest = str
 _LINK = re.compile(rb'\{"before":"([0-9a-f]{64})",')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Seal:
     """What a record's seal shows. ``reason``: why it is unsealed, or where it is broken. ``signature``: of a sealed one.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UserError
+from harness.frozen import frozen
 
 NAMESPACE = "sbd-record"
 TOOL = "ssh-keygen"
@@ -21,7 +21,7 @@ LONGEST_S = 60.0
 _KEY = re.compile(rb"with (\S+) key (SHA256:[A-Za-z0-9+/=]+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Signature:
     """A signature beside a seal. ``valid`` None: it could not be checked. ``words``: by which key, or why not."""
 

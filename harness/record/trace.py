@@ -6,12 +6,12 @@ knows no tensor, clock, tokenizer or hardware.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from harness.errors import InvariantError
+from harness.frozen import frozen
 
 Role = Literal["prefill", "decide", "commit+decide", "draft", "verify", "verify+draft"]
 StopReason = Literal["stop", "length"]
@@ -106,7 +106,7 @@ class PassColumns(BaseModel):
         return self.model or [None] * len(self.role)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Generation:
     """All passes of one decode of one batch, with what each row wrote (up to and including its stop)."""
 

@@ -8,13 +8,14 @@ comparison of twenty.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Literal
 
 from harness import formatting
 from harness.analysis.judge.judgement import Kind
 from harness.analysis.tally.tally import one_name_each
+from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.regression.counted import METERS, Value, counted
 from harness.regression.metrics import MARGIN, CellMetric, metric_of, timed_metrics
@@ -45,7 +46,7 @@ HASH_DIGITS = 12
 NOTHING_BELOW = "nothing in BASE to divide by"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Change:
     """One figure of both runs. ``ratio`` is NEW / BASE; ``base`` and ``new`` are None, with its reason, where one is not known.
 
@@ -163,7 +164,7 @@ _Grades = dict[tuple[str, str], list[bool]]
 """(task, prompt id) -> whether each of its repeats was correct."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunsCompared:
     """NEW beside BASE, by run id; ``unlike``: the permitted differences, ``one_sided``: the cases of one run only."""
 

@@ -11,13 +11,13 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.formatting import one_line
+from harness.frozen import frozen
 from harness.record.identity import mixes, model_values
 from harness.record.same import ABSENT, LATER_FACTS, differing, hardware_of, versions_of
 from harness.record.schema import Run, RunHeader, Sample
@@ -33,7 +33,7 @@ WORDS = ("name", "question")
 """Keys of a scenario that do not change the measurement, besides those that no sample depends on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Unlike:
     """One difference between two runs: ``hardware.cpu_model``, with both values in words."""
 

@@ -10,7 +10,6 @@ import json
 import math
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
 from operator import attrgetter
 
 from harness.analysis.figures.accuracy import identical_outputs, outputs
@@ -20,6 +19,7 @@ from harness.analysis.tally.pricing import Pricer
 from harness.analysis.tally.tally import Tally, tally
 from harness.analysis.trust.health import UNCOUNTED, WAYS
 from harness.errors import SbdError
+from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.regression.metrics import CellMetric, metric_of
 from harness.scenario.method import GREEDY
@@ -29,7 +29,7 @@ METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
 Value = float | str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Count:
     """A counted value, or None with the reason."""
 

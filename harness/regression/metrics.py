@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from harness.analysis.answer import compare
 from harness.analysis.judge.judgement import Judgement, Kind, State
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run
 from harness.scenario.metrics import METRICS, Metric, names_of
 from harness.stats.quantity import Quantity
@@ -23,7 +23,7 @@ MOST_TIMED_METRICS = 5
 """Most primary metrics of one gate: each one reduces the power of the others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CellMetric:
     """A figure of one cell. ``arm``: the last word of its cases' ids; ``task`` None: all tasks of the cell together."""
 
@@ -100,7 +100,7 @@ MARGIN = 0.02
 """Least margin of a timed metric: a slowdown of up to 2 % is permitted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TimedMetric(CellMetric):
     """One primary metric of a timed gate; the pairs are handed in under its ``key``.
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from harness import formatting
+from harness.frozen import frozen
 
 SPEEDUP, TIME = "wall_speedup", "decode_s_per_token"
 MOSTLY = 2 / 3
 """From this share of the change on, one of the two is called the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Moved:
     """How a figure moved: its metric, its cell (part, batch size, arm) and NEW ÷ BASE; None where that is not known."""
 

@@ -6,7 +6,7 @@ It reports what changed without a verdict. Unlike runs are not refused, but thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from string import ascii_uppercase
 from typing import Any
 
@@ -17,13 +17,14 @@ from harness.analysis.judge.verdict import claims_for, verdict
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.results import to_json as comparison_json
 from harness.errors import RecordError, UserError
+from harness.frozen import frozen
 from harness.record.schema import Run, RunHeader
 from harness.regression.changes import RunsCompared, compare_runs
 from harness.regression.comparability import Unlike, shared_prompts, unlike
 from harness.stats.quantity import Quantity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Side:
     """One run under its letter, with its comparison and claims."""
 
@@ -33,7 +34,7 @@ class Side:
     judgements: Judgements
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Against:
     """Run ``letter`` against the first one."""
 
@@ -42,7 +43,7 @@ class Against:
     unlike: tuple[Unlike, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SharedArm:
     """One arm over all tasks of a part and batch size, in every run; None where a run lacks it."""
 
@@ -57,7 +58,7 @@ class SharedArm:
         return tuple(None if arm is None else arm.wall_speedup for arm in self.results)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SideBySide:
     """Everything about several runs together."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from harness.analysis.figures.arm_figures import whole
 from harness.analysis.figures.arms import beside_ntp
@@ -18,6 +18,7 @@ from harness.analysis.figures.request_figures import percentile_by_process
 from harness.analysis.tally.by_request import tallies_by_case
 from harness.analysis.tally.tally import Tally
 from harness.analysis.trust.health import without_void_times
+from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run
 from harness.regression.metrics import CellMetric, log_ratio, metric_of
 from harness.stats.two_runs import Observations
@@ -31,7 +32,7 @@ ALL: Prompts = (("", "all"),)
 """Stands for the prompts of a figure over requests."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Process:
     """The timed decodes of one process of a run; ``void``: why times of it are missing, by rule.
 
@@ -46,7 +47,7 @@ class Process:
     served: dict[str, list[Tally]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """The values of every process, one for each of ``prompts``."""
 

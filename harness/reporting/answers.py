@@ -8,7 +8,6 @@ in a few lines, in its words. This module puts values of a comparison into words
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from harness import formatting
 from harness.analysis.evidence.best_settings import faster
 from harness.analysis.judge.judgement import Judgements
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight, has_contender
+from harness.frozen import frozen
 from harness.record.same import crowded
 from harness.record.schema import RunHeader
 from harness.reporting import cells as wording
@@ -105,7 +105,7 @@ def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
     return f"{without} of {len(cases)} cases have no sample yet: the run is not finished." if without else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """One card: a large figure with its unit and basis, the claims, titled paragraphs, weaknesses.
 

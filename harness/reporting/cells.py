@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from harness.analysis.results import LEAVES, ArmResult, Cell, Comparison, field_names
 from harness.formatting import count
+from harness.frozen import frozen
 from harness.record.schema import RunHeader
 from harness.stats.quantity import Quantity
 
@@ -63,7 +64,7 @@ Mark = Literal["measured", "counted", "modelled", "predicted", "replayed", "give
 Marks = tuple[Mark, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Entry:
     """One cell: text, a second line in small type, the values behind both, their place in the comparison, its note."""
 
@@ -96,7 +97,7 @@ def shown(quantity: Quantity, write: Write, key: str, small: str = "", marks: Ma
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """Rows of entries under sections; the first column names the row. ``marks``: the basis of all figures of a column."""
 

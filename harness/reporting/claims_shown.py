@@ -11,7 +11,6 @@ and arm as its card below.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
@@ -19,6 +18,7 @@ from harness import formatting
 from harness.analysis.evidence.best_settings import faster
 from harness.analysis.judge.judgement import Judgement, Judgements, State
 from harness.analysis.results import Comparison
+from harness.frozen import frozen
 from harness.record.schema import RunHeader
 from harness.reporting.cells import Entry, Pointers, shown
 from harness.reporting.exports.wording import tally
@@ -35,7 +35,7 @@ Ends = tuple[float, float]
 """The least and the greatest value of the axis."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limits:
     """What an interval is compared with: lower and upper limit, and a reference value with its name (NTP is 1)."""
 
@@ -104,7 +104,7 @@ SPEEDUPS = ("wall_speedup", "nfe_speedup")
 """Drawn on one axis, so that passes saved and time saved can be compared."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Held:
     """A claim and one judgement of it."""
 
@@ -136,7 +136,7 @@ class Held:
         return Limits(low=max(lows, default=None), high=min(highs, default=None), reference=reference)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClaimShown:
     """One line of the verdict. ``value`` is an entry as in a table."""
 
@@ -200,7 +200,7 @@ TIMELESS = "nfe_speedup"
 """Asked of a part without a clock."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Headline:
     """``state`` and ``word`` of the verdict; ``asked`` before them, ``found`` behind them."""
 

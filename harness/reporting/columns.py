@@ -6,7 +6,7 @@ They put values of a Comparison into entries and compute no statistic.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -14,6 +14,7 @@ from harness.analysis.results import ArmResult, Cell, GenerateMode
 from harness.analysis.tally.pass_values import PassWidth, one_a_rung, price_words
 from harness.analysis.tally.served import WAYS
 from harness.formatting import gigabytes, percent, points, rate, ratio, seconds, signed_percent
+from harness.frozen import frozen
 from harness.reporting.cells import Column, Entry, Listing, Marks, Notes, Write, between
 from harness.scenario.metrics import REQUEST_PERCENTILES
 from harness.stats.quantity import Quantity
@@ -43,7 +44,7 @@ def _hundredths(value: float) -> str:
 # ---- the heads of rows, and figures that no path leads to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OfArm:
     """One of several rows of an arm: ``small`` says which, ``by`` has its figures."""
 

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 from urllib.parse import quote, unquote
@@ -30,6 +30,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
 from harness.formatting import one_line
+from harness.frozen import frozen
 from harness.stats.quantity import Quantity
 
 matplotlib.use("svg")
@@ -192,7 +193,7 @@ WIDER, HIGHER = 1.06, 1.1
 """A browser's letters may be larger than those that matplotlib measures."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Named:
     """A label for the mark at ``at``, in the units of the axes."""
 
@@ -315,7 +316,7 @@ MOST_ARMS = 10
 """More arms than this in one drawing cannot be told apart; the table has them all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Drawing:
     """An inline SVG with its heading, the finding in words and its marks (measured, predicted, ...)."""
 

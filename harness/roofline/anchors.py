@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from harness.errors import UnknownHardwareError
+from harness.frozen import frozen
 from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
@@ -29,7 +30,7 @@ Rung = Literal["datasheet", "published", "anchored"]
 Finding = Literal["within", "too_fast", "too_slow"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AnchorPrediction:
     """One figure on one rung, in the figure's unit. ``value`` is the expected one, ``low`` and ``high`` bound it.
 
@@ -43,7 +44,7 @@ class AnchorPrediction:
     too_fast: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ComparedAnchor:
     """One anchor with its predictions by rung (a rung whose figures are not known is absent) and what they show.
 

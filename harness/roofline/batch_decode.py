@@ -11,13 +11,13 @@ prompt out) of the mean gives the record's own error.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.roofline.batches import BatchPasses, RecordedRow, at_most, chance_of_all, passes_by_block
 from harness.roofline.ceilings import Ceilings
@@ -30,7 +30,7 @@ CONFIDENCE = 0.95
 DRAWS = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BatchPrediction(WallSpeedups):
     """SBD against NTP for one batch size and batching. Tokens are means per row, passes and times means per batch."""
 
@@ -105,7 +105,7 @@ def _sbd_passes(passes: BatchPasses, block_size: int, prompt_tokens: int) -> Ite
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PassesInterval:
     """The interval that holds the mean passes of so many new batches with probability CONFIDENCE.
 

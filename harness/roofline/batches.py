@@ -17,7 +17,6 @@ with the n-th power of one row's probability. harness.decoding.acceptance draws 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import comb, exp, log, log1p
 from typing import Any
 
@@ -25,10 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.scenario.arms import Batching
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RecordedRow:
     """One prompt: the passes of each of its blocks, the last one included, and the tokens it wrote."""
 
@@ -36,7 +36,7 @@ class RecordedRow:
     output_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BatchStep:
     """Passes alike in width and context, ``count`` of them in a batch on average.
 
@@ -49,7 +49,7 @@ class BatchStep:
     committed_blocks: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BatchPasses:
     """Mean passes of a batch.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness.errors import UnknownHardwareError, UserError
+from harness.frozen import frozen
 from harness.hardware.links import Link, link_of
 from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.hardware.profile import Calibration, HardwareProfile
@@ -32,7 +33,7 @@ LARGEST_FIT_ERROR = 1.0
 """Limit of a calibration's error on its own streaming times: quiet machines leave 0.04 to 0.27, a busy one left 15."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PassFactors:
     """The top rung: corrections for all passes of a model, from a few measured ones (harness.roofline.shape_calibration).
 
@@ -83,7 +84,7 @@ class PassFactors:
         return choose(counts.logits == 1, one + (counts.rows - 1) * self.s_per_line, several)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ceilings:
     """Rates that bound a pass.
 

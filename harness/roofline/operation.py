@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
+from harness.frozen import frozen
 from harness.record.trace import ForwardPass
 
 OperationKind = Literal["linear", "attention", "memory", "link", "sampler"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PassCounts:
     """The counts of a forward pass that decide what it costs; passes that agree in them cost the same.
 
@@ -58,7 +58,7 @@ class PassCounts:
         return self.rows * self.logits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operation:
     """One operation of one pass on one device, summed over the layers.
 

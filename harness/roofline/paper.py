@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import element_bytes
 from harness.record.trace import ForwardPass
@@ -52,7 +53,7 @@ NFE_SPEEDUPS = (2, 4, 8)
 MODEL = KNOWN_SHAPES["llama-3.1-8b"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AdjustableModel:
     """The differences between the two rooflines; the defaults are the paper's.
 

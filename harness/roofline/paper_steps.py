@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models.deployment import element_bytes
 from harness.roofline import paper
 from harness.roofline.batches import slowest_row_passes
@@ -188,7 +189,7 @@ def _what_is_shared(ceilings: Ceilings) -> tuple[Correction, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CorrectedStep:
     """One correction and the figure before and after it. ``after`` is None where it cannot be priced; ``reason`` says why."""
 
@@ -205,7 +206,7 @@ class CorrectedStep:
         return None if self.after is None else self.after / self.before
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PaperWaterfall:
     """The steps from ``published`` to ``ours``, which is harness.roofline.speedup's answer and not the last step's.
 

@@ -9,10 +9,10 @@ comes on top, in sequence: bytes / link rate, and a latency for every transfer t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UnknownHardwareError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, as_deployment
 from harness.record.trace import ForwardPass
@@ -27,7 +27,7 @@ Sides = tuple[float, float, float]
 ATTENTION = "attention"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OperationCost:
     """Price of one operation: seconds on the memory side, the arithmetic side and the link, and their three sums."""
 
@@ -42,7 +42,7 @@ class OperationCost:
     high_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PassPrice:
     """Price of one pass or of a trace on one device, in seconds, with what follows each forward.
 
@@ -130,7 +130,7 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: Groups
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SummedPrice:
     """Modelled seconds and bytes of passes, each as often as it is expected.
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from harness.config_file import read_text
 from harness.errors import RecordError
+from harness.frozen import frozen
 from harness.record.schema import CaseHeader, PassColumns, Run
 from harness.record.store import read_run
 from harness.record.written import WrittenArm
@@ -34,7 +34,7 @@ Accepted = tuple[int, bool]
 """Drafts that one decode pass accepted, and whether the answer's end cut it, so that more is unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RecordedArm:
     """An SBD case of a run with its prompts, each decoded once."""
 
@@ -140,7 +140,7 @@ def _known(run: Run) -> str:
     return ", ".join(sorted({str(size) for size in sizes if size})) or "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RecordedChecks:
     """``draft_passes`` of each whole block, the check of the block before included where it also drafted this one.
 
@@ -151,7 +151,7 @@ class RecordedChecks:
     misses: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Check:
     """One check of one row: ``agreed`` drafts of a block that took ``draft_passes``.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings, PassFactors
@@ -39,7 +40,7 @@ UNSEEN_MOVEMENT: Span = (math.exp(-T_90_OF_8_DEGREES * VISITS_SD), math.exp(T_90
 """Between these multiples the cost of a pass lies from visit to visit, 80 times in 100; used where visits are too few."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MeasuredPass:
     """One timed decode pass: its forward, and everything after it until the next one.
 

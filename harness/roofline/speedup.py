@@ -7,8 +7,7 @@ full: all layers, LM head, KV traffic, sampler and known fixed costs. In lockste
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass, Role
@@ -41,7 +40,7 @@ class WallSpeedups:
         return self._speedup("high_s")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SpeedupPrediction(WallSpeedups):
     """Prices of a step of NTP and of the two kinds of step of SBD, and the figures from them.
 

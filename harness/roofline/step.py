@@ -17,10 +17,10 @@ those of the rows, so the weights are read once for both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings
@@ -38,7 +38,7 @@ Weighted = tuple[tuple[Any, Groups], ...]
 """(how often on average, groups of rows) of every kind of step; the weights add up to 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DecodeArm:
     """How rows decode. ``block_size`` None: next-token prediction, one token a step. Numbers may be numpy arrays.
 
@@ -65,7 +65,7 @@ class DecodeArm:
 NTP = DecodeArm()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepPrice:
     """Seconds of a step: memory and arithmetic fully overlapped, as the ceilings expect, not overlapped. Numbers or arrays."""
 

@@ -5,9 +5,8 @@ It also gives the slots of a captured session's KV buffers, and the number of pi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.models.deployment import Deployment, as_deployment
 
@@ -137,7 +136,7 @@ MEMORY_RESERVE = 0.1
 """Share of a device's memory that is kept for the runtime, fragmentation and the prefill's activations."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryNeed:
     """Bytes on each of the devices that share a model. ``weight_bytes`` are there once, the others for every row of a batch.
 

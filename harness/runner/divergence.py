@@ -9,11 +9,11 @@ the gaps of control pairs in both dtypes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean
 from typing import Any, Literal, TypeVar
 
+from harness.frozen import frozen
 from harness.record.schema import Sample
 from harness.scenario.method import GREEDY
 from harness.scenario.plan import Case
@@ -39,7 +39,7 @@ AT_ONCE = 8
 WIDER = {"bfloat16": "float32", "float16": "float32", "float32": "float64", "float64": "float64"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Parting:
     """The first place where an answer is not NTP's. ``other`` or ``ntp`` None: that answer had ended."""
 

@@ -7,12 +7,13 @@ no model, device or clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import DTYPE_BYTES, ModelShape
 from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass, Role
@@ -56,7 +57,7 @@ NOT_READ = "how long its prompts are is known once the dataset is read, which a 
 Bound = Literal["expected", "at_most"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryEstimate:
     """Bytes a case needs at its longest: weights, KV cache, logits (model dtype and the sampler's float32 copy).
 
@@ -75,7 +76,7 @@ class MemoryEstimate:
         return self.weight_bytes + self.kv_bytes + self.logit_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TimeEstimate:
     """Seconds for all samples of a case in all its processes, warm-ups included.
 

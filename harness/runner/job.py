@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.meters.environment import snapshot
 from harness.models.choice import model_name, refuse_missing, refuse_remote_code
 from harness.paths import data_dir
@@ -30,7 +30,7 @@ from harness.scenario.speculative_arms import draft_models
 from harness.workloads.loader import given_prompts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Job:
     """A scenario file with its plan, the record's copy of it, and what else was asked for."""
 

@@ -5,12 +5,11 @@ A new option is a field here and its words in harness.cli.run; whoever acts on i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from harness.frozen import frozen
 from harness.models.choice import REMOTE_CODE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunOptions:
     """Options of `sbd run` that the processes of a run act on."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.progress import Progress
 from harness.record.decode import Decoded
@@ -44,7 +44,7 @@ class Engine(Protocol):
         """Decode one batch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Machine:
     """What the runner needs from the machine, handed in so that tests can fake it.
 

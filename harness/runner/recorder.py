@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from harness.frozen import frozen
 from harness.progress import Progress
 from harness.record.identity import IDENTITY, allowed_event, differences, refuse_other
 from harness.record.schema import REMARK, CaseOutcome, Run, Sample
@@ -23,7 +23,7 @@ LOST = "lost"
 """The event of a process that died or hung at no case: before its first, or while passes were measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Begun:
     """The next step is ``what`` for this case; as the last entry, it is where the process died or hangs."""
 
@@ -31,14 +31,14 @@ class Begun:
     what: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Skipped:
     """A sample of the case need not, or cannot, be taken now."""
 
     case_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Failure:
     """A try of a case that ended without its sample; ``final``: another try would fail too."""
 

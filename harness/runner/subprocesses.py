@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -25,6 +25,7 @@ from threading import Thread
 from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import EXIT_INTERRUPTED, EXIT_TOOL_ERROR, EXIT_USER_ERROR, HungError, ProcessEndedError, UserError
+from harness.frozen import frozen
 from harness.processes.keeper import PR_SET_PDEATHSIG, prctl
 from harness.record.store import InheritedLock
 from harness.runner.options import RunOptions
@@ -98,7 +99,7 @@ PARENT = "SBD_PARENT"
 PROGRAM = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); from harness.cli import main; main()"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChildTask:
     """The task of one fresh process: take ``share`` of the run in ``directory``, or (None) begin that run.
 
@@ -131,7 +132,7 @@ Raises HungError: it exceeded its deadline and was ended.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FreshInterpreter:
     """The Spawner of the command line: `sbd run-process` in another Python, with this one's stderr.
 

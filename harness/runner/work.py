@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 from typing import Any
 
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
+from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.runner.estimates import what_would_fit
 from harness.runner.recorder import Failure
@@ -15,7 +16,7 @@ from harness.runner.widths import with_widths
 from harness.scenario.plan import Case, Plan, Share, Slot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Work:
     """What to take, by the stopping rule: all samples, or a ``share``, with the rest left to ``later`` processes.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from harness import __version__
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.record.imports.measured import MOST_REQUESTS, ResultFile
 from harness.record.imports.samples import Placed, imported_of, samples_of
@@ -31,7 +31,7 @@ NO_TIME = "the files tell no time of day; a history has their runs in the order 
 NO_MACHINE = "no file names the machine; --machine does"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ImportedArm:
     """One side: its label and its files, each one process. ``is_ntp``: the baseline, which decodes a token a pass."""
 
@@ -55,7 +55,7 @@ class ImportedArm:
         return (NTP if self.is_ntp else SERVED).label(self.settings, None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class About:
     """What whoever imports says of the files, and what no file says."""
 

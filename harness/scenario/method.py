@@ -8,7 +8,7 @@ name that the engine resolves, so no torch is loaded. harness.scenario.methods h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import reduce
 from importlib.metadata import entry_points
 from itertools import product
@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Discriminator, Tag
 
 from harness.config_file import Count, StrictModel, one_or_several
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.record.trace import Role
 from harness.record.written import WrittenArm
 
@@ -131,7 +132,7 @@ class ArmKeys(StrictModel):
         return [{**point, "lossless": told or lossless_against(point["temperature"])} for point in points]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReplaySpec:
     """What a replayed arm replays. ``mean_passes_per_block`` is None where a recorded trace gives the passes.
 
@@ -148,7 +149,7 @@ class ReplaySpec:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PlannedPass:
     """A kind of decode pass of one row: tokens fed, context, tokens kept; and ``count`` of them."""
 
@@ -163,7 +164,7 @@ class PlannedPass:
 S = TypeVar("S", bound=ArmSettings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Method(Generic[S]):
     """One decoding method, with settings of the type ``S``.
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.models.choice import model_name, shape_of
 from harness.models.decodable import refuse_ids_of, refuse_undecodable
@@ -39,7 +39,7 @@ PLAN_VERSION = 1
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Case:
     """One part, one arm with one value on every axis, one batch size, one task.
 
@@ -134,7 +134,7 @@ class Case:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Share:
     """What one process takes of a run: the samples of one part, once; on a cluster, of one batch size alone.
 
@@ -155,7 +155,7 @@ class Share:
         return f"part {self.part}{size}" + (f", process {self.process + 1}" if self.process else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Slot:
     """One sample that a run has to take."""
 
@@ -186,7 +186,7 @@ class Slot:
         return Share(part=self.case.part.name, process=self.process, batch_size=self.case.batch_size)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Plan:
     """All cases of a scenario, in the order of the file."""
 

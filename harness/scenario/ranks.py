@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import gcd
 
 from harness.errors import ScenarioError, UserError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.scenario.part import Part
 from harness.scenario.scenario import Scenario
@@ -20,7 +20,7 @@ RENDEZVOUS = "SBD_RENDEZVOUS"
 """Where the processes meet if `sbd run` started them, an init_method of torch.distributed; torchrun has its own variables."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ranks:
     """This process among ``world`` that share every model; ``local`` numbers those of one machine, as its GPUs are numbered."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal
@@ -16,12 +16,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from harness.config_file import Counts, Numbers, Shares, one_or_several
+from harness.frozen import frozen
 from harness.scenario.method import ArmKeys, ArmSettings, BlockSettings, refuse_many
 
 SlotFigure = Literal["entropy", "confidence", "margin"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Knob:
     """How boldly a solver accepts. ``bolder``: whether a larger or smaller value accepts more slots.
 
@@ -53,7 +54,7 @@ KNOBS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SolverSpec:
     """One solver. ``sweep``: usual values of each of its knobs, cautious ones first; it is compared by the first knob.
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 from statistics import median
 
+from harness.frozen import frozen
 from harness.record.trace import ForwardPass, Role
 from harness.serving.dialects.dialect import MOST, ONE_PASS, Rounds
 from harness.serving.stream import ServedAnswer
@@ -23,7 +23,7 @@ PROMPT_PASSES = 1
 """Passes of one prompt by itself; a longer one that is fed in pieces makes the ways disagree."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ways:
     """Decode passes of one request by every way that was possible; None: it was not."""
 
@@ -132,7 +132,7 @@ def prompt_pass(answers: Sequence[ServedAnswer], prompts: Sequence[Sequence[int]
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Arrival:
     """One row's part of a pass: when it was seen, tokens fed, KV before it, tokens written."""
 

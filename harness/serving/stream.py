@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +14,7 @@ import httpx2 as httpx
 from pydantic_core import from_json
 
 from harness.errors import RequestError
+from harness.frozen import frozen
 from harness.record.trace import StopReason
 from harness.serving.dialects.dialect import Dialect, RoundProgress, ServerRequest, StreamEvent
 
@@ -25,7 +26,7 @@ PIECE_BYTES = 128
 """What a piece takes in memory beside its bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Chunk:
     """Tokens that arrived together. ``at_s``: by the monotonic clock of this process."""
 
@@ -33,7 +34,7 @@ class Chunk:
     ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServedAnswer:
     """One finished request. ``said``: what the server told of this very request, as its dialect reads it."""
 

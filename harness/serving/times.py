@@ -7,10 +7,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean
 
+from harness.frozen import frozen
 from harness.record.schema import RowTimes
 from harness.scenario.load import Load
 from harness.serving.counts import Arrival
@@ -20,7 +20,7 @@ DIGITS = 6
 """Decimals of a recorded second: a client's clock over a network knows no more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Turns:
     """``after_s``: of every request, from the sample's begin; ``at_once``: most of them in flight.
 
@@ -73,7 +73,7 @@ async def in_turns(turns: Turns, ask: Callable[[int], Awaitable[ServedAnswer]]) 
         raise
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Times:
     """Of one sample. ``forward_s``: from pass to pass; None where requests come at times of their own."""
 

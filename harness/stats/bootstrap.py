@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from harness.frozen import frozen
 from harness.stats.quantity import FEWEST_PROCESSES, Spread
 
 RESAMPLES = 10_000
@@ -114,7 +114,7 @@ SHARE_FILLED = 0.8
 NO_SPREAD = 1e-12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Variance:
     """Of the mean of a table: ``value`` with its degrees of freedom, the part ``of_prompts``, and the spread."""
 
@@ -124,7 +124,7 @@ class Variance:
     spread: Spread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cells:
     """Sums of some columns and counts of observations by prompt and process, in the order of their labels.
 

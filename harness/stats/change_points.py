@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.frozen import frozen
 from harness.stats.slopes import (
     MOST,
     PER_MAD,
@@ -100,7 +101,7 @@ Scale = Literal["ratio", "difference"]
 ChangeKind = Literal["step", "drift"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LevelChange:
     """A change of level at point ``index``; a drift leaves the old level there and reaches the new one at ``end``.
 

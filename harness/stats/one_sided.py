@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from harness.frozen import frozen
 from harness.stats.quantity import t_reach
 
 POWER = 0.9
@@ -31,7 +32,7 @@ ITERATIONS = 50
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SampleMean:
     """A mean of ``n`` independent values; ``standard_error`` is None where they do not differ (one value included).
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import optimize, special
+
+from harness.frozen import frozen
 
 CONFIDENCE = 0.95
 ROUNDING = 1e-9
@@ -19,7 +21,7 @@ FEWEST_PROCESSES = 3
 """With fewer, the difference between processes is unknown, and an interval is about these processes only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Spread:
     """Components of the interval of a ratio, in log units: planning starts from them.
 
@@ -31,7 +33,7 @@ class Spread:
     process: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Quantity:
     """A derived value with its interval. A None has a ``reason``; ``method`` names the formula of the interval.
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import special
 
+from harness.frozen import frozen
 from harness.stats.bootstrap import filled, gather
 from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, Spread, absent, lost_share, t_reach
 
@@ -26,7 +27,7 @@ WORTH_MORE_PROCESSES = 2.0
 """More processes are recommended only where they save this factor of decodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SampleSize:
     """A total of prompts (not additional ones), each decoded in ``processes`` fresh processes; None with a ``reason``.
 

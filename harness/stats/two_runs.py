@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy import special
 
+from harness.frozen import frozen
 from harness.stats.bootstrap import NO_SPREAD, Floats, gather
 from harness.stats.quantity import CONFIDENCE, FEWEST_PROCESSES, Quantity, absent, t_reach
 from harness.stats.ratios import within
@@ -20,7 +21,7 @@ SAME_RATIO = "all processes and prompts gave the same ratio: no spread, no inter
 SAME = "all processes gave the same figure: no spread, no interval"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Observations:
     """Positive figures of one run, each with its prompt and process; every process has every prompt."""
 
@@ -29,7 +30,7 @@ class Observations:
     processes: Sequence[Hashable]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RatioOfRuns:
     """NEW / BASE, and ``p`` of "both are alike", two-sided; None with fewer than three processes on a side."""
 
@@ -37,7 +38,7 @@ class RatioOfRuns:
     p: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Error:
     """Variance of a mean difference with its degrees of freedom."""
 

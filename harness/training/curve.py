@@ -17,7 +17,7 @@ import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
@@ -27,6 +27,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from harness.decoding.in_turn import InTurn
+from harness.frozen import frozen
 from harness.progress import Progress
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.distillation import OwnAnswer
@@ -138,7 +139,7 @@ def curve_points(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]] if file.exists() else []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HeldOutFigures:
     """``tokens_per_pass``: geometric mean over tasks; ``by_task``: decode tokens over passes. ``right``: share of blocks whose
     slot is right, by its place; ``accepted``: passes by their number of right drafts.

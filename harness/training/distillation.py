@@ -22,6 +22,7 @@ from harness.engine.loading import OpenedModel, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.progress import Progress
 from harness.training.recipe import Distillation
 from harness.workloads.loader import PromptItem, prompt_items
@@ -29,7 +30,7 @@ from harness.workloads.loader import PromptItem, prompt_items
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OwnAnswer:
     """One line of the file. ``prompt``: the prompt's id. ``stopped``: it ends in a stop token of the model, otherwise it was
     cut at the most tokens that an answer may have.

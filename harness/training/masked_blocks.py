@@ -15,12 +15,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from harness.frozen import frozen
 from harness.training.distillation import OwnAnswer
 from harness.training.noising import IGNORE, OrderedStream, SpecialIds
 from harness.training.recipe import AdapterSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MaskedBlocks:
     """``clean`` (B, L), right-padded; ``starts`` (B, G): how many clean tokens a block sees, which is the place of its first
     slot; ``slots`` (B, G, k) what is fed; ``targets`` (B, G, k), IGNORE where nothing is charged. ``in_turn`` (B, G) bool:

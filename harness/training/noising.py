@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
+from harness.frozen import frozen
 
 IGNORE = -100
 MIN_BLOCK, MAX_BLOCK = 2, 16
@@ -36,7 +37,7 @@ def example_of(tokenizer: Any, prompt_text: str, solution_text: str) -> Example:
     return {"input_ids": [*prompt, *solution, tokenizer.eos_token_id], "prompt_tokens": len(prompt)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SpecialIds:
     """Token ids with a role in training."""
 

@@ -11,7 +11,6 @@ parameters, T = 2 x sequence_tokens x batch_size positions of a forward pass, S 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,6 +18,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Share, StrictModel, Text, read_yaml
 from harness.errors import ScenarioError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.paths import data_dir
 from harness.roofline.operations import forward_operations
@@ -210,7 +210,7 @@ _LOGIT_BYTES = 2 + 4 + 4 + 4 + 2
 """Per logit: as the head gives it, as float32, its log-softmax, that one's gradient, and the gradient in the head's dtype."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrainingCost:
     """Modelled; ``*_bytes`` at the fullest moment, fragments and the framework's own memory not counted."""
 

@@ -26,6 +26,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 
 from harness.engine.checkpoints import open_for_training
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.record.regular_file import write_whole
 from harness.training.noising import Example, OrderedStream, SpecialIds, example_of
 from harness.training.trainer import FLOAT32_ATTENTION, Objective, TrainingConfig, train
@@ -66,7 +67,7 @@ MOSTLY_STORIES: Mixture = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Size:
     """How large a model is to be built; every one has twice as many query heads as KV heads."""
 
@@ -163,7 +164,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     return wrapped
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Practice:
     """What one fine-tuning stage of the SBD model shares with its control's: everything but the objective. ``phases``: each
     mixture of tasks with its first batch.

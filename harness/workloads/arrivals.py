@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from itertools import chain, islice, pairwise
@@ -24,6 +23,7 @@ from pydantic import Field, ValidationError
 
 from harness.config_file import NonNegative, StrictModel, read_text
 from harness.errors import ScenarioError, first_mistake
+from harness.frozen import frozen
 from harness.workloads.loader import PromptItem
 
 AZURE_HEAD = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
@@ -34,7 +34,7 @@ CUT = "prompt and answer are cut to the lengths of a trace"
 Length = Annotated[int, Field(strict=True, ge=1, le=1 << 24)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TracedRequest:
     """One line of a trace. ``after_s``: since the first request; ``line``: its number in the file, from 1."""
 

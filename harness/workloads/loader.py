@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from harness.errors import ScenarioError, UnknownModelError
+from harness.frozen import frozen
 from harness.workloads.datasets import dataset_prompts
 from harness.workloads.instructions.draw import instructions
 from harness.workloads.prompts import Prompt, read_prompts
@@ -34,7 +34,7 @@ class Tokenizer(Protocol):
         """What is odd about the special tokens of a prompt, in words; None: nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PromptItem:
     """One prompt. ``grade`` takes the output text; None with ``ungraded_reason`` if nothing can be checked.
 

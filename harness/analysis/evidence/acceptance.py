@@ -8,20 +8,20 @@ aiconfigurator drafts and accepted drafts. What such an engine then measures is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from harness.analysis.tally.pass_arrays import ROLES, TraceArrays
 from harness.analysis.trust.health import without_void_times
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.scenario.arm_names import refuse_unknown_arms, same_arm
 
 DRAFT = ROLES.index("draft")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ForcedAcceptance:
     """``rates[i]``: share of the verifying passes whose first i + 1 drafts were accepted. ``tokens_per_pass``: their mean,
     bonus included. ``passes``: how many were counted; the last one of an answer, which its end cuts, is not.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness import formatting
 from harness.analysis.figures.accuracy import MARGIN
 from harness.analysis.results import ArmResult, Cell
+from harness.frozen import frozen
 from harness.stats.quantity import Quantity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Way:
     """One decoding method at one setting, chosen from ``settings`` of them. ``keeps``: whether its observed loss of NTP's
     accuracy on the same prompts is at most MARGIN; None without graded answers.

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from harness.analysis.tally.prices import Missing
+from harness.frozen import frozen
 from harness.record.schema import PassColumns, Run, Sample
 
 NO_POSITIONS = "the record does not say which positions a pass decided (it is older than version 5, or made by another decoder)"
 NO_DECODE = "no decode of this arm is in the record"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DecodedBlock:
     """One block of one row. Passes count from 1, without those in which the row only waited.
 
@@ -39,7 +39,7 @@ class DecodedBlock:
         return tuple(accumulate(known, max))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Timeline:
     """The first blocks of one row, the number of all its blocks, and texts of tokens by id as far as recorded."""
 
@@ -50,7 +50,7 @@ class Timeline:
     texts: dict[int, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BlockPasses:
     """All blocks of one arm by pass, entry 0 for the first: how many blocks took that pass, and the positions it decided.
 

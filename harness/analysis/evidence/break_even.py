@@ -6,17 +6,17 @@ A load is a batch size, or under a load (harness.scenario.load) the number of re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
 
 from harness.analysis.results import ArmResult, Cell
+from harness.frozen import frozen
 from harness.stats.quantity import Quantity
 
 Points = Sequence[tuple[float, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Arrived:
     """One arm under arrivals at times of their own: ``in_flight`` on average, which is measured, and its speedup there.
 
@@ -29,7 +29,7 @@ class Arrived:
     predicted: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SpeedByLoad:
     """One arm over the batch sizes of a part. ``predicted``: ex-ante, by the best price that every size has; empty without.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from itertools import accumulate
 from operator import mul
 
 from harness.analysis.judge.verdict import QUESTION
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.tally.pass_values import PassWidth
+from harness.frozen import frozen
 from harness.stats.quantity import Quantity, quotient
 
 CLAIMED = {"wall_speedup": "faster by the clock", "nfe_speedup": "fewer forward passes"}
@@ -18,7 +19,7 @@ STEPS = ("fewer passes", "rows that wait", "cost of a pass", "sampler and loop")
 """The fields of Factors, in their order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Claimed:
     """The least that a claim states, and of which metric; ``source`` None: no author is named."""
 
@@ -32,7 +33,7 @@ class Claimed:
         return f"at least {self.at_least:g}x {CLAIMED[self.metric]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """One factor of the wall speedup, and the speedup before and after it."""
 
@@ -42,7 +43,7 @@ class Step:
     after: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Waterfall:
     """From 1x, the speed of NTP, to the measured wall speedup, factor by factor, each a geometric mean over prompts.
 
@@ -61,7 +62,7 @@ class Waterfall:
         return self.steps[-1].after
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RooflinePoint:
     """One kind of pass on the roofline: modelled flops per byte, FLOP/s measured and (by PRICES) predicted."""
 
@@ -72,7 +73,7 @@ class RooflinePoint:
     predicted_flops_per_s: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Residual:
     """One arm by one price: the wall speedup (geometric mean over prompts), measured and predicted.
 
@@ -152,7 +153,7 @@ def residuals(cells: Sequence[Cell]) -> list[Residual]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Bandwidth:
     """Bytes per second of one arm's forwards: modelled, counted by the device, and the read ceiling; absent ones say why."""
 

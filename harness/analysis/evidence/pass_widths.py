@@ -6,7 +6,6 @@ A large run has millions of passes, so they stay in arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from harness.analysis.tally.pass_arrays import ROLES
 from harness.analysis.tally.pass_values import PassCurve, PassWidth
 from harness.analysis.tally.pricing import Places, Pricer
 from harness.analysis.tally.tally import Tally, TimedPasses
+from harness.frozen import frozen
 from harness.roofline.speedup import describe_pass
 from harness.stats.quantity import Quantity, absent, quotient
 
@@ -24,7 +24,7 @@ WidthKind = tuple[str, str, int]
 """(method, role and, of a draft model, its name, query tokens of each row)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Alike:
     """All passes of one kind: seconds, NaN where a sample was not timed pass by pass, and the indices of their prices.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
@@ -14,6 +13,7 @@ import numpy as np
 
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, rung_of
 from harness.analysis.tally.tally import Tally, labels_of, units_of
+from harness.frozen import frozen
 from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient
 from harness.stats.ratios import (
     geometric_mean_alone,
@@ -30,7 +30,7 @@ Pair = tuple[Tally, Tally]
 """(NTP, arm): two decodes of the same task, group, repeat and process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Factors:
     """Factors of the wall speedup over the paired samples, each a geometric mean over prompts; ``product`` is the speedup.
 
@@ -51,7 +51,7 @@ class Factors:
         return self.passes * self.rows_per_pass * self.pass_cost * self.overhead
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prediction:
     """The roofline's price of the recorded passes, compared with measured time. Intervals: the band overlapped..not overlapped.
 
@@ -74,7 +74,7 @@ class Prediction:
         return EX_ANTE_SHAPE if self.ex_ante and self.rung == DURING_RUN else self.rung
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PassParts:
     """Mean seconds of a decode pass, in three parts that add up to decode wall ÷ passes.
 
@@ -86,7 +86,7 @@ class PassParts:
     rest_s: Quantity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Paired:
     """Details of a speedup over the pairs it rests on; a None has a ``reason``.
 

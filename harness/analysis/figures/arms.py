@@ -25,6 +25,7 @@ from harness.analysis.tally.prices import Ladder
 from harness.analysis.tally.tally import Tally, charged
 from harness.analysis.tally.traffic import CounterScale
 from harness.analysis.trust.health import arm_values
+from harness.frozen import frozen
 from harness.record.schema import CaseHeader
 from harness.record.written import WrittenArm
 from harness.scenario.load import Load
@@ -118,7 +119,7 @@ def _ntp_for(arm: Arm, arms: Sequence[Arm]) -> int | None:
     return next(iter(same or found), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CellContext:
     """What all arms of a cell share.
 

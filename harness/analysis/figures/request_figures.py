@@ -8,13 +8,13 @@ benchmarks take it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from harness.analysis.figures.arms import ArmBesideNtp, Figures, figure
 from harness.analysis.tally.requests import Request, Window
 from harness.analysis.tally.tally import Tally
+from harness.frozen import frozen
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
 from harness.stats.quantity import Quantity, absent
 from harness.stats.two_runs import over_processes
@@ -32,7 +32,7 @@ NO_LENGTH = "the steady part of a load has no length"
 NO_NTP = "NTP is what the other arms are compared with, and this part has no other with times of requests"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RequestCounts:
     """Requests of an arm over all its samples: those that count, and those left out because the load was not steady.
 
@@ -45,7 +45,7 @@ class RequestCounts:
     steady_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _OfProcess:
     """What one process gave."""
 

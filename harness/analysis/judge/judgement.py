@@ -6,11 +6,12 @@ Claims (``verdict``) and regression gates share these values, so that output for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from harness.analysis.trust.integrity import AS_WRITTEN, Integrity
 from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
+from harness.frozen import frozen
 from harness.scenario.claims import Claim
 from harness.scenario.metrics import Basis, Better
 from harness.stats.quantity import Quantity
@@ -30,7 +31,7 @@ EXIT_CODES: dict[State, int] = {"met": EXIT_OK, "missed": EXIT_REGRESSION, "inco
 GRAVEST_FIRST: tuple[State, ...] = ("missed", "void", "inconclusive", "met")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Judgement:
     """One question and its answer.
 
@@ -65,7 +66,7 @@ class Judgement:
         return WORDS[self.kind][self.state]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Judgements:
     """All answers to one call: ``sbd verify`` over a run, ``sbd gate`` over two.
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from harness.analysis.results import ArmResult, Cell, Comparison, has_contender
+from harness.frozen import frozen
 from harness.record.schema import RunHeader
 from harness.scenario.arm_names import same_arm
 from harness.scenario.claims import Claim, Where
 from harness.scenario.metrics import METRICS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClaimedCell:
     """One cell and the arm there. ``picked_from``: the number of arms the best one was picked from on these same decodes. A
     picked arm is judged at the simultaneous level of all of them, an arm that the claim names at its own.
@@ -35,7 +35,7 @@ class ClaimedCell:
         return self.cell.names | {"arm": self.arm.label}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CellNotFound:
     """A cell or arm that a claim names and the run lacks."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from harness.frozen import frozen
 from harness.scenario.metrics import PRICES
 from harness.stats.quantity import Quantity
 
@@ -34,7 +34,7 @@ def one_a_rung(prices: Iterable[str]) -> list[str]:
     return [price for price in found if price != DURING_RUN or EX_ANTE_SHAPE not in found]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PassWidth:
     """One kind of decode pass: its method, its role (``draft by NAME`` for a draft model), and the query tokens of each row.
 
@@ -61,7 +61,7 @@ class PassWidth:
         return self.flops / self.bytes_
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PassCurve:
     """The roofline over query tokens per row, at the run's context and batch: points (tokens, low, expected, high).
 
@@ -73,7 +73,7 @@ class PassCurve:
     points: tuple[tuple[int, float, float, float], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Roof:
     """The ceilings of one rung: memory rate, and matrix rate by the lines of the matrices (tokens, FLOP/s)."""
 

@@ -6,7 +6,6 @@ An unavailable ceiling comes with its reason.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, Roof
 from harness.analysis.trust.health import kernel_times_s
 from harness.errors import SbdError
+from harness.frozen import frozen
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import Deployment
@@ -79,7 +79,7 @@ def read_profile(header: RunHeader, case: CaseHeader) -> HardwareProfile | Missi
     return profile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ladder:
     """The ceilings that can price a case, in the order of PRICES, why others cannot, and the read ceiling."""
 

@@ -15,8 +15,8 @@ SGLang's benchmark has such a window for closed loops (python/sglang/benchmark/s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from harness.frozen import frozen
 from harness.record.schema import REQUEST_S, RowTimes, Sample
 from harness.scenario.load import Load
 
@@ -26,7 +26,7 @@ WARM_IN = 0.1
 """Share of the time of arrivals that comes before the steady part: a server is empty when the first one comes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Window:
     """The steady part of a sample. ``answered``: requests that were so within it; ``came``: arrivals within it, and of a closed
     loop again the answered ones, each of which made room for another. ``tokens`` that came within it, those of an answer spread
@@ -41,7 +41,7 @@ class Window:
     left_out: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Request:
     """One request, by its client. ``time_per_token_s``: mean over the tokens behind the first piece, None where there is none.
 

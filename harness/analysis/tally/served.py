@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from harness.frozen import frozen
 from harness.record.schema import Run, Sample
 from harness.stats.quantity import Quantity, absent, wilson_interval
 
 WAYS = ("steps", "accepted", "chunks")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Partings:
     """Greedy answers compared with NTP's, by what their first difference is (harness.runner.divergence).
 
@@ -37,7 +37,7 @@ class Partings:
         return wilson_interval(self.prompts - self.wrong_prompts, self.prompts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServedCounts:
     """The requests of one arm that were sent one after the other, over all its samples but the warm-up.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from harness.analysis.tally.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.tally.pricing import Band, Places, Pricer
 from harness.analysis.tally.requests import Request
 from harness.analysis.tally.traffic import Counted, TrafficCounter
+from harness.frozen import frozen
 from harness.record.schema import FIRST_TOKENS, REQUEST_S, CaseHeader, RowResult, Run, Sample
 from harness.roofline.speedup import describe_pass
 
@@ -20,7 +21,7 @@ Key = tuple[str, int, int, int]
 """(task, group, repeat, process): identifies the decodes of NTP and of an arm that form a pair."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TimedPasses:
     """The decode passes of one sample, entry i of every array one pass, and the indices of their prices in ``pricer``.
 
@@ -39,7 +40,7 @@ class TimedPasses:
     pricer: Pricer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PassSums:
     """What the decode passes (without the prompts') of a sample, or of one of its requests, come to.
 
@@ -67,7 +68,7 @@ class PassSums:
     """The passes themselves, where the part was timed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Written:
     """One answer of a decode, to the prompt (task, prompt id)."""
 
@@ -80,7 +81,7 @@ class Written:
     ungraded_reason: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tally:
     """One decode: a sample, or under a load one request of it."""
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.tally.pricing import Pricer
+from harness.frozen import frozen
 from harness.hardware.counter_scale import BandwidthScale
 from harness.record.schema import Run, Sample
 from harness.stats.quantity import Quantity, absent, exact
@@ -26,7 +27,7 @@ _T = TypeVar("_T")
 NOT_RECORDED = "this run recorded no counter of memory bandwidth"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CounterScale:
     """What one percent of the device's memory counter is worth, in bytes per second, by three methods; means over sessions.
 
@@ -42,7 +43,7 @@ class CounterScale:
     disagreement: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Counted:
     """One sample's window: its seconds, its counted bytes, and the bytes modelled for all its passes.
 

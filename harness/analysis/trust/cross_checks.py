@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.trust.imported import IMPORTED_CHECKS
+from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.record.seal import SEALED_SINCE
 from harness.record.written import WrittenPart
@@ -29,7 +29,7 @@ Found = tuple[str, str]
 """What contradicts what, and where."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Decode:
     """One sample with what the checks of one sample read."""
 

@@ -17,9 +17,10 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from statistics import fmean
 
+from harness.frozen import frozen
 from harness.record.bounds import arrived_together
 from harness.record.schema import NO_PASSES, REQUEST_S, TOGETHER, UNTOLD, CaseHeader, Run, Sample
 from harness.scenario.part import HealthLimits
@@ -48,7 +49,7 @@ UNCOUNTED = "the ways of counting a server's passes disagree"
 STREAM = "start the server with --stream-interval 1 (vLLM, SGLang), so that each pass sends its tokens by themselves"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Usual:
     """The median kernel time of a part's samples, and the fastest clock of an arm's; None where nothing was read.
 
@@ -61,7 +62,7 @@ class Usual:
     together: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Voids:
     """Of ``timed`` samples, ``void`` were voided; ``reasons`` counts them by rule (one may break several)."""
 
@@ -76,7 +77,7 @@ class Voids:
         return f"{self.void} of {self.timed} void" + (f" ({said})" if said else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PartHealth(Voids):
     """Voids of a part, and of each of its cases by case id."""
 

@@ -5,18 +5,17 @@ A broken seal or a contradiction leaves no verdict. A record without a seal is j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from harness.analysis.trust.cross_checks import contradictions
 from harness.analysis.trust.regrading import regrade
 from harness.formatting import count
+from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.record.seal import SealState
 
 AS_WRITTEN = "judge the record as the run wrote it, or run again"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Contradiction:
     """Two figures of a record that cannot both be true: in words, in how many ``places``, and the ``first`` of these."""
 
@@ -25,7 +24,7 @@ class Contradiction:
     first: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Integrity:
     """``demanded``: why a demanded signature is not there. ``not_graded``: why some answers could not be graded again.
     ``unmeasured``: why no arm has a sample. ``record_sha256``: the digest of what the record holds, that its pages carry.

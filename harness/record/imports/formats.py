@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.errors import BenchmarkFileError
+from harness.frozen import frozen
 from harness.record.bounds import SHORTEST_S
 from harness.record.imports import aiperf, guidellm, sglang_bench, vllm_bench
 from harness.record.imports.document import LONGEST, Document, read_document
 from harness.record.imports.measured import ResultFile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Format:
     """``is_it`` looks at the first JSON value of a file; ``made_by``: what makes such a file."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import fmean, median
 from typing import Literal
+
+from harness.frozen import frozen
 
 Rule = Literal["per_request", "per_token"]
 """How a tool takes medians and means over requests. *per_request*: each counts the same, and percentiles are interpolated.
@@ -19,7 +21,7 @@ FIGURES = ("first_token_s", "time_per_token_s", "gap_s", "request_s")
 """Figures of one request, or of one gap between two pieces of its stream (``gap_s``)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Request:
     """One answered request.
 
@@ -49,7 +51,7 @@ class Request:
         return (self.last_token_s - self.first_token_s) / later if later > 0 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ResultFile:
     """One file: one run of a tool. ``name``: without folders. What the file does not tell is None or empty.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from harness.frozen import frozen
 from harness.record.bounds import SHORTEST_S, arrived_together
 from harness.record.imports.measured import Request, ResultFile
 from harness.record.schema import REQUEST_S, TOGETHER, UNTOLD, Imported, ImportedFile, Pairing, RowResult, Sample
@@ -16,7 +16,7 @@ NOT_GRADED = "the files of other tools hold no grades"
 FEWEST_LENGTHS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Placed:
     """A file as one process of a case."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, State
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.regression.changes import Outcome, count_outcome
 from harness.regression.comparability import Unlike
@@ -91,7 +92,7 @@ def judge_counted(base: Run, new: Run, allowed: Sequence[Unlike] = ()) -> tuple[
     return judge_counted_pairs([CountedPair(name="", base=counted(base), new=counted(new))], allowed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CountedPair:
     """The deterministic figures of one pair of fresh processes; ``name`` for people: ``pair 3``."""
 

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.regression.metrics import TimedMetric
 from harness.stats.one_sided import SampleMean, freed_mean, holm
 
@@ -76,7 +77,7 @@ Outcome = Literal["slower", "passed", "open", "void"]
 ALPHA = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GatePlan:
     """The numbers of pairs at which the gate looks at the data. Fixed before the first pair is seen.
 
@@ -126,7 +127,7 @@ def plan_of(pairs: int) -> GatePlan:
     return GatePlan(looks=(first, pairs), rerun_pairs=pairs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NeedPairs:
     """Measure ``pairs`` more pairs of fresh processes and hand in d for each of ``keys``; ``stage`` and ``why`` for people."""
 
@@ -136,7 +137,7 @@ class NeedPairs:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GateFinding:
     """What one metric's pairs show. ``slowdown`` is the mean of d, with its sign reversed where a higher figure is better.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 
 from harness.analysis.judge.judgement import Judgement, Judgements, to_json
+from harness.frozen import frozen
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.regression.comparability import refuse_unlike, shared_prompts
@@ -32,7 +33,7 @@ ON_A_QUIET_MACHINE = "see `sbd compare`; take the run again on a quiet machine"
 IN_TURN = "measure both revisions in turn: sbd gate --base-cmd ... --new-cmd ...; or take both runs again with `processes: 3`"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GateOptions:
     """What the user asks of a gate besides the two sides."""
 

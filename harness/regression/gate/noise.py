@@ -11,11 +11,12 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from harness.errors import RecordError, UserError
+from harness.frozen import frozen
 from harness.paths import user_data_dir
 from harness.progress import Progress
 from harness.record.regular_file import refused, write_whole
@@ -37,7 +38,7 @@ ENOUGH_REPEATS = 100
 """From here on the percentile is an observed one; with fewer repeats it would be the largest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NoiseFloor:
     """What a timed metric strays by under A/A, as a ratio (0.012: 1.2 %).
 
@@ -112,7 +113,7 @@ RESAMPLES = 2_000
 SEED = 20_261
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NoiseWish:
     """How many A/A gates of how many pairs, of which metrics; ``pool``: pairs to measure and draw from, None: all."""
 
@@ -179,7 +180,7 @@ def _estimate(values: Sequence[float], signs: tuple[int, ...]) -> float:
 FILE_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StoredFloors:
     """Contents of one file; ``measured_at`` is the date of its first run."""
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from harness.analysis.judge.judgement import Judgement, State
+from harness.frozen import frozen
 from harness.regression.gate.decision import (
     ALPHA,
     GateFinding,
@@ -125,7 +126,7 @@ ALPHA_WITHOUT_RERUN = 0.01
 """Replaces the re-run of stored pairs: the most that a slowdown equal to the margin may fail."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GateProcedure:
     """A timed gate as a value: its metrics, its plan and the d seen so far per stage and key, in the order of the pairs.
 

@@ -25,12 +25,12 @@ import shlex
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Literal
 
 from harness.errors import EXIT_TOOL_ERROR, EXIT_USER_ERROR, ProcessEndedError, RecordError, UserError
+from harness.frozen import frozen
 from harness.processes.kept import Launcher, launch
 from harness.progress import Progress
 from harness.record.regular_file import open_regular, read_regular, refused, write_whole
@@ -49,7 +49,7 @@ NOT_FOUND = 127
 """Exit status of a shell that knows no such command."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RevisionCommands:
     """A shell command per side; ``{out}`` in it is replaced by the run directory that it must leave.
 

@@ -6,12 +6,13 @@ The figures are a cache keyed by the run and the version of the formulas; the ru
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from harness.analysis.answer import compare
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.errors import RecordError, UserError
+from harness.frozen import frozen
 from harness.record.same import checkout_of, machine_of, software_of
 from harness.record.schema import Run
 from harness.scenario.metrics import METRICS, Better, names_of
@@ -23,7 +24,7 @@ OF_REQUESTS = names_of(lambda metric: metric.of_requests and metric.tracked)
 ONE_BY_DEFINITION = ("wall_speedup", "nfe_speedup")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TrackedFigure:
     """One figure of one arm in one cell, ``value`` None with its ``reason``. ``cell``: part/task/b<batch size>."""
 
@@ -54,7 +55,7 @@ def known_metrics(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(meant)) or DEFAULT_METRICS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Revision:
     """The measured revision. None: not known; ``has_changes`` is True where the checkout differed from the commit.
 
@@ -67,7 +68,7 @@ class Revision:
     committed_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HistoryRecord:
     """One run. Times are ISO 8601 in UTC, which sort as text; ``samples`` counts all samples of the run when it was added.
 

@@ -6,7 +6,7 @@ Runs of one commit are one point, their median. A run without a known commit, or
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from fnmatch import fnmatchcase
 from statistics import median
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.regression.history.database import FIGURES, RECORDS, rows, shown
 from harness.regression.history.store import Wanted, filtered
 
@@ -28,7 +29,7 @@ SHORT = 10
 """Number of shown digits of a commit or run id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Point:
     """A commit, or a run without one. ``when`` (ISO 8601, UTC) it was made or, if that is not known of all of its
     line, first measured or imported. ``software``: versions at its newest run, as JSON.
@@ -48,7 +49,7 @@ class Point:
         return f"{self.commit[:SHORT]}{'+changes' if self.has_changes else ''}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HistoryLine:
     """The machine, scenario and branch that figures share."""
 
@@ -62,7 +63,7 @@ class HistoryLine:
 LINE = tuple(field.name for field in fields(HistoryLine))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Series:
     """``values[i]`` is the figure at ``points[i]``, oldest first."""
 
@@ -74,7 +75,7 @@ class Series:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lines:
     """All requested series. ``outdated`` of the ``runs`` are left out, because their formulas are older than
     ``comparison_version`` (None: no runs). ``notes``: what is not known of their order.

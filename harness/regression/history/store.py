@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from sqlalchemy import Connection, RowMapping, Select, delete, insert, select, u
 from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.regression.history.database import (
     FIGURES,
     RECORDS,
@@ -34,7 +35,7 @@ PLAIN = tuple(field.name for field in fields(HistoryRecord) if field.name not in
 FIGURE = tuple(FIGURES.c[field.name] for field in fields(TrackedFigure))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Wanted:
     """Which records to read. None: all; a fingerprint or digest by its beginning."""
 

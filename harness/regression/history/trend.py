@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from statistics import median
 from typing import Any, Literal
 
+from harness.frozen import frozen
 from harness.regression.history.series import Point, Series, read_lines
 from harness.regression.history.store import History, Wanted
 from harness.regression.reasons import SPEEDUP, reason_of
@@ -20,7 +21,7 @@ LAST = 200
 """Number of newest commits of each line by default: half a year of nightly runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ChangePoint:
     """The change came after ``last_old`` and with ``first_new`` or a commit between them that was not measured.
 
@@ -41,7 +42,7 @@ class ChangePoint:
         return self.change.end or self.change.index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Judged:
     """A series with its changes, oldest first; ``reason`` says why it was not tested.
 
@@ -54,7 +55,7 @@ class Judged:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trend:
     """All changes found. ``alpha`` is the chance of any false change in all series at this look. ``level`` is that of each
     series alone by Holm's test; the other parameters are in stats.change_points.

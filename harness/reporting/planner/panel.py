@@ -7,7 +7,6 @@ The axes: the run's largest model and Llama 8B and 70B, formats of weights and K
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import Literal
@@ -17,6 +16,7 @@ from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.capacity.acceptance import TABLE1_BLOCK_SIZE, AssumedAcceptance, from_table1
 from harness.capacity.grid import Grid, Place, PricedColumn, price_grid
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import WEIGHT_FORMATS
@@ -47,7 +47,7 @@ CHECKED = frozenset({"sbd_verified"})
 """Methods whose blocks are checked, so that a part of each may be final."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Choice:
     """One acceptance to choose; ``basis``: the run measured it, was given it, or the paper published it.
 
@@ -70,7 +70,7 @@ class Choice:
         return "SBD" if self.acceptance.tokens_per_check is None else "SBD verified"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Panel:
     """Every column of the grid, by its place and in the order of places."""
 

@@ -8,9 +8,10 @@ All rows of a batch progress alike: none waits for the slowest.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.record.trace import ForwardPass, Role
 from harness.roofline.ceilings import Ceilings
@@ -21,7 +22,7 @@ from harness.roofline.speedup import describe_pass
 SHARE_TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PricedAt:
     """Where a method is priced: the model whose tokens are wanted, the batch, and the tokens in the cache of every row.
 
@@ -38,7 +39,7 @@ class PricedAt:
             raise UserError(f"given were batch {self.batch}, context {self.context_tokens}; allowed: batch >= 1, context >= 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelCall:
     """One kind of model call.
 
@@ -55,7 +56,7 @@ class ModelCall:
     share_of_layers: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MethodTrace:
     """All kinds of call of one method; ``notes`` say what the counts leave out.
 

@@ -7,12 +7,12 @@ a *share* is how far they are, from 0 to 1. Where both ends are equal, the figur
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Self
 
 from pydantic import Field, model_validator
 
 from harness.config_file import StrictModel, Text
+from harness.frozen import frozen
 from harness.roofline.methods.calls import MethodTrace
 from harness.roofline.pricing import SummedPrice
 
@@ -44,7 +44,7 @@ def figures_at(assumed: Mapping[str, AssumedFigure], share: float) -> dict[str, 
     return {name: figure.at(share) for name, figure in assumed.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PricedRange:
     """A system at the worst and the best end, and the prices between. ``faster``: spans of shares where it beats the other
     system by expected seconds per token; None where it is compared with none.

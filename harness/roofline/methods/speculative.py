@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
 from harness.errors import UserError
+from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.models.shape import with_layers
 from harness.record.trace import Role
@@ -36,7 +36,7 @@ from harness.roofline.methods.calls import (
 Passes = Mapping[tuple[int, int], float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PricedDrafter:
     """A draft model: how many tokens the model above it asks for, and the probability that it accepts one.
 

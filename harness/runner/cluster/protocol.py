@@ -6,9 +6,9 @@ Its orders carry the digest of the program, because nodes must run the same code
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from harness.frozen import frozen
 from harness.record.schema import Run, RunHeader
 from harness.runner.options import RunOptions
 from harness.runner.recorder import Entry
@@ -19,7 +19,7 @@ STARTING, START_S = "starting the process", 600.0
 """A unit's first step and its time limit at any deadline, because libraries may load from a slow disk."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NodeTask:
     """An order to a node: take ``share`` of this scenario, or (None) make the run's header.
 

@@ -6,13 +6,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import LONGEST_SHOWN, MissingExtraError, RequestError, in_words
+from harness.frozen import frozen
 from harness.record.trace import StopReason
 from harness.scenario.servers import EngineName, Server
 
@@ -83,7 +84,7 @@ class Completion(Sent):
         return tokens_event(choice.finish_reason, choice.token_ids, said)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RoundProgress:
     """Where a request is: a ``mark`` that all tokens of one round share, and its drafted and accepted tokens up to there."""
 
@@ -92,7 +93,7 @@ class RoundProgress:
     accepted: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StreamEvent:
     """What one event of a stream holds. ``said``: of the whole request, as in Answer; ``written`` in it: output tokens so far.
 
@@ -107,7 +108,7 @@ class StreamEvent:
     same_round: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServerRequest:
     """What a prompt is asked with, whatever the engine. ``ignore_stop``: all tokens are wanted, whatever they are."""
 
@@ -119,7 +120,7 @@ class ServerRequest:
     ignore_stop: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rounds:
     """How a server decodes: in rounds, each of which gives the tokens that arrive together.
 
@@ -140,7 +141,7 @@ ONE_PASS = Rounds()
 """A round is one pass, which ends with one token of the model's own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Dialect:
     """One engine.
 
