@@ -62,7 +62,7 @@ class InTurn:
         """(B, k): the newest token of each row, then one draft for each other slot of ``logits`` (B, k, V).
 
         ``text`` (B, T): each row's tokens up to its newest, which stands at ``newest`` (B,), and room for k - 1 more; what
-        stands there is written over. ``draw``: None for the likeliest by the kernels, some hundred small operations less.
+        stands there is written over. ``draw``: None for the likeliest by the kernels, some forty small operations a slot less.
         """
         if draw is None:
             drafts_in_turn(logits, CANDIDATES, text, newest, COPIED_NATS if self.copies else (), self.bigram)

@@ -2,15 +2,12 @@
 // copies on top, and the likeliest of these sums is what the next slot is told of. Sums are in float32. Harness code:
 // harness/kernels/walk.py.
 
-#include <cmath>
 #include <functional>
 #include <vector>
 
 #include "vectors.h"
 
 namespace {
-
-constexpr int64_t NO_TOKEN = -2;
 
 struct Candidates {
   std::vector<float> scores;  // largest first; of equals the lowest id first
@@ -24,17 +21,11 @@ Candidates likeliest(const S* logits, int64_t vocab, size_t count) {
   float least = -INFINITY;
   Whole bad = {};
   for (int64_t begin = 0; begin < vocab; begin += LANES) {
-    const int64_t width = std::min<int64_t>(LANES, vocab - begin);
-    Floats x = Floats{} - INFINITY;
-    if (width == LANES) {
-      x = load(logits + begin);
-    } else {
-      for (int i = 0; i < width; i++) x[i] = widened(logits[begin + i]);
-    }
+    const Floats x = read(logits + begin, vocab - begin);
     bad |= ~(x < INFINITY);
     const Whole more = x > least;
     if (!any(more)) continue;
-    for (int i = 0; i < width; i++) {
+    for (int i = 0; i < LANES; i++) {
       if (!(x[i] > least)) continue;
       const auto at = std::upper_bound(found.scores.begin(), found.scores.end(), x[i], std::greater<float>());
       found.ids.insert(found.ids.begin() + (at - found.scores.begin()), begin + i);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -14,6 +15,7 @@
 namespace {
 
 constexpr int LANES = 16;
+constexpr int64_t NO_TOKEN = -2;  // that of harness/decoding/session.py
 typedef float Floats __attribute__((vector_size(LANES * 4)));
 typedef uint32_t Words __attribute__((vector_size(LANES * 4)));
 typedef int32_t Whole __attribute__((vector_size(LANES * 4)));
@@ -33,6 +35,13 @@ inline float widened(float value) { return value; }
 inline Floats load(const float* from) { return *reinterpret_cast<const AnyFloats*>(from); }
 inline Floats load(const uint16_t* from) {
   return (Floats)(__builtin_convertvector(*reinterpret_cast<const AnyHalves*>(from), Words) << 16);
+}
+template <typename S>
+Floats read(const S* from, int64_t left) {  // what lies behind the end is impossible
+  if (left >= LANES) return load(from);
+  Floats found = Floats{} - INFINITY;
+  for (int i = 0; i < left; i++) found[i] = widened(from[i]);
+  return found;
 }
 inline void store(float* to, Floats value) { *reinterpret_cast<AnyFloats*>(to) = value; }
 inline void store(uint16_t* to, Floats value) {  // to nearest, ties to even; NaN stays one

@@ -2,22 +2,11 @@
 // S is the sum of exp(x - m) over a position's logits x with maximum m, T that of (x - m) exp(x - m); the entropy is
 // log S - T / S, where no term is negative. Harness code: harness/kernels/walk.py.
 
-#include <cmath>
-
 #include "vectors.h"
 
 namespace {
 
-constexpr int64_t NO_TOKEN = -2;
 constexpr float LEAST_LOG_P = -1e4f;
-
-template <typename S>
-Floats read(const S* from, int64_t left) {  // what lies behind the end is impossible
-  if (left >= LANES) return load(from);
-  Floats found = Floats{} - INFINITY;
-  for (int i = 0; i < left; i++) found[i] = widened(from[i]);
-  return found;
-}
 
 template <typename S>
 int64_t likeliest(const S* logits, int64_t vocab, float& highest) {

@@ -26,8 +26,8 @@ sys.exit(code)
 """
 MOST_BYTES = 6e9
 """Of one process, of which Inductor takes most; two of them run at a time."""
-OF_VALUES = "2000000"
-"""Numbers of the largest tensor that has values: the reference model's are smaller, and the meters' buffers larger."""
+OF_VALUES = "16000000"
+"""Numbers of the largest tensor that has values: those of the probe and the reference model are smaller, the meters' larger."""
 
 
 @pytest.fixture
