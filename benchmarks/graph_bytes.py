@@ -1,7 +1,7 @@
 """Exact bytes of one pass: what Nsight Compute counts of a replayed graph, beside what is modelled for it.
 
 No periodic counter is fine enough for one pass. Three passes of Llama-3.1-8B shapes follow a prompt of 512 tokens: 1 token, 16,
-and 16 that are committed with 16 behind them. Each is captured, replayed and then profiled as one workload. Where ncu is
+and 16 that are committed with 16 after them. Each is captured, replayed and then profiled as one workload. Where ncu is
 missing or refuses, bytes are modelled and times are taken all the same, and the reason is said.
 
     python -m benchmarks.graph_bytes [--device cuda] [--execution compiled] [--ncu ncu] [--out FOLDER]
@@ -176,7 +176,7 @@ def counted_by_ncu(ncu: str, folder: Path, arguments: Sequence[str], passes: int
 
 
 def passes(device: torch.device) -> Iterator[tuple[str, list[Segment], ForwardPass]]:
-    """Name, segments and description of each pass behind the prompt; nothing of it is kept."""
+    """Name, segments and description of each pass after the prompt; nothing of it is kept."""
 
     def segment(start: int, width: int, visibility: Visibility, logits: int) -> Segment:
         places = torch.arange(PROMPT + start, PROMPT + start + width, device=device)[None]

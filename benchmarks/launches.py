@@ -1,6 +1,6 @@
 """Kernels and host waits of one decode pass of Llama-3.1-8B in graphs.
 
-Decoder, session and attention are the engine's own. One row behind 512 tokens, bfloat16, blocks of 16.
+Decoder, session and attention are the engine's own. One row after 512 tokens, bfloat16, blocks of 16.
 
 On a GPU the nodes of the captured graphs are counted, as CUDA has them: kernels, copies and fills. An emulated GPU is enough
 (tests/emulated_gpu), because what is launched does not depend on what a kernel computes.

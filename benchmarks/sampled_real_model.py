@@ -3,7 +3,7 @@
     python -m benchmarks.sampled_real_model [RUN]
 
 RUN: a run of scenarios/real_model_sampled.yaml. What is expected comes from transformers' own forward of the base model in
-float32: softmax(logits / temperature) behind the prompt and the answer's own first tokens. None of this program's decoding is
+float32: softmax(logits / temperature) after the prompt and the answer's own first tokens. None of this program's decoding is
 in it. Every drawn token is turned into its place in that distribution, with the likeliest first: the chance of all likelier
 ones, and a random share of its own. Right samples are uniform on these places (the randomised probability integral transform;
 Smith 1985), so places are counted in BINS equal bins. The first two tokens of an answer are left out: the prompt's pass and

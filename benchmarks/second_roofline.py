@@ -72,7 +72,7 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """``rows`` of ``query`` tokens each behind ``context`` cached ones, logits at ``logits`` of them; a prefill is causal."""
+    """``rows`` of ``query`` tokens each after ``context`` cached ones, logits at ``logits`` of them; a prefill is causal."""
 
     rows: int
     query: int

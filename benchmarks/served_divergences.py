@@ -3,7 +3,7 @@
     python -m benchmarks.served_divergences RUN
 
 RUN: of benchmarks/served_divergences.yaml, or another one of one part with servers. The record's classes come from float32;
-here the same places are classed once more, in float64. Wrong acceptances are planted: the token behind the right one stands in
+here the same places are classed once more, in float64. Wrong acceptances are planted: the token after the right one stands in
 its place.
 
 prompts, parted                          answers compared, and those that part from NTP's

@@ -2,15 +2,15 @@
 
     SBD_VLLM_PYTHON=... python -m benchmarks.served_faults WORK
 
-A trial takes one whole sample, plants the fault into the next one, and takes a last one behind it. Killed, stopped and ended
+A trial takes one whole sample, plants the fault into the next one, and takes a last one after it. Killed, stopped and ended
 servers are the real vLLM's processes; answers 500 and halves come from a proxy before it. Out of memory: a server whose KV
 cache is larger than the machine, which ends as it starts. A kernel that is out of memory kills, which is the first kind.
 
 faults            trials
-lost_samples      whole samples before and behind a fault that are not there, or not what they were without faults
+lost_samples      whole samples before and after a fault that are not there, or not what they were without faults
 wrong_samples     faulty ones that were taken as whole and are not what they were without faults, and not void by a reason
 untold            faulty ones that ended without a reason that names the server
-processes_left    of vLLM, behind the last trial
+processes_left    of vLLM, after the last trial
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Tally:
         self.faults = self.lost = self.wrong = self.untold = 0
 
     def trial(self, kind: str, take: Callable[[], tuple[int, ...]], plant: Callable[[], None], right: tuple[int, ...]) -> None:
-        """One: a whole sample, the faulty one, and one behind it."""
+        """One: a whole sample, the faulty one, and one after it."""
         self.faults += 1
         said = "a whole answer"
         self.lost += take() != right

@@ -144,7 +144,7 @@ def _pass_over_llama_cpp(rounds: Rounds, width: int) -> list[float]:
 
 @figure("ours_135m", "llama_cpp_135m", "vllm_135m", least=1.05, least_low=1.0)
 def ntp_over_best_engine_135m(rounds: Rounds) -> list[float]:
-    """Ratio of tokens/s, ours over the best other engine's: SmolLM2-135M in bfloat16, NTP of 64 tokens behind 64.
+    """Ratio of tokens/s, ours over the best other engine's: SmolLM2-135M in bfloat16, NTP of 64 tokens after 64.
 
     llama.cpp by llama-bench, which samples nothing, at its best number of threads; without it by llama-server, whose tokens
     a client stamps. vLLM by a client.
@@ -160,7 +160,7 @@ def ntp_over_best_engine_250m(rounds: Rounds) -> list[float]:
 
 @figure("ours_135m", "llama_cpp_135m", least=1.6)
 def pass8_over_llama_cpp(rounds: Rounds) -> list[float]:
-    """Ratio of tokens/s of whole passes of 8 tokens behind 128, SmolLM2-135M in bfloat16, ours over llama-bench's.
+    """Ratio of tokens/s of whole passes of 8 tokens after 128, SmolLM2-135M in bfloat16, ours over llama-bench's.
 
     Ours has the head for every token, llama-bench's for the last one alone.
     """
@@ -198,7 +198,7 @@ def ntp_read_share_of_fastest_pct_250m(rounds: Rounds) -> list[float]:
 
 @figure("ours_135m", most=1.8)
 def pass12_over_pass1_135m(rounds: Rounds) -> list[float]:
-    """Ratio of seconds: a pass of 12 tokens over one of 1 token, behind 128, in turns, medians; all logits of both."""
+    """Ratio of seconds: a pass of 12 tokens over one of 1 token, after 128, in turns, medians; all logits of both."""
     return rounds.ratio(("ours_135m", "pass_s_12"), ("ours_135m", "pass_s_1"))
 
 
@@ -228,7 +228,7 @@ def next_arm_s_135m(rounds: Rounds) -> list[float]:
 
 @figure("ours_135m", most=12)
 def rest_share_pct_135m(rounds: Rounds) -> list[float]:
-    """Percent of NTP's time behind the prompt that is spent outside calls of the native kernels, each timed by itself."""
+    """Percent of NTP's time after the prompt that is spent outside calls of the native kernels, each timed by itself."""
     return list(rounds.of("ours_135m", "rest_share_pct").values())
 
 

@@ -106,7 +106,7 @@ class LlamaCpp:
         return ["-p", ",".join(map(str, widths)), "-n", "0", "-d", str(PASS_CONTEXT), "-r", str(1 if self._smoke else repeats)]
 
     def measured(self) -> dict[str, float]:
-        """Tokens/s of NTP behind a prompt, and by how many threads; seconds of a pass by its width.
+        """Tokens/s of NTP after a prompt, and by how many threads; seconds of a pass by its width.
 
         Raises:
             NotMeasured: a program fails.
@@ -129,7 +129,7 @@ class LlamaCpp:
 def served(
     engine: str, name: str, smoke: bool, arguments: Sequence[str] = (), switches: dict[str, str] | None = None
 ) -> dict[str, float]:
-    """Tokens/s of one request at a time behind its first token, by this client: the median of several. The server is started
+    """Tokens/s of one request at a time after its first token, by this client: the median of several. The server is started
     for it and ended.
 
     Raises:
@@ -150,7 +150,7 @@ def served(
 
 
 def tokens_per_s(answer: ServedAnswer) -> float:
-    """Of the tokens behind the first chunk."""
+    """Of the tokens after the first chunk."""
     first, last = answer.chunks[0], answer.chunks[-1]
     return (len(answer.ids) - len(first.ids)) / (last.at_s - first.at_s)
 

@@ -90,7 +90,7 @@ class Own:
         return tuple(torch.randint(self.model.shape.vocab, (count,), generator=torch.Generator().manual_seed(0)).tolist())
 
     def decode(self, new_tokens: int) -> dict[str, float]:
-        """One decode by NTP: seconds of a pass behind the prompt, percent of them outside native calls, bytes of a pass."""
+        """One decode by NTP: seconds of a pass after the prompt, percent of them outside native calls, bytes of a pass."""
         shape, suppressed = self.model.shape, () if self.model.mask_id is None else (self.model.mask_id,)
         request = DecodeRequest(
             prompts=(self.drawn(PROMPT_TOKENS),),
@@ -117,7 +117,7 @@ class Own:
         }
 
     def ntp(self, new_tokens: int, decodes: int) -> dict[str, float]:
-        """Medians over decodes, behind one that is not counted."""
+        """Medians over decodes, after one that is not counted."""
         found = [self.decode(new_tokens) for _ in range(decodes + 1)][1:]
         middle = {key: statistics.median(one[key] for one in found) for key in found[0]}
         return {
@@ -127,7 +127,7 @@ class Own:
         }
 
     def passes(self, widths: Sequence[int], repeats: int) -> dict[str, float]:
-        """Median seconds of a causal pass of each width with all its logits, in turns behind one context; nothing is kept."""
+        """Median seconds of a causal pass of each width with all its logits, in turns after one context; nothing is kept."""
         prefill(self.session, [self.drawn(PASS_CONTEXT)], CPU, room=max(widths))
         spent_s: dict[int, list[float]] = {width: [] for width in widths}
         for _ in range(repeats + 1):

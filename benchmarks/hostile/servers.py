@@ -1,6 +1,6 @@
 """Hostile servers of every dialect: a run of one honest server and one that plays a case of the catalogue.
 
-The catalogue is tests/helpers/hostile_answers; behind it come answers changed at random. An honest server answers NTP and the
+The catalogue is tests/helpers/hostile_answers; after it come answers changed at random. An honest server answers NTP and the
 other one the arm beside it, so that what it sends cannot become a faster arm. Each case is a run of a few answers without a
 clock, some with the page.
 """

@@ -219,7 +219,7 @@ class _Page(HTMLParser):
                 self.wrong.append(f"address {address[:60]}")
 
     def handle_endtag(self, tag: str) -> None:
-        """The text behind is of no script."""
+        """The text that follows is of no script."""
         self.inside = ""
 
     def handle_comment(self, data: str) -> None:

@@ -127,7 +127,7 @@ class PlantedEngine:
         return getattr(self._engine, name)
 
     def decode(self, *arguments: Any) -> Any:
-        """The fault comes behind the work: what was decoded is done, and not kept yet."""
+        """The fault comes after the work: what was decoded is done, and not kept yet."""
         self._decodes += 1
         if self._decodes < self._spec["at"] or not first_to(self._spec["mark"]):
             return self._engine.decode(*arguments)

@@ -34,7 +34,7 @@ def _section(command: Any, name: str) -> Iterator[str]:
 
 
 def _as_text(help_text: str) -> str:
-    """A help text as Markdown: angle brackets would be HTML; a paragraph behind \\b is set as it stands."""
+    """A help text as Markdown: angle brackets would be HTML; a paragraph after \\b is set as it stands."""
     parts = [part.strip("\n") for part in help_text.strip().split("\n\n")]
     return "\n\n".join(
         f"```text\n{part[1:].strip()}\n```" if part.startswith("\b") else PRINTED_BY_TYPER.sub(r"&lt;\1&gt;", part)
