@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -57,6 +57,8 @@ BEFORE = {
 }
 """What a worker imports before a case of these kinds, so that the case's children need not."""
 Found = list[tuple[str, str]]
+Result = tuple[str, Found, float]
+Cases = Sequence[tuple[str, int]]
 
 
 def kind_of(name: str) -> Any:
@@ -78,13 +80,14 @@ def chosen(share: float, only: str) -> list[tuple[str, int]]:
     return [(name, round(i / share)) for name, count in counts.items() for i in range(int(count * share))]
 
 
-def conduct(root: Path, seed: int, keep: bool, one: tuple[str, int]) -> tuple[str, Found, float]:
+def conduct(root: Path, seed: int, keep: bool, one: tuple[str, int]) -> Result:
     """Run one case in this process's children; its description, its findings and its peak memory in GB."""
     kind, number = one
     for name in (name for kinds_, names in BEFORE.items() if kind in kinds_ for name in names):
         import_module(name)
     case = kind_of(kind).case(World(root / "world"), number, Random(f"{seed}/{kind}/{number}"))
     folder = root / f"{kind}-{number}"
+    shutil.rmtree(folder, ignore_errors=True)
     with judged(case, folder) as place:
         found = list(place.findings)
     if not keep:
@@ -107,27 +110,40 @@ def load() -> None:
     watch()
 
 
-def walk(
-    root: Path, cases: Sequence[tuple[str, int]], seed: int, workers: int, keep: bool
-) -> tuple[dict[str, float], list[str]]:
+def conducted(one: Callable[[tuple[str, int]], Result], cases: Cases, workers: int) -> Iterator[tuple[int, bool, Result]]:
+    """Number, whether it was walked again, and result of each case. Beside others a command may lack the processor: a case that
+    hung is walked once more when no other is, and only that counts.
+    """
+    late = []
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=load) as pool:
+        for case, result in zip(cases, pool.map(one, cases), strict=True):
+            if "hangs" in dict(result[1]):
+                print(f"to be walked again: {case}: {result}", file=sys.stderr, flush=True)
+                late.append(case)
+            else:
+                yield case[1], False, result
+    for case in late:
+        with ProcessPoolExecutor(1, mp_context=get_context("fork"), initializer=load) as pool:
+            yield case[1], True, pool.submit(one, case).result()
+
+
+def walk(root: Path, cases: Cases, seed: int, workers: int, keep: bool) -> tuple[dict[str, float], list[str]]:
     """Run the cases; counts by counter and kind, the largest memory of a case, and a line for every failure. Each kind has
     workers of its own: a child begins with what its worker holds, and another kind's libraries are no memory of its case.
     """
     World(root / "world").build()
-    figures, lines, peak_gb = Counter(dict.fromkeys(("cases", *COUNTERS), 0)), [], 0.0
+    figures, lines, peak_gb = Counter(dict.fromkeys(("cases", "walked_again", *COUNTERS), 0)), [], 0.0
     for kind, of_kind in groupby(cases, key=itemgetter(0)):
         own = list(of_kind)
-        with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=load) as pool:
-            done = pool.map(partial(conduct, root, seed, keep), own)
-            for (_, number), (what, found, case_gb) in zip(own, done, strict=True):
-                peak_gb = max(peak_gb, case_gb)
-                figures.update({"cases": 1, f"cases_{kind}": 1})
-                figures.update({counter for counter, _ in found})
-                for counter, text in found:
-                    lines.append(f"{counter}: {kind}/{number}: {what}: {text}")
-                    print(lines[-1], flush=True)
-                if figures["cases"] % 100 == 0:
-                    print(f"{figures['cases']}/{len(cases)}", file=sys.stderr, flush=True)
+        for number, again, (what, found, case_gb) in conducted(partial(conduct, root, seed, keep), own, workers):
+            peak_gb = max(peak_gb, case_gb)
+            figures.update({"cases": 1, f"cases_{kind}": 1, "walked_again": int(again)})
+            figures.update({counter for counter, _ in found})
+            for counter, text in found:
+                lines.append(f"{counter}: {kind}/{number}: {what}: {text}")
+                print(lines[-1], flush=True)
+            if figures["cases"] % 100 == 0:
+                print(f"{figures['cases']}/{len(cases)}", file=sys.stderr, flush=True)
     return {name: float(count) for name, count in figures.items()} | {"peak_memory_gb": round(peak_gb, 3)}, lines
 
 
