@@ -35,7 +35,7 @@ def step(emulated, tmp_path):
     """Runs one command where nothing is but what the archive of the one before holds; gives its output and the folder."""
     gather, archives = tmp_path / "gpu-check", tmp_path / "archives"
 
-    def run(name, limit_s, code=0, sound=True, **more):
+    def run(name, limit_s, codes=(0,), sound=True, **more):
         packed = archives / f"gpu-check-{name}.tgz"
         packed.unlink(missing_ok=True)
         done = emulated(
@@ -50,7 +50,7 @@ def step(emulated, tmp_path):
             HOME=str(tmp_path / "home"),
             **more,
         )
-        assert done.returncode == code, done.stdout[-2000:] + done.stderr[-4000:]
+        assert done.returncode in codes, done.stdout[-2000:] + done.stderr[-4000:]
         assert not sound or "fault in sbd" not in done.stderr, done.stderr[-4000:]
         *_, peak = done.stdout.split("KiB:")
         assert 1024 * int(peak) < MOST_BYTES
@@ -82,7 +82,7 @@ def timed(run):
 
 def test_a_with_values(step):
     """The probe says right, the engines are exact, and the reference model has decoded by graphs what it decodes without."""
-    folder = step("A", 420, values=True, EMULATED_GPU_MOST_VALUES=OF_VALUES)
+    folder = step("A", 900, values=True, EMULATED_GPU_MOST_VALUES=OF_VALUES)
     assert (folder / "half_precision.txt").read_text().splitlines()[-1] == "right"
     found = json.loads((folder / "check/exactness.json").read_text())
     assert all(found["exact"].values()) and all(one["right"] for one in found["half_precision"])
@@ -93,9 +93,9 @@ def test_a_with_values(step):
 
 def test_a_where_no_captured_pass_is_right(step):
     """Without values the probe is not right. What is not captured is tried, and packed, all the same. Here no token that comes
-    of it is one, so the eager decodes end by themselves.
+    of it is one, so the eager decodes end by themselves: by their time, or because the tokenizer has no such token (5).
     """
-    folder = step("A", 150, code=1, sound=False, **host_code())
+    folder = step("A", 300, codes=(1, 5), sound=False, **host_code())
     assert (folder / "half_precision.txt").read_text().splitlines()[-1] == "WRONG"
     assert "energy_j" in (folder / "doctor.json").read_text() and "flex" in (folder / "attention.md").read_text()
     held = read_run(folder / "gpu_identity")
@@ -104,7 +104,11 @@ def test_a_where_no_captured_pass_is_right(step):
 
 def test_b_c_and_d_at_full_shape(step):
     """Every archive holds samples, and a second call takes up where the first one ended, on a machine that has nothing else."""
-    first = timed(step("B", 360, **host_code()) / "claim_llama31_8b")
+    for limit_s in (60, 90, 130, 200, 300):  # a fast machine takes all samples in 130 s: the first command is to end before
+        folder = step("B", limit_s, **host_code())
+        if (folder / "claim_llama31_8b/samples.jsonl").exists():
+            break
+    first = timed(folder / "claim_llama31_8b")
     again = timed(step("B", 360, **host_code()) / "claim_llama31_8b")
     assert len(again.samples) > len(first.samples) and again.samples[: len(first.samples)] == first.samples
     assert again.header.run_id == first.header.run_id
@@ -112,7 +116,7 @@ def test_b_c_and_d_at_full_shape(step):
     assert {case.model.name for case in again.header.cases} == {"llama-3.1-8b"}
     others = timed(step("C", 360, **host_code()) / "claim_qwen3_8b")
     assert {case.model.name for case in others.header.cases} == {"qwen3-8b"}
-    folder = step("D", 420, code=1, **host_code())  # without values no engine is exact, and it says so
+    folder = step("D", 420, codes=(1,), **host_code())  # without values no engine is exact, and it says so
     measured = timed(folder / "check/run")
     assert {case.model.name for case in measured.header.cases} == {"llama-3.1-8b"}
     assert json.loads((folder / "check/cells.json").read_text())["widths"]

@@ -11,11 +11,8 @@ class AfterTorch(PathFinder):
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        """None for every other module."""
-        if name != "torch":
-            return None
-        sys.meta_path.remove(cls)
-        spec = super().find_spec(name, path, target)
+        """None for every other module. Programs ask whether there is torch before they import it, so this stays in its place."""
+        spec = super().find_spec(name, path, target) if name == "torch" else None
         if spec is not None:
             execute = spec.loader.exec_module
 
