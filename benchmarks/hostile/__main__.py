@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ from benchmarks.hostile.files import OF_FILES
 from benchmarks.hostile.memory import check_reading
 from benchmarks.hostile.world import World
 from benchmarks.results_file import write_results
+from harness.meters.environment import snapshot
 
 KINDS = (
     "scenarios",
@@ -127,24 +129,31 @@ def conducted(one: Callable[[tuple[str, int]], Result], cases: Cases, workers: i
             yield case[1], True, pool.submit(one, case).result()
 
 
-def walk(root: Path, cases: Cases, seed: int, workers: int, keep: bool) -> tuple[dict[str, float], list[str]]:
-    """Run the cases; counts by counter and kind, the largest memory of a case, and a line for every failure. Each kind has
-    workers of its own: a child begins with what its worker holds, and another kind's libraries are no memory of its case.
+def walk(one: Callable[[tuple[str, int]], Result], cases: Cases, workers: int) -> dict[str, Any]:
+    """Run the cases of one kind: counts by counter, the largest memory of a case, a line for every failure, and the commit. A
+    kind has workers of its own: a child begins with what its worker holds, and another's libraries are no memory of its case.
     """
-    World(root / "world").build()
-    figures, lines, peak_gb = Counter(dict.fromkeys(("cases", "walked_again", *COUNTERS), 0)), [], 0.0
-    for kind, of_kind in groupby(cases, key=itemgetter(0)):
-        own = list(of_kind)
-        for number, again, (what, found, case_gb) in conducted(partial(conduct, root, seed, keep), own, workers):
-            peak_gb = max(peak_gb, case_gb)
-            figures.update({"cases": 1, f"cases_{kind}": 1, "walked_again": int(again)})
-            figures.update({counter for counter, _ in found})
-            for counter, text in found:
-                lines.append(f"{counter}: {kind}/{number}: {what}: {text}")
-                print(lines[-1], flush=True)
-            if figures["cases"] % 100 == 0:
-                print(f"{figures['cases']}/{len(cases)}", file=sys.stderr, flush=True)
-    return {name: float(count) for name, count in figures.items()} | {"peak_memory_gb": round(peak_gb, 3)}, lines
+    kind, counts, lines, peak_gb = cases[0][0], Counter({"walked_again": 0}), [], 0.0
+    for done, (number, again, (what, found, case_gb)) in enumerate(conducted(one, cases, workers), start=1):
+        peak_gb = max(peak_gb, case_gb)
+        counts.update({"cases": 1, f"cases_{kind}": 1, "walked_again": int(again)})
+        counts.update({counter for counter, _ in found})
+        for counter, text in found:
+            lines.append(f"{counter}: {kind}/{number}: {what}: {text}")
+            print(lines[-1], flush=True)
+        if done % 100 == 0 or done == len(cases):
+            print(f"{kind} {done}/{len(cases)}", file=sys.stderr, flush=True)
+    return {"counts": counts, "peak_gb": peak_gb, "lines": lines, "commit": snapshot()["commit"]}
+
+
+def gathered(kinds: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The figures of several kinds."""
+    counts = Counter(dict.fromkeys(("cases", *COUNTERS), 0))
+    for kind in kinds:
+        counts.update(kind["counts"])
+    return {name: float(count) for name, count in counts.items()} | {
+        "peak_memory_gb": round(max((kind["peak_gb"] for kind in kinds), default=0.0), 3)
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -154,6 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--share", type=float, default=1.0, help="only so many of every kind; nothing is stored")
     parser.add_argument("--only", default="", metavar="KIND[/NUMBER]", help="one kind, or one case; nothing is stored")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--partial", type=Path, metavar="FOLDER", help="a whole walk keeps each kind here, and goes on from it")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the folders of the cases here")
     given = parser.parse_args(arguments)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -164,11 +174,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"memory is read within 10 %; a child begins with {check_reading():.2f} GB, at most {ALLOWED_GB:g} GB are allowed")
     with tempfile.TemporaryDirectory(prefix="sbd-hostile-") as temporary:
         root = given.keep or Path(temporary)
-        figures, lines = walk(root, chosen(given.share, given.only), given.seed, given.workers, given.keep is not None)
-    print(figures, tampering.figures())
+        World(root / "world").build()
+        one = partial(conduct, root, given.seed, given.keep is not None)
+        done: dict[str, dict[str, Any]] = {}
+        for kind, of_kind in groupby(chosen(given.share, given.only), key=itemgetter(0)):
+            file = given.partial / f"{kind}.json" if given.partial else None
+            if file is not None and file.exists():
+                done[kind] = json.loads(file.read_text())
+                continue
+            done[kind] = walk(one, list(of_kind), given.workers)
+            if file is not None and given.share == 1.0 and not given.only:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(done[kind]))
+    figures = gathered(list(done.values())) | tampering.figures()
+    print(figures)
     if given.share == 1.0 and not given.only:
-        print(write_results("hostile", figures | tampering.figures()))
-    return int(bool(lines))
+        print(write_results("hostile", figures, commits={kind: found["commit"] for kind, found in done.items()}))
+    return int(any(found["lines"] for found in done.values()))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,6 @@ class Files:
 OF_FILES = {
     "scenarios": Files("scenario", 430, YAML_TEXTS, "s.yaml:", frozenset({0, 2})),
     "claims": Files("claims", 150, YAML_TEXTS, "c.yaml", frozenset({0, 1, 2, 3, 4})),
-    "profiles": Files("profile", 230, YAML_TEXTS, "p.yaml", frozenset({0, 2})),
+    "profiles": Files("profile", 230, YAML_TEXTS, "p.yaml", frozenset({0, 2, 3})),
     "configs": Files("config", 200, JSON_TEXTS, "", frozenset({0, 2, 3})),
 }

@@ -26,10 +26,29 @@ SERVERS = {"servers": 8}
 def test_a_few_cases_of_every_light_kind(shares: dict[str, int], tmp_path: Path) -> None:
     """Nothing is lost, nothing runs, nothing is judged otherwise."""
     counts = hostile.kinds()
-    cases = [(kind, number * counts[kind] // some) for kind, some in shares.items() for number in range(some)]
-    figures, lines = hostile.walk(tmp_path, cases, seed=1, workers=1, keep=False)
-    assert lines == []
-    assert figures["cases"] == len(cases) and not any(figures[counter] for counter in COUNTERS)
+    World(tmp_path / "world").build()
+    one = partial(hostile.conduct, tmp_path, 1, False)
+    walked = [
+        hostile.walk(one, [(kind, number * counts[kind] // some) for number in range(some)], workers=1)
+        for kind, some in shares.items()
+    ]
+    assert [line for kind in walked for line in kind["lines"]] == []
+    figures = hostile.gathered(walked)
+    assert figures["cases"] == sum(shares.values()) and not any(figures[counter] for counter in COUNTERS)
+
+
+def _hangs(folder: Path, times: int, case: tuple[str, int]) -> hostile.Result:
+    """So many times, in whichever process."""
+    earlier = len(list(folder.iterdir()))
+    (folder / str(earlier)).touch()
+    return "a case", [("hangs", "sbd plan")] if earlier < times else [], 0.1
+
+
+@pytest.mark.parametrize(("times", "hangs"), [(0, 0), (1, 0), (2, 1)])
+def test_what_hangs_beside_others_is_walked_again_and_counts_if_it_hangs_again(times: int, hangs: int, tmp_path: Path) -> None:
+    """By a case that hangs so many times."""
+    figures = hostile.gathered([hostile.walk(partial(_hangs, tmp_path, times), [("words", 0)], workers=1)])
+    assert (figures["hangs"], figures["walked_again"], figures["cases"]) == (hangs, min(times, 1), 1)
 
 
 def test_the_catalogue_is_large_enough_and_each_case_can_be_made_again(tmp_path: Path) -> None:
