@@ -9,23 +9,22 @@ block's masks, as in harness.decoding.verified_blocks. Axes: B rows, k slots of 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
-from harness.decoding.request import Checked, DecodeRequest
+from harness.decoding.request import Checked, Decoder, DecodeRequest
 from harness.decoding.sampling import widened
 from harness.decoding.session import ModelSession, refuse_no_token
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from harness.decoding.verified_blocks import decode_verified_blocks
-from harness.record.trace import ForwardPass, Generation
 
 
 def decode_adaptive_parallel(
     session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, mixture: float
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Two passes an iteration, or one where a whole block counts. ``mixture``: R, the weight of the masked head.
 
     Yield every pass as it happens; the generator's return value is the whole Generation.

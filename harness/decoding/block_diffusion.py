@@ -18,7 +18,7 @@ segment, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -26,12 +26,12 @@ from torch import Tensor
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block_diffusion_blocks import Blocks, BlockWork, Counts, Feed, Layout
 from harness.decoding.open_blocks import decided
-from harness.decoding.request import DecodeRequest, finished, make_pass, padded_segment, positions_to
+from harness.decoding.request import Decoder, DecodeRequest, finished, make_pass, padded_segment, positions_to
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession, upload
 from harness.decoding.solvers import BlockView
 from harness.models.block_families import BlockProtocol
-from harness.record.trace import ForwardPass, Generation, Role
+from harness.record.trace import ForwardPass, Role
 
 
 class Canvas(Layout):
@@ -152,7 +152,7 @@ def decode_block_diffusion(
     block_size: int,
     mask_id: int,
     acceptance: Acceptance,
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Yield every pass as it happens; the generator's return value is the whole Generation.
 
     The first pass is the prefill: what it decides is no decode token, as with the token that a prompt gives NTP.

@@ -12,18 +12,18 @@ of a batch goes on by itself. Axes: B rows, k slots of a block, d states fed at 
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from harness.decoding.open_blocks import BlockRow
-from harness.decoding.request import DecodeRequest, StopRule, finished, make_pass, prefill, prefill_pass
+from harness.decoding.request import Decoder, DecodeRequest, StopRule, finished, make_pass, prefill, prefill_pass
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
-from harness.record.trace import ForwardPass, Generation, Role
+from harness.record.trace import ForwardPass, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _step(block: BlockRow, slot: int, token: int) -> BlockRow:
 
 def decode_nested_drafts(
     session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, draft_steps: int
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Feed up to ``draft_steps`` states a pass. Yield every pass as it happens; the return value is the whole Generation.
 
     Raises:

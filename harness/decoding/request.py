@@ -8,7 +8,7 @@ every row. Axes: B rows, w tokens of the widest row, m answers wanted, V vocabul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ from torch import Tensor
 from harness.decoding.session import ModelSession, Segment, refuse_no_token, upload
 from harness.frozen import frozen
 from harness.record.trace import ForwardPass, Generation, Role, StopReason
+
+Decoder = Generator[ForwardPass, None, Generation]
+"""Yields every pass in counts as it happens, the prompt's first, and returns what was written."""
 
 
 @frozen

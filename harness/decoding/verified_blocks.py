@@ -15,7 +15,7 @@ Axes: B rows, k slots of a block, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,12 +23,12 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.open_blocks import DeviceBlocks
-from harness.decoding.request import NOT_CHECKED, Checked, DecodeRequest, finished, make_pass, prefill, prefill_pass
+from harness.decoding.request import NOT_CHECKED, Checked, Decoder, DecodeRequest, finished, make_pass, prefill, prefill_pass
 from harness.decoding.sampling import PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
-from harness.record.trace import ForwardPass, Generation, Role
+from harness.record.trace import ForwardPass, Role
 
 
 class DraftedBlocks(DeviceBlocks):
@@ -114,7 +114,7 @@ def decode_verified_blocks(
     opens_ahead: bool = True,
     check: NextTokenCheck | None = None,
     row_type: type[VerifiedRow] = VerifiedRow,
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Yield every pass as it happens; the generator's return value is the whole Generation.
 
     ``opens_ahead``: whether the masks of the next block are fed in the pass that checks a block.

@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
