@@ -25,7 +25,6 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.block_diffusion_blocks import Blocks, BlockWork, Counts, Feed, Layout
-from harness.decoding.open_blocks import decided
 from harness.decoding.request import Decoder, DecodeRequest, finished, make_pass, padded_segment, positions_to
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession, upload
@@ -35,16 +34,15 @@ from harness.record.trace import ForwardPass, Role
 
 
 class Canvas(Layout):
-    """``tokens`` are those of the whole canvas, ``masked`` slots those of the current block."""
+    """The segment is the whole canvas; ``tokens`` and ``masked`` are of the current block."""
 
     def __init__(self, work: BlockWork) -> None:
         super().__init__(work)
         self._answer = work.request.max_new_tokens
-        canvas = [[*prompt, *[work.mask_id] * self._answer] for prompt in work.request.prompts]
-        self._fed = tuple(map(len, canvas))
-        self._segment = padded_segment(canvas, self._fed, self._device, logits=0)
+        rows = [[*prompt, *[work.mask_id] * self._answer] for prompt in work.request.prompts]
+        self._fed = tuple(map(len, rows))
+        self._segment = padded_segment(rows, self._fed, self._device, logits=0)
         self._segment.visibility = "bidirectional"
-        self.tokens = self._segment.tokens
         self.capacity = max(self._fed)
         self._start = -self._size
 
@@ -54,11 +52,13 @@ class Canvas(Layout):
         while not all(row.ended for row in self.rows):
             self._start += self._size
             self._width = min(self._size, self._answer - self._start)
+            first = self.capacity - self._answer + self._start
+            self._block = self.tokens = self._segment.tokens[:, first : first + self._width]
             self._open_rows()
             self._ask()
             self._segment.logits = self._answer - self._start + (self._protocol.prediction == "shifted")
             while any(row.deciding for row in self.rows):
-                yield Feed(segments=[self._segment], query_tokens=self._fed, keeps=nothing, kept_tokens=nothing, says="slots")
+                yield Feed(segments=[self._segment], query_tokens=self._fed, kept_tokens=nothing, says="slots")
 
     def of_slots(self, logits: Tensor) -> Tensor:
         """See Layout; the pass's logits begin with the block's first slot, or the position before it."""
@@ -66,9 +66,8 @@ class Canvas(Layout):
 
     def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
         """See DeviceBlocks."""
-        first = self.capacity - self._answer + self._start
-        block = self.tokens[:, first : first + self._width]
-        said, block[:], self.masked = decided(chosen, tokens, block, self.masked)
+        said = super().decide(chosen, tokens)
+        self._block[:] = self.tokens
         return said
 
 
@@ -113,11 +112,7 @@ class OpenWindow(Layout):
         lengths = tuple(self._lengths)
         segment = padded_segment(self._request.prompts, lengths, self._device, logits=1)
         return Feed(
-            segments=[segment],
-            query_tokens=lengths,
-            kept_tokens=tuple([length - 1 for length in lengths]),
-            keeps=(max(lengths) - 1,) * len(lengths),
-            says="nothing",
+            segments=[segment], query_tokens=lengths, kept_tokens=tuple([length - 1 for length in lengths]), says="nothing"
         )
 
     def _feed(self) -> Feed:
@@ -132,13 +127,7 @@ class OpenWindow(Layout):
         segment.seen = torch.ones(width + size, width + size, dtype=torch.bool)
         segment.seen[:width] = segment.seen[:width].tril()
         segment.seen[width:, width - 1] = False
-        return Feed(
-            segments=[segment],
-            query_tokens=tuple([count + size for count in kept]),
-            kept_tokens=kept,
-            keeps=(width,) * len(kept),
-            says="slots",
-        )
+        return Feed(segments=[segment], query_tokens=tuple([count + size for count in kept]), kept_tokens=kept, says="slots")
 
 
 LAYOUTS = {"blocks": Blocks, "window": OpenWindow, "canvas": Canvas}
@@ -166,7 +155,7 @@ def decode_block_diffusion(
         logits, made = make_pass(session, feed.segments, feed.query_tokens)
         said = _said(logits, request, layout, feed, suppressed, acceptance)
         read = [] if said is None else session.read(said)
-        session.keep(feed.keeps)
+        made.keep(session, feed.kept_tokens)
         active = tuple([row.deciding if feed.says == "slots" else not row.ended for row in layout.rows])
         decided, final = layout.take(feed, read)
         role: Role = "commit+decide" if any(feed.kept_tokens) else "decide"

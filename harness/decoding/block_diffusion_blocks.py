@@ -29,13 +29,11 @@ Counts = tuple[int, ...]
 class Feed:
     """One pass. ``says``: what its logits are read for: the block's slots, the next block's first slot, or nothing.
 
-    ``query_tokens``, ``kept_tokens``  real tokens of each row, fed and kept
-    ``keeps``                          columns that the session keeps of each row, padding included
+    ``query_tokens``, ``kept_tokens``  real tokens of each row, fed and kept; kept are the first of them
     """
 
     segments: list[Segment]
     query_tokens: Counts
-    keeps: Counts
     kept_tokens: Counts
     says: Literal["slots", "first slot", "nothing"]
 
@@ -165,10 +163,8 @@ class Blocks(Layout):
         if self._finished is not None:
             kept, segments, self._finished = self._size, [self._finished], None
         segments.append(Segment(tokens=self.tokens, positions=self._positions, visibility="bidirectional", logits=width))
-        every = (kept,) * len(self.rows)
-        return Feed(
-            segments=segments, query_tokens=(kept + width,) * len(self.rows), keeps=every, kept_tokens=every, says="slots"
-        )
+        rows = len(self.rows)
+        return Feed(segments=segments, query_tokens=(kept + width,) * rows, kept_tokens=(kept,) * rows, says="slots")
 
     def _commit(self) -> Feed:
         return self._keeping(self._committed(self._logits_of_commit), (self._size,) * len(self.rows))
@@ -182,13 +178,7 @@ class Blocks(Layout):
         )
 
     def _keeping(self, segment: Segment, kept: Counts) -> Feed:
-        return Feed(
-            segments=[segment],
-            query_tokens=kept,
-            kept_tokens=kept,
-            keeps=(segment.tokens.shape[1],) * len(self.rows),
-            says="first slot" if segment.logits else "nothing",
-        )
+        return Feed(segments=[segment], query_tokens=kept, kept_tokens=kept, says="first slot" if segment.logits else "nothing")
 
     @property
     def _logits_of_commit(self) -> int:

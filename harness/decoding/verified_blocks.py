@@ -37,15 +37,15 @@ class DraftedBlocks(DeviceBlocks):
     masks and drafts, that one or their own.
     """
 
+    checks: list[bool]
+    opens: list[bool]
+    drafts: list[bool]
+    ends: list[int]
+
     def __init__(self, block_size: int, mask_id: int, opens_ahead: bool, device: torch.device) -> None:
         self._size, self._mask_id, self._opens_ahead, self._device = block_size, mask_id, opens_ahead, device
         self._slots = torch.arange(block_size, device=device)
         self._stale = True
-        self._checked = self.tokens = torch.empty(0, 0, dtype=torch.long)
-        self._starts = torch.empty(0, 2, dtype=torch.long)
-        self.masked = torch.empty(0, 0, dtype=torch.bool)
-        self.checks = self.opens = self.drafts = [False]
-        self.ends = [block_size]
 
     def feed(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> tuple[Role, list[Segment], list[int]]:
         """What the next pass reads after ``context`` committed tokens of each row: blocks to check, then blocks to draft; with
