@@ -63,7 +63,7 @@ class Drafter:
 class OneDraft(Drafter):
     """Proposes the token 0 always, as often as is wanted: for passes of one width, whatever comes of them."""
 
-    tokens: int
+    tokens: int = field()
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """Zeros."""
@@ -87,7 +87,7 @@ class DraftModel(Drafter):
     session: ModelSession
     _: KW_ONLY
     name: str
-    tokens: int
+    tokens: int = field()
     never: Tensor
     stops: Collection[int]
     below: Drafter = field(default_factory=Drafter)
@@ -182,7 +182,7 @@ class PromptLookup(Drafter):
     ``stops``: ids that end a row.
     """
 
-    tokens: int
+    tokens: int = field()
     max_ngram: int
     never: Collection[int]
     stops: Collection[int]
