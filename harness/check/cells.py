@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
-from harness.analysis.answer import compare
 from harness.analysis.figures.arm_figures import ENERGY_WINDOW_S
-from harness.analysis.results import ArmResult, Cell
+from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.analysis.trust.health import without_void_times
 from harness.check.attention import AttentionTime
@@ -26,7 +25,7 @@ ENERGY = "energy_j"
 
 
 @frozen
-class Row:
+class CellRow:
     """One line: an arm of a cell. Seconds, bytes per second, joules; None where absent.
 
     ``modelled_bytes_per_s`` covers the decode's forwards. ``counted_bytes_per_s`` is the device's memory counter (GPM or DCGM)
@@ -67,9 +66,12 @@ class WidthRow:
     over_one_token: float | None
 
 
-def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
-    """Every planned arm of every cell in order, tasks together: samples measured, outcomes, or why it did not run."""
-    comparison = compare(held, ())
+def rows(held: Run, comparison: Comparison, why_not_run: str = TIME_UP) -> list[CellRow]:
+    """Every planned arm of every cell in order, tasks together: samples measured, outcomes, or why it did not run.
+
+    Args:
+        comparison: what harness.analysis.answer.compare derives of ``held``.
+    """
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
     sound = [sample for sample in without_void_times(held)[0].samples if not sample.warmup and sample.decode_s is not None]
@@ -98,14 +100,14 @@ def _by_arm(cases: Sequence[CaseHeader]) -> list[list[CaseHeader]]:
     return list(found.values())
 
 
-def unreached(plan: Plan, why_not_run: str) -> list[Row]:
+def unreached(plan: Plan, why_not_run: str) -> list[CellRow]:
     """The rows where the record was not begun."""
     cases = [case for case in plan.cases if not case.is_check]
     state = f"not run: {why_not_run}"
-    return [Row(part=case.part.name, batch=case.batch_size, arm=case.label, state=state) for case in cases]
+    return [CellRow(part=case.part.name, batch=case.batch_size, arm=case.label, state=state) for case in cases]
 
 
-def widths(held: Run) -> list[WidthRow]:
+def widths(comparison: Comparison) -> list[WidthRow]:
     """t(q)/t(1) of every cell, by kind of decode pass."""
     return [
         WidthRow(
@@ -117,7 +119,7 @@ def widths(held: Run) -> list[WidthRow]:
             pass_s=one.measured_s.value,
             over_one_token=one.cost.value,
         )
-        for cell in compare(held, ()).cells
+        for cell in comparison.cells
         if cell.is_summary
         for one in cell.pass_widths
     ]
@@ -125,9 +127,9 @@ def widths(held: Run) -> list[WidthRow]:
 
 def _row(
     case: CaseHeader, state: str, cell: Cell, arm: ArmResult | None, samples: Sequence[Sample], why_no_energy: str | None
-) -> Row:
+) -> CellRow:
     if arm is None:
-        return Row(part=case.part, batch=case.batch_size, arm=case.label, state=state)
+        return CellRow(part=case.part, batch=case.batch_size, arm=case.label, state=state)
     width = 1 if arm.is_ntp else arm.block_size
     one = next((w for w in cell.pass_widths if (w.method, w.role, w.query_tokens) == (arm.method, "decide", width)), None)
     speed = cell.baseline_check.best_speed
@@ -136,7 +138,7 @@ def _row(
     counted = arm.measured_bandwidth_bytes_per_s
     wall, passes = arm.wall_speedup.value, arm.nfe_speedup.value
     no_counter = f"memory counter: {counted.reason}" if counted.reason else None
-    return Row(
+    return CellRow(
         part=case.part,
         batch=case.batch_size,
         arm=case.label,
@@ -195,7 +197,7 @@ PREDICTED = (EX_ANTE_SHAPE, DURING_RUN, "calibrated")
 """Prices whose error is shown."""
 
 
-def cells_table(rows: Sequence[Row], widths: Sequence[WidthRow]) -> str:
+def cells_table(rows: Sequence[CellRow], widths: Sequence[WidthRow]) -> str:
     """Every planned arm, then t(q)/t(1), then the reasons for missing energy or counted bytes."""
     heads = (
         "part",

@@ -23,8 +23,9 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness import __version__
+from harness.analysis.answer import compare
 from harness.check.attention import ATTENTION_VERSION, CAPTURABLE, AttentionTime, compare_ways
-from harness.check.cells import CELLS_VERSION, TIME_UP, Row, WidthRow, attention_table, cells_table, rows, unreached, widths
+from harness.check.cells import CELLS_VERSION, TIME_UP, CellRow, WidthRow, attention_table, cells_table, rows, unreached, widths
 from harness.check.grid import attention_cells, attention_heads, scenario
 from harness.check.half_precision import HalfPrecisionPass, half_precision
 from harness.decoding.acceptance import SolverAcceptance
@@ -139,11 +140,12 @@ def take_run(file: Path, run: Path, seconds: float) -> str | None:
     return stopped
 
 
-def _cells(file: Path, run: Path, stopped: str | None) -> tuple[list[Row], list[WidthRow]]:
+def _cells(file: Path, run: Path, stopped: str | None) -> tuple[list[CellRow], list[WidthRow]]:
     if not run.exists():
         return unreached(make_plan(load_scenario(file)), stopped or "the run left no record"), []
     held = read_run(run)
-    return rows(held, stopped or TIME_UP), widths(held)
+    comparison = compare(held, ())
+    return rows(held, comparison, stopped or TIME_UP), widths(comparison)
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
