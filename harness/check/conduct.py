@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -85,7 +85,7 @@ def check(out: Path, minutes: float, *, dry: bool) -> str:
     times = compare_ways(device, torch.bfloat16, attention_heads(dry), attention_cells(dry), clock, deadline_s)
     _write_json(out / "attention.json", {"version": ATTENTION_VERSION, "device": device, "times": [asdict(t) for t in times]})
     found, curve = _cells(file, run, stopped)
-    cells: dict[str, Any] = {"cells": [asdict(row) for row in found], "widths": [asdict(width) for width in curve]}
+    cells = {"cells": [asdict(row) for row in found], "widths": [asdict(width) for width in curve]}
     _write_json(out / "cells.json", {"version": CELLS_VERSION, "dry_run": dry, "stopped": stopped, **cells})
     write_whole(out / "cells.md", cells_table(found, curve).encode())
     write_whole(out / "attention.md", attention_table(times).encode())
@@ -148,8 +148,8 @@ def _cells(file: Path, run: Path, stopped: str | None) -> tuple[list[CellRow], l
     return rows(held, comparison, stopped or TIME_UP), widths(comparison)
 
 
-def _write_json(file: Path, content: dict[str, Any]) -> None:
-    write_whole(file, json.dumps({"program_version": __version__} | content, indent=1, ensure_ascii=False).encode())
+def _write_json(file: Path, content: Mapping[str, object]) -> None:
+    write_whole(file, json.dumps({"program_version": __version__, **content}, indent=1, ensure_ascii=False).encode())
 
 
 def exactness(device: str) -> dict[str, bool]:
