@@ -134,7 +134,7 @@ def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
         save_file({"down": adapter.bigram.down.contiguous(), "up": up.contiguous()}, folder / BIGRAM)
 
 
-def _refuse_other_arithmetic(file: Path, config: Mapping[str, Any]) -> None:
+def _refuse_other_arithmetic(file: Path, config: Mapping[str, object]) -> None:
     """Raises UnknownModelError for a setting that plain LoRA has not."""
     if config.get("peft_type") != "LORA":
         raise UnknownModelError(f"{file}: peft_type is {config.get('peft_type')!r}; allowed is LORA: give such an adapter")
@@ -148,7 +148,7 @@ def _refuse_other_arithmetic(file: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _term(folder: Path, config: Mapping[str, Any], module: str, found: Mapping[str, Tensor]) -> LowRank:
+def _term(folder: Path, config: Mapping[str, object], module: str, found: Mapping[str, Tensor]) -> LowRank:
     """The term of one module."""
     if len(found) < len(MATRICES):
         raise UnknownModelError(f"{folder / ADAPTER_WEIGHTS}: {module} has one of lora_A and lora_B alone; write it again")
@@ -162,12 +162,13 @@ def _term(folder: Path, config: Mapping[str, Any], module: str, found: Mapping[s
     return LowRank(scale=alpha / (rank**0.5 if config.get("use_rslora") else rank), **found)
 
 
-def _alpha(file: Path, config: Mapping[str, Any], module: str) -> float:
+def _alpha(file: Path, config: Mapping[str, object], module: str) -> float:
     """As PEFT finds it (utils.other.get_pattern_key): that of the first pattern that the name ends with, else lora_alpha. PEFT
     adapts no module that exclude_modules names, by a pattern for all of the name or by endings.
     """
-    patterns = config.get("alpha_pattern") or {}
-    alpha, excluded = config.get("lora_alpha", 8), config.get("exclude_modules") or ()
+    patterns: Any = config.get("alpha_pattern") or {}
+    excluded: Any = config.get("exclude_modules") or ()
+    alpha = config.get("lora_alpha", 8)
     try:
         alpha = next((one for key, one in patterns.items() if regex.match(rf"(.*\.)?({key})$", module, timeout=MATCH_S)), alpha)
         named = excluded if isinstance(excluded, str) else rf"(.*\.)?({'|'.join(map(regex.escape, excluded))})"
@@ -183,7 +184,7 @@ def _alpha(file: Path, config: Mapping[str, Any], module: str) -> float:
     return float(alpha)
 
 
-def _refuse_strays(folder: Path, config: Mapping[str, Any], terms: Mapping[str, LowRank]) -> None:
+def _refuse_strays(folder: Path, config: Mapping[str, object], terms: Mapping[str, LowRank]) -> None:
     """Where target_modules is a list, it and the tensors name the same modules; a pattern there is PEFT's own affair."""
     if not terms:
         raise UnknownModelError(f"{folder / ADAPTER_WEIGHTS}: holds no tensor; write the adapter again")

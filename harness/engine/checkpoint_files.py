@@ -118,7 +118,7 @@ def _take_safetensors(folder: Path, found: Callable[[str], Path | None]) -> None
             return
 
 
-def without_code(settings: Mapping[str, Any], file: Path, deep: bool = True) -> dict[str, Any]:
+def without_code(settings: Mapping[str, object], file: Path, deep: bool = True) -> dict[str, object]:
     """The settings without the keys by which transformers runs other code, reads another file or replaces an attribute of its
     class; ``deep``: in the objects that they hold, too.
 

@@ -126,7 +126,7 @@ READ = {"kv", "layout", "output_router_logits", "position_ids", "scaling", "use_
 """What an attention of ours reads, or what changes nothing where it is called."""
 
 
-def refuse_options(options: Mapping[str, Any]) -> None:
+def refuse_options(options: Mapping[str, object]) -> None:
     """Refuse what a model asks of its attention and ours would leave out, such as the soft cap of Gemma 2.
 
     Raises:

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import Any
 from zipfile import ZipFile
 
 import torch
@@ -137,7 +136,7 @@ def _refuse_other(file: Path, pinned: str, published: Published) -> None:
         )
 
 
-def _source(choice: HuggingFaceModel, published: Published) -> dict[str, Any]:
+def _source(choice: HuggingFaceModel, published: Published) -> dict[str, object]:
     """Where the weights come from, by digests or by the hub's commit."""
     if choice.gguf_file is None:
         folder = model_folder(choice)
@@ -150,7 +149,7 @@ def _source(choice: HuggingFaceModel, published: Published) -> dict[str, Any]:
     }
 
 
-def _converted(name: str, choice: HuggingFaceModel, folder: Path) -> dict[str, Any]:
+def _converted(name: str, choice: HuggingFaceModel, folder: Path) -> dict[str, object]:
     """Write the model into ``folder``; returns its count of parameters and what it was made with.
 
     Raises:
