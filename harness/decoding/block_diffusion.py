@@ -76,12 +76,10 @@ class OpenWindow(Layout):
 
     def __init__(self, work: BlockWork) -> None:
         super().__init__(work)
-        prompts = work.request.prompts
         self._masks = [work.mask_id] * (self._size - 1)
-        self._clean: list[Sequence[int]] = [prompt[-1:] for prompt in prompts]  # tokens whose KV is not kept yet
-        self._lengths = [*map(len, prompts)]
-        self._last = [prompt[-1] for prompt in prompts]
-        self.capacity = max(self._lengths) + work.request.max_new_tokens + 2 * self._size
+        self._texts = [list(prompt) for prompt in work.request.prompts]
+        self._unkept: Counts = (1,) * len(self._texts)  # newest tokens of each text whose KV is not kept yet
+        self.capacity = max(map(len, self._texts)) + work.request.max_new_tokens + 2 * self._size
 
     def feeds(self) -> Iterator[Feed]:
         """See Layout; the window begins one token before its slots, so no logits are shifted."""
@@ -99,29 +97,27 @@ class OpenWindow(Layout):
         """See Layout."""
         if feed.says == "nothing":
             return (0,) * len(self.rows), (0,) * len(self.rows)
-        final = []
-        for index, (row, of_row) in enumerate(zip(self.rows, tokens, strict=True)):
-            final.append(row.decide(of_row))
-            self._clean[index] = row.output[len(row.output) - final[-1] :]
-            self._lengths[index] += final[-1]
-            self._last[index] = row.output[-1] if row.output else self._last[index]
-        return tuple([len(row.decided) for row in self.rows]), tuple(final)
+        decided, self._unkept = super().take(feed, tokens)
+        for row, text, count in zip(self.rows, self._texts, self._unkept, strict=True):
+            text += row.output[len(row.output) - count :]
+        return decided, self._unkept
 
     def _prompt(self) -> Feed:
         """The prompt; its last token is fed anew with the first window, so its KV is not kept."""
-        lengths = tuple(self._lengths)
+        lengths = tuple(map(len, self._texts))
         segment = padded_segment(self._request.prompts, lengths, self._device, logits=1)
         return Feed(
             segments=[segment], query_tokens=lengths, kept_tokens=tuple([length - 1 for length in lengths]), says="nothing"
         )
 
     def _feed(self) -> Feed:
-        size, kept = self._size, tuple(map(len, self._clean))
+        size, kept, lengths = self._size, self._unkept, [*map(len, self._texts)]
         width = max(kept)
-        rows = [[*clean, last, *self._masks] for clean, last in zip(self._clean, self._last, strict=True)]
-        segment = padded_segment(rows, self._lengths, self._device, logits=size)
-        ends = [length + size - 1 for length in self._lengths]  # the window begins with the newest token, at its position
-        positions = [positions_to(self._lengths, width), positions_to(ends, size)]
+        texts = zip(self._texts, kept, strict=True)
+        rows = [[*text[len(text) - count :], text[-1], *self._masks] for text, count in texts]
+        segment = padded_segment(rows, lengths, self._device, logits=size)
+        ends = [length + size - 1 for length in lengths]  # the window begins with the newest token, at its position
+        positions = [positions_to(lengths, width), positions_to(ends, size)]
         segment.positions = upload(torch.cat(positions, dim=1), self._device)
         segment.visibility = "explicit"
         segment.seen = torch.ones(width + size, width + size, dtype=torch.bool)
