@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from harness.analysis.figures.arm_figures import ENERGY_WINDOW_S
 from harness.analysis.results import ArmResult, Cell, Comparison
@@ -86,8 +86,8 @@ def rows(held: Run, comparison: Comparison, why_not_run: str = TIME_UP) -> list[
         void = count - len(samples)
         measured = f"measured, {count} samples" + (f", {void} of them void" if void else "")
         states = (ended.get(one.case_id, measured if arm else f"not run: {why_not_run}") for one in cases)
-        state = "; ".join(dict.fromkeys(states))
-        found.append(_row(case, state, cell, arm, samples, without_energy.get(case.part)))
+        row = CellRow(part=case.part, batch=case.batch_size, arm=case.label, state="; ".join(dict.fromkeys(states)))
+        found.append(_measured(row, cell, arm, samples, without_energy.get(case.part)) if arm else row)
     return found
 
 
@@ -125,11 +125,7 @@ def widths(comparison: Comparison) -> list[WidthRow]:
     ]
 
 
-def _row(
-    case: CaseHeader, state: str, cell: Cell, arm: ArmResult | None, samples: Sequence[Sample], why_no_energy: str | None
-) -> CellRow:
-    if arm is None:
-        return CellRow(part=case.part, batch=case.batch_size, arm=case.label, state=state)
+def _measured(row: CellRow, cell: Cell, arm: ArmResult, samples: Sequence[Sample], why_no_energy: str | None) -> CellRow:
     width = 1 if arm.is_ntp else arm.block_size
     one = next((w for w in cell.pass_widths if (w.method, w.role, w.query_tokens) == (arm.method, "decide", width)), None)
     speed = cell.baseline_check.best_speed
@@ -138,11 +134,8 @@ def _row(
     counted = arm.measured_bandwidth_bytes_per_s
     wall, passes = arm.wall_speedup.value, arm.nfe_speedup.value
     no_counter = f"memory counter: {counted.reason}" if counted.reason else None
-    return CellRow(
-        part=case.part,
-        batch=case.batch_size,
-        arm=case.label,
-        state=state,
+    return replace(
+        row,
         pass_s=one.measured_s.value if one else None,
         over_one_token=one.cost.value if one else None,
         wall_speedup=wall,

@@ -149,8 +149,13 @@ def decode_block_diffusion(
     passes: list[ForwardPass] = []
     for feed in layout.feeds():
         logits, made = make_pass(session, feed.segments, feed.query_tokens)
-        said = _said(logits, request, layout, feed, suppressed, acceptance)
-        read = [] if said is None else session.read(said)
+        read: list[list[int]] = []
+        if feed.says == "first slot":
+            read = session.read(draw(usable(logits[:, -1:], suppressed), request))
+        elif feed.says == "slots":
+            of_slots = usable(layout.of_slots(logits), suppressed)
+            chosen = acceptance.choose(BlockView(of_slots, layout.asked, request.temperature, request.figures))
+            read = session.read(layout.decide(chosen, draw(of_slots, request)))
         made.keep(session, feed.kept_tokens)
         active = tuple([row.deciding if feed.says == "slots" else not row.ended for row in layout.rows])
         decided, final = layout.take(feed, read)
@@ -158,16 +163,3 @@ def decode_block_diffusion(
         passes.append(made.described(role if passes else "prefill", feed.kept_tokens, decided, final, active))
         yield passes[-1]
     return finished(request, layout.rows, passes)
-
-
-def _said(
-    logits: Tensor, request: DecodeRequest, layout: Layout, feed: Feed, suppressed: Tensor, acceptance: Acceptance
-) -> Tensor | None:
-    """What a pass says: (B, w) the tokens of its slots, -1 where none was decided; (B, 1) the next block's first."""
-    if feed.says == "nothing":
-        return None
-    if feed.says == "first slot":
-        return draw(usable(logits[:, -1:], suppressed), request)
-    of_slots = usable(layout.of_slots(logits), suppressed)
-    chosen = acceptance.choose(BlockView(of_slots, layout.asked, request.temperature, request.figures))
-    return layout.decide(chosen, draw(of_slots, request))
