@@ -52,13 +52,13 @@ class MixtureCheck(NextTokenCheck):
         """Keep a copy (the session may write over its own): a row checks next what it drafted last."""
         self._of_drafts = logits.clone()
 
-    def verdicts(self, behind: Tensor) -> Tensor:
+    def verdicts(self, of_head: Tensor) -> Tensor:
         """The mixture of the two predictions for slot i + 1; after the last slot the next-token head's alone."""
         assert self._of_drafts is not None, "a block is drafted before it is checked"
-        behind = widened(behind)
-        mixed = self._mixture * widened(self._of_drafts[:, 1:]) + (1 - self._mixture) * behind[:, :-1]
+        of_head = widened(of_head)
+        mixed = self._mixture * widened(self._of_drafts[:, 1:]) + (1 - self._mixture) * of_head[:, :-1]
         # A token that is never written has no logit to mix: 0 times minus infinity is NaN.
-        return torch.cat([torch.where(behind[:, :-1].isneginf(), behind[:, :-1], mixed), behind[:, -1:]], dim=1)
+        return torch.cat([torch.where(of_head[:, :-1].isneginf(), of_head[:, :-1], mixed), of_head[:, -1:]], dim=1)
 
 
 class AdaptiveRow(VerifiedRow):

@@ -206,15 +206,15 @@ def looked_up(
     first token that stops a row.
     """
     newest = list(reversed(sequence))
-    size = place = behind = 0
+    size = place = copied_from = 0
     with suppress(ValueError):  # no further place
         while size < max_ngram:
             place = newest.index(newest[0], place + 1)
             if newest[place - 1] in never:
                 continue
             while size < max_ngram and newest[place : place + size + 1] == newest[: size + 1]:
-                size, behind = size + 1, place
-    copied = list(islice(cycle(reversed(newest[:behind])), tokens))
+                size, copied_from = size + 1, place
+    copied = list(islice(cycle(reversed(newest[:copied_from])), tokens))
     return before_any(before_any(copied, never), stops)
 
 

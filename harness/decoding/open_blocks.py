@@ -156,9 +156,9 @@ class BlockRow(EndingRow):
         final = self._advance(limit)
         self.cut = False
         if limit < self._limit or self.ended:
-            self._limit, behind = limit, 0 if self.ended else limit
-            self.cut = True in masked[behind:]
-            masked[behind:] = [False] * (len(masked) - behind)
+            self._limit, end = limit, 0 if self.ended else limit
+            self.cut = True in masked[end:]
+            masked[end:] = [False] * (len(masked) - end)
         self.deciding = True in masked
         return final
 

@@ -93,10 +93,10 @@ def _segment(drafts: Tensor, starts: Tensor, size: int, mask_id: int, active: Se
     count = drafts.shape[1]
     masks = torch.full((drafts.shape[0], count * size), mask_id, device=drafts.device)
     clean = torch.arange(count, device=drafts.device)
-    behind = clean[:, None] + 1 + torch.arange(size, device=drafts.device)
+    of_masks = clean[:, None] + 1 + torch.arange(size, device=drafts.device)
     return Segment(
         tokens=torch.cat([drafts, masks], dim=1),
-        positions=starts[:, None] + torch.cat([clean, behind.flatten()]),
+        positions=starts[:, None] + torch.cat([clean, of_masks.flatten()]),
         visibility="explicit",
         logits=count * (size + 1),
         valid=None if all(active) else torch.tensor(active)[:, None].expand(-1, count * (size + 1)),

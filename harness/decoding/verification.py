@@ -79,9 +79,9 @@ class VerifiedRow(EndingRow):
         if before and self.masked.count(True) == before:
             raise NoTokenError(NO_NUMBERS)
         stops = [slot for slot in range(self.KNOWN, self._size) if self.slots[slot] in self._stop.token_ids]
-        behind = min(self.end, min(stops, default=self._size) + 1)
-        cut = True in self.masked[behind:]
-        self.masked[behind:] = [False] * len(self.masked[behind:])
+        end = min(self.end, min(stops, default=self._size) + 1)
+        cut = True in self.masked[end:]
+        self.masked[end:] = [False] * len(self.masked[end:])
         return cut
 
     def known(self, drafts: Sequence[int]) -> int:
@@ -131,9 +131,9 @@ class NextTokenCheck:
             return tokens
         return torch.where(view.confidence > self.least_confidence, tokens, self.mask_id)
 
-    def verdicts(self, behind: Tensor) -> Tensor:
-        """(B, k, V) from the next-token head's ``behind`` every slot of the checked blocks: as they are."""
-        return behind
+    def verdicts(self, of_head: Tensor) -> Tensor:
+        """(B, k, V) from the next-token head's ``of_head``, after every slot of the checked blocks: as they are."""
+        return of_head
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
         """The tokens that a row uses for the drawn ``verdicts``, after every slot of its block: what was drawn."""

@@ -181,9 +181,9 @@ class GraphedSession(StaticSession):
             width, causal = _part(segment)
             real = [True] * len(seen) if segment.valid is None else segment.valid[:, 0].tolist()
             first = [row * length + (seen[row] if is_real else length - 1) for row, is_real in enumerate(real)]
-            behind = [before + width * is_real for before, is_real in zip(seen, real, strict=True)]
-            places.append(zip(first, real, seen if causal else behind, strict=True))
-            seen = behind
+            after = [before + width * is_real for before, is_real in zip(seen, real, strict=True)]
+            places.append(zip(first, real, seen if causal else after, strict=True))
+            seen = after
         return torch.tensor([*zip(*places, strict=True)], dtype=torch.int32)
 
     def _captured(self, segments: Sequence[Segment], places: Tensor) -> Captured:

@@ -54,8 +54,8 @@ class TextTranslation:
             return []
         written, added = self.target.decode(output), new[len(old) :]
         whole = self.target.encode_more(written + added)
-        behind = whole[: len(output)] == list(output)
-        tokens = whole[len(output) :] if behind else self.target.encode_more(added)
+        continues = whole[: len(output)] == list(output)
+        tokens = whole[len(output) :] if continues else self.target.encode_more(added)
         return tokens + ([self.stop] if stops and self.stop is not None else [])
 
 

@@ -36,7 +36,7 @@ def _render(asked: Mapping[str, object], begun: datetime | None) -> str:
 
 
 class TextTokenizer:
-    """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
+    """A transformers tokenizer as a harness.workloads.loader.Tokenizer."""
 
     begun: ClassVar[datetime | None] = None
     """When the run that this process takes samples of was begun; None: no run, the date is today's."""
@@ -83,8 +83,8 @@ class TextTokenizer:
     def encode_chat(self, text: str, turns: Sequence[Mapping[str, str]] = ()) -> list[int]:
         """Ids of one user message, or of ``turns``, in the chat template; of a text that is rendered already, as it is."""
         rendered = self.chat_text(turns or [{"role": "user", "content": text}], answer=True)
-        behind = rendered.rpartition(text.strip() or text)[2].strip()
-        return self.encode(text) if behind and behind in text else self.encode_more(rendered)
+        rest = rendered.rpartition(text.strip() or text)[2].strip()
+        return self.encode(text) if rest and rest in text else self.encode_more(rendered)
 
     @cached_property
     def _chat_template(self) -> dict[str, object]:

@@ -38,7 +38,7 @@ class _Bigram(Structure):
 
 
 def drafts_in_turn(logits: Tensor, candidates: int, text: Tensor, newest: Tensor, nats: Sequence[float], bigram: Any) -> None:
-    """InTurn.drafts of (B, n, V) logits with the likeliest token of every slot, into ``text`` (B, T) behind ``newest`` (B,).
+    """InTurn.drafts of (B, n, V) logits with the likeliest token of every slot, into ``text`` (B, T) after ``newest`` (B,).
 
     ``nats``: of copies, by the tokens that are alike, or none; ``bigram``: or None.
     """
