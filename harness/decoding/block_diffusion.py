@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
-from harness.decoding.block_diffusion_blocks import Blocks, BlockWork, Counts, Feed, Layout
+from harness.decoding.block_diffusion_blocks import Blocks, Counts, Feed, Layout
 from harness.decoding.request import Decoder, DecodeRequest, finished, make_pass, padded_segment, positions_to
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession, upload
@@ -36,33 +36,33 @@ from harness.record.trace import ForwardPass, Role
 class Canvas(Layout):
     """The segment is the whole canvas; ``tokens`` and ``masked`` are of the current block."""
 
-    def __init__(self, work: BlockWork) -> None:
-        super().__init__(work)
-        self._answer = work.request.max_new_tokens
-        rows = [[*prompt, *[work.mask_id] * self._answer] for prompt in work.request.prompts]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._answer = self.request.max_new_tokens
+        rows = [[*prompt, *[self.mask_id] * self._answer] for prompt in self.request.prompts]
         self._fed = tuple(map(len, rows))
-        self._segment = padded_segment(rows, self._fed, self._device, logits=0)
+        self._segment = padded_segment(rows, self._fed, self.device, logits=0)
         self._segment.visibility = "bidirectional"
         self.capacity = max(self._fed)
-        self._start = -self._size
+        self._start = -self.size
 
     def feeds(self) -> Iterator[Feed]:
         """See Layout."""
         nothing = (0,) * len(self.rows)
         while not all(row.ended for row in self.rows):
-            self._start += self._size
-            self._width = min(self._size, self._answer - self._start)
+            self._start += self.size
+            self.width = min(self.size, self._answer - self._start)
             first = self.capacity - self._answer + self._start
-            self._block = self.tokens = self._segment.tokens[:, first : first + self._width]
+            self._block = self.tokens = self._segment.tokens[:, first : first + self.width]
             self._open_rows()
             self._ask()
-            self._segment.logits = self._answer - self._start + (self._protocol.prediction == "shifted")
+            self._segment.logits = self._answer - self._start + (self.protocol.prediction == "shifted")
             while any(row.deciding for row in self.rows):
                 yield Feed(segments=[self._segment], query_tokens=self._fed, kept_tokens=nothing, says="slots")
 
     def of_slots(self, logits: Tensor) -> Tensor:
         """See Layout; the pass's logits begin with the block's first slot, or the position before it."""
-        return logits[:, : self._width]
+        return logits[:, : self.width]
 
     def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
         """See DeviceBlocks."""
@@ -74,12 +74,12 @@ class Canvas(Layout):
 class OpenWindow(Layout):
     """What stays of a window is fed as clean tokens in the next pass."""
 
-    def __init__(self, work: BlockWork) -> None:
-        super().__init__(work)
-        self._masks = [work.mask_id] * (self._size - 1)
-        self._texts = [list(prompt) for prompt in work.request.prompts]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._masks = [self.mask_id] * (self.size - 1)
+        self._texts = [list(prompt) for prompt in self.request.prompts]
         self._unkept: Counts = (1,) * len(self._texts)  # newest tokens of each text whose KV is not kept yet
-        self.capacity = max(map(len, self._texts)) + work.request.max_new_tokens + 2 * self._size
+        self.capacity = max(map(len, self._texts)) + self.request.max_new_tokens + 2 * self.size
 
     def feeds(self) -> Iterator[Feed]:
         """See Layout; the window begins one token before its slots, so no logits are shifted."""
@@ -105,20 +105,20 @@ class OpenWindow(Layout):
     def _prompt(self) -> Feed:
         """The prompt; its last token is fed anew with the first window, so its KV is not kept."""
         lengths = tuple(map(len, self._texts))
-        segment = padded_segment(self._request.prompts, lengths, self._device, logits=1)
+        segment = padded_segment(self.request.prompts, lengths, self.device, logits=1)
         return Feed(
             segments=[segment], query_tokens=lengths, kept_tokens=tuple([length - 1 for length in lengths]), says="nothing"
         )
 
     def _feed(self) -> Feed:
-        size, kept, lengths = self._size, self._unkept, [*map(len, self._texts)]
+        size, kept, lengths = self.size, self._unkept, [*map(len, self._texts)]
         width = max(kept)
         texts = zip(self._texts, kept, strict=True)
         rows = [[*text[len(text) - count :], text[-1], *self._masks] for text, count in texts]
-        segment = padded_segment(rows, lengths, self._device, logits=size)
+        segment = padded_segment(rows, lengths, self.device, logits=size)
         ends = [length + size - 1 for length in lengths]  # the window begins with the newest token, at its position
         positions = [positions_to(lengths, width), positions_to(ends, size)]
-        segment.positions = upload(torch.cat(positions, dim=1), self._device)
+        segment.positions = upload(torch.cat(positions, dim=1), self.device)
         segment.visibility = "explicit"
         segment.seen = torch.ones(width + size, width + size, dtype=torch.bool)
         segment.seen[:width] = segment.seen[:width].tril()
@@ -142,8 +142,7 @@ def decode_block_diffusion(
 
     The first pass is the prefill: what it decides is no decode token, as with the token that a prompt gives NTP.
     """
-    work = BlockWork(request, protocol, block_size, mask_id, acceptance.begin_block)
-    layout: Layout = LAYOUTS[protocol.layout](work)
+    layout: Layout = LAYOUTS[protocol.layout](request, protocol, block_size, mask_id, acceptance.begin_block)
     session.reset(len(request.prompts), layout.capacity)
     suppressed = request.never_written(mask_id)
     passes: list[ForwardPass] = []
