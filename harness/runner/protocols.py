@@ -29,10 +29,10 @@ class Engine(Protocol):
         """None where the model has none."""
 
     @property
-    def meters(self) -> dict[str, object] | None:
+    def meters(self) -> dict[str, Any] | None:
         """The samples' figures with unit and source, and what cannot be read here; None without meters."""
 
-    def fingerprint(self, part: Part) -> dict[str, object]:
+    def fingerprint(self, part: Part) -> dict[str, Any]:
         """What the model runs on here, for the shapes of ``part``, as plain data for the record."""
 
     def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]]) -> Sequence[Decoded]:
@@ -57,12 +57,12 @@ class Machine:
     """
 
     open_engine: Callable[[Part], Engine]
-    calibrate: Callable[[Part, ModelShape, Progress, Sequence[Any]], dict[str, object] | None]
+    calibrate: Callable[[Part, ModelShape, Progress, Sequence[Any]], dict[str, Any] | None]
     free_bytes: Callable[[Part], int | None]
-    profile: Callable[[Scenario], tuple[dict[str, object] | None, str | None]]
+    profile: Callable[[Scenario], tuple[dict[str, Any] | None, str | None]]
     execution: Callable[[Part], str]
     shape: Callable[[Part], ModelShape]
     close: Callable[[], None] = lambda: None
     date: Callable[[str], None] = lambda begun_at: None
-    identity: Callable[[Part, dict[str, object]], dict[str, object]] = identity_of
-    divergences: Callable[[Part, Sequence[Case], Sequence[Sample]], dict[str, object]] = lambda part, cases, samples: {}
+    identity: Callable[[Part, dict[str, Any]], dict[str, Any]] = identity_of
+    divergences: Callable[[Part, Sequence[Case], Sequence[Sample]], dict[str, Any]] = lambda part, cases, samples: {}
