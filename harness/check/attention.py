@@ -203,7 +203,7 @@ def _as_captured(place: ReadPlace, device: str, option: str | None) -> Way:
             name = option or option_of("sdpa", q.device, q.dtype, q.shape[3])
             fed = ForwardKind(parts, place.batch, q.shape[1], k.shape[1], place.keys, q.dtype, q.device)
             made.append(OPTIONS[name](fed).read(used))
-        keys, values = (one.transpose(1, 2).flatten(0, 1) for one in (k, v))
+        keys, values = (buffer.transpose(1, 2).flatten(0, 1) for buffer in (k, v))
         return made[0].attend(q, keys, values, None).transpose(1, 2)
 
     return attend

@@ -85,7 +85,7 @@ def rows(held: Run, comparison: Comparison, why_not_run: str = TIME_UP) -> list[
         count = sum(taken[case_id] for case_id in ids)
         void = count - len(samples)
         measured = f"measured, {count} samples" + (f", {void} of them void" if void else "")
-        states = (ended.get(one.case_id, measured if arm else f"not run: {why_not_run}") for one in cases)
+        states = (ended.get(of_task.case_id, measured if arm else f"not run: {why_not_run}") for of_task in cases)
         row = CellRow(part=case.part, batch=case.batch_size, arm=case.label, state="; ".join(dict.fromkeys(states)))
         found.append(_measured(row, cell, arm, samples, without_energy.get(case.part)) if arm else row)
     return found
@@ -167,7 +167,8 @@ def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple
     if not long:
         longest_s = max(_window_s(sample) for sample in metered)
         return None, f"energy: the longest window took {longest_s:.1f} s, {ENERGY_WINDOW_S:g} s are needed"
-    return sum(sample.meters[ENERGY] for sample in long) / sum(row.output_tokens for one in long for row in one.rows), None
+    tokens = sum(row.output_tokens for sample in long for row in sample.rows)
+    return sum(sample.meters[ENERGY] for sample in long) / tokens, None
 
 
 def _why_no_energy(held: Run) -> dict[str, str]:

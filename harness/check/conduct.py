@@ -79,7 +79,7 @@ def check(out: Path, minutes: float, *, dry: bool) -> str:
     choose_kernels(device)
     exact = exactness(device)
     half = half_precision(device)
-    passes = [asdict(one) | {"right": one.right} for one in half]
+    passes = [asdict(result) | {"right": result.right} for result in half]
     _write_json(out / "exactness.json", {"version": EXACTNESS_VERSION, "exact": exact, "half_precision": passes})
     clock = clock_of(device)
     times = compare_ways(device, torch.bfloat16, attention_heads(dry), attention_cells(dry), clock, deadline_s)
@@ -100,10 +100,10 @@ def _faults(exact: dict[str, bool], half: Sequence[HalfPrecisionPass], times: Se
     wrong, faults = [method for method, same in exact.items() if not same], []
     if wrong:
         faults.append(f"the engine does not write the plain session's tokens ({', '.join(wrong)})")
-    off = [str(one) for one in half if not one.right]
+    off = [str(result) for result in half if not result.right]
     if off:
         faults.append(f"{len(off)} of {len(half)} passes of graphs in half precision are not those of float32 ({off[0]})")
-    apart = [one.difference for one in times if one.way == CAPTURABLE and one.difference is not None]
+    apart = [result.difference for result in times if result.way == CAPTURABLE and result.difference is not None]
     if far := [difference for difference in apart if not 0 <= difference < MOST_DIFFERENCE]:  # NaN is not below it
         faults.append(f"attention over used lengths differs from the masked one by {far[0]}")
     return faults

@@ -75,7 +75,7 @@ class Layout(DeviceBlocks):
 
     def take(self, feed: Feed, tokens: Sequence[Sequence[int]]) -> tuple[Counts, Counts]:
         """What was read of a pass, row by row; (decided, final) tokens of each row."""
-        final = tuple([row.decide(one) for row, one in zip(self.rows, tokens, strict=True)])
+        final = tuple([row.decide(of_row) for row, of_row in zip(self.rows, tokens, strict=True)])
         if any(row.cut for row in self.rows):
             self._ask()
         return tuple([len(row.decided) for row in self.rows]), final

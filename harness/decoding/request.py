@@ -228,7 +228,7 @@ class MadePass:
 
 def make_pass(session: ModelSession, segments: Sequence[Segment], fed: Sequence[int]) -> tuple[Tensor, MadePass]:
     """Feed the segments; their (B, m, V) logits, and what was made. Nothing is kept yet."""
-    columns, answers = sum(one.tokens.shape[1] for one in segments), sum(one.logits for one in segments)
+    columns, answers = sum(segment.tokens.shape[1] for segment in segments), sum(segment.logits for segment in segments)
     made = MadePass(tuple(fed), columns, answers, session.context_tokens, session.context_width)
     return session.forward(segments), made
 

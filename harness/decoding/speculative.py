@@ -87,7 +87,7 @@ def _rounds(
             NOT_CHECKED if row.ended else row.accept(tokens, verdicts[answers - 1 - len(tokens) :])
             for row, tokens, verdicts in zip(rows, drafts, said, strict=True)
         ]
-        kept = [one.final for one in checked]
+        kept = [outcome.final for outcome in checked]
         made.keep(session, kept)
-        decided = [one.final - one.agreed for one in checked]
+        decided = [outcome.final - outcome.agreed for outcome in checked]
         yield made.described("verify" if answers > 1 else "decide", kept, decided, kept)

@@ -171,10 +171,10 @@ class _Batch:
         logits, made = make_pass(self.session, segments, fed)
         read = self.session.read(self._sample(usable(logits, self.suppressed)))
         checked, drafted = zip(*(self._take(index, said) for index, said in enumerate(read)), strict=True)
-        kept = [one.final for one in checked]
+        kept = [outcome.final for outcome in checked]
         self.session.keep(kept)
         self.noise.advance(kept)
-        decided = [one.final - one.agreed + count for one, count in zip(checked, drafted, strict=True)]
+        decided = [outcome.final - outcome.agreed + count for outcome, count in zip(checked, drafted, strict=True)]
         return made.described(role, kept, decided, kept)
 
     def _sample(self, logits: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def read_adapter(folder: Path) -> Adapter:
     _refuse_other_arithmetic(file, config)
     factors: dict[str, dict[str, Tensor]] = {}
     for key, tensor in _tensors(folder / ADAPTER_WEIGHTS).items():
-        ending = next((one for one in MATRICES if key.endswith(one)), None)
+        ending = next((suffix for suffix in MATRICES if key.endswith(suffix)), None)
         if ending is None or not key.startswith(OF_MODEL) or tensor.ndim != 2 or not tensor.is_floating_point():
             raise UnknownModelError(
                 f"{folder / ADAPTER_WEIGHTS}: {key} is no matrix of plain LoRA ({OF_MODEL}<module>.lora_A.weight and lora_B); "
@@ -116,8 +116,8 @@ def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
         "init_lora_weights": True,
         "modules_to_save": None,
         "target_modules": sorted(ranks),
-        "rank_pattern": {module: one for module, one in ranks.items() if one != rank},
-        "alpha_pattern": {module: one for module, one in alphas.items() if one != alpha},
+        "rank_pattern": {module: own for module, own in ranks.items() if own != rank},
+        "alpha_pattern": {module: own for module, own in alphas.items() if own != alpha},
     }
     (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     tensors = {
@@ -170,7 +170,9 @@ def _alpha(file: Path, config: Mapping[str, object], module: str) -> float:
     excluded: Any = config.get("exclude_modules") or ()
     alpha = config.get("lora_alpha", 8)
     try:
-        alpha = next((one for key, one in patterns.items() if regex.match(rf"(.*\.)?({key})$", module, timeout=MATCH_S)), alpha)
+        alpha = next(
+            (value for key, value in patterns.items() if regex.match(rf"(.*\.)?({key})$", module, timeout=MATCH_S)), alpha
+        )
         named = excluded if isinstance(excluded, str) else rf"(.*\.)?({'|'.join(map(regex.escape, excluded))})"
         stray = regex.fullmatch(named, module, timeout=MATCH_S)
     except (regex.error, TimeoutError, AttributeError, TypeError) as error:
@@ -193,8 +195,8 @@ def _refuse_strays(folder: Path, config: Mapping[str, object], terms: Mapping[st
         return
     ends = [f".{target}" for target in targets]
     for what, missing in (
-        ("its tensors are of", [one for one in terms if not f".{one}".endswith(tuple(ends))]),
-        ("no tensor is of", [end[1:] for end in ends if not any(f".{one}".endswith(end) for one in terms)]),
+        ("its tensors are of", [module for module in terms if not f".{module}".endswith(tuple(ends))]),
+        ("no tensor is of", [end[1:] for end in ends if not any(f".{module}".endswith(end) for module in terms)]),
     ):
         if missing:
             raise UnknownModelError(

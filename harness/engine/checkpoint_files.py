@@ -55,7 +55,7 @@ CODE = {
     "fix_mistral_regex",
 }
 _OF_THE_MODEL = {"model_type", "per_layer_config", "rope_scaling", "torch_dtype"} | {
-    one.name for one in fields(PreTrainedConfig)
+    field.name for field in fields(PreTrainedConfig)
 }
 _OF_CLASS = frozenset(dir(PreTrainedConfig)) - _OF_THE_MODEL
 

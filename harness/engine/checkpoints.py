@@ -149,7 +149,7 @@ def open_family(folder: Path, name: str, how: dict[str, object], family: BlockMo
     if family.renames:
         how["key_mapping"] = dict(family.renames)
     if family.fused_qkv:
-        held = {name: one for file in sorted(folder.glob("*.safetensors")) for name, one in load_file(str(file)).items()}
+        held = {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(str(file)).items()}
         module, info = native_class.from_pretrained(None, state_dict=_unfused(held, as_native), **how)
         module.generation_config = _generation_config(folder)
     else:
@@ -193,10 +193,10 @@ def _refuse_other_tensors(name: str, info: Any, config: Any) -> None:
     """
     own, unread = config.get_text_config(), info["unexpected_keys"]
     layers = range(own.num_hidden_layers, own.num_hidden_layers + (getattr(own, "num_nextn_predict_layers", None) or 0))
-    heads = (*(head[0] for one in unread if (head := _DRAFTS.match(one))), *(f"model.layers.{layer}." for layer in layers))
-    unread = [one for one in unread if not one.startswith(heads)]
+    heads = (*(head[0] for key in unread if (head := _DRAFTS.match(key))), *(f"model.layers.{layer}." for layer in layers))
+    unread = [key for key in unread if not key.startswith(heads)]
     for keys, words in ((info["missing_keys"], "lacks"), (unread, "has, beyond those that its config.json asks for,")):
-        if found := sorted(one for one in keys if not _LEFT_OUT.search(one)):
+        if found := sorted(key for key in keys if not _LEFT_OUT.search(key)):
             raise UnknownModelError(
                 f"{name}: this checkpoint {words} {len(found)} tensors, {', '.join(found[:3])} among them: config.json is of "
                 "another model or lacks a key (attention_bias, mlp_bias, num_hidden_layers), or it is no whole checkpoint; "

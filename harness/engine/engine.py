@@ -83,7 +83,7 @@ class LocalEngine:
         return {
             "figures": {name: asdict(figure) for name, figure in self._meters.windows.figures.items()}
             | {SUPPRESSED_FIRST: {"unit": "%", "source": "positions of a case's first decode, by their logits"}},
-            "absent": [asdict(one) for one in self._meters.absent],
+            "absent": [asdict(absence) for absence in self._meters.absent],
             "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
             "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
         }
@@ -119,7 +119,7 @@ class LocalEngine:
 
     def _note(self, chosen: list[Tensor], logits: Tensor) -> None:
         """Whether a suppressed id is the first choice of each position; asked in a case's first decode, never timed."""
-        chosen += [(logits.argmax(dim=-1) == one).flatten() for one in self._suppressed]
+        chosen += [(logits.argmax(dim=-1) == token).flatten() for token in self._suppressed]
 
     def answer_logprobs(self, pairs: Sequence[Pair]) -> list[AnswerLogprob]:
         """What the next-token head says of given answers, see harness.decoding.next_token.

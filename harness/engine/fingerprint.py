@@ -41,7 +41,7 @@ def fingerprint(part: Part, model: LoadedModel) -> dict[str, object]:
         "sdpa_kernels": (kernels_left(), None if part.device == "cpu" else f"without {LEFT_OUT}"),
         "captured_attention": (captured, None if captured else "no pass is captured into a graph"),
     }
-    return {key: one for name, pair in facts.items() for key, one in zip((name, f"{name}_reason"), pair, strict=True)}
+    return {key: value for name, pair in facts.items() for key, value in zip((name, f"{name}_reason"), pair, strict=True)}
 
 
 def _captured_kernel(part: Part, shape: ModelShape) -> str | None:

@@ -73,8 +73,8 @@ def refuse_what_lacks_it(device: torch.device, schema: Any = None, cuda: Any = t
         ScenarioError: the operator is not the one that ``attend`` calls, or the GPU is older than its kernels.
     """
     found = torch.ops.aten._flash_attention_forward.default._schema if schema is None else schema
-    arguments = {one.name: one for one in found.arguments}
-    first, gives = tuple(arguments)[: len(TAKES)], tuple([one.name for one in found.returns])
+    arguments = {argument.name: argument for argument in found.arguments}
+    first, gives = tuple(arguments)[: len(TAKES)], tuple([result.name for result in found.returns])
     unnamed = [name for name in arguments if name not in (*TAKES, *NAMED) and not arguments[name].has_default_value()]
     if first != TAKES or not arguments.keys() >= set(NAMED) or unnamed or gives[: len(GIVES)] != GIVES:
         raise ScenarioError(

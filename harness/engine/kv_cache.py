@@ -96,7 +96,7 @@ class LayerSlots:
         keys, values = keys[every, :, : layout.width], values[every, :, : layout.width]
         outs = []
         if layout.causal:
-            asked, seen, said = (one[:, :, : layout.causal] for one in (query, keys, values))
+            asked, seen, said = (tensor[:, :, : layout.causal] for tensor in (query, keys, values))
             outs.append(causal_attention(asked, seen, said, layout.places, scaling))
         if layout.causal < query.shape[2]:
             outs.append(folded_attention(query[:, :, layout.causal :], keys, values, layout.mask, scaling))

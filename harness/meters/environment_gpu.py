@@ -23,7 +23,7 @@ def _fact(function: str, convert: Convert | None = None, *constants: str) -> Cal
     """Asks the driver by a function nvmlDeviceGet..., with some of its constants after the GPU."""
 
     def ask(nvml: Any, gpu: Any) -> Any:
-        answer = getattr(nvml, f"nvmlDeviceGet{function}")(gpu, *(getattr(nvml, f"NVML_{one}") for one in constants))
+        answer = getattr(nvml, f"nvmlDeviceGet{function}")(gpu, *(getattr(nvml, f"NVML_{constant}") for constant in constants))
         return answer if convert is None else convert(answer)
 
     return ask

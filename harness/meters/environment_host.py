@@ -268,8 +268,8 @@ COUNTED_TICKS = 8
 def busy_s() -> float | None:
     """Seconds that all cores have worked since boot, with those that the hypervisor gave to others (steal)."""
     with suppress(OSError, ValueError):
-        ticks = [int(one) for one in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
-        return sum(one for at, one in enumerate(ticks[:COUNTED_TICKS]) if at not in IDLE) / os.sysconf("SC_CLK_TCK")
+        ticks = [int(count) for count in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
+        return sum(count for at, count in enumerate(ticks[:COUNTED_TICKS]) if at not in IDLE) / os.sysconf("SC_CLK_TCK")
     return None
 
 
