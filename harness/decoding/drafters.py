@@ -90,18 +90,21 @@ class DraftModel(Drafter):
     tokens: int = field()
     never: Tensor
     stops: Collection[int]
-    below: Drafter = field(default_factory=Drafter)
+    below: Drafter | None = None
     least_confidence: float = 0.0
     figures: FiguresOf | None = None
     _held: list[list[int]] = field(default_factory=list, init=False)
 
+    def __post_init__(self) -> None:
+        self._below = self.below or Drafter()
+
     def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
         """Make room. The prompts are read with the first token to draft after, in a pass that NTP does not need."""
-        room = max_new_tokens + 2 * (self.tokens + self.below.tokens) + SLACK
+        room = max_new_tokens + 2 * (self.tokens + self._below.tokens) + SLACK
         self._capacity = max(map(len, prompts)) + room
         self.session.reset(len(prompts), self._capacity)
         self._held = [[] for _ in prompts]
-        self.below.begin(prompts, max_new_tokens)
+        self._below.begin(prompts, max_new_tokens)
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """One token a pass, or as many as a pass finds right of what the one below proposes."""
@@ -111,8 +114,8 @@ class DraftModel(Drafter):
         while any(lacks):
             # 1) Let the drafter below propose for each row, one token fewer than the row lacks.
             rows = [[*row, *tokens] for row, tokens in zip(sequences, made, strict=True)]
-            asked = [min(self.below.tokens, max(0, lack - 1)) for lack in lacks]
-            drafts = yield from self.below.propose(rows, asked)
+            asked = [min(self._below.tokens, max(0, lack - 1)) for lack in lacks]
+            drafts = yield from self._below.propose(rows, asked)
             # 2) Feed what each row has not read yet, and those proposals.
             fed = [
                 [*row[len(held) :], *below] if lack else []

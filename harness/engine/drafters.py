@@ -146,7 +146,7 @@ def drafter_of(
             beside(session),
             name=shape.name,
             tokens=stage.draft_tokens,
-            below=drafter or Drafter(),
+            below=drafter,
             stops=stops,
             least_confidence=stage.least_confidence or 0.0,
             never=torch.tensor(never, dtype=torch.long, device=request.device),

@@ -52,7 +52,7 @@ def check_kv(kind, name):
     stages = []
     while isinstance(who, DraftModel):
         stages.insert(0, who)  # sessions are opened from the bottom of the stack upwards
-        who = who.below
+        who = who._below
     outputs = [list(out) for out in drain(decode_next_token(StaticSession(few_words("llama", 12)), WORK.request())).output_ids]
     written = [1] * len(WORK.prompts)
     for one in generator:
