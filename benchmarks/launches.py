@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -32,14 +32,13 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from benchmarks.results_file import write_results
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import NEVER, DecodeRequest
+from harness.decoding.request import NEVER, Decoder, DecodeRequest
 from harness.decoding.session import Segment
 from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.engine.compiling import with_compiled_layers
 from harness.engine.cuda_graphs import Capture, CudaGraphs, GraphedSession
 from harness.models import KNOWN_SHAPES, ModelShape
-from harness.record.trace import ForwardPass, Generation
 
 META, CUDA = torch.device("meta"), torch.device("cuda")
 PROMPT_TOKENS, NEW_TOKENS, BLOCK_SIZE, PASSES_OF_A_BLOCK = 512, 64, 16, 4
@@ -197,7 +196,7 @@ def count_passes(shape: ModelShape, compiled: bool = False, device: torch.device
     return {"ntp": ntp["decide"]} | {NAMES[role]: counts for role, counts in _passes(counted, blocks).items()}
 
 
-def _passes(counted: Counted, decoder: Generator[ForwardPass, None, Generation]) -> dict[str, Counter[Hashable]]:
+def _passes(counted: Counted, decoder: Decoder) -> dict[str, Counter[Hashable]]:
     """By role, what the last pass of it took: by then it is replayed. On a GPU operations go uncounted: torch.compile does
     nothing under a mode that sees them.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from harness.analysis.answer import compare
 from harness.check.cells import cells_table, rows, widths
 from harness.errors import SbdError
 from harness.record.store import RunStore, read_run
@@ -19,7 +20,8 @@ def table(directory: Path) -> str:
     if not RunStore(directory).exists:
         return f"{title}no run was begun\n"
     held = read_run(directory)
-    return title + cells_table(rows(held, "not reached yet"), widths(held))
+    comparison = compare(held, ())
+    return title + cells_table(rows(held, comparison, "not reached yet"), widths(comparison))
 
 
 def main() -> None:

@@ -105,18 +105,22 @@ def compare_ways(
     """
     wanted = places(cells)
     ways = [(place, way) for place in wanted for way in (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE)]
-    times = []
+    times, mask_s = [], dict[ReadPlace, float | None]()
     for place, way in [*ways, *((place, FLEX) for place in wanted)]:
         blank = AttentionTime(batch=place.batch, context=place.context, queries=place.queries, way=way)
         if now_s() > deadline_s:
             times.append(replace(blank, reason="not run: the time was up"))
             continue
         try:
-            times.append(_timed(blank, place, device, dtype, heads, clock))
+            timed = _timed(blank, place, device, dtype, heads, clock)
         except Exception as error:  # an attention missing on this device or build is a result
-            times.append(replace(blank, reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"))
+            timed = replace(blank, reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        if way == MASK:
+            mask_s[place] = timed.seconds
+        base_s = mask_s.get(place)
+        times.append(replace(timed, over_mask=timed.seconds / base_s) if timed.seconds is not None and base_s else timed)
     order = {(place.batch, place.context, place.queries): index for index, place in enumerate(wanted)}
-    return _over_mask(sorted(times, key=lambda one: order[one.batch, one.context, one.queries]))
+    return sorted(times, key=lambda one: order[one.batch, one.context, one.queries])
 
 
 def _timed(
@@ -199,17 +203,7 @@ def _as_captured(place: ReadPlace, device: str, option: str | None) -> Way:
             name = option or option_of("sdpa", q.device, q.dtype, q.shape[3])
             fed = ForwardKind(parts, place.batch, q.shape[1], k.shape[1], place.keys, q.dtype, q.device)
             made.append(OPTIONS[name](fed).read(used))
-        keys, values = (one.transpose(1, 2).flatten(0, 1) for one in (k, v))
+        keys, values = (buffer.transpose(1, 2).flatten(0, 1) for buffer in (k, v))
         return made[0].attend(q, keys, values, None).transpose(1, 2)
 
     return attend
-
-
-def _over_mask(times: Sequence[AttentionTime]) -> list[AttentionTime]:
-    masked = {(one.batch, one.context, one.queries): one.seconds for one in times if one.way == MASK}
-
-    def ratio(one: AttentionTime) -> float | None:
-        base_s = masked.get((one.batch, one.context, one.queries))
-        return one.seconds / base_s if one.seconds is not None and base_s else None
-
-    return [replace(one, over_mask=ratio(one)) for one in times]

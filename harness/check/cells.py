@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
-from harness.analysis.answer import compare
 from harness.analysis.figures.arm_figures import ENERGY_WINDOW_S
-from harness.analysis.results import ArmResult, Cell
+from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.analysis.trust.health import without_void_times
 from harness.check.attention import AttentionTime
@@ -26,7 +25,7 @@ ENERGY = "energy_j"
 
 
 @frozen
-class Row:
+class CellRow:
     """One line: an arm of a cell. Seconds, bytes per second, joules; None where absent.
 
     ``modelled_bytes_per_s`` covers the decode's forwards. ``counted_bytes_per_s`` is the device's memory counter (GPM or DCGM)
@@ -67,9 +66,12 @@ class WidthRow:
     over_one_token: float | None
 
 
-def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
-    """Every planned arm of every cell in order, tasks together: samples measured, outcomes, or why it did not run."""
-    comparison = compare(held, ())
+def rows(held: Run, comparison: Comparison, why_not_run: str = TIME_UP) -> list[CellRow]:
+    """Every planned arm of every cell in order, tasks together: samples measured, outcomes, or why it did not run.
+
+    Args:
+        comparison: what harness.analysis.answer.compare derives of ``held``.
+    """
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
     sound = [sample for sample in without_void_times(held)[0].samples if not sample.warmup and sample.decode_s is not None]
@@ -83,9 +85,9 @@ def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
         count = sum(taken[case_id] for case_id in ids)
         void = count - len(samples)
         measured = f"measured, {count} samples" + (f", {void} of them void" if void else "")
-        states = (ended.get(one.case_id, measured if arm else f"not run: {why_not_run}") for one in cases)
-        state = "; ".join(dict.fromkeys(states))
-        found.append(_row(case, state, cell, arm, samples, without_energy.get(case.part)))
+        states = (ended.get(of_task.case_id, measured if arm else f"not run: {why_not_run}") for of_task in cases)
+        row = CellRow(part=case.part, batch=case.batch_size, arm=case.label, state="; ".join(dict.fromkeys(states)))
+        found.append(_measured(row, cell, arm, samples, without_energy.get(case.part)) if arm else row)
     return found
 
 
@@ -98,14 +100,14 @@ def _by_arm(cases: Sequence[CaseHeader]) -> list[list[CaseHeader]]:
     return list(found.values())
 
 
-def unreached(plan: Plan, why_not_run: str) -> list[Row]:
+def unreached(plan: Plan, why_not_run: str) -> list[CellRow]:
     """The rows where the record was not begun."""
     cases = [case for case in plan.cases if not case.is_check]
     state = f"not run: {why_not_run}"
-    return [Row(part=case.part.name, batch=case.batch_size, arm=case.label, state=state) for case in cases]
+    return [CellRow(part=case.part.name, batch=case.batch_size, arm=case.label, state=state) for case in cases]
 
 
-def widths(held: Run) -> list[WidthRow]:
+def widths(comparison: Comparison) -> list[WidthRow]:
     """t(q)/t(1) of every cell, by kind of decode pass."""
     return [
         WidthRow(
@@ -117,17 +119,13 @@ def widths(held: Run) -> list[WidthRow]:
             pass_s=one.measured_s.value,
             over_one_token=one.cost.value,
         )
-        for cell in compare(held, ()).cells
+        for cell in comparison.cells
         if cell.is_summary
         for one in cell.pass_widths
     ]
 
 
-def _row(
-    case: CaseHeader, state: str, cell: Cell, arm: ArmResult | None, samples: Sequence[Sample], why_no_energy: str | None
-) -> Row:
-    if arm is None:
-        return Row(part=case.part, batch=case.batch_size, arm=case.label, state=state)
+def _measured(row: CellRow, cell: Cell, arm: ArmResult, samples: Sequence[Sample], why_no_energy: str | None) -> CellRow:
     width = 1 if arm.is_ntp else arm.block_size
     one = next((w for w in cell.pass_widths if (w.method, w.role, w.query_tokens) == (arm.method, "decide", width)), None)
     speed = cell.baseline_check.best_speed
@@ -136,11 +134,8 @@ def _row(
     counted = arm.measured_bandwidth_bytes_per_s
     wall, passes = arm.wall_speedup.value, arm.nfe_speedup.value
     no_counter = f"memory counter: {counted.reason}" if counted.reason else None
-    return Row(
-        part=case.part,
-        batch=case.batch_size,
-        arm=case.label,
-        state=state,
+    return replace(
+        row,
         pass_s=one.measured_s.value if one else None,
         over_one_token=one.cost.value if one else None,
         wall_speedup=wall,
@@ -172,7 +167,8 @@ def energy_j_per_token(samples: Sequence[Sample], why_none: str | None) -> tuple
     if not long:
         longest_s = max(_window_s(sample) for sample in metered)
         return None, f"energy: the longest window took {longest_s:.1f} s, {ENERGY_WINDOW_S:g} s are needed"
-    return sum(sample.meters[ENERGY] for sample in long) / sum(row.output_tokens for one in long for row in one.rows), None
+    tokens = sum(row.output_tokens for sample in long for row in sample.rows)
+    return sum(sample.meters[ENERGY] for sample in long) / tokens, None
 
 
 def _why_no_energy(held: Run) -> dict[str, str]:
@@ -195,7 +191,7 @@ PREDICTED = (EX_ANTE_SHAPE, DURING_RUN, "calibrated")
 """Prices whose error is shown."""
 
 
-def cells_table(rows: Sequence[Row], widths: Sequence[WidthRow]) -> str:
+def cells_table(rows: Sequence[CellRow], widths: Sequence[WidthRow]) -> str:
     """Every planned arm, then t(q)/t(1), then the reasons for missing energy or counted bytes."""
     heads = (
         "part",

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -23,8 +23,9 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness import __version__
+from harness.analysis.answer import compare
 from harness.check.attention import ATTENTION_VERSION, CAPTURABLE, AttentionTime, compare_ways
-from harness.check.cells import CELLS_VERSION, TIME_UP, Row, WidthRow, attention_table, cells_table, rows, unreached, widths
+from harness.check.cells import CELLS_VERSION, TIME_UP, CellRow, WidthRow, attention_table, cells_table, rows, unreached, widths
 from harness.check.grid import attention_cells, attention_heads, scenario
 from harness.check.half_precision import HalfPrecisionPass, half_precision
 from harness.decoding.acceptance import SolverAcceptance
@@ -78,13 +79,13 @@ def check(out: Path, minutes: float, *, dry: bool) -> str:
     choose_kernels(device)
     exact = exactness(device)
     half = half_precision(device)
-    passes = [asdict(one) | {"right": one.right} for one in half]
+    passes = [asdict(result) | {"right": result.right} for result in half]
     _write_json(out / "exactness.json", {"version": EXACTNESS_VERSION, "exact": exact, "half_precision": passes})
     clock = clock_of(device)
     times = compare_ways(device, torch.bfloat16, attention_heads(dry), attention_cells(dry), clock, deadline_s)
     _write_json(out / "attention.json", {"version": ATTENTION_VERSION, "device": device, "times": [asdict(t) for t in times]})
     found, curve = _cells(file, run, stopped)
-    cells: dict[str, Any] = {"cells": [asdict(row) for row in found], "widths": [asdict(width) for width in curve]}
+    cells = {"cells": [asdict(row) for row in found], "widths": [asdict(width) for width in curve]}
     _write_json(out / "cells.json", {"version": CELLS_VERSION, "dry_run": dry, "stopped": stopped, **cells})
     write_whole(out / "cells.md", cells_table(found, curve).encode())
     write_whole(out / "attention.md", attention_table(times).encode())
@@ -99,10 +100,10 @@ def _faults(exact: dict[str, bool], half: Sequence[HalfPrecisionPass], times: Se
     wrong, faults = [method for method, same in exact.items() if not same], []
     if wrong:
         faults.append(f"the engine does not write the plain session's tokens ({', '.join(wrong)})")
-    off = [str(one) for one in half if not one.right]
+    off = [str(result) for result in half if not result.right]
     if off:
         faults.append(f"{len(off)} of {len(half)} passes of graphs in half precision are not those of float32 ({off[0]})")
-    apart = [one.difference for one in times if one.way == CAPTURABLE and one.difference is not None]
+    apart = [result.difference for result in times if result.way == CAPTURABLE and result.difference is not None]
     if far := [difference for difference in apart if not 0 <= difference < MOST_DIFFERENCE]:  # NaN is not below it
         faults.append(f"attention over used lengths differs from the masked one by {far[0]}")
     return faults
@@ -139,15 +140,16 @@ def take_run(file: Path, run: Path, seconds: float) -> str | None:
     return stopped
 
 
-def _cells(file: Path, run: Path, stopped: str | None) -> tuple[list[Row], list[WidthRow]]:
+def _cells(file: Path, run: Path, stopped: str | None) -> tuple[list[CellRow], list[WidthRow]]:
     if not run.exists():
         return unreached(make_plan(load_scenario(file)), stopped or "the run left no record"), []
     held = read_run(run)
-    return rows(held, stopped or TIME_UP), widths(held)
+    comparison = compare(held, ())
+    return rows(held, comparison, stopped or TIME_UP), widths(comparison)
 
 
-def _write_json(file: Path, content: dict[str, Any]) -> None:
-    write_whole(file, json.dumps({"program_version": __version__} | content, indent=1, ensure_ascii=False).encode())
+def _write_json(file: Path, content: Mapping[str, object]) -> None:
+    write_whole(file, json.dumps({"program_version": __version__, **content}, indent=1, ensure_ascii=False).encode())
 
 
 def exactness(device: str) -> dict[str, bool]:

@@ -5,8 +5,6 @@ It writes plain data; knows no model and no device.
 
 from __future__ import annotations
 
-from typing import Any
-
 BLOCKS, BATCHES, CONTEXTS = (4, 8, 16, 32), (1, 4, 16, 64), (1024, 8192, 32768)
 PAPER_BLOCK = 16
 PASSES_SAVED = 3.0
@@ -21,7 +19,11 @@ ATTENTION = ((1, 1024), (1, 8192), (16, 8192))
 TINY = {"name": "tiny", "layers": 2, "hidden": 32, "intermediate": 48, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 64}
 
 
-def scenario(dry: bool) -> dict[str, Any]:
+Plain = dict[str, object]
+"""A part of the scenario, as it is written."""
+
+
+def scenario(dry: bool) -> Plain:
     """One part per cell, all on the same weights; a dry run has tiny ones on the CPU. The shortest context is first."""
     per_context = [[_cell(context, batch, dry) for batch in (BATCHES[:2] if dry else BATCHES)] for context in CONTEXTS]
     energy = [_energy(batch, dry) for batch in (BATCHES[:2] if dry else ENERGY_BATCHES)]
@@ -39,60 +41,52 @@ def attention_heads(dry: bool) -> tuple[int, int, int]:
     return (4, 2, 8) if dry else (32, 8, 128)
 
 
-def _cell(context: int, batch: int, dry: bool) -> dict[str, Any]:
-    arms = [{"method": "ntp"}] + [_replayed(k, {"nfe_speedup": PASSES_SAVED}) for k in BLOCKS if k != PAPER_BLOCK]
-    arms += [_replayed(PAPER_BLOCK, _table1(*of)) for of in TABLE_1]
-    return _part(f"context_{context}_batch_{batch}", arms, context, batch, dry, repeats=2, warmup=3, prompts=2 * batch)
+def _cell(context: int, batch: int, dry: bool) -> Plain:
+    others = [_replayed(k, {"nfe_speedup": PASSES_SAVED}) for k in BLOCKS if k != PAPER_BLOCK]
+    arms: list[Plain] = [{"method": "ntp"}, *others, *(_replayed(PAPER_BLOCK, _table1(*of)) for of in TABLE_1)]
+    more = {"repeats": 2, "warmup": 3}
+    return _part(f"context_{context}_batch_{batch}", arms, context, batch, dry, prompts=2 * batch) | more
 
 
-def _energy(batch: int, dry: bool) -> dict[str, Any]:
-    arms = [{"method": "ntp"}, _replayed(PAPER_BLOCK, _table1(*TABLE_1[0]))]
+def _energy(batch: int, dry: bool) -> Plain:
+    arms: list[Plain] = [{"method": "ntp"}, _replayed(PAPER_BLOCK, _table1(*TABLE_1[0]))]
     new_tokens = 64 if dry else ENERGY_TOKENS
     return _part(f"energy_batch_{batch}", arms, CONTEXTS[0], batch, dry, prompts=batch, new_tokens=new_tokens)
 
 
-def _baseline(dry: bool) -> dict[str, Any]:
+def _baseline(dry: bool) -> Plain:
     """generate() in one cell only, because its first compiled decode takes a minute."""
-    return _part("baseline", [{"method": "ntp"}], CONTEXTS[0], 1, dry, warmup=1, baseline_check=1, prompts=2)
+    more = {"warmup": 1, "baseline_check": 1}
+    return _part("baseline", [{"method": "ntp"}], CONTEXTS[0], 1, dry, prompts=2) | more
 
 
 def _part(
-    name: str,
-    arms: list[dict[str, Any]],
-    context: int,
-    batch: int,
-    dry: bool,
-    *,
-    prompts: int,
-    new_tokens: int | None = None,
-    repeats: int = 1,
-    warmup: int = 0,
-    baseline_check: int = 0,
-) -> dict[str, Any]:
-    model: dict[str, Any] = {"random": TINY} if dry else {"random": "llama-3.1-8b"}
+    name: str, arms: list[Plain], context: int, batch: int, dry: bool, *, prompts: int, new_tokens: int | None = None
+) -> Plain:
     # Compiling every shape of every cell would exceed the time of the check.
     place = {"device": "cpu", "execution": "eager"} if dry else {"device": "cuda", "execution": "graphs"}
-    health = {"kernel": 0.1, "steal": 0.02}  # a clock that follows the power drawn varies more
-    length = context // 256 if dry else context
-    work = {"prompts": prompts, "max_new_tokens": new_tokens or (32 if dry else 64)}
     return {
         "name": name,
-        "model": model,
+        "model": {"random": TINY if dry else "llama-3.1-8b"},
         **place,
         "dtype": "bfloat16",
         "arms": arms,
         "batch_sizes": [batch],
-        "health": health,
-        "repeats": repeats,
-        "warmup": warmup,
-        "baseline_check": baseline_check,
-        "workload": {"synthetic": {"prompt_tokens": length}, **work},
+        "health": {"kernel": 0.1, "steal": 0.02},  # a clock that follows the power drawn varies more
+        "repeats": 1,
+        "warmup": 0,
+        "baseline_check": 0,
+        "workload": {
+            "synthetic": {"prompt_tokens": context // 256 if dry else context},
+            "prompts": prompts,
+            "max_new_tokens": new_tokens or (32 if dry else 64),
+        },
     }
 
 
-def _replayed(block_size: int, source: dict[str, Any]) -> dict[str, Any]:
+def _replayed(block_size: int, source: Plain) -> Plain:
     return {"method": "sbd", "block_size": block_size, "acceptance": {"replay": source}}
 
 
-def _table1(task: str, sampling: str) -> dict[str, Any]:
+def _table1(task: str, sampling: str) -> Plain:
     return {"table1": {"base_model": "llama-3.1-8b", "task": task, "sampling": sampling}}

@@ -78,7 +78,7 @@ def half_precision(
         capture = CudaGraphs() if device.startswith("cuda") else by_calling_again
     fast = GraphedSession(copy.deepcopy(exact), capture)
     plain = StaticSession(exact.float())  # the rounded weights
-    return [one for rows, capacity in batches for one in _batch(fast, plain, rows, capacity, torch.device(device))]
+    return [result for rows, capacity in batches for result in _batch(fast, plain, rows, capacity, torch.device(device))]
 
 
 def _batch(

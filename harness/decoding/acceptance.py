@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ class SolverAcceptance(Acceptance):
 
     def __init__(self, solver: Solver, **knobs: float) -> None:
         self._solver = solver
-        self._knobs: dict[str, Any] = {
+        self._knobs: dict[str, object] = {
             name: torch.tensor(value, dtype=torch.float64) if isinstance(value, float) else value
             for name, value in knobs.items()
         }

@@ -9,23 +9,22 @@ block's masks, as in harness.decoding.verified_blocks. Axes: B rows, k slots of 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
-from harness.decoding.request import Checked, DecodeRequest
+from harness.decoding.request import Checked, Decoder, DecodeRequest
 from harness.decoding.sampling import widened
 from harness.decoding.session import ModelSession, refuse_no_token
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from harness.decoding.verified_blocks import decode_verified_blocks
-from harness.record.trace import ForwardPass, Generation
 
 
 def decode_adaptive_parallel(
     session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, mixture: float
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Two passes an iteration, or one where a whole block counts. ``mixture``: R, the weight of the masked head.
 
     Yield every pass as it happens; the generator's return value is the whole Generation.
@@ -53,13 +52,13 @@ class MixtureCheck(NextTokenCheck):
         """Keep a copy (the session may write over its own): a row checks next what it drafted last."""
         self._of_drafts = logits.clone()
 
-    def verdicts(self, behind: Tensor) -> Tensor:
+    def verdicts(self, of_head: Tensor) -> Tensor:
         """The mixture of the two predictions for slot i + 1; after the last slot the next-token head's alone."""
         assert self._of_drafts is not None, "a block is drafted before it is checked"
-        behind = widened(behind)
-        mixed = self._mixture * widened(self._of_drafts[:, 1:]) + (1 - self._mixture) * behind[:, :-1]
+        of_head = widened(of_head)
+        mixed = self._mixture * widened(self._of_drafts[:, 1:]) + (1 - self._mixture) * of_head[:, :-1]
         # A token that is never written has no logit to mix: 0 times minus infinity is NaN.
-        return torch.cat([torch.where(behind[:, :-1].isneginf(), behind[:, :-1], mixed), behind[:, -1:]], dim=1)
+        return torch.cat([torch.where(of_head[:, :-1].isneginf(), of_head[:, :-1], mixed), of_head[:, -1:]], dim=1)
 
 
 class AdaptiveRow(VerifiedRow):

@@ -18,71 +18,68 @@ segment, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
-from harness.decoding.block_diffusion_blocks import Blocks, BlockWork, Counts, Feed, Layout
-from harness.decoding.open_blocks import decided
-from harness.decoding.request import DecodeRequest, finished, make_pass, padded_segment, positions_to
+from harness.decoding.block_diffusion_blocks import Blocks, Counts, Feed, Layout
+from harness.decoding.request import Decoder, DecodeRequest, finished, make_pass, padded_segment, positions_to
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession, upload
 from harness.decoding.solvers import BlockView
 from harness.models.block_families import BlockProtocol
-from harness.record.trace import ForwardPass, Generation, Role
+from harness.record.trace import ForwardPass, Role
 
 
 class Canvas(Layout):
-    """``tokens`` are those of the whole canvas, ``masked`` slots those of the current block."""
+    """The segment is the whole canvas; ``tokens`` and ``masked`` are of the current block."""
 
-    def __init__(self, work: BlockWork) -> None:
-        super().__init__(work)
-        self._answer = work.request.max_new_tokens
-        canvas = [[*prompt, *[work.mask_id] * self._answer] for prompt in work.request.prompts]
-        self._fed = tuple(map(len, canvas))
-        self._segment = padded_segment(canvas, self._fed, self._device, logits=0)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._answer = self.request.max_new_tokens
+        rows = [[*prompt, *[self.mask_id] * self._answer] for prompt in self.request.prompts]
+        self._fed = tuple(map(len, rows))
+        self._segment = padded_segment(rows, self._fed, self.device, logits=0)
         self._segment.visibility = "bidirectional"
-        self.tokens = self._segment.tokens
         self.capacity = max(self._fed)
-        self._start = -self._size
+        self._start = -self.size
 
     def feeds(self) -> Iterator[Feed]:
         """See Layout."""
         nothing = (0,) * len(self.rows)
         while not all(row.ended for row in self.rows):
-            self._start += self._size
-            self._width = min(self._size, self._answer - self._start)
+            self._start += self.size
+            self.width = min(self.size, self._answer - self._start)
+            first = self.capacity - self._answer + self._start
+            self._block = self.tokens = self._segment.tokens[:, first : first + self.width]
             self._open_rows()
             self._ask()
-            self._segment.logits = self._answer - self._start + (self._protocol.prediction == "shifted")
+            self._segment.logits = self._answer - self._start + (self.protocol.prediction == "shifted")
             while any(row.deciding for row in self.rows):
-                yield Feed(segments=[self._segment], query_tokens=self._fed, keeps=nothing, kept_tokens=nothing, says="slots")
+                yield Feed(segments=[self._segment], query_tokens=self._fed, kept_tokens=nothing, says="slots")
 
     def of_slots(self, logits: Tensor) -> Tensor:
         """See Layout; the pass's logits begin with the block's first slot, or the position before it."""
-        return logits[:, : self._width]
+        return logits[:, : self.width]
 
     def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
         """See DeviceBlocks."""
-        first = self.capacity - self._answer + self._start
-        block = self.tokens[:, first : first + self._width]
-        said, block[:], self.masked = decided(chosen, tokens, block, self.masked)
+        said = super().decide(chosen, tokens)
+        self._block[:] = self.tokens
         return said
 
 
 class OpenWindow(Layout):
     """What stays of a window is fed as clean tokens in the next pass."""
 
-    def __init__(self, work: BlockWork) -> None:
-        super().__init__(work)
-        prompts = work.request.prompts
-        self._masks = [work.mask_id] * (self._size - 1)
-        self._clean: list[Sequence[int]] = [prompt[-1:] for prompt in prompts]  # tokens whose KV is not kept yet
-        self._lengths = [*map(len, prompts)]
-        self._last = [prompt[-1] for prompt in prompts]
-        self.capacity = max(self._lengths) + work.request.max_new_tokens + 2 * self._size
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._masks = [self.mask_id] * (self.size - 1)
+        self._texts = [list(prompt) for prompt in self.request.prompts]
+        self._unkept: Counts = (1,) * len(self._texts)  # newest tokens of each text whose KV is not kept yet
+        self.capacity = max(map(len, self._texts)) + self.request.max_new_tokens + 2 * self.size
 
     def feeds(self) -> Iterator[Feed]:
         """See Layout; the window begins one token before its slots, so no logits are shifted."""
@@ -100,45 +97,33 @@ class OpenWindow(Layout):
         """See Layout."""
         if feed.says == "nothing":
             return (0,) * len(self.rows), (0,) * len(self.rows)
-        final = []
-        for index, (row, of_row) in enumerate(zip(self.rows, tokens, strict=True)):
-            final.append(row.decide(of_row))
-            self._clean[index] = row.output[len(row.output) - final[-1] :]
-            self._lengths[index] += final[-1]
-            self._last[index] = row.output[-1] if row.output else self._last[index]
-        return tuple([len(row.decided) for row in self.rows]), tuple(final)
+        decided, self._unkept = super().take(feed, tokens)
+        for row, text, count in zip(self.rows, self._texts, self._unkept, strict=True):
+            text += row.output[len(row.output) - count :]
+        return decided, self._unkept
 
     def _prompt(self) -> Feed:
         """The prompt; its last token is fed anew with the first window, so its KV is not kept."""
-        lengths = tuple(self._lengths)
-        segment = padded_segment(self._request.prompts, lengths, self._device, logits=1)
+        lengths = tuple(map(len, self._texts))
+        segment = padded_segment(self.request.prompts, lengths, self.device, logits=1)
         return Feed(
-            segments=[segment],
-            query_tokens=lengths,
-            kept_tokens=tuple([length - 1 for length in lengths]),
-            keeps=(max(lengths) - 1,) * len(lengths),
-            says="nothing",
+            segments=[segment], query_tokens=lengths, kept_tokens=tuple([length - 1 for length in lengths]), says="nothing"
         )
 
     def _feed(self) -> Feed:
-        size, kept = self._size, tuple(map(len, self._clean))
+        size, kept, lengths = self.size, self._unkept, [*map(len, self._texts)]
         width = max(kept)
-        rows = [[*clean, last, *self._masks] for clean, last in zip(self._clean, self._last, strict=True)]
-        segment = padded_segment(rows, self._lengths, self._device, logits=size)
-        ends = [length + size - 1 for length in self._lengths]  # the window begins with the newest token, at its position
-        positions = [positions_to(self._lengths, width), positions_to(ends, size)]
-        segment.positions = upload(torch.cat(positions, dim=1), self._device)
+        texts = zip(self._texts, kept, strict=True)
+        rows = [[*text[len(text) - count :], text[-1], *self._masks] for text, count in texts]
+        segment = padded_segment(rows, lengths, self.device, logits=size)
+        ends = [length + size - 1 for length in lengths]  # the window begins with the newest token, at its position
+        positions = [positions_to(lengths, width), positions_to(ends, size)]
+        segment.positions = upload(torch.cat(positions, dim=1), self.device)
         segment.visibility = "explicit"
         segment.seen = torch.ones(width + size, width + size, dtype=torch.bool)
         segment.seen[:width] = segment.seen[:width].tril()
         segment.seen[width:, width - 1] = False
-        return Feed(
-            segments=[segment],
-            query_tokens=tuple([count + size for count in kept]),
-            kept_tokens=kept,
-            keeps=(width,) * len(kept),
-            says="slots",
-        )
+        return Feed(segments=[segment], query_tokens=tuple([count + size for count in kept]), kept_tokens=kept, says="slots")
 
 
 LAYOUTS = {"blocks": Blocks, "window": OpenWindow, "canvas": Canvas}
@@ -152,37 +137,28 @@ def decode_block_diffusion(
     block_size: int,
     mask_id: int,
     acceptance: Acceptance,
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Yield every pass as it happens; the generator's return value is the whole Generation.
 
     The first pass is the prefill: what it decides is no decode token, as with the token that a prompt gives NTP.
     """
-    work = BlockWork(request, protocol, block_size, mask_id, acceptance.begin_block)
-    layout: Layout = LAYOUTS[protocol.layout](work)
+    layout: Layout = LAYOUTS[protocol.layout](request, protocol, block_size, mask_id, acceptance.begin_block)
     session.reset(len(request.prompts), layout.capacity)
     suppressed = request.never_written(mask_id)
     passes: list[ForwardPass] = []
     for feed in layout.feeds():
         logits, made = make_pass(session, feed.segments, feed.query_tokens)
-        said = _said(logits, request, layout, feed, suppressed, acceptance)
-        read = [] if said is None else session.read(said)
-        session.keep(feed.keeps)
+        read: list[list[int]] = []
+        if feed.says == "first slot":
+            read = session.read(draw(usable(logits[:, -1:], suppressed), request))
+        elif feed.says == "slots":
+            of_slots = usable(layout.of_slots(logits), suppressed)
+            chosen = acceptance.choose(BlockView(of_slots, layout.asked, request.temperature, request.figures))
+            read = session.read(layout.decide(chosen, draw(of_slots, request)))
+        made.keep(session, feed.kept_tokens)
         active = tuple([row.deciding if feed.says == "slots" else not row.ended for row in layout.rows])
         decided, final = layout.take(feed, read)
         role: Role = "commit+decide" if any(feed.kept_tokens) else "decide"
         passes.append(made.described(role if passes else "prefill", feed.kept_tokens, decided, final, active))
         yield passes[-1]
     return finished(request, layout.rows, passes)
-
-
-def _said(
-    logits: Tensor, request: DecodeRequest, layout: Layout, feed: Feed, suppressed: Tensor, acceptance: Acceptance
-) -> Tensor | None:
-    """What a pass says: (B, w) the tokens of its slots, -1 where none was decided; (B, 1) the next block's first."""
-    if feed.says == "nothing":
-        return None
-    if feed.says == "first slot":
-        return draw(usable(logits[:, -1:], suppressed), request)
-    of_slots = usable(layout.of_slots(logits), suppressed)
-    chosen = acceptance.choose(BlockView(of_slots, layout.asked, request.temperature, request.figures))
-    return layout.decide(chosen, draw(of_slots, request))

@@ -24,6 +24,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import cycle, islice
 from typing import Protocol
 
@@ -58,11 +59,11 @@ class Drafter:
         return [[] for _ in sequences]
 
 
+@dataclass
 class OneDraft(Drafter):
     """Proposes the token 0 always, as often as is wanted: for passes of one width, whatever comes of them."""
 
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
+    tokens: int = field()
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """Zeros."""
@@ -74,6 +75,7 @@ SLACK = 8
 """Tokens that a row may have to read at once after proposals that did not ask for it."""
 
 
+@dataclass
 class DraftModel(Drafter):
     """Drafts up to ``tokens`` tokens, or up to and with the first of ``stops``, never one of ``never`` (s,).
 
@@ -82,30 +84,25 @@ class DraftModel(Drafter):
     ``figures``: reads its logits, None for their device's own.
     """
 
-    def __init__(
-        self,
-        session: ModelSession,
-        *,
-        name: str,
-        tokens: int,
-        never: Tensor,
-        stops: Collection[int],
-        below: Drafter | None = None,
-        least_confidence: float = 0.0,
-        figures: FiguresOf | None = None,
-    ) -> None:
-        self.tokens, self._least_confidence, self._figures = tokens, least_confidence, figures
-        self._session, self._name, self._never = session, name, never
-        self._stops = frozenset(stops)
-        self._below = below or Drafter()
-        self._held: list[list[int]] = []
-        self._capacity = 0
+    session: ModelSession
+    _: KW_ONLY
+    name: str
+    tokens: int = field()
+    never: Tensor
+    stops: Collection[int]
+    below: Drafter | None = None
+    least_confidence: float = 0.0
+    figures: FiguresOf | None = None
+    _held: list[list[int]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._below = self.below or Drafter()
 
     def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
         """Make room. The prompts are read with the first token to draft after, in a pass that NTP does not need."""
         room = max_new_tokens + 2 * (self.tokens + self._below.tokens) + SLACK
         self._capacity = max(map(len, prompts)) + room
-        self._session.reset(len(prompts), self._capacity)
+        self.session.reset(len(prompts), self._capacity)
         self._held = [[] for _ in prompts]
         self._below.begin(prompts, max_new_tokens)
 
@@ -142,7 +139,7 @@ class DraftModel(Drafter):
             dropped.append(len(held) - common)
             del held[common:]
         if any(dropped):
-            self._session.drop(dropped)
+            self.session.drop(dropped)
 
     def _pass(self, fed: Sequences, drafts: Sequences) -> tuple[list[list[int]], list[bool], ForwardPass]:
         """Feed what each row has not read yet and the drafts below; the tokens that each row gained, none where it waits, and
@@ -153,11 +150,11 @@ class DraftModel(Drafter):
         """
         checked = [tokens if row else [] for row, tokens in zip(fed, drafts, strict=True)]
         answers = 1 + max(map(len, checked))
-        logits, made = causal_pass(self._session, fed, answers, self._never.device)
-        figures = figures_of(usable(logits, self._never), 0.0, self._figures)
-        least = self._least_confidence
+        logits, made = causal_pass(self.session, fed, answers, self.never.device)
+        figures = figures_of(usable(logits, self.never), 0.0, self.figures)
+        least = self.least_confidence
         doubted = figures.confidence <= least if least else torch.zeros_like(figures.tokens)
-        said = self._session.read(torch.cat([figures.tokens, doubted], dim=1))
+        said = self.session.read(torch.cat([figures.tokens, doubted], dim=1))
         gained, last, kept = [], [], []
         for held, row, tokens, verdicts in zip(self._held, fed, checked, said, strict=True):
             first = answers - 1 - len(tokens)
@@ -166,14 +163,14 @@ class DraftModel(Drafter):
                 refuse_no_token(token)
             agreed = common_prefix(tokens, own)
             read = row[: len(row) - len(tokens) + agreed]
-            more = before_any(own[: agreed + 1], self._stops, and_it=True) if row else []
+            more = before_any(own[: agreed + 1], self.stops, and_it=True) if row else []
             gained.append(more)
-            last.append(any(doubts[: len(more)]) or not self._stops.isdisjoint(more))
+            last.append(any(doubts[: len(more)]) or not set(more).isdisjoint(self.stops))
             kept.append(len(read))
             held += read
-        made.keep(self._session, kept)
+        made.keep(self.session, kept)
         role: Role = "verify" if answers > 1 else "draft"
-        return gained, last, made.described(role, kept, [len(tokens) for tokens in gained], model=self._name)
+        return gained, last, made.described(role, kept, [len(tokens) for tokens in gained], model=self.name)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
@@ -182,21 +179,22 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return bisect_left(range(shorter), True, key=lambda i: one[: i + 1] != other[: i + 1])
 
 
+@dataclass
 class PromptLookup(Drafter):
     """Looks up to ``max_ngram`` last tokens up in the row's prompt and output. ``never``: ids that cannot be written;
     ``stops``: ids that end a row.
     """
 
-    def __init__(self, tokens: int, max_ngram: int, never: Collection[int], stops: Collection[int]) -> None:
-        self.tokens = tokens
-        self._max_ngram = max_ngram
-        self._never, self._stops = frozenset(never), frozenset(stops)
+    tokens: int = field()
+    max_ngram: int
+    never: Collection[int]
+    stops: Collection[int]
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """What followed, row by row."""
         yield from ()
         return [
-            looked_up(sequence, count, self._max_ngram, self._never, self._stops) if count > 0 else []
+            looked_up(sequence, count, self.max_ngram, self.never, self.stops) if count > 0 else []
             for sequence, count in zip(sequences, wanted, strict=True)
         ]
 
@@ -211,15 +209,15 @@ def looked_up(
     first token that stops a row.
     """
     newest = list(reversed(sequence))
-    size = place = behind = 0
+    size = place = copied_from = 0
     with suppress(ValueError):  # no further place
         while size < max_ngram:
             place = newest.index(newest[0], place + 1)
             if newest[place - 1] in never:
                 continue
             while size < max_ngram and newest[place : place + size + 1] == newest[: size + 1]:
-                size, behind = size + 1, place
-    copied = list(islice(cycle(reversed(newest[:behind])), tokens))
+                size, copied_from = size + 1, place
+    copied = list(islice(cycle(reversed(newest[:copied_from])), tokens))
     return before_any(before_any(copied, never), stops)
 
 
@@ -244,32 +242,33 @@ class Translation(Protocol):
         """
 
 
+@dataclass
 class TranslatedDrafts(Drafter):
     """``drafter``: proposes in its own tokens; ``tokens`` is counted in those."""
 
-    def __init__(self, drafter: Drafter, translation: Translation) -> None:
-        self.tokens = drafter.tokens
-        self._drafter, self._translation = drafter, translation
-        self._prompt_tokens: list[int] = []
-        self._room: list[int] = []
+    drafter: Drafter
+    translation: Translation
+
+    def __post_init__(self) -> None:
+        self.tokens = self.drafter.tokens
 
     def begin(self, prompts: Sequences, max_new_tokens: int) -> None:
         """Make room for the prompts' text in the draft model's tokens."""
-        translated = [self._translation.to_draft(prompt) for prompt in prompts]
+        translated = [self.translation.to_draft(prompt) for prompt in prompts]
         self._prompt_tokens = list(map(len, prompts))
         room = ROOM * max_new_tokens + self.tokens
         self._room = [len(prompt) + room for prompt in translated]
-        self._drafter.begin(translated, room)
+        self.drafter.begin(translated, room)
 
     def propose(self, sequences: Sequences, wanted: Sequence[int]) -> Proposal:
         """In the target's tokens, at most ``wanted``; asks for ``tokens`` of the drafter's own where ``wanted`` is above 0."""
-        rows = [self._translation.to_draft(row) if count else list(row) for row, count in zip(sequences, wanted, strict=True)]
+        rows = [self.translation.to_draft(row) if count else list(row) for row, count in zip(sequences, wanted, strict=True)]
         counts = [
             min(self.tokens, max(0, room - len(row))) if count else 0
             for row, room, count in zip(rows, self._room, wanted, strict=True)
         ]
-        drafted = yield from self._drafter.propose(rows, counts)
+        drafted = yield from self.drafter.propose(rows, counts)
         return [
-            self._translation.to_target(row[prompt:], before, tokens)[:count] if tokens else []
+            self.translation.to_target(row[prompt:], before, tokens)[:count] if tokens else []
             for row, prompt, before, tokens, count in zip(sequences, self._prompt_tokens, rows, drafted, wanted, strict=True)
         ]

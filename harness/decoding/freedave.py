@@ -12,18 +12,18 @@ of a batch goes on by itself. Axes: B rows, k slots of a block, d states fed at 
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from harness.decoding.open_blocks import BlockRow
-from harness.decoding.request import DecodeRequest, StopRule, finished, make_pass, prefill, prefill_pass
+from harness.decoding.request import Decoder, DecodeRequest, StopRule, finished, make_pass, prefill, prefill_pass
 from harness.decoding.sampling import usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
-from harness.record.trace import ForwardPass, Generation, Role
+from harness.record.trace import ForwardPass, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class NestedRow:
 
     def advance(self, seen: Sequence[Seen]) -> tuple[int, int]:
         """Advance by the right guesses and one step more; returns how many tokens became known, and how many final."""
-        before, steps = len(self.block.output), [(one.order[0], one.tokens[one.order[0]]) for one in seen]
+        before, steps = len(self.block.output), [(state.order[0], state.tokens[state.order[0]]) for state in seen]
         right = 0
         while right < len(self._guesses) and self._guesses[right] == steps[right]:
             right += 1
@@ -88,13 +88,13 @@ def _step(block: BlockRow, slot: int, token: int) -> BlockRow:
     """The block with one slot more decided; ``block`` is unchanged."""
     further = copy.copy(block)
     further.slots, further.masked, further.output = list(block.slots), list(block.masked), list(block.output)
-    further.decide([token if one == slot else -1 for one in range(len(block.slots))])
+    further.decide([token if at == slot else -1 for at in range(len(block.slots))])
     return further
 
 
 def decode_nested_drafts(
     session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, draft_steps: int
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Feed up to ``draft_steps`` states a pass. Yield every pass as it happens; the return value is the whole Generation.
 
     Raises:
@@ -171,7 +171,9 @@ def _sample(logits: Tensor, rows: Sequence[NestedRow], request: DecodeRequest) -
     """(B, 2dk): of every state its slots, the likeliest masked one first, and the likeliest token of every slot."""
     size, count = rows[0].size, logits.shape[1] // rows[0].size
     nothing = [False] * size
-    asked = [one for row in rows for one in (*(state.masked for state in row.states), *[nothing] * (count - len(row.states)))]
+    asked = [
+        masked for row in rows for masked in (*(state.masked for state in row.states), *[nothing] * (count - len(row.states)))
+    ]
     masked = upload(asked, logits.device)  # (B d, k)
     states = logits.reshape(-1, size, logits.shape[-1])
     view = BlockView(states, masked, request.temperature, request.figures)

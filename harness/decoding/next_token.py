@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from harness.decoding.request import DecodeRequest, padded_segment, prefill, prefill_pass
+from harness.decoding.request import Decoder, DecodeRequest, padded_segment, prefill, prefill_pass
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import NO_NUMBERS, ModelSession, Segment, refuse_no_token, upload
 from harness.errors import NoTokenError
 from harness.record.trace import ForwardPass, Generation
 
 
-def decode_next_token(session: ModelSession, request: DecodeRequest) -> Generator[ForwardPass, None, Generation]:
+def decode_next_token(session: ModelSession, request: DecodeRequest) -> Decoder:
     """Yield every pass as it happens; the generator's return value is the whole Generation."""
     one = [1] * len(request.prompts)
     suppressed = request.never_written()

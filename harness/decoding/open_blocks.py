@@ -43,8 +43,8 @@ class DeviceBlocks:
 
     def decide(self, chosen: Tensor, tokens: Tensor) -> Tensor:
         """Put ``tokens`` (B, k) where ``chosen``, which must be masked slots; (B, k) the same tokens, -1 elsewhere."""
-        said, self.tokens, self.masked = decided(chosen, tokens, self.tokens, self.masked)
-        return said
+        self.tokens, self.masked = torch.where(chosen, tokens, self.tokens), self.masked ^ chosen
+        return torch.where(chosen, tokens, -1)
 
 
 class OpenBlocks(DeviceBlocks):
@@ -97,13 +97,6 @@ class OpenBlocks(DeviceBlocks):
         fed, self._next = self._next, self._alone
         self._block.tokens, self._block.read = self.tokens, active
         return fed
-
-
-def decided(chosen: Tensor, tokens: Tensor, block: Tensor, masked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, k) each: ``tokens`` where ``chosen``, which must be masked slots, and -1 elsewhere; the block with them; what is
-    still masked.
-    """
-    return torch.where(chosen, tokens, -1), torch.where(chosen, tokens, block), masked ^ chosen
 
 
 class BlockRow(EndingRow):
@@ -163,9 +156,9 @@ class BlockRow(EndingRow):
         final = self._advance(limit)
         self.cut = False
         if limit < self._limit or self.ended:
-            self._limit, behind = limit, 0 if self.ended else limit
-            self.cut = True in masked[behind:]
-            masked[behind:] = [False] * (len(masked) - behind)
+            self._limit, end = limit, 0 if self.ended else limit
+            self.cut = True in masked[end:]
+            masked[end:] = [False] * (len(masked) - end)
         self.deciding = True in masked
         return final
 

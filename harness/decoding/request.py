@@ -8,7 +8,7 @@ every row. Axes: B rows, w tokens of the widest row, m answers wanted, V vocabul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ from torch import Tensor
 from harness.decoding.session import ModelSession, Segment, refuse_no_token, upload
 from harness.frozen import frozen
 from harness.record.trace import ForwardPass, Generation, Role, StopReason
+
+Decoder = Generator[ForwardPass, None, Generation]
+"""Yields every pass in counts as it happens, the prompt's first, and returns what was written."""
 
 
 @frozen
@@ -225,7 +228,7 @@ class MadePass:
 
 def make_pass(session: ModelSession, segments: Sequence[Segment], fed: Sequence[int]) -> tuple[Tensor, MadePass]:
     """Feed the segments; their (B, m, V) logits, and what was made. Nothing is kept yet."""
-    columns, answers = sum(one.tokens.shape[1] for one in segments), sum(one.logits for one in segments)
+    columns, answers = sum(segment.tokens.shape[1] for segment in segments), sum(segment.logits for segment in segments)
     made = MadePass(tuple(fed), columns, answers, session.context_tokens, session.context_width)
     return session.forward(segments), made
 

@@ -8,7 +8,7 @@ rows, k slots of a block, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,12 +16,12 @@ from torch import Tensor
 
 from harness.decoding.acceptance import EverySlot
 from harness.decoding.in_turn import InTurn, row_texts
-from harness.decoding.request import NOT_CHECKED, DecodeRequest, finished, make_pass
+from harness.decoding.request import NOT_CHECKED, Decoder, DecodeRequest, finished, make_pass
 from harness.decoding.sampling import NativeFigures, PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
 from harness.decoding.verified_blocks import decode_verified_blocks, start_rows
-from harness.record.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass
 
 SIDE_BY_SIDE = InTurn()
 WITHOUT_LOSS = NextTokenCheck()
@@ -29,7 +29,7 @@ WITHOUT_LOSS = NextTokenCheck()
 
 def decode_linear(
     session: ModelSession, request: DecodeRequest, *, block_size: int, mask_id: int, check: NextTokenCheck = WITHOUT_LOSS
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Two passes an iteration. Yield every pass as it happens; the generator's return value is the whole Generation."""
     return decode_verified_blocks(
         session, request, block_size=block_size, mask_id=mask_id, acceptance=EverySlot(), opens_ahead=False, check=check
@@ -44,7 +44,7 @@ def decode_quadratic(
     mask_id: int,
     in_turn: InTurn = SIDE_BY_SIDE,
     check: NextTokenCheck = WITHOUT_LOSS,
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """One pass an iteration. Yield every pass as it happens; the generator's return value is the whole Generation. The first
     pass checks a block of masks, so it yields only the next-token head's own token and the first draft. ``in_turn``: what
     a slot of a draft is told of those before it. ``check``: what drafts are held against.
@@ -93,10 +93,10 @@ def _segment(drafts: Tensor, starts: Tensor, size: int, mask_id: int, active: Se
     count = drafts.shape[1]
     masks = torch.full((drafts.shape[0], count * size), mask_id, device=drafts.device)
     clean = torch.arange(count, device=drafts.device)
-    behind = clean[:, None] + 1 + torch.arange(size, device=drafts.device)
+    of_masks = clean[:, None] + 1 + torch.arange(size, device=drafts.device)
     return Segment(
         tokens=torch.cat([drafts, masks], dim=1),
-        positions=starts[:, None] + torch.cat([clean, behind.flatten()]),
+        positions=starts[:, None] + torch.cat([clean, of_masks.flatten()]),
         visibility="explicit",
         logits=count * (size + 1),
         valid=None if all(active) else torch.tensor(active)[:, None].expand(-1, count * (size + 1)),

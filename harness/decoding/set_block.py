@@ -8,18 +8,17 @@ positions 0..k-1 of the block.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Literal
 
 from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.open_blocks import BlockRow, OpenBlocks
-from harness.decoding.request import DecodeRequest, finished, prefill, prefill_pass
+from harness.decoding.request import Decoder, DecodeRequest, finished, prefill, prefill_pass
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
 from harness.decoding.solvers import BlockView
-from harness.record.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass
 
 Batching = Literal["lockstep", "ragged"]
 
@@ -32,7 +31,7 @@ def decode_set_block(
     mask_id: int,
     acceptance: Acceptance,
     batching: Batching = "lockstep",
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Yield every pass as it happens; the generator's return value is the whole Generation."""
     # Every block of the answer, and the masks of the one after it.
     room = (-(-request.max_new_tokens // block_size) + 1) * block_size

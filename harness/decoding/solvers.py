@@ -160,8 +160,8 @@ def _quota(masked: Tensor, steps: int) -> Tensor:
     ahead of the schedule goes on where it is.
     """
     share, remainder = divmod(masked.shape[-1], steps)
-    behind = masked.sum(dim=-1, keepdim=True) > share * (steps - remainder)
-    return share + behind.long()
+    late = masked.sum(dim=-1, keepdim=True) > share * (steps - remainder)
+    return share + late.long()
 
 
 def _leading(sure: Tensor, masked: Tensor) -> Tensor:

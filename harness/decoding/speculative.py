@@ -16,10 +16,19 @@ from collections.abc import Generator, Sequence
 from torch import Tensor
 
 from harness.decoding.drafters import Drafter, before_any
-from harness.decoding.request import NOT_CHECKED, DecodeRequest, EndingRow, causal_pass, finished, prefill, prefill_pass
+from harness.decoding.request import (
+    NOT_CHECKED,
+    Decoder,
+    DecodeRequest,
+    EndingRow,
+    causal_pass,
+    finished,
+    prefill,
+    prefill_pass,
+)
 from harness.decoding.sampling import draw, usable
 from harness.decoding.session import ModelSession
-from harness.record.trace import ForwardPass, Generation
+from harness.record.trace import ForwardPass
 
 
 class DraftedRow(EndingRow):
@@ -44,9 +53,7 @@ class DraftedRow(EndingRow):
         return before_any(drafts, self._stop.token_ids, and_it=True)[: self.worth_drafting]
 
 
-def decode_draft_and_check(
-    session: ModelSession, request: DecodeRequest, drafter: Drafter
-) -> Generator[ForwardPass, None, Generation]:
+def decode_draft_and_check(session: ModelSession, request: DecodeRequest, drafter: Drafter) -> Decoder:
     """Yield every pass as it happens, the drafter's too; the generator's return value is the whole Generation."""
     suppressed = request.never_written()
     # A row may have its full length while another row's drafts make the pass wide.
@@ -80,7 +87,7 @@ def _rounds(
             NOT_CHECKED if row.ended else row.accept(tokens, verdicts[answers - 1 - len(tokens) :])
             for row, tokens, verdicts in zip(rows, drafts, said, strict=True)
         ]
-        kept = [one.final for one in checked]
+        kept = [outcome.final for outcome in checked]
         made.keep(session, kept)
-        decided = [one.final - one.agreed for one in checked]
+        decided = [outcome.final - outcome.agreed for outcome in checked]
         yield made.described("verify" if answers > 1 else "decide", kept, decided, kept)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -78,9 +79,9 @@ class VerifiedRow(EndingRow):
         if before and self.masked.count(True) == before:
             raise NoTokenError(NO_NUMBERS)
         stops = [slot for slot in range(self.KNOWN, self._size) if self.slots[slot] in self._stop.token_ids]
-        behind = min(self.end, min(stops, default=self._size) + 1)
-        cut = True in self.masked[behind:]
-        self.masked[behind:] = [False] * len(self.masked[behind:])
+        end = min(self.end, min(stops, default=self._size) + 1)
+        cut = True in self.masked[end:]
+        self.masked[end:] = [False] * len(self.masked[end:])
         return cut
 
     def known(self, drafts: Sequence[int]) -> int:
@@ -108,6 +109,7 @@ class VerifiedRow(EndingRow):
         return [self.KNOWN <= slot < left for slot in range(self._size)]
 
 
+@dataclass
 class NextTokenCheck:
     """Told every distribution that drafts are drawn from, asked for those that decide which of the drafts count. This one takes
     the next-token head's own token, however the drafts were drawn: without loss.
@@ -117,22 +119,21 @@ class NextTokenCheck:
     where it ends; at 0 it never ends early.
     """
 
-    def __init__(self, mask_id: int = -1, least_confidence: float = 0.0) -> None:
-        self._mask_id = mask_id
-        self._least_confidence = least_confidence
+    mask_id: int = -1
+    least_confidence: float = 0.0
 
     def drafted(self, logits: Tensor) -> None:
         """(B, k, V): what the masked head says of the blocks that a pass drafts. How a draft was found does not matter here."""
 
     def worth(self, view: BlockView, tokens: Tensor) -> Tensor:
         """(B, k): the drafts, the mask where one is not sure enough to be checked; the block then ends before it."""
-        if self._least_confidence == 0:
+        if self.least_confidence == 0:
             return tokens
-        return torch.where(view.confidence > self._least_confidence, tokens, self._mask_id)
+        return torch.where(view.confidence > self.least_confidence, tokens, self.mask_id)
 
-    def verdicts(self, behind: Tensor) -> Tensor:
-        """(B, k, V) from the next-token head's ``behind`` every slot of the checked blocks: as they are."""
-        return behind
+    def verdicts(self, of_head: Tensor) -> Tensor:
+        """(B, k, V) from the next-token head's ``of_head``, after every slot of the checked blocks: as they are."""
+        return of_head
 
     def heard(self, row: int, slots: Sequence[int], verdicts: Sequence[int]) -> Sequence[int]:
         """The tokens that a row uses for the drawn ``verdicts``, after every slot of its block: what was drawn."""
@@ -160,13 +161,13 @@ class ReplayedCheck(NextTokenCheck):
             NoTokenError: a replaced verdict names no token.
         """
         stream: random.Random = self._stream_of(row)
-        drafts = [*slots[1:], self._mask_id]
-        drafts = drafts[: drafts.index(self._mask_id)]  # after the answer's end nothing was drafted
+        drafts = [*slots[1:], self.mask_id]
+        drafts = drafts[: drafts.index(self.mask_id)]  # after the answer's end nothing was drafted
         chances = enumerate(self._misses[: len(drafts)])
         agreed = next((at for at, chance in chances if stream.random() < chance), len(drafts))
         for token in verdicts[: agreed + 1]:
             refuse_no_token(token)
         if agreed == len(drafts):
             return [*drafts, *verdicts[agreed:]]
-        differs = next(token for token in STAND_INS if token not in (drafts[agreed], self._mask_id))
+        differs = next(token for token in STAND_INS if token not in (drafts[agreed], self.mask_id))
         return [*drafts[:agreed], differs, *verdicts[agreed + 1 :]]

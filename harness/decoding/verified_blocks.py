@@ -15,7 +15,7 @@ Axes: B rows, k slots of a block, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,12 +23,12 @@ from torch import Tensor
 
 from harness.decoding.acceptance import Acceptance
 from harness.decoding.open_blocks import DeviceBlocks
-from harness.decoding.request import NOT_CHECKED, Checked, DecodeRequest, finished, make_pass, prefill, prefill_pass
+from harness.decoding.request import NOT_CHECKED, Checked, Decoder, DecodeRequest, finished, make_pass, prefill, prefill_pass
 from harness.decoding.sampling import PositionNoise, usable
 from harness.decoding.session import ModelSession, Segment, upload
 from harness.decoding.solvers import BlockView
 from harness.decoding.verification import NextTokenCheck, VerifiedRow
-from harness.record.trace import ForwardPass, Generation, Role
+from harness.record.trace import ForwardPass, Role
 
 
 class DraftedBlocks(DeviceBlocks):
@@ -37,15 +37,15 @@ class DraftedBlocks(DeviceBlocks):
     masks and drafts, that one or their own.
     """
 
+    checks: list[bool]
+    opens: list[bool]
+    drafts: list[bool]
+    ends: list[int]
+
     def __init__(self, block_size: int, mask_id: int, opens_ahead: bool, device: torch.device) -> None:
         self._size, self._mask_id, self._opens_ahead, self._device = block_size, mask_id, opens_ahead, device
         self._slots = torch.arange(block_size, device=device)
         self._stale = True
-        self._checked = self.tokens = torch.empty(0, 0, dtype=torch.long)
-        self._starts = torch.empty(0, 2, dtype=torch.long)
-        self.masked = torch.empty(0, 0, dtype=torch.bool)
-        self.checks = self.opens = self.drafts = [False]
-        self.ends = [block_size]
 
     def feed(self, rows: Sequence[VerifiedRow], context: Sequence[int]) -> tuple[Role, list[Segment], list[int]]:
         """What the next pass reads after ``context`` committed tokens of each row: blocks to check, then blocks to draft; with
@@ -114,7 +114,7 @@ def decode_verified_blocks(
     opens_ahead: bool = True,
     check: NextTokenCheck | None = None,
     row_type: type[VerifiedRow] = VerifiedRow,
-) -> Generator[ForwardPass, None, Generation]:
+) -> Decoder:
     """Yield every pass as it happens; the generator's return value is the whole Generation.
 
     ``opens_ahead``: whether the masks of the next block are fed in the pass that checks a block.
@@ -171,10 +171,10 @@ class _Batch:
         logits, made = make_pass(self.session, segments, fed)
         read = self.session.read(self._sample(usable(logits, self.suppressed)))
         checked, drafted = zip(*(self._take(index, said) for index, said in enumerate(read)), strict=True)
-        kept = [one.final for one in checked]
+        kept = [outcome.final for outcome in checked]
         self.session.keep(kept)
         self.noise.advance(kept)
-        decided = [one.final - one.agreed + count for one, count in zip(checked, drafted, strict=True)]
+        decided = [outcome.final - outcome.agreed + count for outcome, count in zip(checked, drafted, strict=True)]
         return made.described(role, kept, decided, kept)
 
     def _sample(self, logits: Tensor) -> Tensor:

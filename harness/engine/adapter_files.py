@@ -62,7 +62,7 @@ def read_adapter(folder: Path) -> Adapter:
     _refuse_other_arithmetic(file, config)
     factors: dict[str, dict[str, Tensor]] = {}
     for key, tensor in _tensors(folder / ADAPTER_WEIGHTS).items():
-        ending = next((one for one in MATRICES if key.endswith(one)), None)
+        ending = next((suffix for suffix in MATRICES if key.endswith(suffix)), None)
         if ending is None or not key.startswith(OF_MODEL) or tensor.ndim != 2 or not tensor.is_floating_point():
             raise UnknownModelError(
                 f"{folder / ADAPTER_WEIGHTS}: {key} is no matrix of plain LoRA ({OF_MODEL}<module>.lora_A.weight and lora_B); "
@@ -116,8 +116,8 @@ def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
         "init_lora_weights": True,
         "modules_to_save": None,
         "target_modules": sorted(ranks),
-        "rank_pattern": {module: one for module, one in ranks.items() if one != rank},
-        "alpha_pattern": {module: one for module, one in alphas.items() if one != alpha},
+        "rank_pattern": {module: own for module, own in ranks.items() if own != rank},
+        "alpha_pattern": {module: own for module, own in alphas.items() if own != alpha},
     }
     (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     tensors = {
@@ -134,7 +134,7 @@ def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
         save_file({"down": adapter.bigram.down.contiguous(), "up": up.contiguous()}, folder / BIGRAM)
 
 
-def _refuse_other_arithmetic(file: Path, config: Mapping[str, Any]) -> None:
+def _refuse_other_arithmetic(file: Path, config: Mapping[str, object]) -> None:
     """Raises UnknownModelError for a setting that plain LoRA has not."""
     if config.get("peft_type") != "LORA":
         raise UnknownModelError(f"{file}: peft_type is {config.get('peft_type')!r}; allowed is LORA: give such an adapter")
@@ -148,7 +148,7 @@ def _refuse_other_arithmetic(file: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _term(folder: Path, config: Mapping[str, Any], module: str, found: Mapping[str, Tensor]) -> LowRank:
+def _term(folder: Path, config: Mapping[str, object], module: str, found: Mapping[str, Tensor]) -> LowRank:
     """The term of one module."""
     if len(found) < len(MATRICES):
         raise UnknownModelError(f"{folder / ADAPTER_WEIGHTS}: {module} has one of lora_A and lora_B alone; write it again")
@@ -162,14 +162,17 @@ def _term(folder: Path, config: Mapping[str, Any], module: str, found: Mapping[s
     return LowRank(scale=alpha / (rank**0.5 if config.get("use_rslora") else rank), **found)
 
 
-def _alpha(file: Path, config: Mapping[str, Any], module: str) -> float:
+def _alpha(file: Path, config: Mapping[str, object], module: str) -> float:
     """As PEFT finds it (utils.other.get_pattern_key): that of the first pattern that the name ends with, else lora_alpha. PEFT
     adapts no module that exclude_modules names, by a pattern for all of the name or by endings.
     """
-    patterns = config.get("alpha_pattern") or {}
-    alpha, excluded = config.get("lora_alpha", 8), config.get("exclude_modules") or ()
+    patterns: Any = config.get("alpha_pattern") or {}
+    excluded: Any = config.get("exclude_modules") or ()
+    alpha = config.get("lora_alpha", 8)
     try:
-        alpha = next((one for key, one in patterns.items() if regex.match(rf"(.*\.)?({key})$", module, timeout=MATCH_S)), alpha)
+        alpha = next(
+            (value for key, value in patterns.items() if regex.match(rf"(.*\.)?({key})$", module, timeout=MATCH_S)), alpha
+        )
         named = excluded if isinstance(excluded, str) else rf"(.*\.)?({'|'.join(map(regex.escape, excluded))})"
         stray = regex.fullmatch(named, module, timeout=MATCH_S)
     except (regex.error, TimeoutError, AttributeError, TypeError) as error:
@@ -183,7 +186,7 @@ def _alpha(file: Path, config: Mapping[str, Any], module: str) -> float:
     return float(alpha)
 
 
-def _refuse_strays(folder: Path, config: Mapping[str, Any], terms: Mapping[str, LowRank]) -> None:
+def _refuse_strays(folder: Path, config: Mapping[str, object], terms: Mapping[str, LowRank]) -> None:
     """Where target_modules is a list, it and the tensors name the same modules; a pattern there is PEFT's own affair."""
     if not terms:
         raise UnknownModelError(f"{folder / ADAPTER_WEIGHTS}: holds no tensor; write the adapter again")
@@ -192,8 +195,8 @@ def _refuse_strays(folder: Path, config: Mapping[str, Any], terms: Mapping[str, 
         return
     ends = [f".{target}" for target in targets]
     for what, missing in (
-        ("its tensors are of", [one for one in terms if not f".{one}".endswith(tuple(ends))]),
-        ("no tensor is of", [end[1:] for end in ends if not any(f".{one}".endswith(end) for one in terms)]),
+        ("its tensors are of", [module for module in terms if not f".{module}".endswith(tuple(ends))]),
+        ("no tensor is of", [end[1:] for end in ends if not any(f".{module}".endswith(end) for module in terms)]),
     ):
         if missing:
             raise UnknownModelError(

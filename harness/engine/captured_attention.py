@@ -72,7 +72,7 @@ class FlexReading:
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
         """See Attending."""
-        held = [one.view(query.shape[0], -1, *one.shape[1:]).transpose(1, 2) for one in (keys, values)]
+        held = [buffer.view(query.shape[0], -1, *buffer.shape[1:]).transpose(1, 2) for buffer in (keys, values)]
         out: Tensor = self.kernel(query, held[0], held[1], block_mask=self.mask, scale=scaling, enable_gqa=True)
         return out.transpose(1, 2)
 
@@ -110,7 +110,7 @@ class MaskedReading:
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
         """See Attending."""
-        held = [one.view(query.shape[0], -1, *one.shape[1:]).transpose(1, 2) for one in (keys, values)]
+        held = [buffer.view(query.shape[0], -1, *buffer.shape[1:]).transpose(1, 2) for buffer in (keys, values)]
         return folded_attention(query, held[0], held[1], self.mask, scaling).transpose(1, 2)
 
 

@@ -55,7 +55,7 @@ CODE = {
     "fix_mistral_regex",
 }
 _OF_THE_MODEL = {"model_type", "per_layer_config", "rope_scaling", "torch_dtype"} | {
-    one.name for one in fields(PreTrainedConfig)
+    field.name for field in fields(PreTrainedConfig)
 }
 _OF_CLASS = frozenset(dir(PreTrainedConfig)) - _OF_THE_MODEL
 
@@ -118,7 +118,7 @@ def _take_safetensors(folder: Path, found: Callable[[str], Path | None]) -> None
             return
 
 
-def without_code(settings: Mapping[str, Any], file: Path, deep: bool = True) -> dict[str, Any]:
+def without_code(settings: Mapping[str, object], file: Path, deep: bool = True) -> dict[str, object]:
     """The settings without the keys by which transformers runs other code, reads another file or replaces an attribute of its
     class; ``deep``: in the objects that they hold, too.
 

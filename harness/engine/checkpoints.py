@@ -118,41 +118,30 @@ def open_for_training(name: str, revision: str | None = None) -> tuple[Any, Any]
         return open_checkpoint(str(folder), name, {"dtype": torch.float32}, {"trust_remote_code": False})
 
 
-def open_checkpoint(
-    path: str,
-    name: str,
-    how: dict[str, Any],
-    options: dict[str, Any],
-    share: dict[str, Any] | None = None,
-    family: BlockModelFamily | None = None,
-    config: Config | None = None,
-) -> tuple[Any, Any]:
-    """The module and the tokenizer.
+def open_checkpoint(path: str, name: str, how: dict[str, object], options: dict[str, Any]) -> tuple[Any, Any]:
+    """The module and the tokenizer of a checkpoint of no public family.
 
     Args:
         path: a folder of checked files; a folder or a hub id where its own code may run.
         name: what the scenario calls it.
-        how: transformers' dtype and attn_implementation.
+        how: transformers' dtype and attn_implementation, and its options to split the model over several processes.
         options: the revision, and whether the checkpoint's own code may run.
-        share: transformers' options to split the model over several processes; None keeps it whole.
-        family: None for a checkpoint of no public family.
-        config: of a family's checkpoint, its config.json without what chooses code.
 
     Raises:
         OSError, ValueError: the checkpoint does not exist or cannot be loaded so.
-        UnknownModelError: its tensors do not fit, or it is of a public family and to be split.
+        UnknownModelError: its tensors do not fit.
     """
-    if family is None or config is None:
-        auto: Any = AutoModelForCausalLM
-        known = AutoConfig.from_pretrained(path, **options)
-        known._name_or_path = name  # transformers picks some tokenizers by their hub id
-        tokenizer = read_tokenizer(path, known, **options)
-        how = how | options | {"use_safetensors": True, "output_loading_info": True} | (share or {})
-        module, info = auto.from_pretrained(path, **how)
-        _refuse_other_tensors(name, info, module.config)
-        return module, tokenizer
-    if share is not None:
-        raise UnknownModelError(f"a model of the family {family.name} cannot be split yet; remove tensor_parallel")
+    auto: Any = AutoModelForCausalLM
+    known = AutoConfig.from_pretrained(path, **options)
+    known._name_or_path = name  # transformers picks some tokenizers by their hub id
+    tokenizer = read_tokenizer(path, known, **options)
+    module, info = auto.from_pretrained(path, **how | options | {"use_safetensors": True, "output_loading_info": True})
+    _refuse_other_tensors(name, info, module.config)
+    return module, tokenizer
+
+
+def open_family(folder: Path, name: str, how: dict[str, object], family: BlockModelFamily, config: Config) -> tuple[Any, Any]:
+    """The same of a checkpoint of a public family, in a folder of checked files; ``config``: its config.json."""
     native = native_config(family, config)
     as_native = AutoConfig.for_model(native.pop("model_type"), **native)
     native_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(as_native)]
@@ -160,16 +149,16 @@ def open_checkpoint(
     if family.renames:
         how["key_mapping"] = dict(family.renames)
     if family.fused_qkv:
-        held = {name: one for file in sorted(Path(path).glob("*.safetensors")) for name, one in load_file(str(file)).items()}
+        held = {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(str(file)).items()}
         module, info = native_class.from_pretrained(None, state_dict=_unfused(held, as_native), **how)
-        module.generation_config = _generation_config(path)
+        module.generation_config = _generation_config(folder)
     else:
-        module, info = native_class.from_pretrained(path, use_safetensors=True, **how)
+        module, info = native_class.from_pretrained(folder, use_safetensors=True, **how)
     _refuse_other_tensors(name, info, as_native)
-    return module, read_tokenizer(path, as_native)
+    return module, read_tokenizer(folder, as_native)
 
 
-def open_gguf(folder: Path, file: str, name: str, how: dict[str, Any]) -> tuple[Any, Any]:
+def open_gguf(folder: Path, file: str, name: str, how: dict[str, object]) -> tuple[Any, Any]:
     """The module, de-quantised, and the tokenizer of a GGUF file in a folder of checked files; arguments as open_checkpoint.
 
     Raises:
@@ -204,10 +193,10 @@ def _refuse_other_tensors(name: str, info: Any, config: Any) -> None:
     """
     own, unread = config.get_text_config(), info["unexpected_keys"]
     layers = range(own.num_hidden_layers, own.num_hidden_layers + (getattr(own, "num_nextn_predict_layers", None) or 0))
-    heads = (*(head[0] for one in unread if (head := _DRAFTS.match(one))), *(f"model.layers.{layer}." for layer in layers))
-    unread = [one for one in unread if not one.startswith(heads)]
+    heads = (*(head[0] for key in unread if (head := _DRAFTS.match(key))), *(f"model.layers.{layer}." for layer in layers))
+    unread = [key for key in unread if not key.startswith(heads)]
     for keys, words in ((info["missing_keys"], "lacks"), (unread, "has, beyond those that its config.json asks for,")):
-        if found := sorted(one for one in keys if not _LEFT_OUT.search(one)):
+        if found := sorted(key for key in keys if not _LEFT_OUT.search(key)):
             raise UnknownModelError(
                 f"{name}: this checkpoint {words} {len(found)} tensors, {', '.join(found[:3])} among them: config.json is of "
                 "another model or lacks a key (attention_bias, mlp_bias, num_hidden_layers), or it is no whole checkpoint; "
@@ -256,10 +245,10 @@ def _of_gguf(file: Path, config: Any) -> Any:
     return tokenizer
 
 
-def _generation_config(path: str) -> Any:
+def _generation_config(folder: Path) -> Any:
     generation: Any = GenerationConfig  # its methods carry no types
     try:
-        return generation.from_pretrained(path)
+        return generation.from_pretrained(folder)
     except OSError:
         return generation()
 

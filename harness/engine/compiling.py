@@ -159,9 +159,9 @@ class Joined(nn.Module):
 def joined(parts: Sequence[nn.Parameter]) -> Tensor:
     """The rows of all ``parts`` in one tensor. From then on the parts are views of it, so that no weight is held twice."""
     first, ends = parts[0], [*accumulate(map(len, parts), initial=0)]
-    places = [(one.untyped_storage()._cdata, one.storage_offset()) for one in parts]
+    places = [(part.untyped_storage()._cdata, part.storage_offset()) for part in parts]
     if places != [(places[0][0], before * first.stride(0)) for before in ends[:-1]]:
-        whole = torch.cat([one.data for one in parts])
+        whole = torch.cat([part.data for part in parts])
         for part, before, end in zip(parts, ends, ends[1:], strict=False):
             part.data = whole[before:end]
     return first.data.as_strided((ends[-1], *first.shape[1:]), first.stride())
@@ -172,12 +172,12 @@ def _with_products(layer: nn.Module) -> nn.Module:
     view: nn.Module = _view(layer)
     for name, names in READ_ALIKE.items():
         holder = _view(getattr(layer, name))
-        apart: list[Any] = [getattr(holder, one, None) for one in names]
-        if all(type(one) in (nn.Linear, GatedLinear) for one in apart):
-            weight, bias = joined([one.weight for one in apart]), [one.bias for one in apart]
+        apart: list[Any] = [getattr(holder, own, None) for own in names]
+        if all(type(linear) in (nn.Linear, GatedLinear) for linear in apart):
+            weight, bias = joined([linear.weight for linear in apart]), [linear.bias for linear in apart]
             product = partial(nn.functional.linear, weight=weight, bias=None if bias[0] is None else joined(bias))
-            sizes, shares = [one.out_features for one in apart], list[Tensor]()
-            holder._modules |= {own: Joined(one, product, sizes, shares) for own, one in zip(names, apart, strict=True)}
+            sizes, shares = [linear.out_features for linear in apart], list[Tensor]()
+            holder._modules |= {own: Joined(linear, product, sizes, shares) for own, linear in zip(names, apart, strict=True)}
         setattr(view, name, holder)
     return view
 

@@ -155,7 +155,7 @@ class GraphedSession(StaticSession):
         """Buffers that are cut evenly, (B, C, G, D) underneath: a row is one run, as packed attention wants it."""
         length = slots_allocated(rows, heads, slots)
         super()._allocate(layers, rows, length, heads, width)
-        self._keys, self._values = ([one.transpose(1, 2) for one in held] for held in (self._keys, self._values))
+        self._keys, self._values = ([buffer.transpose(1, 2) for buffer in held] for held in (self._keys, self._values))
 
     @torch.no_grad()
     def forward(self, segments: Sequence[Segment]) -> Tensor:
@@ -181,19 +181,19 @@ class GraphedSession(StaticSession):
             width, causal = _part(segment)
             real = [True] * len(seen) if segment.valid is None else segment.valid[:, 0].tolist()
             first = [row * length + (seen[row] if is_real else length - 1) for row, is_real in enumerate(real)]
-            behind = [before + width * is_real for before, is_real in zip(seen, real, strict=True)]
-            places.append(zip(first, real, seen if causal else behind, strict=True))
-            seen = behind
+            after = [before + width * is_real for before, is_real in zip(seen, real, strict=True)]
+            places.append(zip(first, real, seen if causal else after, strict=True))
+            seen = after
         return torch.tensor([*zip(*places, strict=True)], dtype=torch.int32)
 
     def _captured(self, segments: Sequence[Segment], places: Tensor) -> Captured:
         """Capture this kind of forward, on the inputs of this one."""
         device = self._model.device
-        fed, places = (one.to(device, copy=True, non_blocking=True) for one in (_inputs(segments), places))
+        fed, places = (tensor.to(device, copy=True, non_blocking=True) for tensor in (_inputs(segments), places))
         tokens, positions = fed.chunk(2, dim=1)
         wanted, columns = wanted_logits(segments, device), adapted_columns(segments)
         rows, groups, length, _ = self._keys[0].shape
-        keys, values = ([one.transpose(1, 2).flatten(0, 1) for one in held] for held in (self._keys, self._values))
+        keys, values = ([buffer.transpose(1, 2).flatten(0, 1) for buffer in held] for held in (self._keys, self._values))
         parts = tuple(map(_part, segments))
         of_token = upload([(part, own) for part, (width, _) in enumerate(parts) for own in range(width)], device)
         heads = cast(Any, self._model.config).num_attention_heads // self._ranks

@@ -5,7 +5,7 @@ A method outside the program is one such function too. Knows no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from harness.decoding.drafters import Drafter, OneDraft
 from harness.decoding.freedave import decode_nested_drafts
 from harness.decoding.in_turn import InTurn
 from harness.decoding.next_token import decode_next_token
-from harness.decoding.request import DecodeRequest
+from harness.decoding.request import Decoder, DecodeRequest
 from harness.decoding.self_speculation import decode_linear, decode_quadratic
 from harness.decoding.session import ModelSession
 from harness.decoding.set_block import decode_set_block
@@ -30,7 +30,6 @@ from harness.engine.loading import LoadedModel
 from harness.errors import ScenarioError
 from harness.models.block_families import misuse, same_config
 from harness.models.decodable import refuse_ids
-from harness.record.trace import ForwardPass, Generation
 from harness.roofline.recorded_acceptance import RecordedChecks, passes_per_block, recorded_checks, way_of
 from harness.scenario.arms import SbdSettings, SelfSpeculationSettings
 from harness.scenario.masked_arms import ApdSettings, BlockDiffusionSettings, FreeDaveSettings
@@ -39,8 +38,6 @@ from harness.scenario.methods import METHODS
 from harness.scenario.plan import Case
 from harness.scenario.solvers import SOLVERS, SolverSettings
 
-Decoder = Generator[ForwardPass, None, Generation]
-"""Yields every pass in counts, the prompt's first, and returns what was written."""
 FORMS: dict[str, Callable[..., Decoder]] = {"linear": decode_linear, "quadratic": decode_quadratic}
 # Cached in the process: a replayed run does not change.
 _passes_per_block, _recorded_checks = cache(passes_per_block), cache(recorded_checks)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,32 +29,34 @@ from harness.scenario.plan import Case
 from harness.scenario.speculative_arms import DraftStage, ExitStage, LookupStage, draft_shapes, stages
 
 
+@dataclass
 class TextTranslation:
     """A harness.decoding.drafters.Translation. ``draft_stops``: ids at which the draft model stops. ``stop``: the target's id
     for them, None where it stops at several or at none.
     """
 
-    def __init__(self, target: TextTokenizer, draft: TextTokenizer, draft_stops: Collection[int], stop: int | None) -> None:
-        self._target, self._draft = target, draft
-        self._draft_stops, self._stop = frozenset(draft_stops), stop
+    target: TextTokenizer
+    draft: TextTokenizer
+    draft_stops: Collection[int]
+    stop: int | None
 
     def to_draft(self, sequence: Sequence[int]) -> list[int]:
         """The text in the draft model's tokens, with what its tokenizer puts before a text."""
-        return self._draft.encode(self._target.decode(sequence))
+        return self.draft.encode(self.target.decode(sequence))
 
     def to_target(self, output: Sequence[int], before: Sequence[int], drafted: Sequence[int]) -> list[int]:
         """The new text in the target's tokens; nothing where the drafts end within a letter. If the target's tokenizer
         reproduces the row's output, the new text is cut as its continuation; else by itself.
         """
-        stops = drafted[-1] in self._draft_stops
-        old, new = self._draft.decode(before), self._draft.decode([*before, *drafted])
+        stops = drafted[-1] in self.draft_stops
+        old, new = self.draft.decode(before), self.draft.decode([*before, *drafted])
         if not new.startswith(old):
             return []
-        written, added = self._target.decode(output), new[len(old) :]
-        whole = self._target.encode_more(written + added)
-        behind = whole[: len(output)] == list(output)
-        tokens = whole[len(output) :] if behind else self._target.encode_more(added)
-        return tokens + ([self._stop] if stops and self._stop is not None else [])
+        written, added = self.target.decode(output), new[len(old) :]
+        whole = self.target.encode_more(written + added)
+        continues = whole[: len(output)] == list(output)
+        tokens = whole[len(output) :] if continues else self.target.encode_more(added)
+        return tokens + ([self.stop] if stops and self.stop is not None else [])
 
 
 SHARED = ("embed_tokens", "norm", "rotary_emb")
@@ -87,14 +89,14 @@ def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
     return shared
 
 
+@dataclass
 class DraftModels:
     """The models of a part besides its target; each is loaded when a case first asks for it and then kept."""
 
-    def __init__(
-        self, target: LoadedModel, load: Callable[[ModelChoice], LoadedModel], open_session: Callable[[Any], ModelSession]
-    ) -> None:
-        self._target, self._load, self._open_session = target, load, open_session
-        self._held: dict[str, tuple[LoadedModel, ModelSession]] = {}
+    target: LoadedModel
+    load: Callable[[ModelChoice], LoadedModel]
+    open_session: Callable[[Any], ModelSession]
+    _held: dict[str, tuple[LoadedModel, ModelSession]] = field(default_factory=dict)
 
     def of(self, stage: DraftStage | ExitStage) -> tuple[LoadedModel, ModelSession]:
         """The model of a stage that has one, and its session.
@@ -106,10 +108,10 @@ class DraftModels:
         key = repr(stage.draft if isinstance(stage, DraftStage) else stage.exit_layers)
         if key not in self._held:
             if isinstance(stage, DraftStage):
-                model = self._load(stage.draft)
+                model = self.load(stage.draft)
             else:
-                model = replace(self._target, module=first_layers(self._target.module, stage.exit_layers))
-            self._held[key] = model, self._open_session(model.module)
+                model = replace(self.target, module=first_layers(self.target.module, stage.exit_layers))
+            self._held[key] = model, self.open_session(model.module)
         return self._held[key]
 
 

@@ -8,7 +8,7 @@ the samples, and a replayed acceptance that makes every kind of pass.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property, partial
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from harness.decoding.next_token import AnswerLogprob, Pair, answer_logprobs
-from harness.decoding.request import NEVER, DecodeRequest, StopRule
+from harness.decoding.request import NEVER, Decoder, DecodeRequest, StopRule
 from harness.decoding.sampling import FiguresOf, NativeFigures
 from harness.decoding.session import ModelSession
 from harness.engine.compiling import can_compile, compiled_steps, execution_of
@@ -35,7 +35,7 @@ from harness.meters.available import Available, find_meters
 from harness.meters.clock import Clock, MeteredSession, clock_of, cuda_index
 from harness.record.decode import Decoded, Readings
 from harness.record.schema import SUPPRESSED_FIRST
-from harness.record.trace import ForwardPass, Generation
+from harness.record.trace import Generation
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
 from harness.roofline.storage import shard
 from harness.scenario.part import Beside, Part
@@ -75,7 +75,7 @@ class LocalEngine:
         self._watched: set[str] = set()
 
     @property
-    def meters(self) -> dict[str, Any] | None:
+    def meters(self) -> dict[str, object] | None:
         """Units and sources of the figures that every timed sample carries, and what this machine cannot tell."""
         if self._meters is None:
             return None
@@ -83,12 +83,12 @@ class LocalEngine:
         return {
             "figures": {name: asdict(figure) for name, figure in self._meters.windows.figures.items()}
             | {SUPPRESSED_FIRST: {"unit": "%", "source": "positions of a case's first decode, by their logits"}},
-            "absent": [asdict(one) for one in self._meters.absent],
+            "absent": [asdict(absence) for absence in self._meters.absent],
             "bandwidth_scale": None if isinstance(scale, str) else scale.model_dump(mode="json"),
             "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
         }
 
-    def fingerprint(self, part: Part) -> dict[str, Any]:
+    def fingerprint(self, part: Part) -> dict[str, object]:
         """What the model, or this rank's share of it, runs on here, for the shapes of ``part``."""
         share = shard(self.shape, part.tensor_parallel)
         return fingerprint(part, replace(self._model, shape=share))
@@ -119,7 +119,7 @@ class LocalEngine:
 
     def _note(self, chosen: list[Tensor], logits: Tensor) -> None:
         """Whether a suppressed id is the first choice of each position; asked in a case's first decode, never timed."""
-        chosen += [(logits.argmax(dim=-1) == one).flatten() for one in self._suppressed]
+        chosen += [(logits.argmax(dim=-1) == token).flatten() for token in self._suppressed]
 
     def answer_logprobs(self, pairs: Sequence[Pair]) -> list[AnswerLogprob]:
         """What the next-token head says of given answers, see harness.decoding.next_token.
@@ -159,7 +159,7 @@ class LocalEngine:
         request = self._request([prompt], max_new_tokens, NEVER, temperature=0.0, seed=0)
         return self._drained(MEASURED_DECODERS[kind](session, request, width, self._model.filler_id), session)
 
-    def _drained(self, decoder: Generator[ForwardPass, None, Generation], session: MeteredSession) -> Decoded:
+    def _drained(self, decoder: Decoder, session: MeteredSession) -> Decoded:
         """Run a decoder of ours to its end between marks."""
 
         def decode(mark: Callable[[], None]) -> Generation:
@@ -245,7 +245,7 @@ def _with_share(decoded: Decoded, chosen: list[Tensor]) -> Decoded:
     return replace(decoded, readings=replace(readings, values=readings.values | {SUPPRESSED_FIRST: share}))
 
 
-def drain(decoder: Generator[ForwardPass, None, Generation]) -> Generation:
+def drain(decoder: Decoder) -> Generation:
     """Run a decoder to its end."""
     while True:
         try:

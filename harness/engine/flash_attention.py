@@ -73,8 +73,8 @@ def refuse_what_lacks_it(device: torch.device, schema: Any = None, cuda: Any = t
         ScenarioError: the operator is not the one that ``attend`` calls, or the GPU is older than its kernels.
     """
     found = torch.ops.aten._flash_attention_forward.default._schema if schema is None else schema
-    arguments = {one.name: one for one in found.arguments}
-    first, gives = tuple(arguments)[: len(TAKES)], tuple([one.name for one in found.returns])
+    arguments = {argument.name: argument for argument in found.arguments}
+    first, gives = tuple(arguments)[: len(TAKES)], tuple([result.name for result in found.returns])
     unnamed = [name for name in arguments if name not in (*TAKES, *NAMED) and not arguments[name].has_default_value()]
     if first != TAKES or not arguments.keys() >= set(NAMED) or unnamed or gives[: len(GIVES)] != GIVES:
         raise ScenarioError(
@@ -116,22 +116,16 @@ class FlashRuns:
         count = pieces_of(fed.rows * fed.groups, fed.slots)
         own = any(causal for _, causal in fed.parts)
         self._fed, self._copies, self._own = fed, count + own, own
-        runs = [*_pieces(fed, count), *(_own(fed) if own else ())]
-        self._longest = max(run.most for run in runs)
-        self._widest = max(run.queries for run in runs)
-
-        def table(values: Iterator[int], dtype: torch.dtype = torch.int32) -> Tensor:
-            return upload(list(values), fed.device, dtype)
-
         end = _Run(0, 0, fed.rows * fed.slots, 0, 0, 0, 0)  # where keys begin has one entry more than there are runs
-        self._asked = table(accumulate((run.queries for run in runs), initial=0))
-        self._whose = table((run.whose for run in [*runs, end]), torch.long)
-        self._base = table(run.base for run in [*runs, end])
-        self._furthest = table(run.furthest for run in [*runs, end])
-        self._before = table(run.before for run in runs)
-        self._least, self._most = table(run.least for run in runs), table(run.most for run in runs)
-        of_query = (number for number, run in enumerate(runs) for _ in range(run.queries))
-        self._run_of_query = table(of_query, torch.long) if self._copies > 1 else None
+        runs = [*_pieces(fed, count), *(_own(fed) if own else ()), end]
+        columns = upload([*zip(*runs, strict=True)], fed.device, torch.int32)
+        _, whose, self._base, self._furthest, before, least, most = columns
+        self._whose, self._before, self._least, self._most = whose.long(), before[:-1], least[:-1], most[:-1]
+        queries = [run.queries for run in runs[:-1]]
+        self._longest, self._widest = max(run.most for run in runs), max(queries)
+        self._asked = upload([*accumulate(queries, initial=0)], fed.device, torch.int32)
+        of_query = [number for number, count in enumerate(queries) for _ in range(count)]
+        self._run_of_query = upload(of_query, fed.device, torch.long) if self._copies > 1 else None
 
     def read(self, used: Tensor) -> FlashReading:
         """See CapturedAttention."""

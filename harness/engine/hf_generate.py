@@ -71,7 +71,7 @@ def generate(
     if request.stop.ends_text is not None or request.temperature != 0:
         raise ValueError("generate() is the yardstick of greedy decoding that stops at token ids")
     suppress = _Suppress(torch.tensor(request.suppressed_ids, dtype=torch.long, device=request.device))
-    ids, real = (one.to(request.device) for one in left_padded(request.prompts))
+    ids, real = (tensor.to(request.device) for tensor in left_padded(request.prompts))
     settings = UNTYPED_SETTINGS(
         max_new_tokens=request.max_new_tokens,
         do_sample=False,

@@ -96,7 +96,7 @@ class LayerSlots:
         keys, values = keys[every, :, : layout.width], values[every, :, : layout.width]
         outs = []
         if layout.causal:
-            asked, seen, said = (one[:, :, : layout.causal] for one in (query, keys, values))
+            asked, seen, said = (tensor[:, :, : layout.causal] for tensor in (query, keys, values))
             outs.append(causal_attention(asked, seen, said, layout.places, scaling))
         if layout.causal < query.shape[2]:
             outs.append(folded_attention(query[:, :, layout.causal :], keys, values, layout.mask, scaling))
@@ -126,7 +126,7 @@ READ = {"kv", "layout", "output_router_logits", "position_ids", "scaling", "use_
 """What an attention of ours reads, or what changes nothing where it is called."""
 
 
-def refuse_options(options: Mapping[str, Any]) -> None:
+def refuse_options(options: Mapping[str, object]) -> None:
     """Refuse what a model asks of its attention and ours would leave out, such as the soft cap of Gemma 2.
 
     Raises:

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PreTrain
 
 from harness.engine.adapter_files import read_adapter
 from harness.engine.checkpoint_files import CONFIG, TEMPLATE, TOKENIZER_CONFIG, opened, tensor_names
-from harness.engine.checkpoints import errors_in_a_line, open_checkpoint, open_gguf, read_tokenizer
+from harness.engine.checkpoints import errors_in_a_line, open_checkpoint, open_family, open_gguf, read_tokenizer
 from harness.engine.gated_adapter import Adapter, attach, random_like
 from harness.engine.rank_group import RankGroup, loading_options, refuse_older_transformers, split
 from harness.engine.text_tokenizer import TextTokenizer
@@ -125,7 +125,7 @@ class OpenedModel:
     template_file: str
 
 
-def open_stored(choice: StoredModel, dtype: str, attention: str, share: dict[str, Any] | None = None) -> OpenedModel:
+def open_stored(choice: StoredModel, dtype: str, attention: str, share: dict[str, object] | None = None) -> OpenedModel:
     """The module and the tokenizer of a model with files, on the CPU unless ``share`` says otherwise.
 
     Raises:
@@ -135,22 +135,25 @@ def open_stored(choice: StoredModel, dtype: str, attention: str, share: dict[str
     how = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
     with errors_in_a_line(name), _place(choice) as (path, folder, options):
         config, family = _decodable(folder, path, name, options, dtype)
-        where, options = (path, options) if family is None else (str(folder), {})  # a family's own code is never needed
         template_file = str(Path(name, TEMPLATE if (folder / TEMPLATE).is_file() else TOKENIZER_CONFIG))
         gguf = gguf_of(choice)
-        if gguf is None:
-            module, tokenizer = open_checkpoint(where, name, how, options, share, family, config)
-        elif share is None:
+        if gguf is not None:
+            if share is not None:
+                raise UnknownModelError(f"{name}: a GGUF file cannot be split; remove tensor_parallel, or give its safetensors")
             module, tokenizer = open_gguf(folder, gguf, name, how)
             template_file = name
+        elif family is None:
+            module, tokenizer = open_checkpoint(path, name, how | (share or {}), options)
+        elif share is None:  # a family's own code is never needed
+            module, tokenizer = open_family(folder, name, how, family, config)
         else:
-            raise UnknownModelError(f"{name}: a GGUF file cannot be split; remove tensor_parallel, or give its safetensors")
+            raise UnknownModelError(f"a model of the family {family.name} cannot be split yet; remove tensor_parallel")
     return OpenedModel(module=module, tokenizer=tokenizer, config=config, family=family, template_file=template_file)
 
 
 def _pretrained(choice: StoredModel, part: Part, group: RankGroup | None) -> LoadedModel:
     name = _name(choice)
-    share: dict[str, Any] | None = None
+    share: dict[str, object] | None = None
     adapter = _adapter_of(choice, group)
     if group is not None:
         refuse_uneven_heads(part, checkpoint_shape(choice))

@@ -87,7 +87,7 @@ class NativeForward:
         """The KV buffers of every layer, (B, G, C, D) each, that the next calls are about. No position is C or more."""
         self._keys, self._values, self._slots = _addresses(keys), _addresses(values), keys[0].shape[2]
         both = self._rotary(torch.zeros(1), torch.arange(self._slots)[None])
-        self._cosines, self._sines = (one[0, :, : self._model.width // 2].contiguous() for one in both)
+        self._cosines, self._sines = (angles[0, :, : self._model.width // 2].contiguous() for angles in both)
         self._model.cosines, self._model.sines = self._cosines.data_ptr(), self._sines.data_ptr()
 
     def __call__(
@@ -107,8 +107,8 @@ class NativeForward:
         which = _last(tokens, wanted) if isinstance(wanted, int) else wanted
         adapted = _among(tokens, columns) if columns and self._adapted else None
         logits = torch.empty(rows, len(which), self._model.vocab, dtype=self._dtype)
-        given = [None if one is None else one.contiguous() for one in (ids, positions, which, inside, fed, adapted)]
-        ids_at, positions_at, *others = (None if one is None else one.data_ptr() for one in given)
+        given = [None if tensor is None else tensor.contiguous() for tensor in (ids, positions, which, inside, fed, adapted)]
+        ids_at, positions_at, *others = (None if tensor is None else tensor.data_ptr() for tensor in given)
         before = (c_int64 * rows)(*lengths)
         call = ForwardCall(
             rows,
@@ -159,21 +159,21 @@ class NativeForward:
             self._product([attention.o_proj]),
             self._product([inner.gate_proj, inner.up_proj], woven=True),
             self._product([inner.down_proj]),
-            *(None if one is None else self._kept(one.weight.float()) for one in norms),
+            *(None if norm is None else self._kept(norm.weight.float()) for norm in norms),
         )
 
     def _product(self, parts: Sequence[nn.Linear], woven: bool = False) -> PackedProduct:
         """Several linear layers of one input as one product; ``woven``: their blocks of outputs in turn."""
         bias = None
-        if any(one.bias is not None for one in parts):
-            each = (torch.zeros(one.out_features) if one.bias is None else one.bias.float() for one in parts)
+        if any(part.bias is not None for part in parts):
+            each = (torch.zeros(part.out_features) if part.bias is None else part.bias.float() for part in parts)
             bias = self._kept(_in_blocks(each, woven))
-        weights = self._in_pairs(_in_blocks((one.weight for one in parts), woven))
-        blocks = sum(-(-one.out_features // LANES) for one in parts)
-        terms = [one if isinstance(one, GatedLinear) else None for one in parts]
+        weights = self._in_pairs(_in_blocks((part.weight for part in parts), woven))
+        blocks = sum(-(-part.out_features // LANES) for part in parts)
+        terms = [part if isinstance(part, GatedLinear) else None for part in parts]
         if not any(terms):
             return PackedProduct(weights, bias, blocks, parts[0].in_features, None, 0, None)
-        downs = [_rows_to_lanes(one.down) for one in terms if one is not None]
+        downs = [_rows_to_lanes(term.down) for term in terms if term is not None]
         ups, first = [], 0
         for part, term in zip(parts, terms, strict=True):
             of_blocks = [PackedUp(None, 0, 0)] * (part.out_features // LANES)
@@ -184,7 +184,8 @@ class NativeForward:
                 of_blocks = [PackedUp(begin + j * size, rank, first) for j in range(len(packed))]
                 first += -(-rank // LANES) * LANES
             ups.append(of_blocks)
-        every = [one for both in zip(*ups, strict=True) for one in both] if woven else [one for part in ups for one in part]
+        in_order: Iterable[Sequence[PackedUp]] = zip(*ups, strict=True) if woven else ups
+        every = [entry for entries in in_order for entry in entries]
         self._held.append(held := (PackedUp * len(every))(*every))
         down = torch.cat(downs).to(self._dtype)
         return PackedProduct(weights, bias, blocks, parts[0].in_features, self._in_pairs(down), len(down) // LANES, held)
@@ -234,12 +235,12 @@ def _rows_to_lanes(matrix: Tensor) -> Tensor:
 
 def _in_blocks(parts: Iterable[Tensor], woven: bool) -> Tensor:
     """One after the other, filled up to whole blocks; ``woven``: block by block in turn."""
-    each = [(full := _rows_to_lanes(one.detach())).view(-1, LANES, *full.shape[1:]) for one in parts]
+    each = [(full := _rows_to_lanes(part.detach())).view(-1, LANES, *full.shape[1:]) for part in parts]
     return (torch.stack(each, dim=1).flatten(0, 1) if woven else torch.cat(each)).flatten(0, 1)
 
 
 def _addresses(tensors: Sequence[Tensor]) -> Any:
-    return (ctypes.c_void_p * len(tensors))(*(one.data_ptr() for one in tensors))
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
 
 
 def product_alone(inputs: Tensor, weight: Tensor) -> Callable[[], Tensor]:

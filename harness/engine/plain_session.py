@@ -104,8 +104,8 @@ class TransformersSession:
             return True
         if first.tokens.shape[1] == 1:
             return False
-        behind_others = first.visibility == "causal" and self.context_width > 0
-        return behind_others or first.visibility == "explicit" or self._attention == "eager"
+        after_others = first.visibility == "causal" and self.context_width > 0
+        return after_others or first.visibility == "explicit" or self._attention == "eager"
 
 
 def visibility(context_valid: Tensor, segments: Sequence[Segment]) -> Tensor:

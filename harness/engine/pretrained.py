@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
-from typing import Any
 from zipfile import ZipFile
 
 import torch
@@ -61,7 +60,7 @@ def get_model(name: str, progress: Progress, wheel: Path | None = None, hub: boo
             if getattr(error, "filename", None) is not None:
                 raise  # a place of the user's, as everywhere
             raise StorageError(f"{folder}: the disk refused ({error}); free space, then try again") from error
-    size, count = sum(one.stat().st_size for one in folder.iterdir()), KNOWN_SHAPES[name].params
+    size, count = sum(file.stat().st_size for file in folder.iterdir()), KNOWN_SHAPES[name].params
     progress.note(f"{name}: {count:,} parameters, {size / 1e6:,.0f} MB, licence {PRETRAINED[name].licence}")
     return folder
 
@@ -80,7 +79,7 @@ def _made(name: str, place: Path, progress: Progress, wheel: Path | None, hub: b
     with progress.step(f"converting to safetensors in {DTYPE}, once"):
         converted = _converted(name, choice, model)
     origin = {"model": name, "licence": published.licence, **_source(choice, published), **converted}
-    files = {one.name: file_digest(one) for one in sorted(model.iterdir())}
+    files = {file.name: file_digest(file) for file in sorted(model.iterdir())}
     (model / RECORD).write_text(json.dumps(origin | {"files": files}, indent=1) + "\n")
     return model
 
@@ -137,7 +136,7 @@ def _refuse_other(file: Path, pinned: str, published: Published) -> None:
         )
 
 
-def _source(choice: HuggingFaceModel, published: Published) -> dict[str, Any]:
+def _source(choice: HuggingFaceModel, published: Published) -> dict[str, object]:
     """Where the weights come from, by digests or by the hub's commit."""
     if choice.gguf_file is None:
         folder = model_folder(choice)
@@ -150,7 +149,7 @@ def _source(choice: HuggingFaceModel, published: Published) -> dict[str, Any]:
     }
 
 
-def _converted(name: str, choice: HuggingFaceModel, folder: Path) -> dict[str, Any]:
+def _converted(name: str, choice: HuggingFaceModel, folder: Path) -> dict[str, object]:
     """Write the model into ``folder``; returns its count of parameters and what it was made with.
 
     Raises:

@@ -187,7 +187,7 @@ def refuse_older_transformers() -> None:
         )
 
 
-def loading_options(group: RankGroup, device: str) -> dict[str, Any]:
+def loading_options(group: RankGroup, device: str) -> dict[str, object]:
     """The options of ``from_pretrained`` by which a rank reads its own share of a checkpoint. Empty where transformers cannot
     do that: it goes by the accelerator that is present, so not for a model on the CPU beside a GPU.
     """

@@ -267,12 +267,12 @@ def visible_slots(
         return torch.cat([committed, own], dim=1).expand(len(lengths), -1, -1)
     real = torch.ones(len(lengths), query, dtype=torch.bool, device=device) if fed is None else upload(fed, device)
     # (B, width): slots after the committed ones
-    behind = torch.arange(width, device=device)[None, :] - upload(lengths, device)[:, None]
+    offset = torch.arange(width, device=device)[None, :] - upload(lengths, device)[:, None]
     # The n-th slot after them holds the row's n-th real token; which of the fed tokens is that?
     order = real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
-    token = order.gather(1, behind.clamp(0, query - 1))
-    written = (behind >= 0) & (behind < real.sum(dim=1, keepdim=True))
-    mask = own[:, token].transpose(0, 1) & written[:, None] | (behind < 0)[:, None]
+    token = order.gather(1, offset.clamp(0, query - 1))
+    written = (offset >= 0) & (offset < real.sum(dim=1, keepdim=True))
+    mask = own[:, token].transpose(0, 1) & written[:, None] | (offset < 0)[:, None]
     if fed is not None:
         mask &= real[:, first:, None]
         mask[:, :, 0] |= ~real[:, first:]

@@ -25,29 +25,7 @@ from harness.errors import UserError
 from harness.models.limited_process import LimitedProcess, encode, load
 
 
-class Renderer:
-    """A chat template, ready to be filled in. ``special``: the special tokens by name; ``file``: where the template is from."""
-
-    begun: ClassVar[datetime | None] = None
-    """When the run that this process takes samples of was begun; None: no run, the date is today's."""
-
-    def __init__(self, template: str, special: Mapping[str, Any], file: str) -> None:
-        self._fixed: dict[str, Any] = {"chat_template": template, **{name: str(token) for name, token in special.items()}}
-        advice = "correct it, or write chat_template: false into the scenario's workload"
-        self._process = LimitedProcess(f"{file}: the chat template", advice)
-
-    def text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
-        """The messages, up to where the answer begins if one is wanted.
-
-        Raises:
-            UserError: the template fails, or exceeds a limit.
-        """
-        asked = {"add_generation_prompt": answer, "continue_final_message": not answer}
-        conversations = [[dict(one) for one in messages]]
-        return str(self._process(_render, self._fixed | asked | {"conversations": conversations}, self.begun))
-
-
-def _render(asked: Mapping[str, Any], begun: datetime | None) -> str:
+def _render(asked: Mapping[str, object], begun: datetime | None) -> str:
     module: Any = chat_template_utils  # its render is said to return one text, returns several with their places
     if begun is not None:
         module.datetime = SimpleNamespace(now=lambda: begun)  # which strftime_now asks
@@ -58,7 +36,10 @@ def _render(asked: Mapping[str, Any], begun: datetime | None) -> str:
 
 
 class TextTokenizer:
-    """A transformers tokenizer behind harness.workloads.loader.Tokenizer."""
+    """A transformers tokenizer as a harness.workloads.loader.Tokenizer."""
+
+    begun: ClassVar[datetime | None] = None
+    """When the run that this process takes samples of was begun; None: no run, the date is today's."""
 
     def __init__(self, tokenizer: Any, template_file: str = "tokenizer_config.json", ends: Collection[int] = ()) -> None:
         """``template_file``: where the chat template is from, for messages. ``has_template``: whether there is one.
@@ -99,27 +80,38 @@ class TextTokenizer:
         """Ids of text after other text: no special tokens."""
         return self.encode(text, special=False)
 
+    def encode_chat(self, text: str, turns: Sequence[Mapping[str, str]] = ()) -> list[int]:
+        """Ids of one user message, or of ``turns``, in the chat template; of a text that is rendered already, as it is."""
+        rendered = self.chat_text(turns or [{"role": "user", "content": text}], answer=True)
+        rest = rendered.rpartition(text.strip() or text)[2].strip()
+        return self.encode(text) if rest and rest in text else self.encode_more(rendered)
+
     @cached_property
-    def _renderer(self) -> Renderer:
+    def _chat_template(self) -> dict[str, object]:
+        """The template, and the special tokens by name."""
         try:
             template = self._tokenizer.get_chat_template()
         except ValueError as error:
             raise UserError(f"{self._template_file}: holds no chat template that can be used ({error})") from error
-        return Renderer(template, self._tokenizer.special_tokens_map, self._template_file)
+        return {"chat_template": template, **{name: str(token) for name, token in self._tokenizer.special_tokens_map.items()}}
 
-    def encode_chat(self, text: str, turns: Sequence[Mapping[str, str]] = ()) -> list[int]:
-        """Ids of one user message, or of ``turns``, in the chat template; of a text that is rendered already, as it is."""
-        rendered = self.chat_text(turns or [{"role": "user", "content": text}], answer=True)
-        behind = rendered.rpartition(text.strip() or text)[2].strip()
-        return self.encode(text) if behind and behind in text else self.encode_more(rendered)
+    @cached_property
+    def _template_process(self) -> LimitedProcess:
+        advice = "correct it, or write chat_template: false into the scenario's workload"
+        return LimitedProcess(f"{self._template_file}: the chat template", advice)
 
     def chat_text(self, messages: Sequence[Mapping[str, str]], *, answer: bool) -> str:
         """Messages of ``role`` and ``content`` in the chat template, up to where the answer begins if one is wanted.
 
         Raises:
-            UserError: there is no template, or it takes too long or too much memory.
+            UserError: there is no template, it fails, or it takes too long or too much memory.
         """
-        return self._renderer.text(messages, answer=answer)
+        asked = self._chat_template | {
+            "add_generation_prompt": answer,
+            "continue_final_message": not answer,
+            "conversations": [[dict(message) for message in messages]],
+        }
+        return str(self._template_process(_render, asked, self.begun))
 
     def remark(self, ids: Sequence[int]) -> str | None:
         """What the special tokens of a prompt are hardly meant to be, in words; None: nothing. UserError: it has no token."""

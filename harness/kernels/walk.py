@@ -38,13 +38,13 @@ class _Bigram(Structure):
 
 
 def drafts_in_turn(logits: Tensor, candidates: int, text: Tensor, newest: Tensor, nats: Sequence[float], bigram: Any) -> None:
-    """InTurn.drafts of (B, n, V) logits with the likeliest token of every slot, into ``text`` (B, T) behind ``newest`` (B,).
+    """InTurn.drafts of (B, n, V) logits with the likeliest token of every slot, into ``text`` (B, T) after ``newest`` (B,).
 
     ``nats``: of copies, by the tokens that are alike, or none; ``bigram``: or None.
     """
     rows, slots, vocab = logits.shape
     matrices = [getattr(bigram, name).to(logits.dtype).contiguous() for name in ("before", "head", "down", "up") if bigram]
-    term = _Bigram(*(one.data_ptr() for one in matrices), *matrices[3].shape) if bigram else None
+    term = _Bigram(*(matrix.data_ptr() for matrix in matrices), *matrices[3].shape) if bigram else None
     call = getattr(library(), f"sbd_in_turn_{NAMES[logits.dtype]}")
     logits, newest = logits.contiguous(), newest.contiguous()
     call(
@@ -60,6 +60,6 @@ def drafts_in_turn(logits: Tensor, candidates: int, text: Tensor, newest: Tensor
 
 def _walk(logits: Tensor, temperature: float, *found: Tensor | None) -> None:
     logits, vocab = logits.contiguous(), logits.shape[-1]
-    addresses = (None if one is None else c_void_p(one.data_ptr()) for one in found)
+    addresses = (None if tensor is None else c_void_p(tensor.data_ptr()) for tensor in found)
     call = getattr(library(), f"sbd_walk_{NAMES[logits.dtype]}")
     call(c_void_p(logits.data_ptr()), c_int64(logits.numel() // vocab), c_int64(vocab), c_float(temperature), *addresses)

@@ -100,10 +100,10 @@ def bandwidth_by_dcgm(
     uuid: str, meters: list[Any], absent: list[Absent], find: Callable[[str], DcgmMeter | Absent] = find_dcgm
 ) -> tuple[list[Any], list[Absent]]:
     """Meters and absences with DCGM's memory bandwidth in place of GPM's where the GPU has no GPM; else as they were."""
-    without = next((one for one in absent if COUNTED in one.figures), None)
+    without = next((absence for absence in absent if COUNTED in absence.figures), None)
     if without is None or ENERGY.keys() & without.figures:  # NVML says nothing at all, and why
         return meters, absent
-    rest = [one for one in absent if one is not without]
+    rest = [absence for absence in absent if absence is not without]
     rest.append(replace(without, figures=tuple(name for name in without.figures if name != COUNTED)))
     found = find(uuid)
     if isinstance(found, Absent):

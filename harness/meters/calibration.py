@@ -131,7 +131,7 @@ def streaming_s_per_byte(bench: TorchBench, size_bytes: int) -> tuple[tuple[int,
 def attention_flops_per_s(bench: TorchBench) -> tuple[tuple[int, float], ...] | None:
     """(queries m that share a KV head, FLOP/s) of attention, its keys and values in the cache; None: the bench has none."""
     made = {queries: bench.resident_attention(queries) for queries in ATTENTION_QUERIES}
-    known = {queries: one for queries, one in made.items() if one is not None}
+    known = {queries: work for queries, work in made.items() if work is not None}
     return _flops_per_s(bench, known) if known else None
 
 

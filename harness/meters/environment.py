@@ -22,7 +22,8 @@ from typing import Any
 
 from harness import __version__
 from harness.meters.environment_gpu import gpu_readers
-from harness.meters.environment_host import Reading, host_readers
+from harness.meters.environment_host import Reading, host_readers, known, read
+from harness.meters.window import Unreadable
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -37,40 +38,32 @@ THREAD_VARIABLES = (
     "ONEDNN_MAX_CPU_ISA",
     "ONEDNN_DEFAULT_FPMATH_MODE",
 )
-NOT_LOADED = "torch is not loaded"
 _BUILD_SETTINGS = "Build settings"
 
 
-def torch_readers() -> dict[str, Callable[[], Reading]]:
-    """What reads each fact, by name."""
-    torch = sys.modules.get("torch")
-    asked: dict[str, Callable[[Any], Reading]] = {
-        "gpus": _gpus,
-        "torch_build": _build,
-        "precision": _precision,
-        "sdpa_enabled": _sdpa_enabled,
-    }
-    if torch is None:
-        asked = dict.fromkeys(asked, lambda torch: (None, NOT_LOADED))
-    return {name: partial(read, torch) for name, read in {"threads": _threads, **asked}.items()}
+def _torch() -> Any:
+    """The module, if this process has loaded it."""
+    return known(sys.modules.get("torch"), "torch is not loaded")
 
 
-def _threads(torch: Any) -> Reading:
+def _threads() -> Any:
     given = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
+    torch, why_not = read(_torch)
     if torch is None:
-        return {"torch": None, **given}, NOT_LOADED
-    return {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads(), **given}, None
+        return Reading({"torch": None, **given}, why_not)
+    return {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads(), **given}
 
 
-def _gpus(torch: Any) -> Reading:
-    if not torch.cuda.is_available():
-        return None, "torch sees no CUDA device"
-    found = [_gpu(torch.cuda.get_device_properties(index)) for index in range(torch.cuda.device_count())]
+def _gpus() -> Reading:
+    cuda = _torch().cuda
+    if not cuda.is_available():
+        raise Unreadable("torch sees no CUDA device")
+    found = [_gpu(cuda.get_device_properties(index)) for index in range(cuda.device_count())]
     untold = [name for name, value in found[0].items() if value is None] if found else []
-    return found, f"this torch does not tell {', '.join(untold)}" if untold else None
+    return Reading(found, f"this torch does not tell {', '.join(untold)}" if untold else None)
 
 
-def _gpu(properties: Any) -> dict[str, Any]:
+def _gpu(properties: Any) -> dict[str, object]:
     """What this torch does not tell is None."""
     uuid, major = getattr(properties, "uuid", None), getattr(properties, "major", None)
     return {
@@ -85,20 +78,22 @@ def _gpu(properties: Any) -> dict[str, Any]:
     }
 
 
-def _build(torch: Any) -> Reading:
+def _build() -> Reading:
     """Versions, and what torch.__config__.show() says without compiler flags."""
+    torch = _torch()
     shown = [line.strip(" -") for line in torch.__config__.show().splitlines()[1:]]
-    reason = None if torch.version.cuda else "this torch is built without CUDA"
-    return {
+    build = {
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "git": torch.version.git_version,
         "config": "; ".join(line for line in shown if line and not line.startswith(_BUILD_SETTINGS)),
-    }, reason
+    }
+    return Reading(build, None if torch.version.cuda else "this torch is built without CUDA")
 
 
-def _precision(torch: Any) -> Reading:
+def _precision() -> dict[str, object]:
     """Flags that let matrix products round more than their dtype does."""
+    torch = _torch()
     matmul = torch.backends.cuda.matmul
     return {
         "float32_matmul": torch.get_float32_matmul_precision(),
@@ -106,45 +101,52 @@ def _precision(torch: Any) -> Reading:
         "tf32_cudnn": torch.backends.cudnn.allow_tf32,
         "bf16_reduced_reduction": matmul.allow_bf16_reduced_precision_reduction,
         "fp16_reduced_reduction": matmul.allow_fp16_reduced_precision_reduction,
-    }, None
+    }
 
 
-def _sdpa_enabled(torch: Any) -> Reading:
+def _sdpa_enabled() -> dict[str, bool]:
     """The kernels of scaled_dot_product_attention that torch may choose from on a GPU."""
-    cuda = torch.backends.cuda
+    cuda = _torch().backends.cuda
     return {
         "flash": cuda.flash_sdp_enabled(),
         "efficient": cuda.mem_efficient_sdp_enabled(),
         "cudnn": cuda.cudnn_sdp_enabled(),
         "math": cuda.math_sdp_enabled(),
-    }, None
+    }
 
 
 COMMIT = re.compile("[0-9a-f]{7,64}")
 
 
-def ask_git(root: Path, *arguments: str) -> Reading:
-    """One line or more that git prints about the checkout at ``root``, or why it does not."""
+def ask_git(root: Path, *arguments: str) -> str:
+    """One line or more that git prints about the checkout at ``root``.
+
+    Raises:
+        Unreadable: it does not answer, or refuses.
+    """
     try:
         done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return None, f"git did not answer: {error}"
-    return (done.stdout.strip(), None) if done.returncode == 0 else (None, f"git: {done.stderr.strip().partition(chr(10))[0]}")
+        raise Unreadable(f"git did not answer: {error}") from error
+    if done.returncode:
+        raise Unreadable(f"git: {done.stderr.strip().partition(chr(10))[0]}")
+    return done.stdout.strip()
 
 
 def committed_at(root: Path, commit: str) -> str | None:
     """When ``commit`` was made (ISO 8601), if the checkout at ``root`` has it."""
-    if COMMIT.fullmatch(commit) is None:
-        return None
-    time, _ = ask_git(root, "show", "--no-patch", "--format=%cI", f"{commit}^{{commit}}")
-    return time or None
+    if COMMIT.fullmatch(commit):
+        with suppress(Unreadable):
+            return ask_git(root, "show", "--no-patch", "--format=%cI", f"{commit}^{{commit}}") or None
+    return None
 
 
 def branch_at(root: Path, commit: str) -> str | None:
     """The branch that is checked out at ``root``, if it stands at ``commit``."""
-    head, _ = ask_git(root, "rev-parse", "HEAD")
-    branch, _ = ask_git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
-    return branch if head is not None and COMMIT.fullmatch(commit) and head.startswith(commit) else None
+    with suppress(Unreadable):
+        if COMMIT.fullmatch(commit) and ask_git(root, "rev-parse", "HEAD").startswith(commit):
+            return ask_git(root, "symbolic-ref", "--quiet", "--short", "HEAD")
+    return None
 
 
 PACKAGES = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "triton", "nvidia-ml-py")
@@ -154,29 +156,26 @@ DEPRECATED_NVML_PACKAGE = "pynvml"
 
 def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), sysfs: Path = Path("/sys")) -> dict[str, Any]:
     """The environment now, as plain JSON values; sizes in bytes, times in seconds or clock ticks as named."""
-    readers: dict[str, Callable[[], Reading]] = {
-        "python": lambda: (platform.python_version(), None),
-        "harness": lambda: (__version__, None),
+    taken_at = datetime.now(UTC).isoformat(timespec="microseconds")
+    readers: dict[str, Callable[[], Any]] = {
+        "python": platform.python_version,
+        "harness": lambda: __version__,
         "packages": _packages,
         "pynvml_from": _owner_of_pynvml,
         **host_readers(proc, cgroup, sysfs),
-        **torch_readers(),
+        "threads": _threads,
+        "gpus": _gpus,
+        "torch_build": _build,
+        "precision": _precision,
+        "sdpa_enabled": _sdpa_enabled,
         **gpu_readers(proc),
         "commit": lambda: _git("rev-parse", "HEAD"),
         "commit_has_changes": lambda: _dirty(_git),
         "repository": _repository,
     }
-    found: dict[str, Any] = {"taken_at": datetime.now(UTC).isoformat(timespec="microseconds")}
-    reasons: dict[str, str] = {}
-    for name, reader in readers.items():
-        try:
-            value, reason = reader()
-        except (OSError, ValueError, AttributeError, RuntimeError) as error:
-            value, reason = None, f"cannot be read: {error}"
-        found[name] = value
-        if reason is not None:
-            reasons[name] = reason
-    return {**found, "reasons": reasons}
+    readings = {name: read(reader) for name, reader in readers.items()}
+    reasons = {name: reading.reason for name, reading in readings.items() if reading.reason is not None}
+    return {"taken_at": taken_at, **{name: reading.value for name, reading in readings.items()}, "reasons": reasons}
 
 
 def _version(package: str) -> str | None:
@@ -188,7 +187,7 @@ def _version(package: str) -> str | None:
 def _packages() -> Reading:
     versions = {name: version for name in PACKAGES if (version := _version(name)) is not None}
     missing = [name for name in PACKAGES if name not in versions]
-    return versions, f"not installed: {', '.join(missing)}" if missing else None
+    return Reading(versions, f"not installed: {', '.join(missing)}" if missing else None)
 
 
 @cache
@@ -205,26 +204,23 @@ def _owner_of_pynvml() -> Reading:
         warning = f"no installed distribution has a module pynvml; pip install {NVML_PACKAGE}"
     elif owners != [NVML_PACKAGE]:
         warning = f"warning: the module pynvml comes from {', '.join(owners)}; pip install --force-reinstall {NVML_PACKAGE}"
-    return owners or None, warning
+    return Reading(owners or None, warning)
 
 
-def _repository() -> Reading:
+def _repository() -> dict[str, object]:
     """Commit, its time (ISO 8601) and changes of the checkout that the program was called in."""
-    told, reason = ask_git(Path(), "show", "--no-patch", "--format=%H %cI", "HEAD")
-    if told is None:
-        return None, reason
-    commit, made = told.split()
-    return {"commit": commit, "committed_at": made, "commit_has_changes": _dirty(partial(ask_git, Path()))[0]}, None
+    ask = partial(ask_git, Path())
+    commit, made = ask("show", "--no-patch", "--format=%H %cI", "HEAD").split()
+    return {"commit": commit, "committed_at": made, "commit_has_changes": read(partial(_dirty, ask)).value}
 
 
-def _dirty(ask: Callable[..., Reading]) -> Reading:
-    value, reason = ask("status", "--porcelain", "--untracked-files=no")
-    return (None if value is None else bool(value)), reason
+def _dirty(ask: Callable[..., str]) -> bool:
+    return bool(ask("status", "--porcelain", "--untracked-files=no"))
 
 
-def _git(*arguments: str) -> Reading:
+def _git(*arguments: str) -> str:
     """Ask git about the checkout this package runs from, if it is one."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
-        return None, "the package is not running from a git checkout"
+        raise Unreadable("the package is not running from a git checkout")
     return ask_git(root, *arguments)

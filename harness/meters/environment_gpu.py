@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.meters.environment_host import Reading, field_of
+from harness.meters.environment_host import field_of, known
 from harness.meters.nvml import library
+from harness.meters.window import Unreadable
 
 POWER_SMOOTHING_FIELD = 251
 """NVML_FI_PWR_SMOOTHING_ENABLED (nvml.h)."""
@@ -22,7 +23,7 @@ def _fact(function: str, convert: Convert | None = None, *constants: str) -> Cal
     """Asks the driver by a function nvmlDeviceGet..., with some of its constants after the GPU."""
 
     def ask(nvml: Any, gpu: Any) -> Any:
-        answer = getattr(nvml, f"nvmlDeviceGet{function}")(gpu, *(getattr(nvml, f"NVML_{one}") for one in constants))
+        answer = getattr(nvml, f"nvmlDeviceGet{function}")(gpu, *(getattr(nvml, f"NVML_{constant}") for constant in constants))
         return answer if convert is None else convert(answer)
 
     return ask
@@ -89,17 +90,16 @@ _OF_GPU = {
 }
 
 
-def gpu_readers(proc: Path) -> dict[str, Callable[[], Reading]]:
+def gpu_readers(proc: Path) -> dict[str, Callable[[], Any]]:
     """What reads each fact, by name; ``nvidia_gpus`` is a list with one entry, and its reasons, per GPU of the driver."""
     of_driver = _OF_SYSTEM | {"nvidia_gpus": lambda driver: [gpu_facts(driver, gpu) for gpu in _gpus(driver)]}
-    readers: dict[str, Callable[[], Reading]] = {name: partial(_with_driver, ask) for name, ask in of_driver.items()}
-    readers["profiling_for_admin_only"] = partial(_profiling_rights, proc)
-    return readers
+    readers = {name: partial(_with_driver, ask) for name, ask in of_driver.items()}
+    return {**readers, "profiling_for_admin_only": partial(_profiling_rights, proc)}
 
 
-def gpu_facts(nvml: Any, gpu: Any) -> dict[str, Any]:
+def gpu_facts(nvml: Any, gpu: Any) -> dict[str, object]:
     """Every fact of one GPU; what its driver refuses is None, with the driver's words under ``reasons``."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     reasons: dict[str, str] = {}
     for name, ask in _OF_GPU.items():
         try:
@@ -109,29 +109,28 @@ def gpu_facts(nvml: Any, gpu: Any) -> dict[str, Any]:
     return {**found, "reasons": reasons}
 
 
-def _with_driver(ask: Callable[[Any], Any]) -> Reading:
+def _with_driver(ask: Convert) -> Any:
     nvml = library()
     try:
         nvml.nvmlInit()
         try:
-            return ask(nvml), None
+            return ask(nvml)
         finally:
             nvml.nvmlShutdown()
     except nvml.NVMLError as error:
-        return None, f"NVML: {error}"
+        raise Unreadable(f"NVML: {error}") from error
 
 
 def _gpus(nvml: Any) -> list[Any]:
     return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
 
 
-def _profiling_rights(proc: Path) -> Reading:
+def _profiling_rights(proc: Path) -> bool:
     """Whether the driver keeps its performance counters for root: RmProfilingAdminOnly."""
     file = proc / "driver/nvidia/params"
     if not file.exists():
-        return None, f"{file} does not exist: no NVIDIA driver runs here, or the container hides it"
-    value = field_of(file, "RmProfilingAdminOnly")
-    return (None, f"{file} has no RmProfilingAdminOnly") if value is None else (value == "1", None)
+        raise Unreadable(f"{file} does not exist: no NVIDIA driver runs here, or the container hides it")
+    return known(field_of(file, "RmProfilingAdminOnly"), f"{file} has no RmProfilingAdminOnly") == "1"
 
 
 def _cuda(version: int) -> str:

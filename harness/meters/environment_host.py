@@ -9,46 +9,72 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
+
+from harness.meters.window import Unreadable
 
 ISA_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "asimd", "bf16", "sve")
 NO_LIMIT = "no limit is set"
 _V1_UNLIMITED = 1 << 62
 """Version 1 of control groups writes no limit as the largest number of whole pages."""
 
-Reading = tuple[Any, str | None]
-"""A value and, where it is None or needs a comment, why."""
+T = TypeVar("T")
 
 
-def host_readers(proc: Path, cgroup: Path, sysfs: Path) -> dict[str, Callable[[], Reading]]:
+class Reading(NamedTuple):
+    """A value and, where it is None or needs a comment, why."""
+
+    value: Any
+    reason: str | None
+
+
+def read(reader: Callable[[], Any]) -> Reading:
+    """What a reader of a fact gives: a value, or a Reading where it needs a comment. It raises what keeps it from its value."""
+    try:
+        value = reader()
+    except Unreadable as why:
+        return Reading(None, str(why))
+    except (OSError, ValueError, AttributeError, RuntimeError) as error:
+        return Reading(None, f"cannot be read: {error}")
+    return value if isinstance(value, Reading) else Reading(value, None)
+
+
+def known(value: T | None, why_not: str) -> T:
+    """The value; raises Unreadable where it is None or empty."""
+    if not value:
+        raise Unreadable(why_not)
+    return value
+
+
+def host_readers(proc: Path, cgroup: Path, sysfs: Path) -> dict[str, Callable[[], Any]]:
     """What reads each fact, by name; sizes in bytes, times in seconds or clock ticks as named."""
     return {
-        "platform": lambda: (platform.platform(), None),
-        "kernel": lambda: (platform.release(), None),
-        "cpu_model": lambda: _cpu_model(proc),
-        "isa_flags": lambda: _flags(proc, lambda flags: [name for name in ISA_FLAGS if name in flags]),
-        "hypervisor": lambda: _flags(proc, lambda flags: "hypervisor" in flags),
-        "logical_cores": lambda: (os.cpu_count(), None),
+        "platform": platform.platform,
+        "kernel": platform.release,
+        "cpu_model": lambda: known(field_of(proc / "cpuinfo", "model name"), "/proc/cpuinfo has no 'model name'"),
+        "isa_flags": lambda: _isa_flags(proc),
+        "hypervisor": lambda: "hypervisor" in _flags(proc),
+        "logical_cores": os.cpu_count,
         "cpu_id": lambda: _cpu_id(proc),
-        "caches": lambda: _told(sysfs.glob("devices/system/cpu/cpu0/cache/index*/[lts][eyi]*")),
+        "caches": lambda: _contents(sysfs.glob("devices/system/cpu/cpu0/cache/index*/[lts][eyi]*")),
         "memory_about": lambda: _memory_about(proc),
-        "product": lambda: _told(
+        "product": lambda: _contents(
             [*map((sysfs / "class/dmi/id").joinpath, ("product_name", "sys_vendor")), proc / "device-tree/model"]
         ),
         "smt": lambda: _smt(sysfs),
         "governor": lambda: _governor(sysfs),
         "numa_nodes": lambda: _numa_nodes(sysfs),
-        "affinity_cores": lambda: _affinity(len),
-        "affinity": lambda: _affinity(_as_runs),
+        "affinity_cores": lambda: len(_affinity()),
+        "affinity": lambda: _as_runs(_affinity()),
         "cgroup_cpus": lambda: _cgroup_cpus(proc, cgroup),
         "memory_total_bytes": lambda: _meminfo(proc, "MemTotal"),
         "memory_available_bytes": lambda: _meminfo(proc, "MemAvailable"),
         "cgroup_memory_bytes": lambda: _cgroup_memory(proc, cgroup),
-        "load_average": lambda: (list(os.getloadavg()), None),
+        "load_average": lambda: list(os.getloadavg()),
         "steal_ticks": lambda: steal_ticks(proc),
     }
 
@@ -62,17 +88,15 @@ def field_of(file: Path, name: str) -> str | None:
     return None
 
 
-def _cpu_model(proc: Path) -> Reading:
-    value = field_of(proc / "cpuinfo", "model name")
-    return value, "/proc/cpuinfo has no 'model name'" if value is None else None
+def _flags(proc: Path) -> list[str]:
+    """The processor's flags, which Arm calls features."""
+    values = (field_of(proc / "cpuinfo", name) for name in ("flags", "Features"))
+    return known(next(filter(None, values), None), "/proc/cpuinfo lists no flags").split()
 
 
-def _flags(proc: Path, told: Callable[[Sequence[str]], Any]) -> Reading:
-    """What is told by the processor's flags, which Arm calls features."""
-    for name in ("flags", "Features"):
-        if (value := field_of(proc / "cpuinfo", name)) is not None:
-            return told(value.split()), None
-    return None, "/proc/cpuinfo lists no flags"
+def _isa_flags(proc: Path) -> list[str]:
+    flags = _flags(proc)
+    return [name for name in ISA_FLAGS if name in flags]
 
 
 CPU_ID = re.compile(
@@ -83,51 +107,49 @@ CPU_ID = re.compile(
 """Fields of /proc/cpuinfo on x86, Arm, POWER, s390x and RISC-V that tell processors apart."""
 
 
-def _cpu_id(proc: Path) -> Reading:
+def _cpu_id(proc: Path) -> str:
     """What the cores say of their kind besides a name, which Arm has not; each value once."""
     found = dict.fromkeys(CPU_ID.findall((proc / "cpuinfo").read_text(errors="replace")))
-    return ", ".join(map(" ".join, found)) or None, None if found else "/proc/cpuinfo tells none"
+    return known(", ".join(map(" ".join, found)), "/proc/cpuinfo tells none")
 
 
-def _told(files: Iterable[Path]) -> Reading:
+def _contents(files: Iterable[Path]) -> str:
     """What the files say, in the order of their names."""
-    found = [file.read_text().strip("\0\n ") for file in sorted(files) if file.exists()]
-    return " ".join(found) or None, None if found else "the system tells none"
+    return known(" ".join(file.read_text().strip("\0\n ") for file in sorted(files) if file.exists()), "the system tells none")
 
 
-def _memory_about(proc: Path) -> Reading:
+def _memory_about(proc: Path) -> str:
     """Memory in steps of a fifth, because kernels keep different parts of it for themselves."""
-    total, reason = _meminfo(proc, "MemTotal")
-    return total and f"{2 ** (round(4 * math.log2(total / 2**30)) / 4):.3g} GiB", reason
+    return f"{2 ** (round(4 * math.log2(_meminfo(proc, 'MemTotal') / 2**30)) / 4):.3g} GiB"
 
 
-def _smt(sysfs: Path) -> Reading:
+def _smt(sysfs: Path) -> bool:
     """Whether two hardware threads share a core: then half the logical cores add little."""
     active = sysfs / "devices/system/cpu/smt/active"
-    return (active.read_text().strip() == "1", None) if active.exists() else (None, f"{active} does not exist")
+    if not active.exists():
+        raise Unreadable(f"{active} does not exist")
+    return active.read_text().strip() == "1"
 
 
-def _governor(sysfs: Path) -> Reading:
+def _governor(sysfs: Path) -> str:
     """The frequency governors in use, each once."""
-    files = sorted(sysfs.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
-    if not files:
-        return None, "no cpufreq governor is shown: the hypervisor or the firmware sets the clock"
-    return ", ".join(sorted({file.read_text().strip() for file in files})), None
+    files = sysfs.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
+    names = ", ".join(sorted({file.read_text().strip() for file in files}))
+    return known(names, "no cpufreq governor is shown: the hypervisor or the firmware sets the clock")
 
 
-def _numa_nodes(sysfs: Path) -> Reading:
+def _numa_nodes(sysfs: Path) -> dict[str, str]:
     """The cores of every memory node."""
-    files = sorted(sysfs.glob("devices/system/node/node[0-9]*/cpulist"))
-    if not files:
-        return None, f"{sysfs / 'devices/system/node'} lists no node"
-    return {file.parent.name: file.read_text().strip() for file in files}, None
+    folder = sysfs / "devices/system/node"
+    nodes = {file.parent.name: file.read_text().strip() for file in sorted(folder.glob("node[0-9]*/cpulist"))}
+    return known(nodes, f"{folder} lists no node")
 
 
-def _affinity(told: Callable[[set[int]], Any]) -> Reading:
-    """What is told by the cores this process may run on."""
+def _affinity() -> set[int]:
+    """The cores that this process may run on."""
     if not hasattr(os, "sched_getaffinity"):
-        return None, "this system tells no affinity"
-    return told(os.sched_getaffinity(0)), None
+        raise Unreadable("this system tells no affinity")
+    return os.sched_getaffinity(0)
 
 
 def _as_runs(cores: set[int]) -> str:
@@ -148,7 +170,7 @@ def _own_groups(proc: Path, cgroup: Path, controller: str) -> list[Path]:
     return list(dict.fromkeys(folders))
 
 
-def _cgroup_cpus(proc: Path, cgroup: Path) -> Reading:
+def _cgroup_cpus(proc: Path, cgroup: Path) -> float:
     """CPUs' worth of time that the control groups grant, as a float: the tightest quota counts."""
     quotas, seen = [], False
     for folder in _own_groups(proc, cgroup, "cpu"):
@@ -162,30 +184,31 @@ def _cgroup_cpus(proc: Path, cgroup: Path) -> Reading:
         if words[0] not in ("max", "-1"):
             quotas.append(int(words[0]) / int(words[1]))
     if quotas:
-        return min(quotas), None
-    return None, NO_LIMIT if seen else f"{cgroup} shows no CPU quota"
+        return min(quotas)
+    raise Unreadable(NO_LIMIT if seen else f"{cgroup} shows no CPU quota")
 
 
-def _cgroup_memory(proc: Path, cgroup: Path) -> Reading:
+def _cgroup_memory(proc: Path, cgroup: Path) -> int:
     """Bytes that the control groups grant: the tightest limit counts."""
     groups = _own_groups(proc, cgroup, "memory")
     files = [folder / name for folder in groups for name in ("memory.max", "memory.limit_in_bytes")]
     limits = [file.read_text().strip() for file in files if file.exists()]
     sizes = [int(limit) for limit in limits if limit != "max" and int(limit) < _V1_UNLIMITED]
     if sizes:
-        return min(sizes), None
-    return None, NO_LIMIT if limits else f"{cgroup} shows no memory limit"
+        return min(sizes)
+    raise Unreadable(NO_LIMIT if limits else f"{cgroup} shows no memory limit")
 
 
-def _meminfo(proc: Path, name: str) -> Reading:
-    value = field_of(proc / "meminfo", name)
-    return (None, f"/proc/meminfo has no {name}") if value is None else (1024 * int(value.split()[0]), None)
+def _meminfo(proc: Path, name: str) -> int:
+    return 1024 * int(known(field_of(proc / "meminfo", name), f"/proc/meminfo has no {name}").split()[0])
 
 
-def steal_ticks(proc: Path) -> Reading:
+def steal_ticks(proc: Path) -> int:
     """Clock ticks that the hypervisor gave to others since boot: the eighth figure of the first line of /proc/stat."""
     fields = (proc / "stat").read_text().splitlines()[0].split()
-    return (int(fields[8]), None) if len(fields) > 8 else (None, "/proc/stat counts no steal time")
+    if len(fields) <= 8:
+        raise Unreadable("/proc/stat counts no steal time")
+    return int(fields[8])
 
 
 PROC = Path("/proc")
@@ -194,11 +217,9 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 def cpu_name() -> str:
     """The processor's own name where the system tells it, else its architecture."""
-    named = None
-    with suppress(OSError):
-        named = field_of(PROC / "cpuinfo", "model name")
-        named = named or _cpu_id(PROC)[0]
-    return named or platform.processor() or platform.machine()
+    with suppress(OSError, Unreadable):
+        return field_of(PROC / "cpuinfo", "model name") or _cpu_id(PROC)
+    return platform.processor() or platform.machine()
 
 
 def available_host_bytes() -> int:
@@ -230,9 +251,8 @@ def last_level_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cac
 
 
 def _meminfo_bytes(name: str) -> int | None:
-    with suppress(OSError):
-        found: int | None = _meminfo(PROC, name)[0]
-        return found
+    with suppress(OSError, Unreadable):
+        return _meminfo(PROC, name)
     return None
 
 
@@ -248,8 +268,8 @@ COUNTED_TICKS = 8
 def busy_s() -> float | None:
     """Seconds that all cores have worked since boot, with those that the hypervisor gave to others (steal)."""
     with suppress(OSError, ValueError):
-        ticks = [int(one) for one in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
-        return sum(one for at, one in enumerate(ticks[:COUNTED_TICKS]) if at not in IDLE) / os.sysconf("SC_CLK_TCK")
+        ticks = [int(count) for count in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
+        return sum(count for at, count in enumerate(ticks[:COUNTED_TICKS]) if at not in IDLE) / os.sysconf("SC_CLK_TCK")
     return None
 
 

@@ -47,9 +47,8 @@ class HostMeter(CounterMeter):
     def counters(self) -> Mapping[str, int]:
         """The switches, and the ticks stolen from all cores since boot where this kernel counts them."""
         found = {"involuntary_switches": self._switches()}
-        with suppress(OSError):
-            ticks, _ = steal_ticks(self._proc)
-            found |= {} if ticks is None else {"steal_s": ticks}
+        with suppress(OSError, Unreadable):
+            found["steal_s"] = steal_ticks(self._proc)
         return found
 
 

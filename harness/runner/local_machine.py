@@ -18,7 +18,7 @@ from harness.engine.engine import LocalEngine, open_engine
 from harness.engine.loading import checkpoint_shape, open_tokenizer
 from harness.engine.sessions import stepping
 from harness.engine.tensor_parallel import SplitEngine, dismiss, open_split_engine
-from harness.engine.text_tokenizer import Renderer
+from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import MissingExtraError, UserError
 from harness.hardware.local_profile import unknown_device
 from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
@@ -70,7 +70,7 @@ def this_machine(logs: Path | None = None) -> Machine:
 
 
 def _date(begun_at: str) -> None:
-    Renderer.begun = datetime.fromisoformat(begun_at)
+    TextTokenizer.begun = datetime.fromisoformat(begun_at)
 
 
 def _execution(part: Part) -> str:

@@ -16,9 +16,9 @@ pytest.importorskip("transformers")
 import torch
 
 from harness.analysis.answer import compare
-from harness.check import conduct, grid
+from harness.check import cells, conduct, grid
 from harness.check.attention import CAPTURABLE, MASK, AttentionTime, ReadPlace, compare_ways, places, visible, way_of
-from harness.check.cells import cells_table, energy_j_per_token, rows, unreached, widths
+from harness.check.cells import cells_table, energy_j_per_token, unreached, widths
 from harness.check.conduct import exactness
 from harness.check.half_precision import HalfPrecisionPass
 from harness.engine.captured_attention import OPTIONS
@@ -37,15 +37,20 @@ from tests.helpers.pass_bytes import pass_bytes
 WAYS = (MASK, "SDPA, no mask", "SDPA, heads packed", CAPTURABLE, "flex_attention")
 
 
-@pytest.mark.parametrize(("dry", "cells"), [(True, 6), (False, 12)])
-def test_its_scenario_is_valid_and_its_cells_share_the_weights(dry: bool, cells: int) -> None:
+def rows(held: Run, *why: str) -> list[cells.CellRow]:
+    """The rows of a run, by what is derived of it."""
+    return cells.rows(held, compare(held, ()), *why)
+
+
+@pytest.mark.parametrize(("dry", "count"), [(True, 6), (False, 12)])
+def test_its_scenario_is_valid_and_its_cells_share_the_weights(dry: bool, count: int) -> None:
     """Contexts times batch sizes, NTP, three block sizes and two of Table 1's rates each; four arms of energy, and NTP beside
     generate() in one cell only; one engine.
     """
     plan = make_plan(Scenario.model_validate(grid.scenario(dry)))
     arms = [case for case in plan.cases if not case.is_check]
     energy = [case for case in arms if case.part.name.startswith("energy")]
-    assert (len(arms) - len(energy), len(energy)) == (cells * 6 + 1, 4)
+    assert (len(arms) - len(energy), len(energy)) == (count * 6 + 1, 4)
     assert {case.cell for case in plan.cases if case.is_check} == {("baseline", "synthetic", 1)}
     assert len({str(case.part.engine) for case in arms}) == 1
     rates = {case.replay.to_dict()["mean_passes_per_block"] for case in arms if case.replay and case.arm.block_size == 16}
@@ -89,7 +94,7 @@ def test_the_pass_shown_is_a_deciding_pass_of_the_arms_own_width() -> None:
     [ntp, first, _] = rows(held)
     assert ntp.over_one_token == pytest.approx(1.0)
     assert first.over_one_token == pytest.approx(1.3)
-    curve = {(one.method, one.query_tokens): one.over_one_token for one in widths(held)}
+    curve = {(one.method, one.query_tokens): one.over_one_token for one in widths(compare(held, ()))}
     assert curve == pytest.approx({("ntp", 1): 1.0, ("sbd", 16): 1.3, ("sbd", 32): 1.6})
 
 

@@ -127,7 +127,7 @@ def test_git_is_asked_when_a_commit_was_made_and_on_which_branch(tmp_path: Path)
     subprocess.run([*git, "init", "-q", "-b", "trunk"], check=True)
     date = {"GIT_COMMITTER_DATE": "2026-01-02T03:04:05+0100", "PATH": "/usr/bin:/bin"}
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True, env=date)
-    head, _ = ask_git(tmp_path, "rev-parse", "HEAD")
+    head = ask_git(tmp_path, "rev-parse", "HEAD")
     assert committed_at(tmp_path, head) == "2026-01-02T03:04:05+01:00" and branch_at(tmp_path, head) == "trunk"
     assert branch_at(tmp_path, head[:10]) == "trunk"
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "second"], check=True)

@@ -46,7 +46,7 @@ def test_an_option_that_would_be_left_out_is_refused(attend, name, value):
     """Each changes the result; off or absent, it changes nothing."""
     tensor = torch.ones(1, HEADS, 3, SIZE)
     layer = kv_cache.LayerSlots(
-        tensor.clone(), tensor.clone(), kv_cache.Layout([], [], None, 0, torch.empty(0), 3, 3, None, None)
+        tensor.clone(), tensor.clone(), kv_cache.SlotLayout([], [], None, 0, torch.empty(0), 3, 3, None, None)
     )
     plain = {"scaling": None, "kv": layer, "position_ids": torch.arange(3), "use_cache": True, "dropout": 0.0}
     out, _ = attend(None, tensor, tensor, tensor, None, **plain, **({} if name == "dropout" else {name: None}))

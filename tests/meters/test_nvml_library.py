@@ -173,7 +173,7 @@ def test_what_the_driver_refuses_is_none_with_its_words(library, tmp_path: Path)
     """A container may hide one thing and tell the next."""
     described(library)
     library.refused = {"nvmlDeviceGetEccMode": NOT_SUPPORTED, "nvmlDeviceGetMigMode": NO_PERMISSION}
-    [gpu] = gpu_readers(tmp_path)["nvidia_gpus"]()[0]
+    [gpu] = gpu_readers(tmp_path)["nvidia_gpus"]()
     assert gpu["ecc"] is None and gpu["reasons"]["ecc"] == "NVML: Not Supported"
     assert gpu["mig"] is None and gpu["reasons"]["mig"] == "NVML: Insufficient Permissions"
     assert gpu["power_limit_w"] == 650.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.meters.environment_host import host_readers
+from harness.meters.environment_host import host_readers, read
 from harness.record.same import crowded, machine_of
 from harness.record.schema import Run
 from harness.regression.comparability import unlike
@@ -52,7 +52,7 @@ def facts(folder: Path, cpuinfo: str, gib: float = 15.6, cache: str = "32M", boa
         file.write_text(text)
     readers = host_readers(proc, folder / "cgroup", sysfs)
     names = ("cpu_model", "cpu_id", "caches", "memory_about", "product", "isa_flags")
-    return {name: readers[name]()[0] for name in names}
+    return {name: read(readers[name]).value for name in names}
 
 
 def run_on(**environment: Any) -> Run:

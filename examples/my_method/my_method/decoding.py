@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from harness.decoding.drafters import Drafter, Proposal, Sequences
+from harness.decoding.request import Decoder
 from harness.decoding.solvers import BlockView
 from harness.decoding.speculative import decode_draft_and_check
-from harness.engine.decoders import Decoder, Decoding
+from harness.engine.decoders import Decoding
 from my_method import RepetitionSettings
 
 
