@@ -130,27 +130,51 @@ class YamlDocument:
                 yield part, line
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses what is deep, long, tagged, or another value to PyYAML (YAML 1.1) than to a reader; joins surrogate pairs.
+class _YamlLoader(yaml.SafeLoader):
+    """Refuses what is deep, long, tagged, twice, or another value to PyYAML (YAML 1.1) than to a reader; joins surrogate pairs.
 
     The work of PyYAML grows with the square of the depth, so deep files seem to hang. JSON writes a character beyond U+FFFF as
     a surrogate pair, which YAML reads as two characters.
     """
 
     composed = 0
+    """Values that were written so far."""
+    values = 0.0
+    """The same with what aliases stand for: infinite where one of them is inside itself."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._sizes: dict[int, float] = {}  # values of every whole node, by its id
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:
         if self.flow_level >= DEEPEST:
             raise _refused(f"more than {DEEPEST} lists inside each other; nest less deeply", self.get_mark())
         super().fetch_flow_collection_start(TokenClass)
 
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        event, self.composed = self.peek_event(), self.composed + 1  # type: ignore[no-untyped-call]
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+        event, self.composed, before = self.peek_event(), self.composed + 1, self.values  # type: ignore[no-untyped-call]
         if self.composed > MOST_VALUES:
             raise _refused(f"more than {MOST_VALUES:,} values; write fewer", event.start_mark)
         if getattr(event, "tag", None) is not None:
             raise _refused(f"the tag {event.tag[:LONGEST_SHOWN]} is not read here; remove it", event.start_mark)
-        node: yaml.Node | None = super().compose_node(parent, index)
+        node: yaml.Node = super().compose_node(parent, index)
+        self.values += self._sizes.get(id(node), math.inf) if isinstance(event, yaml.AliasEvent) else 1
+        self._sizes[id(node)] = self.values - before
+        if parent is None and self.values > MOST_VALUES:
+            raise _refused(f"its aliases stand for more than {MOST_VALUES:,} values; write out what is meant", event.start_mark)
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Refuse a key given twice, where YAML silently keeps the later one, and a key that is no text."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        first: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.tag not in {f"{_TAG}str", f"{_TAG}merge"}:
+                raise _refused("a key here is no text; put it in quotes, or remove it", key.start_mark)
+            if key.value in first:
+                words = f"{key.value}: the key is given twice, first on line {first[key.value]}; keep one"
+                raise _refused(words, key.start_mark)
+            first[key.value] = key.start_mark.line + 1
         return node
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
@@ -238,14 +262,11 @@ def read_yaml(
 def parse_yaml(text: str, file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write it") -> YamlDocument:
     """Read YAML that is here already; ``file`` stands for it in messages. Raises as read_yaml does."""
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        root = yaml.compose(text, Loader=_YamlLoader)
         if root is None:
             raise refusal(f"{file}:1: the file is empty; {when_empty}")
-        if _values(root, {}) > MOST_VALUES:
-            raise refusal(f"{file}:1: its aliases stand for more than {MOST_VALUES:,} values; write out what is meant")
-        _refuse_duplicates(file, root, set(), refusal)
         # Merging changes nodes, so a text with a merge key is read again.
-        data = yaml.load(text, Loader=_Loader) if "<<" in text else _Loader("").construct_document(root)
+        data = yaml.load(text, Loader=_YamlLoader) if "<<" in text else _YamlLoader("").construct_document(root)
         return YamlDocument(file=file, data=data, root=root)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
@@ -265,37 +286,6 @@ def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part], node.value[part].start_mark.line
     return None
-
-
-def _values(node: yaml.Node, known: dict[int, float]) -> float:
-    """How many values the node stands for, aliases followed; infinite where one of them contains itself."""
-    if id(node) not in known:
-        known[id(node)] = math.inf  # until it is known: if met again before, it is inside itself
-        known[id(node)] = 1 + sum(_values(one, known) for one in _inner(node))
-    return known[id(node)]
-
-
-def _inner(node: yaml.Node) -> list[yaml.Node]:
-    """The items of a list, or the keys and values of a mapping."""
-    inner = [] if isinstance(node, yaml.ScalarNode) else node.value
-    return [one for item in inner for one in (item if isinstance(item, tuple) else (item,))]
-
-
-def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: type[UserError]) -> None:
-    """Refuse a key given twice, where YAML silently keeps the later one, and a key that is no text."""
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    first: dict[str, int] = {}
-    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-        line = key.start_mark.line + 1
-        if key.tag not in {f"{_TAG}str", f"{_TAG}merge"}:
-            raise refusal(f"{file}:{line}: a key here is no text; put it in quotes, or remove it")
-        if key.value in first:
-            raise refusal(f"{file}:{line}: {key.value}: the key is given twice, first on line {first[key.value]}; keep one")
-        first[key.value] = line
-    for one in _inner(node):
-        _refuse_duplicates(file, one, seen, refusal)
 
 
 T = TypeVar("T")
