@@ -218,10 +218,10 @@ def _unknown(config: Config) -> str:
     return (
         f"model_type {config.get('model_type')!r} (architectures: {config.get('architectures')}) is of no known "
         f"family; block models known are {', '.join(kinds)} (and qwen2 with text_mask_token_id), next-token predictors "
-        f"{', '.join(plain)}; to add a block model, write an entry in harness/models/block_families.py: the native class that "
-        "its tensors fit, block size, mask token, whether position i predicts token i or i + 1, what committed blocks saw, "
-        "whether committing is a pass of its own; to decode by NTP with the checkpoint's own code, say trust_remote_code: true "
-        "in a scenario's model, at your own risk"
+        f"{', '.join(plain)}; to add a block model, write an entry in harness/models/block_families.json: the native class "
+        "that its tensors fit, block size, mask token, whether position i predicts token i or i + 1, what committed blocks "
+        "saw, whether committing is a pass of its own; to decode by NTP with the checkpoint's own code, say trust_remote_code: "
+        "true in a scenario's model, at your own risk"
     )
 
 
