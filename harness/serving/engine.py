@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 
@@ -25,7 +24,7 @@ from harness.record.decode import Decoded, Readings
 from harness.record.trace import ForwardPass, Generation
 from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
-from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
+from harness.serving.counts import arrivals, count_passes, merged, passes_of_round, prompt_pass
 from harness.serving.dialects.dialect import Rounds, ServerRequest
 from harness.serving.readings import FIGURES, readings_of
 from harness.serving.served_model import ServedModel, growth
@@ -69,7 +68,7 @@ class ServedEngine:
             self.close: Callable[[], None] = weakref.finalize(self, opened.pop_all().close)
 
     @property
-    def meters(self) -> dict[str, Any] | None:
+    def meters(self) -> dict[str, object] | None:
         """The figures of the samples, this machine's and the servers', with unit and source."""
         if self._windows is None:
             return None
@@ -77,7 +76,7 @@ class ServedEngine:
         absent = [asdict(one) for one in self._absent]
         return {"figures": own | {name: asdict(figure) for name, figure in FIGURES.items()}, "absent": absent}
 
-    def fingerprint(self, part: Part) -> dict[str, Any]:
+    def fingerprint(self, part: Part) -> dict[str, object]:
         """What every server of the part says of itself."""
         return {"servers": {name: self._servers[name].described() for name in part.servers}}
 
@@ -166,9 +165,12 @@ def _decoded(
             for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
         ]
     )
-    passes = () if rounds.passes is None else _passes(answers, prompts, together, rounds.passes)
+    passes: list[ForwardPass] = []
+    if rounds.passes is not None:
+        later = (passes_of_round(of_round, len(answers), rounds.passes) for of_round in together)
+        passes = [prompt_pass(answers, prompts), *chain.from_iterable(later)]
     generation = Generation(
-        passes=passes,
+        passes=tuple(passes),
         prompt_tokens=tuple(map(len, prompts)),
         output_ids=tuple(one.ids for one in answers),
         stop_reasons=tuple(one.stop_reason for one in answers),
@@ -176,7 +178,7 @@ def _decoded(
     at_once = case.load is None or case.load.closed
     times = batch_times(answers, together) if at_once else own_times(answers)
     forward_s = times.forward_s if rounds.passes == 1 else None
-    ways: list[Ways] = [count_passes(one, grown, alone=len(answers) == 1, rounds=rounds) for one in answers]
+    ways = [count_passes(one, grown, alone=len(answers) == 1, rounds=rounds) for one in answers]
     own = readings_of(answers, ways, grown, case.batch_size == 1, rounds.untold)
     return Decoded(
         generation=generation,
@@ -189,11 +191,3 @@ def _decoded(
         ),
         row_times=row_times(answers),
     )
-
-
-def _passes(
-    answers: Sequence[ServedAnswer], prompts: Sequence[Sequence[int]], together: Sequence[Sequence[Arrival]], each: int
-) -> tuple[ForwardPass, ...]:
-    """The prompts' pass, and ``each`` passes of every round."""
-    rounds = (passes_of_round(of_round, len(answers), each) for of_round in together)
-    return (prompt_pass(answers, prompts), *chain.from_iterable(rounds))

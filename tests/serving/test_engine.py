@@ -187,7 +187,7 @@ def test_what_a_server_put_into_a_session_of_its_own_ends_with_it(how: str, tmp_
     if how == "killed":
         os.kill(int(first), signal.SIGKILL)
         assert server.ends_within(20)
-    server.close()
+    server.end()
     assert not _runs(first) and not _runs(below)
 
 
@@ -206,7 +206,7 @@ def test_what_a_server_started_ends_where_its_keeper_is_killed(tmp_path: Path) -
     time.sleep(0.2)
     os.kill(server.pid, signal.SIGKILL)
     assert server.ends_within(20) and _runs(below := pids.read_text(encoding="utf-8"))
-    server.close()
+    server.end()
     time.sleep(0.2)
     assert not _runs(below)
 

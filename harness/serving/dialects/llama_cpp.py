@@ -7,7 +7,7 @@ is set once a round; that is how they are told apart. A token that ends within a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.errors import NotPossibleError
 from harness.scenario.servers import Server
@@ -16,6 +16,7 @@ from harness.serving.dialects.dialect import (
     Counts,
     Dialect,
     Figure,
+    RequestFigures,
     RoundProgress,
     Sent,
     ServerRequest,
@@ -29,7 +30,7 @@ GGUF_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 """What llama.cpp's converter calls a dtype."""
 
 
-def _body(request: ServerRequest, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, object]:
     return {
         "prompt": list(request.ids),
         "n_predict": request.max_tokens,
@@ -62,13 +63,12 @@ class _Tokens(Sent):
 def _read(sent: object) -> StreamEvent:
     event = _Tokens.of(sent)
     timings = event.timings
-    drafted, accepted, written = timings.draft_n, timings.draft_n_accepted, {"written": event.tokens_predicted}
+    said: RequestFigures = {"written": event.tokens_predicted}
     if not event.stop:
-        here = RoundProgress(mark=timings.predicted_ms, drafted=drafted, accepted=accepted)
-        return tokens_event(None, event.tokens, written, progress=here)
-    reason = "length" if event.stop_type == "limit" else "stop"
-    said = {"drafted": drafted, "accepted": accepted, "cached": timings.cache_n, "prompt_tokens": event.tokens_evaluated}
-    return tokens_event(reason, event.tokens, said | written)
+        here = RoundProgress(mark=timings.predicted_ms, drafted=timings.draft_n, accepted=timings.draft_n_accepted)
+        return tokens_event(None, event.tokens, said, progress=here)
+    said |= {"accepted": timings.draft_n_accepted, "cached": timings.cache_n, "prompt_tokens": event.tokens_evaluated}
+    return tokens_event("length" if event.stop_type == "limit" else "stop", event.tokens, said)
 
 
 def gguf_of(model: str, dtype: str) -> str:
@@ -100,7 +100,6 @@ LLAMA_CPP = Dialect(
     read=_read,
     command=_command,
     about="/props",
-    version="build_info",
     headline="1 + accepted drafts per pass that had a draft",
     whole=False,
     counters=spec_counters("llamacpp")

@@ -6,16 +6,15 @@ the end alone sends an empty event first. A diffusion model (SDAR) is detected b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
     ONE_PASS,
     Counts,
     Dialect,
+    RequestFigures,
     Rounds,
     Sent,
+    ServerFacts,
     ServerRequest,
     StreamEvent,
     Usage,
@@ -25,7 +24,7 @@ from harness.serving.dialects.dialect import (
 )
 
 
-def _body(request: ServerRequest, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, object]:
     return {
         "input_ids": list(request.ids),
         "max_tokens": request.max_tokens,
@@ -54,11 +53,11 @@ def _read(sent: object) -> StreamEvent:
     event = _Generated.of(sent)
     about = event.meta_info
     reason = about.finish_reason.type if about.finish_reason else None
-    said = {"prompt_tokens": about.prompt_tokens, "written": about.completion_tokens}
+    said: RequestFigures = {"prompt_tokens": about.prompt_tokens, "written": about.completion_tokens}
     return tokens_event(reason, event.output_ids, said, same_round=reason == "stop")
 
 
-def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
+def _rounds(about: ServerFacts, server: Server) -> Rounds:
     """From the arguments: the server describes nothing of it."""
     if any(one.startswith("--dllm-") for one in server.arguments):
         return Rounds(passes=None, untold="LMDeploy tells no passes of a diffusion model; its answers are timed, not counted")

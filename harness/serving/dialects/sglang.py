@@ -10,9 +10,6 @@ begun before an answer's end was seen is in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
     Completion,
@@ -20,8 +17,10 @@ from harness.serving.dialects.dialect import (
     Counts,
     Dialect,
     Figure,
+    RequestFigures,
     Rounds,
     Sent,
+    ServerFacts,
     ServerRequest,
     StreamEvent,
     open_ai,
@@ -29,7 +28,7 @@ from harness.serving.dialects.dialect import (
 )
 
 
-def _body(request: ServerRequest, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, object]:
     return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True, "return_spec_tokens_details": True}
 
 
@@ -50,10 +49,9 @@ class _Completion(Completion):
 
 def _read(sent: object) -> StreamEvent:
     event = _Completion.of(sent)
-    said: dict[str, Any] = {}
+    said: RequestFigures = {}
     if event.sglext and (spec := event.sglext.spec_tokens_details):
         said = {
-            "rounds": spec.spec_verify_ct,
             "steps": spec.spec_verify_ct,
             "accepted": spec.spec_num_correct_drafts,
             "headline": spec.spec_accept_length,
@@ -62,17 +60,14 @@ def _read(sent: object) -> StreamEvent:
     return event.told(said)
 
 
-def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
+def _rounds(about: ServerFacts, server: Server) -> Rounds:
     """From its startup configuration (/server_info)."""
-    if about.get("dllm_algorithm"):
+    if about.dllm_algorithm:
         return Rounds(passes=None, untold="SGLang tells no passes of a diffusion model; its answers are timed, not counted")
-    algorithm = about.get("speculative_algorithm")
-    if algorithm is None:
-        return Rounds(drafts=False if about else None)
-    width = about.get("speculative_num_draft_tokens")
-    if str(algorithm).upper() == "UNO":
-        return Rounds(passes=2, own_tokens=2, fed=width, drafts=True)
-    return Rounds(fed=width, drafts=True)
+    if about.speculative_algorithm is None:
+        return Rounds(drafts=False if about.model_fields_set else None)
+    each = 2 if about.speculative_algorithm.upper() == "UNO" else 1
+    return Rounds(passes=each, own_tokens=each, fed=about.speculative_num_draft_tokens, drafts=True)
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:

@@ -7,21 +7,21 @@ with settings of its own, so none is read.
 
 from __future__ import annotations
 
-from typing import Any
-
 from harness.errors import NotPossibleError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Completion, Dialect, ServerRequest, StreamEvent, open_ai
+from harness.serving.dialects.dialect import Completion, Dialect, RequestFigures, ServerRequest, StreamEvent, open_ai
 
 
-def _body(request: ServerRequest, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, object]:
     return open_ai(request, model) | {"detokenize": False}
 
 
 def _read(sent: object) -> StreamEvent:
     event = Completion.of(sent)
-    averages = (one.avg_decoded_tokens_per_iter for one in event.choices)
-    said = {name: one for one in averages if one is not None for name in ("tokens_per_iteration", "headline")}
+    averages = [choice.avg_decoded_tokens_per_iter for choice in event.choices]
+    said: RequestFigures = {}
+    if averages and averages[0] is not None:
+        said = {"tokens_per_iteration": averages[0], "headline": averages[0]}
     return event.told(said)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
@@ -12,6 +10,7 @@ from harness.serving.dialects.dialect import (
     Counts,
     Dialect,
     Figure,
+    RequestFigures,
     Sent,
     ServerRequest,
     StreamEvent,
@@ -21,7 +20,7 @@ from harness.serving.dialects.dialect import (
 )
 
 
-def _body(request: ServerRequest, model: str) -> dict[str, Any]:
+def _body(request: ServerRequest, model: str) -> dict[str, object]:
     return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True}
 
 
@@ -44,14 +43,12 @@ class _VllmCompletion(Completion):
 
 def _read(sent: object) -> StreamEvent:
     event = _VllmCompletion.of(sent)
-    said: dict[str, Any] = {}
+    said: RequestFigures = {}
     if event.metrics and (spec := event.metrics.speculative_decoding):
         if any(one and len(one) != spec.num_spec_steps for one in (spec.per_step_accepted, spec.per_step_drafted)):
             raise RequestError(f"it lists other rounds than its num_spec_steps, {spec.num_spec_steps}")
         said = {
-            "rounds": spec.num_spec_steps,
             "accepted": spec.num_accepted_draft_tokens,
-            "drafted": spec.num_draft_tokens,
             "headline": spec.mean_acceptance_length,
             "accepted_by_round": spec.per_step_accepted,
             "drafted_by_round": spec.per_step_drafted,
