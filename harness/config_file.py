@@ -151,13 +151,13 @@ class _YamlLoader(yaml.SafeLoader):
             raise _refused(f"more than {DEEPEST} lists inside each other; nest less deeply", self.get_mark())
         super().fetch_flow_collection_start(TokenClass)
 
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         event, self.composed, before = self.peek_event(), self.composed + 1, self.values  # type: ignore[no-untyped-call]
         if self.composed > MOST_VALUES:
             raise _refused(f"more than {MOST_VALUES:,} values; write fewer", event.start_mark)
         if getattr(event, "tag", None) is not None:
             raise _refused(f"the tag {event.tag[:LONGEST_SHOWN]} is not read here; remove it", event.start_mark)
-        node: yaml.Node = super().compose_node(parent, index)
+        node: yaml.Node | None = super().compose_node(parent, index)
         self.values += self._sizes.get(id(node), math.inf) if isinstance(event, yaml.AliasEvent) else 1
         self._sizes[id(node)] = self.values - before
         if parent is None and self.values > MOST_VALUES:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
@@ -119,13 +119,9 @@ def doubling_gain(points: Sequence[dict[str, Any]]) -> float | None:
     None where the curve does not reach back to half of its last tokens.
     """
     at = [math.log(max(point["masked_tokens"], 1)) for point in points]
-    half = at[-1] - math.log(2)
-    if at[0] > half:
-        return None
     values = [float(point["tokens_per_pass"]) for point in points]
-    right = bisect_right(at, half)
-    share = (half - at[right - 1]) / (at[right] - at[right - 1])
-    return values[-1] - values[right - 1] - share * (values[right] - values[right - 1])
+    half = at[-1] - math.log(2)
+    return None if at[0] > half else values[-1] - float(np.interp(half, at, values))
 
 
 def trained_tokens(adapter: Path) -> int:
@@ -156,8 +152,7 @@ def held_out_figures(
     trained: TrainedAdapter, answers: Sequence[OwnAnswer], block_size: int, ids: SpecialIds, bf16: bool, copies: bool = False
 ) -> HeldOutFigures:
     """The figures of greedy ``answers`` of the model itself."""
-    tokens: defaultdict[str, int] = defaultdict(int)
-    passes: defaultdict[str, int] = defaultdict(int)
+    tokens, passes = Counter[str](), Counter[str]()
     hits, blocks, accepted = torch.zeros(block_size), torch.zeros(block_size), [0] * block_size
     for answer in answers:
         if len(answer.answer_ids) < 2:

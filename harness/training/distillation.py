@@ -8,8 +8,10 @@ recipe, its batch's number and the machine's arithmetic alone.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +86,10 @@ def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], fil
     batches = batches_of(distill, tokenizer, model.module.config.vocab_size)
     header = {"version": VERSION, "distill": distill.model_dump(mode="json"), **about}
     answers = _held(file, header)
-    done, counted = 0, 0
-    while done < len(batches) and counted + len(batches[done].items) <= len(answers):
-        counted += len(batches[done].items)
-        done += 1
-    answers = answers[:counted]
+    ends = [0, *accumulate(len(batch.items) for batch in batches)]
+    whole = bisect_right(ends, len(answers)) - 1
+    answers, missing = answers[: ends[whole]], batches[whole:]
     _rewritten(file, header, answers)
-    missing = batches[done:]
     progress.start([batch.task for batch in missing])
     session = StaticSession(model.module, leaves_out=True)
     stop = StopRule(token_ids=stop_ids_of(model.module.generation_config, model.tokenizer.eos_token_id))
