@@ -61,7 +61,7 @@ def sbd(
     stopping_criteria: Sequence[Any] | None = None,
     generation_config: Any = None,
     *,
-    arm: str | Mapping[str, Any] | None = None,
+    arm: str | Mapping[str, object] | None = None,
     mask_token_id: int | None = None,
     **model_kwargs: Any,
 ) -> Tensor | SbdOutput:
@@ -118,7 +118,7 @@ def _no_drafter() -> Drafter:
     )
 
 
-def refuse_unseen(options: Mapping[str, Any]) -> None:
+def refuse_unseen(options: Mapping[str, object]) -> None:
     """Refuse what generate() swallows before it calls a decoding loop; the repository form sees it, the callable cannot.
 
     Raises:
@@ -172,7 +172,7 @@ def _prompts(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> tuple[tuple[
     return tuple(tuple(ids[own].tolist()) for ids, own in zip(input_ids, real, strict=True))
 
 
-def _case(arm: str | Mapping[str, Any] | None, temperature: float, model: PreTrainedModel) -> Case:
+def _case(arm: str | Mapping[str, object] | None, temperature: float, model: PreTrainedModel) -> Case:
     keys = read_arm(DEFAULT_ARM if arm is None else arm)
     if "temperature" in keys:
         raise UserError("custom_generate: arm: temperature is generate()'s here; give do_sample=True, temperature=..., top_k=0")

@@ -45,7 +45,7 @@ def answers(generation: Generation, batch: int, prefill_s: float, decode_s: floa
     ]
 
 
-def summary(found: Sequence[Answer]) -> dict[str, Any]:
+def summary(found: Sequence[Answer]) -> dict[str, object]:
     """Sums over all answers; a ratio without a divisor is None. NFE speedup: decode tokens ÷ passes."""
     tokens, passes, fed = (sum(one[name] for one in found) for name in ("decode_tokens", "passes", "query_tokens"))
     batches = {one["batch"]: one for one in found}.values()
@@ -67,23 +67,23 @@ def summary(found: Sequence[Answer]) -> dict[str, Any]:
 class DecodeLog:
     """Answers as they come; with a ``file``, one JSON object a line: {"event": "begin" | "answer" | "summary", ...}."""
 
-    def __init__(self, file: Path | None, about: Mapping[str, Any]) -> None:
+    def __init__(self, file: Path | None, about: Mapping[str, object]) -> None:
         self._file = file
         self._found: list[Answer] = []
         self._write({"event": "begin", **about}, os.O_TRUNC)
 
-    def add(self, answer: Answer, about: Mapping[str, Any]) -> None:
+    def add(self, answer: Answer, about: Mapping[str, object]) -> None:
         """Keep one answer, with what it answers."""
         self._found.append(answer)
         self._write({"event": "answer", **about, **answer})
 
-    def summarise(self) -> dict[str, Any]:
+    def summarise(self) -> dict[str, object]:
         """The sums so far, also written to the file."""
         sums = summary(self._found)
         self._write({"event": "summary", **sums})
         return sums
 
-    def _write(self, line: Mapping[str, Any], flags: int = os.O_APPEND) -> None:
+    def _write(self, line: Mapping[str, object], flags: int = os.O_APPEND) -> None:
         if self._file is None:
             return
         try:

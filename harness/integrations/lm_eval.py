@@ -47,7 +47,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         pretrained: str | None = None,
         scenario: str | None = None,
         part: str | None = None,
-        arm: str | int | Mapping[str, Any] | None = None,
+        arm: str | int | Mapping[str, object] | None = None,
         batch_size: int | str | None = 1,
         max_batch_size: int | None = None,
         device: str | None = None,
@@ -177,12 +177,14 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
             sums.append(sum(value for value, _ in self._loglikelihood_tokens(pairs)))
         return sums
 
-    def get_model_info(self) -> dict[str, Any]:
+    def get_model_info(self) -> dict[str, object]:
         """For the results file of lm_eval: the arm, and what its answers have cost."""
         return self._info
 
 
-def _case(pretrained: str, arm: str | int | Mapping[str, Any] | None, device: str | None, keys: Mapping[str, Any]) -> Case:
+def _case(
+    pretrained: str, arm: str | int | Mapping[str, object] | None, device: str | None, keys: Mapping[str, object]
+) -> Case:
     if arm is None or isinstance(arm, int):
         raise ScenarioError("arm is missing: give arm=ntp, or arm=sbd_verified,gamma=0.35 (the keys that a scenario's arm has)")
     of_model = {key: keys[key] for key in ("revision", "mask_token_id", "trust_remote_code") if key in keys}

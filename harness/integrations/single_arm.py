@@ -25,7 +25,7 @@ from harness.scenario.scenario import Scenario
 _ARM: TypeAdapter[Any] = TypeAdapter(Arm)
 
 
-def read_arm(given: str | Mapping[str, Any], knobs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_arm(given: str | Mapping[str, object], knobs: Mapping[str, object] | None = None) -> dict[str, object]:
     """The keys of an arm: those of a mapping, of YAML or JSON text, or a method's bare name; ``knobs`` are further keys.
 
     Raises:
@@ -46,7 +46,7 @@ def read_arm(given: str | Mapping[str, Any], knobs: Mapping[str, Any] | None = N
     return {**parsed, **(knobs or {})}
 
 
-def single_case(arm: Mapping[str, Any], part: Mapping[str, Any], remote_code: bool = False) -> Case:
+def single_case(arm: Mapping[str, object], part: Mapping[str, object], remote_code: bool = False) -> Case:
     """The case of an arm with one value on every axis; ``part``: model, dtype and more, as a scenario's part has them.
 
     ``remote_code``: as load_scenario has it.

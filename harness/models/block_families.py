@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -110,8 +110,8 @@ class BlockModelFamily:
     mask_key: str = "mask_token_id"
     mask_id: int | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    must_be: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, object] = field(default_factory=dict)
+    must_be: Mapping[str, object] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
     fused_qkv: bool = False
     is_ntp: bool = False

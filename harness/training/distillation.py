@@ -127,7 +127,7 @@ def _answered(
         )
 
 
-def _held(file: Path, header: dict[str, Any]) -> list[OwnAnswer]:
+def _held(file: Path, header: dict[str, object]) -> list[OwnAnswer]:
     """The whole lines of ``file`` after its ``header``; a last line that was cut by an interruption is left out."""
     if not file.exists():
         return []
@@ -144,7 +144,7 @@ def _held(file: Path, header: dict[str, Any]) -> list[OwnAnswer]:
     return answers
 
 
-def _rewritten(file: Path, header: dict[str, Any], answers: Sequence[OwnAnswer]) -> None:
+def _rewritten(file: Path, header: dict[str, object], answers: Sequence[OwnAnswer]) -> None:
     """The file with exactly these whole lines."""
     file.parent.mkdir(parents=True, exist_ok=True)
     whole = "".join(json.dumps(one) + "\n" for one in (header, *map(asdict, answers)))
