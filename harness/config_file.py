@@ -26,13 +26,15 @@ from pydantic import (
     Discriminator,
     Field,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from harness.errors import LONGEST_SHOWN, SbdError, ScenarioError, UserError, in_words
+from harness.errors import LONGEST_SHOWN, SbdError, ScenarioError, in_words
 
+T = TypeVar("T")
 Count = Annotated[int, Field(strict=True, ge=1)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0)]
 NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -96,11 +98,23 @@ _NUMBERS_OF_1_2: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """One parsed file: ``data`` is plain Python, ``root`` the node tree that knows the lines."""
+    """One parsed file: ``data`` is plain Python, ``root`` the node tree that knows the lines. ``refusal``: of what it holds."""
 
     file: Path
     data: Any
     root: yaml.Node
+    refusal: type[SbdError]
+
+    def value(self, kind: type[T], context: dict[str, object] | None = None) -> T:
+        """The value of that kind that the file holds; ``context``: for its validators.
+
+        Raises:
+            ``refusal``: it holds none; ``file:line: key: given, allowed, what to do`` per mistake.
+        """
+        try:
+            return TypeAdapter(kind).validate_python(self.data, context=context)
+        except ValidationError as error:
+            raise self.refusal(*self.describe(error)) from error
 
     def line_of(self, location: Sequence[str | int]) -> int:
         """Line (from 1) of the innermost key of ``location`` that the file has; missing parts are skipped."""
@@ -248,7 +262,7 @@ def needed_bytes(text: bytes) -> int:
 
 
 def read_yaml(
-    file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write a scenario (start from `sbd schema`)"
+    file: Path, refusal: type[SbdError] = ScenarioError, when_empty: str = "write a scenario (start from `sbd schema`)"
 ) -> YamlDocument:
     """Read one YAML document.
 
@@ -259,7 +273,7 @@ def read_yaml(
     return parse_yaml(text, file, refusal, when_empty)
 
 
-def parse_yaml(text: str, file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write it") -> YamlDocument:
+def parse_yaml(text: str, file: Path, refusal: type[SbdError] = ScenarioError, when_empty: str = "write it") -> YamlDocument:
     """Read YAML that is here already; ``file`` stands for it in messages. Raises as read_yaml does."""
     try:
         root = yaml.compose(text, Loader=_YamlLoader)
@@ -267,7 +281,7 @@ def parse_yaml(text: str, file: Path, refusal: type[UserError] = ScenarioError, 
             raise refusal(f"{file}:1: the file is empty; {when_empty}")
         # Merging changes nodes, so a text with a merge key is read again.
         data = yaml.load(text, Loader=_YamlLoader) if "<<" in text else _YamlLoader("").construct_document(root)
-        return YamlDocument(file=file, data=data, root=root)
+        return YamlDocument(file=file, data=data, root=root, refusal=refusal)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -286,9 +300,6 @@ def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part], node.value[part].start_mark.line
     return None
-
-
-T = TypeVar("T")
 
 
 def as_list(value: Any) -> Any:

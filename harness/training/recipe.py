@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Share, StrictModel, Text, read_yaml
 from harness.errors import ScenarioError
@@ -191,10 +191,7 @@ def load_recipe(given: Path) -> TrainRecipe:
         shipped = ", ".join(sorted(one.stem for one in folder.glob("*.yaml")))
         raise ScenarioError(f"{given}: there is no such recipe; give a path, or a shipped name: {shipped}")
     document = read_yaml(file, when_empty="write a training recipe (start from scenarios/train/qwen3_0_6b.yaml)")
-    try:
-        return TrainRecipe.model_validate(document.data, context={"base": file.parent.resolve()})
-    except ValidationError as error:
-        raise ScenarioError(*document.describe(error)) from error
+    return document.value(TrainRecipe, {"base": file.parent.resolve()})
 
 
 UTILISATION = 0.4
