@@ -13,7 +13,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -28,11 +27,13 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harness.errors import LONGEST_SHOWN, SbdError, ScenarioError, in_words
+from harness.frozen import positional
 
 T = TypeVar("T")
 Count = Annotated[int, Field(strict=True, ge=1)]
@@ -66,6 +67,12 @@ class StrictModel(BaseModel):
         return data
 
 
+def base_of(info: ValidationInfo) -> Path | None:
+    """The folder of the file that is read, from which its paths begin; None where a value is not read from a file."""
+    base: Path | None = (info.context or {}).get("base")
+    return base
+
+
 def named_by_key(*kinds: str, message: str, error_type: str = "unknown_key") -> Discriminator:
     """A discriminator for a union whose members have one key each: the first of ``kinds`` present."""
 
@@ -96,7 +103,7 @@ _NUMBERS_OF_1_2: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 """Every spelling of a finite number in YAML 1.2. Source: its core schema, https://yaml.org/spec/1.2.2/#1032-tag-resolution."""
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class YamlDocument:
     """One parsed file: ``data`` is plain Python, ``root`` the node tree that knows the lines. ``refusal``: of what it holds."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import ScenarioError, StorageError
+from harness.frozen import positional
 from harness.record.regular_file import open_regular
 from harness.record.trace import Generation
 
@@ -93,7 +93,7 @@ class DecodeLog:
             raise StorageError(f"{self._file}: cannot write the log: {error.strerror}; give log= a file in a folder") from error
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Asked:
     """What a task wants of an answer: at most so many tokens, and to end before any of these texts."""
 
