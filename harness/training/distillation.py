@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from harness.engine.loading import OpenedModel, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import UserError
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.progress import Progress
 from harness.training.recipe import Distillation
 from harness.workloads.loader import PromptItem, prompt_items
@@ -45,7 +45,7 @@ class OwnAnswer:
     stopped: bool
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Batch:
     """Prompts that are answered together."""
 
@@ -96,7 +96,7 @@ def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], fil
     with file.open("a", encoding="utf-8") as lines:
         for batch in missing:
             new = list(_answered(session, distill, batch, stop, about["mask"], model.module.device))
-            lines.write("".join(json.dumps(asdict(one)) + "\n" for one in new))
+            lines.write("".join(json.dumps(asdict(answer)) + "\n" for answer in new))
             lines.flush()
             answers += new
             progress.advance(batch.task)
@@ -127,19 +127,20 @@ def _answered(
         )
 
 
+def whole_lines(file: Path) -> list[Any]:
+    """The values of a file of JSON lines, without a last one that an interruption cut; none where there is no file."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]] if file.exists() else []
+
+
 def _held(file: Path, header: dict[str, object]) -> list[OwnAnswer]:
-    """The whole lines of ``file`` after its ``header``; a last line that was cut by an interruption is left out."""
-    if not file.exists():
-        return []
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-    if not lines:
-        return []
+    """The answers of ``file``, whose first line is the ``header``."""
     try:
-        found, answers = json.loads(lines[0]), [OwnAnswer(**json.loads(line)) for line in lines[1:]]
+        found, *lines = whole_lines(file) or [header]
+        answers = [OwnAnswer(**line) for line in lines]
     except (ValueError, TypeError) as error:
         raise UserError(f"{file}: is no file of answers ({error}); give another --out, or remove it") from error
     if found != header:
-        other = next(key for key in {**header, **found} if found.get(key) != header.get(key))
+        other = next(key for key in header | found if found.get(key) != header.get(key))
         raise UserError(f"{file}: was made with another {other}; give another --out, or remove it to make the answers again")
     return answers
 
@@ -147,7 +148,7 @@ def _held(file: Path, header: dict[str, object]) -> list[OwnAnswer]:
 def _rewritten(file: Path, header: dict[str, object], answers: Sequence[OwnAnswer]) -> None:
     """The file with exactly these whole lines."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    whole = "".join(json.dumps(one) + "\n" for one in (header, *map(asdict, answers)))
+    whole = "".join(json.dumps(line) + "\n" for line in (header, *map(asdict, answers)))
     partial = file.with_suffix(".partial")
     partial.write_text(whole, encoding="utf-8")
     partial.replace(file)
