@@ -146,13 +146,13 @@ def _refuse_settings(config: Any, processors: Sequence[Any], criteria: Sequence[
     mode = config.get_generation_mode()
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
         raise UserError(f"custom_generate: {mode.value} is not supported; allowed: greedy decoding and sampling, num_beams=1")
-    refused = [type(one).__name__ for one in processors if not isinstance(one, TemperatureLogitsWarper)]
+    refused = [type(processor).__name__ for processor in processors if not isinstance(processor, TemperatureLogitsWarper)]
     if refused:
         raise UserError(
             f"custom_generate: {', '.join(refused)} would change the tokens and is not supported; allowed is temperature: "
             "with do_sample=True give top_k=0, top_p=1.0, else do_sample=False, and no penalties"
         )
-    refused = [type(one).__name__ for one in criteria if not isinstance(one, MaxLengthCriteria | EosTokenCriteria)]
+    refused = [type(rule).__name__ for rule in criteria if not isinstance(rule, MaxLengthCriteria | EosTokenCriteria)]
     if refused:
         raise UserError(f"custom_generate: {', '.join(refused)} is not supported; allowed are max_new_tokens and eos_token_id")
     for name in ("output_scores", "output_logits", "output_attentions", "output_hidden_states"):

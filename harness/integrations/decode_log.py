@@ -34,7 +34,7 @@ def answers(generation: Generation, batch: int, prefill_s: float, decode_s: floa
             "output_tokens": len(generation.output_ids[row]),
             "decode_tokens": generation.decode_tokens(row),
             "passes": generation.nfe(row),
-            "query_tokens": sum(one.query_tokens[row] for one in generation.decode_passes if one.active[row]),
+            "query_tokens": sum(each.query_tokens[row] for each in generation.decode_passes if each.active[row]),
             "stop_reason": generation.stop_reasons[row],
             "batch": batch,
             "batch_rows": len(generation.prompt_tokens),
@@ -47,9 +47,9 @@ def answers(generation: Generation, batch: int, prefill_s: float, decode_s: floa
 
 def summary(found: Sequence[Answer]) -> dict[str, object]:
     """Sums over all answers; a ratio without a divisor is None. NFE speedup: decode tokens ÷ passes."""
-    tokens, passes, fed = (sum(one[name] for one in found) for name in ("decode_tokens", "passes", "query_tokens"))
-    batches = {one["batch"]: one for one in found}.values()
-    decode_s = sum(one["decode_s"] for one in batches)
+    tokens, passes, fed = (sum(answer[name] for answer in found) for name in ("decode_tokens", "passes", "query_tokens"))
+    batches = {answer["batch"]: answer for answer in found}.values()
+    decode_s = sum(batch["decode_s"] for batch in batches)
     return {
         "answers": len(found),
         "decode_tokens": tokens,
@@ -57,7 +57,7 @@ def summary(found: Sequence[Answer]) -> dict[str, object]:
         "nfe_speedup": tokens / passes if passes else None,
         "query_tokens": fed,
         "query_tokens_per_decode_token": fed / tokens if tokens else None,
-        "prefill_s": sum(one["prefill_s"] for one in batches),
+        "prefill_s": sum(batch["prefill_s"] for batch in batches),
         "decode_s": decode_s,
         "decode_s_per_token": decode_s / tokens if tokens else None,
         "note": NO_MEASUREMENT,

@@ -164,7 +164,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         found: dict[int, tuple[float, bool]] = {}
         for batch in self._batches({index: len(context) + len(answer) for index, (context, answer) in enumerate(pairs)}):
             told = self._engine.answer_logprobs([pairs[index] for index in batch])
-            found |= {index: (one.log_p, one.greedy) for index, one in zip(batch, told, strict=True)}
+            found |= {index: (score.log_p, score.greedy) for index, score in zip(batch, told, strict=True)}
         return [found[index] for index in range(len(pairs))]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
@@ -173,7 +173,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         for request in requests:
             ids = self.tok_encode(request.args[0], add_special_tokens=False)
             windows = get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, 1)
-            pairs = [(("", ""), *make_disjoint_window(one)) for one in windows]
+            pairs = [(("", ""), *make_disjoint_window(window)) for window in windows]
             sums.append(sum(value for value, _ in self._loglikelihood_tokens(pairs)))
         return sums
 

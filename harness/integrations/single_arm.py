@@ -85,7 +85,7 @@ def case_of_scenario(file: str | Path, part: str | None, arm: str | int, remote_
         ScenarioError and its kind: no such file, part or arm; the message lists the known ones.
     """
     scenario = load_scenario(file, remote_code)
-    names = [one.name for one in scenario.parts]
+    names = [each.name for each in scenario.parts]
     if part not in names and (part is not None or len(names) > 1):
         raise ScenarioError(f"{file}: part {part!r} is not there; give part=NAME, one of {', '.join(names)}")
     wanted = part or names[0]
@@ -111,6 +111,6 @@ def _described(error: ValidationError, what: str) -> str:
     """Every mistake as ``what: key: words``, without the value's place inside unions and lists."""
     lines = []
     for details in error.errors(include_url=False):
-        keys = [str(one) for one in details["loc"][1:] if isinstance(one, str) and one not in ("parts", "model")]
+        keys = [str(key) for key in details["loc"][1:] if isinstance(key, str) and key not in ("parts", "model")]
         lines.append(": ".join([what, *keys[-1:], in_words(details)]))
     return "\n".join(dict.fromkeys(lines))

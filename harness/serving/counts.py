@@ -90,7 +90,7 @@ def _last_accepted(answer: ServedAnswer, own_tokens: int) -> int | None:
         left = Counter(dict(enumerate(histogram))) - Counter(size - own_tokens for size in before)
         return int(min(left)) if left.total() == 1 else None
     listed = answer.said.get("accepted_by_round") or ()
-    if not listed or (answer.sizes[-1] == 1 and sum(size > 1 for size in before) >= sum(one > 0 for one in listed)):
+    if not listed or (answer.sizes[-1] == 1 and sum(size > 1 for size in before) >= sum(count > 0 for count in listed)):
         return None
     return int(listed[-1])
 
@@ -116,7 +116,7 @@ def fed_by_chunk(answer: ServedAnswer, width: int | None = None) -> list[int]:
 
 def prompt_pass(answers: Sequence[ServedAnswer], prompts: Sequence[Sequence[int]]) -> ForwardPass:
     """The prompts' pass, which gave the first chunk of every answer."""
-    lengths, first = tuple(map(len, prompts)), tuple(one.sizes[0] for one in answers)
+    lengths, first = tuple(map(len, prompts)), tuple(answer.sizes[0] for answer in answers)
     nothing = (0,) * len(lengths)
     return ForwardPass(
         role="prefill",
@@ -167,7 +167,7 @@ def merged(every: Sequence[Sequence[Arrival]]) -> list[list[Arrival]]:
     within_s = median(gaps) / 2 if gaps else inf
     passes: list[list[Arrival]] = []
     seen: set[int] = set()
-    for arrival in sorted((one for row in every for one in row), key=lambda one: one.at_s):
+    for arrival in sorted((arrival for row in every for arrival in row), key=lambda arrival: arrival.at_s):
         if not passes or arrival.row in seen or arrival.at_s - passes[-1][0].at_s > within_s:
             passes.append([])
             seen = set()
@@ -178,7 +178,7 @@ def merged(every: Sequence[Sequence[Arrival]]) -> list[list[Arrival]]:
 
 def described(arrived: Sequence[Arrival], rows: int) -> ForwardPass:
     """The decode pass of the batch that wrote these; rows that are not in it wait."""
-    by_row = {one.row: one for one in arrived}
+    by_row = {arrival.row: arrival for arrival in arrived}
 
     def each(value: str) -> tuple[int, ...]:
         return tuple(getattr(by_row[row], value) if row in by_row else 0 for row in range(rows))

@@ -73,7 +73,7 @@ class ServedEngine:
         if self._windows is None:
             return None
         own = {name: asdict(figure) for name, figure in self._windows.figures.items()}
-        absent = [asdict(one) for one in self._absent]
+        absent = [asdict(missing) for missing in self._absent]
         return {"figures": own | {name: asdict(figure) for name, figure in FIGURES.items()}, "absent": absent}
 
     def fingerprint(self, part: Part) -> dict[str, object]:
@@ -172,13 +172,13 @@ def _decoded(
     generation = Generation(
         passes=tuple(passes),
         prompt_tokens=tuple(map(len, prompts)),
-        output_ids=tuple(one.ids for one in answers),
-        stop_reasons=tuple(one.stop_reason for one in answers),
+        output_ids=tuple(answer.ids for answer in answers),
+        stop_reasons=tuple(answer.stop_reason for answer in answers),
     )
     at_once = case.load is None or case.load.closed
     times = batch_times(answers, together) if at_once else own_times(answers)
     forward_s = times.forward_s if rounds.passes == 1 else None
-    ways = [count_passes(one, grown, alone=len(answers) == 1, rounds=rounds) for one in answers]
+    ways = [count_passes(answer, grown, alone=len(answers) == 1, rounds=rounds) for answer in answers]
     own = readings_of(answers, ways, grown, case.batch_size == 1, rounds.untold)
     return Decoded(
         generation=generation,

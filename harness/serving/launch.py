@@ -29,9 +29,9 @@ MOST_BYTES, MOST_S = 8_000_000, 10.0
 
 def free_port() -> int:
     """A port of the loopback that nothing listens on now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def small_answer(name: str, url: str, headers: dict[str, str]) -> bytearray:

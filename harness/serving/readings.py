@@ -37,17 +37,17 @@ def readings_of(
         in_turn: its requests were sent one after the other, so that the server's steps are theirs together.
         untold: why the server tells no passes.
     """
-    sums = {name: _sum([getattr(one, name) for one in ways]) for name in ("steps", "accepted", "chunks")}
+    sums = {name: _sum([getattr(counted, name) for counted in ways]) for name in ("steps", "accepted", "chunks")}
     if in_turn and len(answers) > 1 and "passes" in grown:
         sums["steps"] = grown["passes"] - PROMPT_PASSES * len(answers)
-    headlines = [one.said["headline"] for one in answers if one.said.get("headline")]
-    cached = _sum([one.said.get("cached") for one in answers])
+    headlines = [answer.said["headline"] for answer in answers if answer.said.get("headline")]
+    cached = _sum([answer.said.get("cached") for answer in answers])
     values: dict[str, float | None] = {f"served_passes_by_{name}": found for name, found in sums.items()}
     values |= {
         "served_ways_disagree": (
-            _disagreeing(ways, [one for one in sums.values() if one is not None]) if in_turn and not untold else None
+            _disagreeing(ways, [total for total in sums.values() if total is not None]) if in_turn and not untold else None
         ),
-        FIRST_TOKENS: float(sum(one.sizes[0] for one in answers)),
+        FIRST_TOKENS: float(sum(answer.sizes[0] for answer in answers)),
         "served_headline": fmean(headlines) if headlines else _headline(grown),
         "served_foreign_requests": grown["requests"] - len(answers) if "requests" in grown else None,
         "served_cached_tokens": grown.get("cached", cached),
@@ -66,11 +66,11 @@ def _disagreeing(ways: Sequence[Ways], sums: Sequence[float]) -> float:
     """Requests whose own ways differ; all where there is one way only, and one where nothing but the sums differ."""
     if len(sums) < 2:
         return float(len(ways))
-    return float(max(sum(len(set(one.counts)) > 1 for one in ways), len(set(sums)) > 1))
+    return float(max(sum(len(set(counted.counts)) > 1 for counted in ways), len(set(sums)) > 1))
 
 
 def _sum(counts: Sequence[float | None]) -> float | None:
-    known = [float(one) for one in counts if one is not None]
+    known = [float(count) for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
 

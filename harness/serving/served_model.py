@@ -125,11 +125,11 @@ class ServedModel:
                 "whose data lists models, each with an id of at most 1000 printable characters; give the url of such a server"
             ) from error
         wanted = self._choice.model
-        fit = {one.id for one in listed if wanted in (None, one.id)}
+        fit = {model.id for model in listed if wanted in (None, model.id)}
         if len(fit) == 1:
             return fit.pop()
         raise RequestError(
-            f"server {self.name} serves {', '.join(one.id for one in listed)[:LONGEST] or 'no model'}; "
+            f"server {self.name} serves {', '.join(model.id for model in listed)[:LONGEST] or 'no model'}; "
             f"the scenario {f'asks for {wanted!r}' if wanted else 'names none (model:)'}"
         )
 

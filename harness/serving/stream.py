@@ -47,7 +47,7 @@ class ServedAnswer:
     @property
     def ids(self) -> tuple[int, ...]:
         """All output ids."""
-        return tuple(one for chunk in self.chunks for one in chunk.ids)
+        return tuple(token for chunk in self.chunks for token in chunk.ids)
 
     @property
     def sizes(self) -> tuple[int, ...]:

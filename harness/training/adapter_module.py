@@ -65,7 +65,9 @@ class TrainedAdapter(nn.Module):
             down = torch.randn(settings.bigram_rank, width) / embeddings.norm(dim=1).mean().cpu()
             bigram = begun.bigram or LowRank(down, torch.zeros(width, settings.bigram_rank), 1.0)
             self.bigram_down, self.bigram_up = _parameter(bigram.down, model), _parameter(bigram.up, model)
-        self.means = nn.ParameterList(nn.Parameter(one.detach().clone(), requires_grad=False) for one in self.parameters())
+        self.means = nn.ParameterList(
+            nn.Parameter(weights.detach().clone(), requires_grad=False) for weights in self.parameters()
+        )
         model.set_attn_implementation(FLOAT32_ATTENTION)
         self._held = (model,)
 
@@ -85,7 +87,7 @@ class TrainedAdapter(nn.Module):
         return Adapter(terms, self._mask_id, self.mask_embedding.detach().bfloat16(), bigram)
 
     def _averages(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return zip((one for one in self.parameters() if one.requires_grad), self.means, strict=True)
+        return zip((weights for weights in self.parameters() if weights.requires_grad), self.means, strict=True)
 
     @torch.no_grad()
     def average(self, step: int) -> None:

@@ -14,5 +14,5 @@ from harness.serving.dialects.sglang import SGLANG
 from harness.serving.dialects.tensorrt_llm import TENSORRT_LLM
 from harness.serving.dialects.vllm import VLLM
 
-DIALECTS: dict[EngineName, Dialect] = {one.name: one for one in (VLLM, LLAMA_CPP, SGLANG, LMDEPLOY, TENSORRT_LLM)}
+DIALECTS: dict[EngineName, Dialect] = {dialect.name: dialect for dialect in (VLLM, LLAMA_CPP, SGLANG, LMDEPLOY, TENSORRT_LLM)}
 """By their names in a scenario."""

@@ -59,7 +59,7 @@ def _read(sent: object) -> StreamEvent:
 
 def _rounds(about: ServerFacts, server: Server) -> Rounds:
     """From the arguments: the server describes nothing of it."""
-    if any(one.startswith("--dllm-") for one in server.arguments):
+    if any(word.startswith("--dllm-") for word in server.arguments):
         return Rounds(passes=None, untold="LMDeploy tells no passes of a diffusion model; its answers are timed, not counted")
     return ONE_PASS
 

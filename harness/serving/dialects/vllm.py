@@ -45,7 +45,7 @@ def _read(sent: object) -> StreamEvent:
     event = _VllmCompletion.of(sent)
     said: RequestFigures = {}
     if event.metrics and (spec := event.metrics.speculative_decoding):
-        if any(one and len(one) != spec.num_spec_steps for one in (spec.per_step_accepted, spec.per_step_drafted)):
+        if any(listed and len(listed) != spec.num_spec_steps for listed in (spec.per_step_accepted, spec.per_step_drafted)):
             raise RequestError(f"it lists other rounds than its num_spec_steps, {spec.num_spec_steps}")
         said = {
             "accepted": spec.num_accepted_draft_tokens,
@@ -59,7 +59,7 @@ def _read(sent: object) -> StreamEvent:
 
 
 def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    speculates = any(one.partition("=")[0] in ("--speculative-config", "-sc") for one in server.arguments)
+    speculates = any(word.partition("=")[0] in ("--speculative-config", "-sc") for word in server.arguments)
     per_request = ["--per-request-spec-decode-metrics", "detailed"] if speculates else []
     return [
         python_of("vLLM", "vllm"),
