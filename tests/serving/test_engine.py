@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from harness.models import KNOWN_SHAPES
 from harness.scenario.plan import Case
 from harness.scenario.servers import Server
 from harness.serving import dialects
-from harness.serving.dialects.vllm import VLLM
 from harness.serving.engine import ServedEngine
 from harness.serving.launch import StartedServer, free_port
 from tests.helpers import ROOT
@@ -37,7 +35,7 @@ def engine_of(
 ) -> tuple[ServedEngine, Case]:
     """A part with one server of that fault, and its case."""
     command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault]  # noqa: E731
-    monkeypatch.setitem(dialects.DIALECTS, "vllm", replace(VLLM, command=command))
+    monkeypatch.setattr(dialects.DIALECTS["vllm"], "command", command)
     part = {
         "model": {"reference": "sbd"},
         "servers": {"one": {"engine": "vllm", **keys}},

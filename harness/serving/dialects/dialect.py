@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from importlib.util import find_spec
 from typing import Annotated, Any, Self, TypedDict
@@ -172,35 +172,56 @@ ONE_PASS = Rounds()
 """A round is one pass, which ends with one token of the model's own."""
 
 
-@frozen
 class Dialect:
-    """One engine.
+    """One engine; one that follows OpenAI's completions leaves most as it is here.
 
     ``path``      where a prompt of token ids is sent
-    ``body``      the request as this engine takes it, for the model of that name
-    ``read``      an event of its stream, whatever JSON was sent; raises RequestError where it is none
     ``whole``     whether every token is sent; else the server's own count may be above the ids
-    ``command``   how it is started, from its own installation, for the weights on a port in a dtype
     ``health``    answers 200 once requests are served
     ``about``     where it describes itself, as JSON (ServerFacts)
-    ``rounds``    how it decodes, from that description and the scenario's server
     ``metrics``   where its Prometheus counters are, and ``counters``: those, by this program's names: passes, rounds, drafted,
                   accepted, requests, cached, preempted, read_bytes; absent ones are not counted there
     ``headline``  what its own figure of acceptance means, in words
     """
 
     name: EngineName
-    path: str
-    body: Callable[[ServerRequest, str], dict[str, object]]
-    read: Callable[[object], StreamEvent]
-    command: Callable[[Server, str, int, str], list[str]]
     headline: str
-    health: str = "/health"
-    about: str = "/version"
-    rounds: Callable[[ServerFacts, Server], Rounds] = lambda about, server: ONE_PASS
-    metrics: str = "/metrics"
-    whole: bool = True
-    counters: Mapping[str, str] = field(default_factory=dict)
+    path = "/v1/completions"
+    health = "/health"
+    about = "/version"
+    metrics = "/metrics"
+    whole = True
+    counters: Mapping[str, str] = {}
+
+    def body(self, request: ServerRequest, model: str) -> dict[str, object]:
+        """The request as this engine takes it, for the model of that name."""
+        return {
+            "model": model,
+            "prompt": list(request.ids),
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.seed % (1 << 31),
+            "stream": True,
+            "n": 1,
+            "ignore_eos": request.ignore_stop,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+
+    def read(self, sent: object) -> StreamEvent:
+        """An event of its stream, whatever JSON was sent; raises RequestError where it is none."""
+        raise NotImplementedError
+
+    def rounds(self, about: ServerFacts, server: Server) -> Rounds:
+        """How it decodes, from what it says of itself and the scenario's server."""
+        return ONE_PASS
+
+    def command(self, server: Server, model: str, port: int, dtype: str) -> list[str]:
+        """How it is started, from its own installation, for the weights on a port in a dtype.
+
+        Raises:
+            NotPossibleError, MissingExtraError: it is not started here, or is not installed.
+        """
+        raise NotImplementedError
 
 
 def spec_counters(prefix: str) -> dict[str, str]:
@@ -209,21 +230,6 @@ def spec_counters(prefix: str) -> dict[str, str]:
     """
     named = {"rounds": "drafts", "drafted": "draft_tokens", "accepted": "accepted_tokens"}
     return {own: f"{prefix}:spec_decode_num_{name}_total" for own, name in named.items()}
-
-
-def open_ai(request: ServerRequest, model: str) -> dict[str, object]:
-    """What every server takes that follows OpenAI's completions."""
-    return {
-        "model": model,
-        "prompt": list(request.ids),
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "seed": request.seed % (1 << 31),
-        "stream": True,
-        "n": 1,
-        "ignore_eos": request.ignore_stop,
-        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-    }
 
 
 def tokens_event(reason: str | None, ids: Sequence[int] | None, said: RequestFigures, **more: Any) -> StreamEvent:
