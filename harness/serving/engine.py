@@ -24,9 +24,8 @@ from harness.record.decode import Decoded, Readings
 from harness.record.trace import ForwardPass, Generation
 from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
-from harness.serving.counts import arrivals, count_passes, merged, passes_of_round, prompt_pass
+from harness.serving.counts import FIGURES, arrivals, count_passes, merged, passes_of_round, prompt_pass, readings_of
 from harness.serving.dialects.dialect import Rounds, ServerRequest
-from harness.serving.readings import FIGURES, readings_of
 from harness.serving.served_model import ServedModel, growth
 from harness.serving.stream import ServedAnswer, ask
 from harness.serving.times import Turns, batch_times, in_turns, own_times, row_times, turns_of
