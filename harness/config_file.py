@@ -62,8 +62,8 @@ class StrictModel(BaseModel):
             if key not in allowed:
                 near = difflib.get_close_matches(str(key), allowed, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else "remove it"
-                found = {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
-                raise PydanticCustomError("unknown_key", "unknown key {key}; allowed here: {allowed}; {hint}", found)
+                words = {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
+                raise PydanticCustomError("unknown_key", "unknown key {key}; allowed here: {allowed}; {hint}", words)
         return data
 
 
@@ -145,9 +145,9 @@ class YamlDocument:
         """The parts of ``location`` that are in the file, with their lines (from 0)."""
         node = self.root
         for part in location:
-            found = _child(node, part)
-            if found is not None:
-                node, line = found
+            child = _child(node, part)
+            if child is not None:
+                node, line = child
                 yield part, line
 
 

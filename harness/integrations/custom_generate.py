@@ -186,9 +186,9 @@ def _loaded(model: PreTrainedModel, case: Case, mask_token_id: int | None, confi
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) > 1:
         raise UserError("custom_generate: the model is spread over several devices; only one device is supported so far")
-    held = untyped.config.to_dict()
-    shape = shape_from_config("the given model", held)
-    reason = why_undecodable(held, shape, str(model.dtype).removeprefix("torch."))
+    written = untyped.config.to_dict()
+    shape = shape_from_config("the given model", written)
+    reason = why_undecodable(written, shape, str(model.dtype).removeprefix("torch."))
     if reason is not None:
         raise UserError(f"custom_generate: the model {reason}")
     mask_id = next(iter(ids_of(mask_token_id) or ids_of(getattr(untyped.config, "mask_token_id", None))), None)

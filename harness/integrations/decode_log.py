@@ -45,13 +45,13 @@ def answers(generation: Generation, batch: int, prefill_s: float, decode_s: floa
     ]
 
 
-def summary(found: Sequence[Answer]) -> dict[str, object]:
+def summary(given: Sequence[Answer]) -> dict[str, object]:
     """Sums over all answers; a ratio without a divisor is None. NFE speedup: decode tokens ÷ passes."""
-    tokens, passes, fed = (sum(answer[name] for answer in found) for name in ("decode_tokens", "passes", "query_tokens"))
-    batches = {answer["batch"]: answer for answer in found}.values()
+    tokens, passes, fed = (sum(answer[name] for answer in given) for name in ("decode_tokens", "passes", "query_tokens"))
+    batches = {answer["batch"]: answer for answer in given}.values()
     decode_s = sum(batch["decode_s"] for batch in batches)
     return {
-        "answers": len(found),
+        "answers": len(given),
         "decode_tokens": tokens,
         "passes": passes,
         "nfe_speedup": tokens / passes if passes else None,

@@ -83,10 +83,10 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
     @property
     def prefix_token_id(self) -> int:
         """The token that begins a sequence, else the one that ends it."""
-        found = self._text.prefix_id
-        if found is None:
+        token = self._text.prefix_id
+        if token is None:
             raise ScenarioError("the tokenizer has no token that begins or ends a sequence, so a text needs a context")
-        return found
+        return token
 
     @property
     def max_length(self) -> int:
@@ -160,12 +160,12 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
     def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
         """((texts), ids of the context, ids of the continuation) each; what is too long loses its beginning."""
         pairs = [_fitting(context, answer, self.max_length) for _, context, answer in requests]
-        self._cut += sum(len(pair[0]) < len(one[1]) for pair, one in zip(pairs, requests, strict=True))
-        found: dict[int, tuple[float, bool]] = {}
+        self._cut += sum(len(pair[0]) < len(request[1]) for pair, request in zip(pairs, requests, strict=True))
+        values: dict[int, tuple[float, bool]] = {}
         for batch in self._batches({index: len(context) + len(answer) for index, (context, answer) in enumerate(pairs)}):
-            told = self._engine.answer_logprobs([pairs[index] for index in batch])
-            found |= {index: (score.log_p, score.greedy) for index, score in zip(batch, told, strict=True)}
-        return [found[index] for index in range(len(pairs))]
+            scores = self._engine.answer_logprobs([pairs[index] for index in batch])
+            values |= {index: (score.log_p, score.greedy) for index, score in zip(batch, scores, strict=True)}
+        return [values[index] for index in range(len(pairs))]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Log-likelihood of whole texts, in windows of all the positions there are."""

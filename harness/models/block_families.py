@@ -69,12 +69,16 @@ class BlockProtocol:
         begins = {"answer": "begins right behind the prompt", "sequence": f"begins at multiples of {block_size} tokens"}
         sees = {"causal": "causal KV", "block": "KV of a block whose tokens saw all of it"}[self.committed or "block"]
         how = {"own_pass": "written by a pass of its own", "merged": "written by the next block's first pass"}
-        said = [f"blocks of {block_size}; a block {begins[self.borders]}", f"{sees}, {how[self.commit or 'own_pass']}", slots]
+        sentences = [
+            f"blocks of {block_size}; a block {begins[self.borders]}",
+            f"{sees}, {how[self.commit or 'own_pass']}",
+            slots,
+        ]
         if self.first_slot == "committed":
-            said.append("a block's first slot comes from the pass that wrote the KV before it")
+            sentences.append("a block's first slot comes from the pass that wrote the KV before it")
         if self.sub_block:
-            said.append(f"slots are decided in runs of {self.sub_block}, from left to right")
-        return said
+            sentences.append(f"slots are decided in runs of {self.sub_block}, from left to right")
+        return sentences
 
 
 @frozen
@@ -172,8 +176,8 @@ def recognised(config: Config) -> BlockModelFamily | None:
     """The family of a config; None for any other model."""
     kind, classes = config.get("model_type"), set(config.get("architectures") or ())
     for family in FAMILIES.values():
-        told = not family.classes or not classes or classes & set(family.classes)
-        if kind in family.natives and told and all(config.get(key) is not None for key in family.marks):
+        fits = not family.classes or not classes or classes & set(family.classes)
+        if kind in family.natives and fits and all(config.get(key) is not None for key in family.marks):
             return family
     return None
 

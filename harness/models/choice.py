@@ -102,16 +102,16 @@ class HuggingFaceModel(StrictModel):
         if base is None:
             return name
         file = info.data.get("gguf_file") or "config.json"
-        found = here_or_on_hub(name, base, lambda local: (local / file).is_file())
-        if found is None:
+        place = here_or_on_hub(name, base, lambda local: (local / file).is_file())
+        if place is None:
             folder = Path(base, os.path.expanduser(name))
-            held = ", ".join(sorted(one.name for one in folder.glob("*.gguf")))
+            files = ", ".join(sorted(gguf.name for gguf in folder.glob("*.gguf")))
             way = "a folder with a config.json or a Hugging Face id such as org/name"
             raise _unknown(
                 f"no model at {name!r}: there is no {folder / file}; "
-                + (f"write the name of a file there behind gguf_file: {held}" if held else f"give {way}")
+                + (f"write the name of a file there behind gguf_file: {files}" if files else f"give {way}")
             )
-        return found
+        return place
 
     @model_validator(mode="after")
     def _code_as_granted(self, info: ValidationInfo) -> HuggingFaceModel:
@@ -239,11 +239,11 @@ def shape_called(name: str, weights: str | None = "") -> ModelShape:
                 "or bfloat16 to leave it out"
             )
         return _read_config(Path(name).resolve().name, config)
-    found, hint = known_name(name)
-    if found is None:
+    known, hint = known_name(name)
+    if known is None:
         allowed = f"{', '.join(KNOWN_SHAPES)}, or a folder with a config.json"
         raise UnknownModelError(f"unknown model {name!r}{hint}; allowed: {allowed}")
-    return KNOWN_SHAPES[found]
+    return KNOWN_SHAPES[known]
 
 
 def model_name(model: StoredModel | RandomModel) -> str:

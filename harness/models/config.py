@@ -44,13 +44,13 @@ def read_object(file: Path) -> Config:
         data = read_bounded(file)
         if data.count(b",") > 3_000_000:  # the largest tokenizer.json in use has two million
             raise ValueError("more than 3,000,000 values")
-        found = json.loads(data.decode("utf-8-sig"))
-        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        value = json.loads(data.decode("utf-8-sig"))
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (OSError, ValueError, RecursionError) as error:
         raise UnknownModelError(f"{file}: cannot be read as JSON ({error}); download the checkpoint again") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise UnknownModelError(f"{file}: holds no JSON object; download the checkpoint again")
-    return found
+    return value
 
 
 @contextmanager
@@ -158,9 +158,9 @@ def _read(name: str, architecture: str, kind: ModelType, config: Config) -> Mode
 def rotary(config: Config) -> Iterator[Config]:
     """The settings of rotary positions, of every kind of layer where they differ, under both names they had."""
     for key in ("rope_parameters", "rope_scaling"):
-        held = config.get(key)
-        if isinstance(held, dict):
-            yield from (one for one in (held, *held.values()) if isinstance(one, dict))
+        rope = config.get(key)
+        if isinstance(rope, dict):
+            yield from (settings for settings in (rope, *rope.values()) if isinstance(settings, dict))
 
 
 def _positions(config: Config) -> int | None:

@@ -191,7 +191,7 @@ def read_model_facts(folder: Path) -> ModelFacts:
         mask, mask_from = mask_id(family, config, of_tokenizer)
         ends = {**config, **_settings(folder, "generation_config.json")}.get("eos_token_id")
         stops = {_of_tokenizer(folder, "eos")[0], *(ends if isinstance(ends, list) else [ends])} - {None}
-        if any(type(one) is not int for one in stops):
+        if any(type(stop) is not int for stop in stops):
             raise ValueError(f"eos_token_id is {ends!r:.80}, a token's number or a list of them is needed")
     size, size_from = (None, None) if family is None else block_size(family, config)
     return ModelFacts(

@@ -164,7 +164,7 @@ class Arrival:
 
 def arrivals(row: int, answer: ServedAnswer, prompt_tokens: int, one_by_one: bool, width: int | None = None) -> list[Arrival]:
     """The decode rounds of one row. ``one_by_one``: the engine decodes a token a pass, so a chunk of two is two passes."""
-    found: list[Arrival] = []
+    parts: list[Arrival] = []
     context, before_s = prompt_tokens, answer.chunks[0].at_s
     for chunk, fed in zip(answer.chunks[1:], fed_by_chunk(answer, width), strict=True):
         size = len(chunk.ids)
@@ -172,10 +172,10 @@ def arrivals(row: int, answer: ServedAnswer, prompt_tokens: int, one_by_one: boo
         for piece in range(pieces):
             at_s = before_s + (chunk.at_s - before_s) * (piece + 1) / pieces
             written = 1 if one_by_one else size
-            found.append(Arrival(at_s=at_s, row=row, fed=1 if one_by_one else fed, context=context, written=written))
+            parts.append(Arrival(at_s=at_s, row=row, fed=1 if one_by_one else fed, context=context, written=written))
             context += written
         before_s = chunk.at_s
-    return found
+    return parts
 
 
 def merged(every: Sequence[Sequence[Arrival]]) -> list[list[Arrival]]:
@@ -240,7 +240,7 @@ def readings_of(
         sums["steps"] = grown["passes"] - PROMPT_PASSES * len(answers)
     headlines = [answer.said["headline"] for answer in answers if answer.said.get("headline")]
     cached = _sum([answer.said.get("cached") for answer in answers])
-    values: dict[str, float | None] = {f"served_passes_by_{name}": found for name, found in sums.items()}
+    values: dict[str, float | None] = {f"served_passes_by_{name}": total for name, total in sums.items()}
     values |= {
         "served_ways_disagree": (
             _disagreeing(ways, [total for total in sums.values() if total is not None]) if in_turn and not untold else None

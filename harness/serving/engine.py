@@ -110,8 +110,8 @@ class ServedEngine:
         try:
             answers = self._loop.run_until_complete(_ask_all(served, requests, turns))
         except RequestError as error:
-            said = served.without_key(str(error))[:LONGEST_TOLD]
-            raise RequestError(f"server {served.name}: {said}{served.why_dead()}") from error
+            words = served.without_key(str(error))[:LONGEST_TOLD]
+            raise RequestError(f"server {served.name}: {words}{served.why_dead()}") from error
         finally:
             machine = self._windows.close() if self._windows is not None else None
         _refuse_other_tokens(served.name, requests, answers, self.shape.vocab)

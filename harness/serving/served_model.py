@@ -135,12 +135,12 @@ class ServedModel:
 
     def get(self, path: str) -> bytearray:
         """A small answer of the server. Raises RequestError: there is none."""
-        found = small_answer(self.name, self.address + path, self.headers)
-        return found.replace(self._secret.encode(), b"***") if self._secret else found
+        answer = small_answer(self.name, self.address + path, self.headers)
+        return answer.replace(self._secret.encode(), b"***") if self._secret else answer
 
-    def without_key(self, said: str) -> str:
+    def without_key(self, words: str) -> str:
         """What the server said, without the key that it may repeat."""
-        return said.replace(self._secret, "***") if self._secret else said
+        return words.replace(self._secret, "***") if self._secret else words
 
     def counters(self) -> dict[str, float]:
         """Its counters now; empty where it shows none, or not as an engine does. One that took too long is not asked again."""

@@ -97,8 +97,8 @@ async def ask(client: httpx.AsyncClient, dialect: Dialect, request: ServerReques
 
 def _shown(pieces: Sequence[tuple[float, bytes]]) -> str:
     """The beginning of what was sent."""
-    said = b"".join(piece for _, piece in pieces)[:LONGEST_SAID]
-    return f": {said.decode(errors='replace')}" if said else ""
+    begin = b"".join(piece for _, piece in pieces)[:LONGEST_SAID]
+    return f": {begin.decode(errors='replace')}" if begin else ""
 
 
 def _events(pieces: Sequence[tuple[float, bytes]], response: httpx.Response) -> Iterator[tuple[float, str]]:
@@ -146,13 +146,13 @@ def answer_of(sent_at_s: float, arrived: Iterable[tuple[float, str]], dialect: D
         raise RequestError("the server sent no token ids; it is too old for them, or another program")
     if dialect.whole and written not in (None, tokens):
         raise RequestError(f"{tokens} token ids came, the server counts {written}: some were lost")
-    said = pieces.said | _by_round(pieces.rounds)
+    figures = pieces.said | _by_round(pieces.rounds)
     return ServedAnswer(
         sent_at_s=sent_at_s,
         chunks=tuple(pieces.chunks),
         stop_reason=pieces.stop_reason,
-        prompt_tokens=said.get("prompt_tokens"),
-        said=said,
+        prompt_tokens=figures.get("prompt_tokens"),
+        said=figures,
     )
 
 

@@ -115,8 +115,8 @@ class TrainedAdapter(nn.Module):
         hidden = self.hidden(made)
         if (bigram := self.bigram) is not None:
             before = made.targets.roll(1, dims=2).clamp(min=0)
-            told = made.in_turn[..., None] & (torch.arange(before.shape[2], device=before.device) > 0)
-            hidden = hidden + (bigram.told(before) * told[..., None]).view_as(hidden)
+            drawn = made.in_turn[..., None] & (torch.arange(before.shape[2], device=before.device) > 0)
+            hidden = hidden + (bigram.told(before) * drawn[..., None]).view_as(hidden)
         # Two dimensions: behind frozen weights torch would copy the head for every row of three.
         each = nn.functional.cross_entropy(
             self.head(hidden.flatten(0, 1)).float(), made.targets.flatten(), ignore_index=IGNORE, reduction="none"
@@ -172,14 +172,14 @@ def fresh(model: Any, settings: AdapterSettings) -> Adapter:
     Raises:
         UnknownModelError: the model has none of the layers named.
     """
-    found = {}
+    terms = {}
     for name, layer in linear_layers(model, settings.layers).items():
         down = torch.empty(settings.rank, layer.in_features)
         nn.init.kaiming_uniform_(down, a=5**0.5)  # as PEFT begins
-        found[name] = LowRank(down, torch.zeros(layer.out_features, settings.rank), 1.0)
-    if not found:
+        terms[name] = LowRank(down, torch.zeros(layer.out_features, settings.rank), 1.0)
+    if not terms:
         raise UnknownModelError(f"the model has no linear layer named {', '.join(settings.layers)}; name its own")
-    return Adapter(found)
+    return Adapter(terms)
 
 
 def started(settings: AdapterSettings) -> Adapter | None:

@@ -194,9 +194,9 @@ def _right(
         logits = trained.logits(made).view(*made.targets.shape[1:], -1)
         logits[..., ids.mask] = float("-inf")  # as in a decode
         in_turn = InTurn(trained.bigram, copies)
-        said = _in_turn(in_turn, logits, made) if in_turn else logits.argmax(dim=-1)
-    inside = made.starts[0][:, None] + torch.arange(block_size, device=said.device) < made.clean.shape[1]
-    return said == made.targets[0], inside
+        drafts = _in_turn(in_turn, logits, made) if in_turn else logits.argmax(dim=-1)
+    inside = made.starts[0][:, None] + torch.arange(block_size, device=drafts.device) < made.clean.shape[1]
+    return drafts == made.targets[0], inside
 
 
 def _in_turn(in_turn: InTurn, logits: Tensor, made: MaskedBlocks) -> Tensor:

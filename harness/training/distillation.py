@@ -70,7 +70,7 @@ def batches_of(distill: Distillation, tokenizer: TextTokenizer | None, vocab: in
     kinds = distill.temperatures
     return [
         Batch(number, task, items, kinds[turn % len(kinds)])
-        for number, (turn, task, items) in enumerate(one for one in asked if one[2])
+        for number, (turn, task, items) in enumerate(each for each in asked if each[2])
     ]
 
 
@@ -135,12 +135,12 @@ def whole_lines(file: Path) -> list[Any]:
 def _held(file: Path, header: dict[str, object]) -> list[OwnAnswer]:
     """The answers of ``file``, whose first line is the ``header``."""
     try:
-        found, *lines = whole_lines(file) or [header]
+        first, *lines = whole_lines(file) or [header]
         answers = [OwnAnswer(**line) for line in lines]
     except (ValueError, TypeError) as error:
         raise UserError(f"{file}: is no file of answers ({error}); give another --out, or remove it") from error
-    if found != header:
-        other = next(key for key in header | found if found.get(key) != header.get(key))
+    if first != header:
+        other = next(key for key in header | first if first.get(key) != header.get(key))
         raise UserError(f"{file}: was made with another {other}; give another --out, or remove it to make the answers again")
     return answers
 

@@ -50,18 +50,18 @@ def masked_blocks(
     width = max(map(len, texts))
     clean = torch.tensor([[*text, *[ids.pad] * (width - len(text))] for text in texts])
     behind = [[ids.eos if answer.stopped else IGNORE] * block_size for answer in answers]
-    told = torch.tensor(
+    tokens = torch.tensor(
         [
             [[*text[start : start + block_size], *after][:block_size] for start in own]
             for text, after, own in zip(texts, behind, starts, strict=True)
         ]
     )
-    known = told != IGNORE
+    known = tokens != IGNORE
     return MaskedBlocks(
         clean=clean,
         starts=torch.tensor(starts),
-        slots=told.masked_fill(masked | ~known, ids.mask),
-        targets=told.masked_fill(~masked | ~known, IGNORE),
+        slots=tokens.masked_fill(masked | ~known, ids.mask),
+        targets=tokens.masked_fill(~masked | ~known, IGNORE),
         in_turn=masked.all(dim=2) & (torch.arange(len(starts[0])) % 2 == 0),
     )
 
