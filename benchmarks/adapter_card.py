@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.training.curve import CURVE, curve_points
+from harness.training.curve import CURVE
+from harness.training.distillation import whole_lines
 
 Point = dict[str, Any]
 
@@ -57,7 +58,7 @@ def table(points: list[Point]) -> str:
 def main() -> None:
     """Print the tables; draw the curve."""
     runs = [Path(name) for name in sys.argv[1:]]
-    points = [point for run in runs for point in curve_points(run / CURVE) if point["masked_tokens"]]
+    points = [point for run in runs for point in whole_lines(run / CURVE) if point["masked_tokens"]]
     slope = per_decade(points)
     file = runs[-1] / "adapter" / "curve.png"
     draw(points, slope, file)

@@ -25,8 +25,8 @@ import httpx2 as httpx
 import numpy as np
 
 from benchmarks.results_file import write_results
+from harness.serving.dialects import DIALECTS
 from harness.serving.dialects.dialect import ServerRequest
-from harness.serving.dialects.vllm import VLLM
 from harness.serving.launch import free_port
 from harness.serving.stream import ServedAnswer, ask
 
@@ -93,7 +93,7 @@ async def drive(port: int) -> tuple[list[ServedAnswer], float, float]:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, limits=limits, trust_env=False) as client:
         requests = [ServerRequest(ids=[1], max_tokens=CHUNKS, temperature=0, seed=n, salt="") for n in range(STREAMS)]
         cpu_s, wall_s = time.process_time(), time.perf_counter()
-        answers = await asyncio.gather(*(ask(client, VLLM, one, "m", silent_s=30) for one in requests))
+        answers = await asyncio.gather(*(ask(client, DIALECTS["vllm"], one, "m", silent_s=30) for one in requests))
         return list(answers), time.process_time() - cpu_s, time.perf_counter() - wall_s
 
 

@@ -13,7 +13,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -26,13 +25,17 @@ from pydantic import (
     Discriminator,
     Field,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from harness.errors import LONGEST_SHOWN, SbdError, ScenarioError, UserError, in_words
+from harness.errors import LONGEST_SHOWN, SbdError, ScenarioError, in_words
+from harness.frozen import positional
 
+T = TypeVar("T")
 Count = Annotated[int, Field(strict=True, ge=1)]
 CountOrZero = Annotated[int, Field(strict=True, ge=0)]
 NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -59,9 +62,15 @@ class StrictModel(BaseModel):
             if key not in allowed:
                 near = difflib.get_close_matches(str(key), allowed, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else "remove it"
-                found = {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
-                raise PydanticCustomError("unknown_key", "unknown key {key}; allowed here: {allowed}; {hint}", found)
+                words = {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
+                raise PydanticCustomError("unknown_key", "unknown key {key}; allowed here: {allowed}; {hint}", words)
         return data
+
+
+def base_of(info: ValidationInfo) -> Path | None:
+    """The folder of the file that is read, from which its paths begin; None where a value is not read from a file."""
+    base: Path | None = (info.context or {}).get("base")
+    return base
 
 
 def named_by_key(*kinds: str, message: str, error_type: str = "unknown_key") -> Discriminator:
@@ -94,13 +103,25 @@ _NUMBERS_OF_1_2: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 """Every spelling of a finite number in YAML 1.2. Source: its core schema, https://yaml.org/spec/1.2.2/#1032-tag-resolution."""
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class YamlDocument:
-    """One parsed file: ``data`` is plain Python, ``root`` the node tree that knows the lines."""
+    """One parsed file: ``data`` is plain Python, ``root`` the node tree that knows the lines. ``refusal``: of what it holds."""
 
     file: Path
     data: Any
     root: yaml.Node
+    refusal: type[SbdError]
+
+    def value(self, kind: type[T], context: dict[str, object] | None = None) -> T:
+        """The value of that kind that the file holds; ``context``: for its validators.
+
+        Raises:
+            ``refusal``: it holds none; ``file:line: key: given, allowed, what to do`` per mistake.
+        """
+        try:
+            return TypeAdapter(kind).validate_python(self.data, context=context)
+        except ValidationError as error:
+            raise self.refusal(*self.describe(error)) from error
 
     def line_of(self, location: Sequence[str | int]) -> int:
         """Line (from 1) of the innermost key of ``location`` that the file has; missing parts are skipped."""
@@ -124,20 +145,27 @@ class YamlDocument:
         """The parts of ``location`` that are in the file, with their lines (from 0)."""
         node = self.root
         for part in location:
-            found = _child(node, part)
-            if found is not None:
-                node, line = found
+            child = _child(node, part)
+            if child is not None:
+                node, line = child
                 yield part, line
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses what is deep, long, tagged, or another value to PyYAML (YAML 1.1) than to a reader; joins surrogate pairs.
+class _YamlLoader(yaml.SafeLoader):
+    """Refuses what is deep, long, tagged, twice, or another value to PyYAML (YAML 1.1) than to a reader; joins surrogate pairs.
 
     The work of PyYAML grows with the square of the depth, so deep files seem to hang. JSON writes a character beyond U+FFFF as
     a surrogate pair, which YAML reads as two characters.
     """
 
     composed = 0
+    """Values that were written so far."""
+    values = 0.0
+    """The same with what aliases stand for: infinite where one of them is inside itself."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._sizes: dict[int, float] = {}  # values of every whole node, by its id
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:
         if self.flow_level >= DEEPEST:
@@ -145,12 +173,29 @@ class _Loader(yaml.SafeLoader):
         super().fetch_flow_collection_start(TokenClass)
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        event, self.composed = self.peek_event(), self.composed + 1  # type: ignore[no-untyped-call]
+        event, self.composed, before = self.peek_event(), self.composed + 1, self.values  # type: ignore[no-untyped-call]
         if self.composed > MOST_VALUES:
             raise _refused(f"more than {MOST_VALUES:,} values; write fewer", event.start_mark)
         if getattr(event, "tag", None) is not None:
             raise _refused(f"the tag {event.tag[:LONGEST_SHOWN]} is not read here; remove it", event.start_mark)
         node: yaml.Node | None = super().compose_node(parent, index)
+        self.values += self._sizes.get(id(node), math.inf) if isinstance(event, yaml.AliasEvent) else 1
+        self._sizes[id(node)] = self.values - before
+        if parent is None and self.values > MOST_VALUES:
+            raise _refused(f"its aliases stand for more than {MOST_VALUES:,} values; write out what is meant", event.start_mark)
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Refuse a key given twice, where YAML silently keeps the later one, and a key that is no text."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        first: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.tag not in {f"{_TAG}str", f"{_TAG}merge"}:
+                raise _refused("a key here is no text; put it in quotes, or remove it", key.start_mark)
+            if key.value in first:
+                words = f"{key.value}: the key is given twice, first on line {first[key.value]}; keep one"
+                raise _refused(words, key.start_mark)
+            first[key.value] = key.start_mark.line + 1
         return node
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
@@ -224,7 +269,7 @@ def needed_bytes(text: bytes) -> int:
 
 
 def read_yaml(
-    file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write a scenario (start from `sbd schema`)"
+    file: Path, refusal: type[SbdError] = ScenarioError, when_empty: str = "write a scenario (start from `sbd schema`)"
 ) -> YamlDocument:
     """Read one YAML document.
 
@@ -235,18 +280,15 @@ def read_yaml(
     return parse_yaml(text, file, refusal, when_empty)
 
 
-def parse_yaml(text: str, file: Path, refusal: type[UserError] = ScenarioError, when_empty: str = "write it") -> YamlDocument:
+def parse_yaml(text: str, file: Path, refusal: type[SbdError] = ScenarioError, when_empty: str = "write it") -> YamlDocument:
     """Read YAML that is here already; ``file`` stands for it in messages. Raises as read_yaml does."""
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        root = yaml.compose(text, Loader=_YamlLoader)
         if root is None:
             raise refusal(f"{file}:1: the file is empty; {when_empty}")
-        if _values(root, {}) > MOST_VALUES:
-            raise refusal(f"{file}:1: its aliases stand for more than {MOST_VALUES:,} values; write out what is meant")
-        _refuse_duplicates(file, root, set(), refusal)
         # Merging changes nodes, so a text with a merge key is read again.
-        data = yaml.load(text, Loader=_Loader) if "<<" in text else _Loader("").construct_document(root)
-        return YamlDocument(file=file, data=data, root=root)
+        data = yaml.load(text, Loader=_YamlLoader) if "<<" in text else _YamlLoader("").construct_document(root)
+        return YamlDocument(file=file, data=data, root=root, refusal=refusal)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
@@ -265,40 +307,6 @@ def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part], node.value[part].start_mark.line
     return None
-
-
-def _values(node: yaml.Node, known: dict[int, float]) -> float:
-    """How many values the node stands for, aliases followed; infinite where one of them contains itself."""
-    if id(node) not in known:
-        known[id(node)] = math.inf  # until it is known: if met again before, it is inside itself
-        known[id(node)] = 1 + sum(_values(one, known) for one in _inner(node))
-    return known[id(node)]
-
-
-def _inner(node: yaml.Node) -> list[yaml.Node]:
-    """The items of a list, or the keys and values of a mapping."""
-    inner = [] if isinstance(node, yaml.ScalarNode) else node.value
-    return [one for item in inner for one in (item if isinstance(item, tuple) else (item,))]
-
-
-def _refuse_duplicates(file: Path, node: yaml.Node, seen: set[int], refusal: type[UserError]) -> None:
-    """Refuse a key given twice, where YAML silently keeps the later one, and a key that is no text."""
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    first: dict[str, int] = {}
-    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-        line = key.start_mark.line + 1
-        if key.tag not in {f"{_TAG}str", f"{_TAG}merge"}:
-            raise refusal(f"{file}:{line}: a key here is no text; put it in quotes, or remove it")
-        if key.value in first:
-            raise refusal(f"{file}:{line}: {key.value}: the key is given twice, first on line {first[key.value]}; keep one")
-        first[key.value] = line
-    for one in _inner(node):
-        _refuse_duplicates(file, one, seen, refusal)
-
-
-T = TypeVar("T")
 
 
 def as_list(value: Any) -> Any:

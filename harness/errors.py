@@ -107,7 +107,7 @@ class HungError(SbdError):
 class CaseError(SbdError):
     """A case that cannot be run: recorded as its ``outcome``, not fatal to the run."""
 
-    outcome: ClassVar[Literal["does_not_fit", "failed"]]
+    outcome: ClassVar[Literal["does_not_fit", "failed"]] = "failed"
 
 
 class DoesNotFitError(CaseError):
@@ -120,19 +120,13 @@ class DoesNotFitError(CaseError):
 class NotPossibleError(CaseError):
     """A case needs something that this machine does not have."""
 
-    outcome = "failed"
-
 
 class RequestError(CaseError):
     """A server did not answer a request as it should: it refused, broke off, fell silent or died."""
 
-    outcome = "failed"
-
 
 class NoTokenError(CaseError):
     """The logits of a pass name no token: one is NaN or infinite, or no token is possible."""
-
-    outcome = "failed"
 
 
 class CheckFailedError(SbdError):

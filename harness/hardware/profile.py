@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from harness.config_file import Flag, Name, StrictModel, Text, read_yaml
 from harness.errors import UnknownHardwareError
@@ -316,10 +316,7 @@ def _contains_words(text: str, words: str) -> bool:
 
 def _read_profile(path: Path) -> HardwareProfile:
     document = read_yaml(path, UnknownHardwareError, "write a hardware profile (start from a shipped one)")
-    try:
-        profile = HardwareProfile.model_validate(document.data)
-    except ValidationError as error:
-        raise UnknownHardwareError(*document.describe(error)) from error
+    profile = document.value(HardwareProfile)
     found = [f"{path}:{document.line_of(place)}: {'.'.join(place)}: {what}" for place, what in contradictions(profile)]
     if found:
         raise UnknownHardwareError(*found)

@@ -61,7 +61,7 @@ def sbd(
     stopping_criteria: Sequence[Any] | None = None,
     generation_config: Any = None,
     *,
-    arm: str | Mapping[str, Any] | None = None,
+    arm: str | Mapping[str, object] | None = None,
     mask_token_id: int | None = None,
     **model_kwargs: Any,
 ) -> Tensor | SbdOutput:
@@ -118,7 +118,7 @@ def _no_drafter() -> Drafter:
     )
 
 
-def refuse_unseen(options: Mapping[str, Any]) -> None:
+def refuse_unseen(options: Mapping[str, object]) -> None:
     """Refuse what generate() swallows before it calls a decoding loop; the repository form sees it, the callable cannot.
 
     Raises:
@@ -146,13 +146,13 @@ def _refuse_settings(config: Any, processors: Sequence[Any], criteria: Sequence[
     mode = config.get_generation_mode()
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
         raise UserError(f"custom_generate: {mode.value} is not supported; allowed: greedy decoding and sampling, num_beams=1")
-    refused = [type(one).__name__ for one in processors if not isinstance(one, TemperatureLogitsWarper)]
+    refused = [type(processor).__name__ for processor in processors if not isinstance(processor, TemperatureLogitsWarper)]
     if refused:
         raise UserError(
             f"custom_generate: {', '.join(refused)} would change the tokens and is not supported; allowed is temperature: "
             "with do_sample=True give top_k=0, top_p=1.0, else do_sample=False, and no penalties"
         )
-    refused = [type(one).__name__ for one in criteria if not isinstance(one, MaxLengthCriteria | EosTokenCriteria)]
+    refused = [type(rule).__name__ for rule in criteria if not isinstance(rule, MaxLengthCriteria | EosTokenCriteria)]
     if refused:
         raise UserError(f"custom_generate: {', '.join(refused)} is not supported; allowed are max_new_tokens and eos_token_id")
     for name in ("output_scores", "output_logits", "output_attentions", "output_hidden_states"):
@@ -172,7 +172,7 @@ def _prompts(input_ids: Tensor, model_kwargs: Mapping[str, Any]) -> tuple[tuple[
     return tuple(tuple(ids[own].tolist()) for ids, own in zip(input_ids, real, strict=True))
 
 
-def _case(arm: str | Mapping[str, Any] | None, temperature: float, model: PreTrainedModel) -> Case:
+def _case(arm: str | Mapping[str, object] | None, temperature: float, model: PreTrainedModel) -> Case:
     keys = read_arm(DEFAULT_ARM if arm is None else arm)
     if "temperature" in keys:
         raise UserError("custom_generate: arm: temperature is generate()'s here; give do_sample=True, temperature=..., top_k=0")
@@ -186,9 +186,9 @@ def _loaded(model: PreTrainedModel, case: Case, mask_token_id: int | None, confi
     devices = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) > 1:
         raise UserError("custom_generate: the model is spread over several devices; only one device is supported so far")
-    held = untyped.config.to_dict()
-    shape = shape_from_config("the given model", held)
-    reason = why_undecodable(held, shape, str(model.dtype).removeprefix("torch."))
+    written = untyped.config.to_dict()
+    shape = shape_from_config("the given model", written)
+    reason = why_undecodable(written, shape, str(model.dtype).removeprefix("torch."))
     if reason is not None:
         raise UserError(f"custom_generate: the model {reason}")
     mask_id = next(iter(ids_of(mask_token_id) or ids_of(getattr(untyped.config, "mask_token_id", None))), None)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import ScenarioError, StorageError
+from harness.frozen import positional
 from harness.record.regular_file import open_regular
 from harness.record.trace import Generation
 
@@ -34,7 +34,7 @@ def answers(generation: Generation, batch: int, prefill_s: float, decode_s: floa
             "output_tokens": len(generation.output_ids[row]),
             "decode_tokens": generation.decode_tokens(row),
             "passes": generation.nfe(row),
-            "query_tokens": sum(one.query_tokens[row] for one in generation.decode_passes if one.active[row]),
+            "query_tokens": sum(each.query_tokens[row] for each in generation.decode_passes if each.active[row]),
             "stop_reason": generation.stop_reasons[row],
             "batch": batch,
             "batch_rows": len(generation.prompt_tokens),
@@ -45,19 +45,19 @@ def answers(generation: Generation, batch: int, prefill_s: float, decode_s: floa
     ]
 
 
-def summary(found: Sequence[Answer]) -> dict[str, Any]:
+def summary(given: Sequence[Answer]) -> dict[str, object]:
     """Sums over all answers; a ratio without a divisor is None. NFE speedup: decode tokens ÷ passes."""
-    tokens, passes, fed = (sum(one[name] for one in found) for name in ("decode_tokens", "passes", "query_tokens"))
-    batches = {one["batch"]: one for one in found}.values()
-    decode_s = sum(one["decode_s"] for one in batches)
+    tokens, passes, fed = (sum(answer[name] for answer in given) for name in ("decode_tokens", "passes", "query_tokens"))
+    batches = {answer["batch"]: answer for answer in given}.values()
+    decode_s = sum(batch["decode_s"] for batch in batches)
     return {
-        "answers": len(found),
+        "answers": len(given),
         "decode_tokens": tokens,
         "passes": passes,
         "nfe_speedup": tokens / passes if passes else None,
         "query_tokens": fed,
         "query_tokens_per_decode_token": fed / tokens if tokens else None,
-        "prefill_s": sum(one["prefill_s"] for one in batches),
+        "prefill_s": sum(batch["prefill_s"] for batch in batches),
         "decode_s": decode_s,
         "decode_s_per_token": decode_s / tokens if tokens else None,
         "note": NO_MEASUREMENT,
@@ -67,23 +67,23 @@ def summary(found: Sequence[Answer]) -> dict[str, Any]:
 class DecodeLog:
     """Answers as they come; with a ``file``, one JSON object a line: {"event": "begin" | "answer" | "summary", ...}."""
 
-    def __init__(self, file: Path | None, about: Mapping[str, Any]) -> None:
+    def __init__(self, file: Path | None, about: Mapping[str, object]) -> None:
         self._file = file
         self._found: list[Answer] = []
         self._write({"event": "begin", **about}, os.O_TRUNC)
 
-    def add(self, answer: Answer, about: Mapping[str, Any]) -> None:
+    def add(self, answer: Answer, about: Mapping[str, object]) -> None:
         """Keep one answer, with what it answers."""
         self._found.append(answer)
         self._write({"event": "answer", **about, **answer})
 
-    def summarise(self) -> dict[str, Any]:
+    def summarise(self) -> dict[str, object]:
         """The sums so far, also written to the file."""
         sums = summary(self._found)
         self._write({"event": "summary", **sums})
         return sums
 
-    def _write(self, line: Mapping[str, Any], flags: int = os.O_APPEND) -> None:
+    def _write(self, line: Mapping[str, object], flags: int = os.O_APPEND) -> None:
         if self._file is None:
             return
         try:
@@ -93,7 +93,7 @@ class DecodeLog:
             raise StorageError(f"{self._file}: cannot write the log: {error.strerror}; give log= a file in a folder") from error
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Asked:
     """What a task wants of an answer: at most so many tokens, and to end before any of these texts."""
 

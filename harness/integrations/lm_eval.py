@@ -47,7 +47,7 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         pretrained: str | None = None,
         scenario: str | None = None,
         part: str | None = None,
-        arm: str | int | Mapping[str, Any] | None = None,
+        arm: str | int | Mapping[str, object] | None = None,
         batch_size: int | str | None = 1,
         max_batch_size: int | None = None,
         device: str | None = None,
@@ -83,10 +83,10 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
     @property
     def prefix_token_id(self) -> int:
         """The token that begins a sequence, else the one that ends it."""
-        found = self._text.prefix_id
-        if found is None:
+        token = self._text.prefix_id
+        if token is None:
             raise ScenarioError("the tokenizer has no token that begins or ends a sequence, so a text needs a context")
-        return found
+        return token
 
     @property
     def max_length(self) -> int:
@@ -160,12 +160,12 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
     def _loglikelihood_tokens(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
         """((texts), ids of the context, ids of the continuation) each; what is too long loses its beginning."""
         pairs = [_fitting(context, answer, self.max_length) for _, context, answer in requests]
-        self._cut += sum(len(pair[0]) < len(one[1]) for pair, one in zip(pairs, requests, strict=True))
-        found: dict[int, tuple[float, bool]] = {}
+        self._cut += sum(len(pair[0]) < len(request[1]) for pair, request in zip(pairs, requests, strict=True))
+        values: dict[int, tuple[float, bool]] = {}
         for batch in self._batches({index: len(context) + len(answer) for index, (context, answer) in enumerate(pairs)}):
-            told = self._engine.answer_logprobs([pairs[index] for index in batch])
-            found |= {index: (one.log_p, one.greedy) for index, one in zip(batch, told, strict=True)}
-        return [found[index] for index in range(len(pairs))]
+            scores = self._engine.answer_logprobs([pairs[index] for index in batch])
+            values |= {index: (score.log_p, score.greedy) for index, score in zip(batch, scores, strict=True)}
+        return [values[index] for index in range(len(pairs))]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Log-likelihood of whole texts, in windows of all the positions there are."""
@@ -173,16 +173,18 @@ class SbdModel(TemplateLM):  # type: ignore[misc]  # lm_eval carries no types
         for request in requests:
             ids = self.tok_encode(request.args[0], add_special_tokens=False)
             windows = get_rolling_token_windows(ids, self.prefix_token_id, self.max_length, 1)
-            pairs = [(("", ""), *make_disjoint_window(one)) for one in windows]
+            pairs = [(("", ""), *make_disjoint_window(window)) for window in windows]
             sums.append(sum(value for value, _ in self._loglikelihood_tokens(pairs)))
         return sums
 
-    def get_model_info(self) -> dict[str, Any]:
+    def get_model_info(self) -> dict[str, object]:
         """For the results file of lm_eval: the arm, and what its answers have cost."""
         return self._info
 
 
-def _case(pretrained: str, arm: str | int | Mapping[str, Any] | None, device: str | None, keys: Mapping[str, Any]) -> Case:
+def _case(
+    pretrained: str, arm: str | int | Mapping[str, object] | None, device: str | None, keys: Mapping[str, object]
+) -> Case:
     if arm is None or isinstance(arm, int):
         raise ScenarioError("arm is missing: give arm=ntp, or arm=sbd_verified,gamma=0.35 (the keys that a scenario's arm has)")
     of_model = {key: keys[key] for key in ("revision", "mask_token_id", "trust_remote_code") if key in keys}

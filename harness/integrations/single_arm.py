@@ -25,7 +25,7 @@ from harness.scenario.scenario import Scenario
 _ARM: TypeAdapter[Any] = TypeAdapter(Arm)
 
 
-def read_arm(given: str | Mapping[str, Any], knobs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_arm(given: str | Mapping[str, object], knobs: Mapping[str, object] | None = None) -> dict[str, object]:
     """The keys of an arm: those of a mapping, of YAML or JSON text, or a method's bare name; ``knobs`` are further keys.
 
     Raises:
@@ -46,7 +46,7 @@ def read_arm(given: str | Mapping[str, Any], knobs: Mapping[str, Any] | None = N
     return {**parsed, **(knobs or {})}
 
 
-def single_case(arm: Mapping[str, Any], part: Mapping[str, Any], remote_code: bool = False) -> Case:
+def single_case(arm: Mapping[str, object], part: Mapping[str, object], remote_code: bool = False) -> Case:
     """The case of an arm with one value on every axis; ``part``: model, dtype and more, as a scenario's part has them.
 
     ``remote_code``: as load_scenario has it.
@@ -85,7 +85,7 @@ def case_of_scenario(file: str | Path, part: str | None, arm: str | int, remote_
         ScenarioError and its kind: no such file, part or arm; the message lists the known ones.
     """
     scenario = load_scenario(file, remote_code)
-    names = [one.name for one in scenario.parts]
+    names = [each.name for each in scenario.parts]
     if part not in names and (part is not None or len(names) > 1):
         raise ScenarioError(f"{file}: part {part!r} is not there; give part=NAME, one of {', '.join(names)}")
     wanted = part or names[0]
@@ -111,6 +111,6 @@ def _described(error: ValidationError, what: str) -> str:
     """Every mistake as ``what: key: words``, without the value's place inside unions and lists."""
     lines = []
     for details in error.errors(include_url=False):
-        keys = [str(one) for one in details["loc"][1:] if isinstance(one, str) and one not in ("parts", "model")]
+        keys = [str(key) for key in details["loc"][1:] if isinstance(key, str) and key not in ("parts", "model")]
         lines.append(": ".join([what, *keys[-1:], in_words(details)]))
     return "\n".join(dict.fromkeys(lines))

@@ -2,15 +2,18 @@
 the transformers class that its tensors fit.
 
 An entry says how a checkpoint is recognised from its config, what its tensors fit and how it is driven. It also has the
-authors' decoding rule. A new family is an entry in FAMILIES. docs/public_models.md names the source of each fact, and what
-could not be checked. Reads dicts that were read from a config; touches no file, network or tensor.
+authors' decoding rule. A new family is an entry in block_families.json, with the keys of BlockModelFamily.
+docs/public_models.md names the source of each fact, and what could not be checked. No tensor is touched here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, TypeAdapter
 
 from harness.errors import UnknownModelError
 from harness.frozen import frozen
@@ -66,12 +69,16 @@ class BlockProtocol:
         begins = {"answer": "begins right behind the prompt", "sequence": f"begins at multiples of {block_size} tokens"}
         sees = {"causal": "causal KV", "block": "KV of a block whose tokens saw all of it"}[self.committed or "block"]
         how = {"own_pass": "written by a pass of its own", "merged": "written by the next block's first pass"}
-        said = [f"blocks of {block_size}; a block {begins[self.borders]}", f"{sees}, {how[self.commit or 'own_pass']}", slots]
+        sentences = [
+            f"blocks of {block_size}; a block {begins[self.borders]}",
+            f"{sees}, {how[self.commit or 'own_pass']}",
+            slots,
+        ]
         if self.first_slot == "committed":
-            said.append("a block's first slot comes from the pass that wrote the KV before it")
+            sentences.append("a block's first slot comes from the pass that wrote the KV before it")
         if self.sub_block:
-            said.append(f"slots are decided in runs of {self.sub_block}, from left to right")
-        return said
+            sentences.append(f"slots are decided in runs of {self.sub_block}, from left to right")
+        return sentences
 
 
 @frozen
@@ -90,7 +97,7 @@ class BlockModelFamily:
     ``renames``     regular expressions from its tensors' names to the native ones, of one group at most
     ``fused_qkv``   tensor names hold a fused query_key_value, which is split
     ``is_ntp``      the weights are a next-token predictor too, so that NTP on them means something
-    ``bases``       (hidden, layers) of a checkpoint to the next-token predictor it was made from
+    ``made_from``   the model_type of the next-token predictors that its checkpoints were made from; None: not known
     """
 
     name: str
@@ -98,7 +105,7 @@ class BlockModelFamily:
     protocol: BlockProtocol
     natives: Mapping[str, str]
     solver: str
-    knobs: Mapping[str, float]
+    knobs: Mapping[str, int | float]
     source: str
     block_size: int
     marks: tuple[str, ...] = ()
@@ -107,210 +114,38 @@ class BlockModelFamily:
     mask_key: str = "mask_token_id"
     mask_id: int | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    must_be: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, object] = field(default_factory=dict)
+    must_be: Mapping[str, object] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
     fused_qkv: bool = False
     is_ntp: bool = False
-    bases: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    made_from: Literal["qwen2", "qwen3"] | None = None
     note: str = ""
 
+    @property
+    def bases(self) -> Mapping[tuple[int, int], str]:
+        """(hidden, layers) of a checkpoint to the next-token predictor it was made from."""
+        return _BASES.get(self.made_from, {})
 
-_QWEN2 = {
-    (1536, 28): "Qwen/Qwen2.5-1.5B-Instruct",
-    (2048, 36): "Qwen/Qwen2.5-3B",
-    (3584, 28): "Qwen/Qwen2.5-7B-Instruct",
-    (5120, 64): "Qwen/Qwen2.5-32B",
-}
-_QWEN3 = {
-    (1024, 28): "Qwen/Qwen3-0.6B",
-    (2048, 28): "Qwen/Qwen3-1.7B",
-    (2560, 36): "Qwen/Qwen3-4B",
-    (4096, 36): "Qwen/Qwen3-8B",
-    (2048, 48): "Qwen/Qwen3-30B-A3B",
-}
-_A2D = {"a2d-qwen3": "qwen3", "a2d-qwen2": "qwen2", "a2d-llama": "llama"}
-_LLADA_BLOCK = {
-    "q_proj": "self_attn.q_proj",
-    "k_proj": "self_attn.k_proj",
-    "v_proj": "self_attn.v_proj",
-    "attn_out": "self_attn.o_proj",
-    "ff_proj": "mlp.gate_proj",
-    "up_proj": "mlp.up_proj",
-    "ff_out": "mlp.down_proj",
-    "attn_norm": "input_layernorm",
-    "ff_norm": "post_attention_layernorm",
-}
-_CANVAS = BlockProtocol(layout="canvas", committed=None, commit=None)
 
-_ALL = (
-    BlockModelFamily(
-        name="nemotron",
-        members="nvidia/Nemotron-Labs-Diffusion-{3B,8B,14B}",
-        protocol=BlockProtocol(committed="causal", first_slot="committed"),
-        natives={"nemotron_labs_diffusion": "ministral3"},
-        block_size=32,
-        mask_id=100,
-        solver="threshold",
-        knobs={"tau": 0.9},
-        is_ntp=True,
-        renames={r"^encoder\.": "model.", r"^diffusion_head\.": "lm_head."},
-        source="NVIDIA-NeMo/Megatron-Bridge nemotron_labs_diffusion_bridge.py; ZHZisZZ/dllm nemotron_diffusion/sampler.py",
-        note="trained with SBD's own mask, so that sbd, sbd_verified and self_speculation run on it too",
-    ),
-    BlockModelFamily(
-        name="sdlm",
-        members="OpenGVLab/SDLM-{3B-D4,3B-D8,32B-D4}",
-        protocol=BlockProtocol(layout="window", committed="causal", prediction="shifted", commit="merged"),
-        natives={"qwen2": "qwen2"},
-        marks=("text_mask_token_id",),
-        mask_key="text_mask_token_id",
-        must_be={"causal_attn": False},
-        block_size=4,
-        solver="longest_prefix",
-        knobs={"tau": 0.9},
-        bases=_QWEN2,
-        source="OpenGVLab/SDLM sdlm_generator.py, attn_mask_utils.py, preprocess_sdlm.py",
-        note="its training has no loss on clean tokens, so that NTP on it is untrained, though its code offers it",
-    ),
-    BlockModelFamily(
-        name="sdar",
-        members="JetLM/SDAR-*, Gen-Verse/TraDo-*",
-        protocol=BlockProtocol(borders="sequence"),
-        natives={"sdar": "qwen3", "sdar_moe": "qwen3_moe"},
-        block_size=4,
-        mask_id=151669,
-        solver="low_confidence_dynamic",
-        knobs={"tau": 0.85, "steps": 4},
-        bases=_QWEN3,
-        source="JetAstra/SDAR generate.py; SGLang dllm/config.py (block size, mask)",
-    ),
-    BlockModelFamily(
-        name="fast_dllm_v2",
-        members="Efficient-Large-Model/Fast_dLLM_v2_{1.5B,7B}",
-        protocol=BlockProtocol(borders="sequence", prediction="shifted", first_slot="committed", sub_block=8),
-        natives={"Fast_dLLM_Qwen": "qwen2"},
-        block_key="bd_size",
-        block_size=32,
-        mask_id=151665,
-        solver="threshold_strict",
-        knobs={"tau": 0.95},
-        bases=_QWEN2,
-        source="NVlabs Fast-dLLM v2 generation_functions.py, as kept in kookhh0827/Fast-dLLM",
-    ),
-    BlockModelFamily(
-        name="llada2",
-        members="inclusionAI/LLaDA2.0-{mini,flash}, LLaDA2.1-*",
-        protocol=BlockProtocol(borders="sequence"),
-        natives={"llada2_moe": "glm4_moe"},
-        block_size=32,
-        mask_id=156895,
-        solver="low_confidence_dynamic",
-        knobs={"tau": 0.95, "steps": 32},
-        keys={"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"},
-        constants={"use_qk_norm": True, "partial_rotary_factor": 0.5},
-        must_be={
-            "use_bias": False,
-            "use_qkv_bias": False,
-            "score_function": "sigmoid",
-            "norm_topk_prob": True,
-            "use_sliding_window": False,
-        },
-        renames={
-            r"^model\.word_embeddings\.": "model.embed_tokens.",
-            r"\.attention\.dense\.": ".self_attn.o_proj.",
-            r"\.attention\.query_layernorm\.": ".self_attn.q_norm.",
-            r"\.attention\.key_layernorm\.": ".self_attn.k_norm.",
-            r"\.attention\.": ".self_attn.",
-            r"\.mlp\.gate\.expert_bias$": ".mlp.gate.e_score_correction_bias",
-        },
-        fused_qkv=True,
-        source="ZHZisZZ/dllm llada2/sampler.py; LLaDA2 modeling as kept in public copies; SGLang dllm/config.py",
-        note="LLaDA2.1's second stage, which edits tokens already written, is not built: this is its first stage",
-    ),
-    BlockModelFamily(
-        name="bd3lm",
-        members="dllm-hub/Qwen3-0.6B-diffusion-bd3lm-v0.1 and other block models of dllm",
-        protocol=BlockProtocol(last_block="cut"),
-        natives=_A2D,
-        block_size=32,
-        solver="uniform",
-        knobs={"steps": 32},
-        bases=_QWEN3,
-        source="ZHZisZZ/dllm core/samplers/bd3lm.py, pipelines/a2d",
-        note="dllm's whole-sequence checkpoints (-mdlm-) have the same config: for those say family: mdlm",
-    ),
-    BlockModelFamily(
-        name="dream",
-        members="Dream-org/Dream-v0-{Base,Instruct}-7B, apple/DiffuCoder-7B-*",
-        protocol=BlockProtocol(layout="canvas", committed=None, commit=None, prediction="shifted"),
-        natives={"Dream": "qwen2"},
-        classes=("DreamModel",),
-        mask_id=151666,
-        block_size=32,
-        solver="top_k",
-        knobs={"tokens": 1},
-        bases=_QWEN2,
-        source="Dream generation_utils.py as kept in public copies (maskgit_plus); Fast-dLLM dream/",
-        note="its own schedule of tokens per pass is not built; with a block as long as the answer any slot may come first",
-    ),
-    BlockModelFamily(
-        name="llada",
-        members="GSAI-ML/LLaDA-8B-{Base,Instruct}, LLaDA-1.5",
-        protocol=_CANVAS,
-        natives={"llada": "llama"},
-        classes=("LLaDAModelLM",),
-        mask_id=126336,
-        block_size=32,
-        solver="uniform",
-        knobs={"steps": 32},
-        keys={
-            "hidden_size": "d_model",
-            "num_attention_heads": "n_heads",
-            "num_key_value_heads": "n_kv_heads",
-            "num_hidden_layers": "n_layers",
-            "intermediate_size": "mlp_hidden_size",
-            "tie_word_embeddings": "weight_tying",
-            "max_position_embeddings": "max_sequence_length",
-            "vocab_size": "embedding_size",
-        },
-        must_be={
-            "block_type": "llama",
-            "include_bias": False,
-            "include_qkv_bias": False,
-            "attention_layer_norm": False,
-            "layer_norm_type": "rms",
-            "rope": True,
-            "alibi": False,
-            "scale_logits": False,
-            "input_emb_norm": False,
-            "activation_type": "silu",
-        },
-        renames={
-            r"^model\.transformer\.wte\.": "model.embed_tokens.",
-            r"^model\.transformer\.ln_f\.": "model.norm.",
-            r"^model\.transformer\.ff_out\.": "lm_head.",
-            **{
-                rf"^model\.transformer\.blocks\.(\d+)\.{theirs}\.": rf"model.layers.\1.{native}."
-                for theirs, native in _LLADA_BLOCK.items()
-            },
-        },
-        source="ML-GSAI/LLaDA generate.py; LLaDA configuration and tensor names as kept in public copies",
-    ),
-    BlockModelFamily(
-        name="mdlm",
-        members="dllm-hub/*-mdlm-* (whole-sequence models of dllm)",
-        protocol=_CANVAS,
-        natives={},
-        block_size=128,
-        solver="uniform",
-        knobs={"steps": 128},
-        bases=_QWEN3,
-        source="ZHZisZZ/dllm core/samplers/mdlm.py",
-        note="not told apart from bd3lm by a config; never recognised, only named",
-    ),
+_BASES: dict[str | None, dict[tuple[int, int], str]] = {
+    "qwen2": {
+        (1536, 28): "Qwen/Qwen2.5-1.5B-Instruct",
+        (2048, 36): "Qwen/Qwen2.5-3B",
+        (3584, 28): "Qwen/Qwen2.5-7B-Instruct",
+        (5120, 64): "Qwen/Qwen2.5-32B",
+    },
+    "qwen3": {
+        (1024, 28): "Qwen/Qwen3-0.6B",
+        (2048, 28): "Qwen/Qwen3-1.7B",
+        (2560, 36): "Qwen/Qwen3-4B",
+        (4096, 36): "Qwen/Qwen3-8B",
+        (2048, 48): "Qwen/Qwen3-30B-A3B",
+    },
+}
+FAMILIES = TypeAdapter(dict[str, BlockModelFamily], config=ConfigDict(extra="forbid")).validate_json(
+    Path(__file__).with_suffix(".json").read_bytes()
 )
-FAMILIES: dict[str, BlockModelFamily] = {family.name: family for family in _ALL}
 
 
 def same_config(name: str, other: str) -> bool:
@@ -341,8 +176,8 @@ def recognised(config: Config) -> BlockModelFamily | None:
     """The family of a config; None for any other model."""
     kind, classes = config.get("model_type"), set(config.get("architectures") or ())
     for family in FAMILIES.values():
-        told = not family.classes or not classes or classes & set(family.classes)
-        if kind in family.natives and told and all(config.get(key) is not None for key in family.marks):
+        fits = not family.classes or not classes or classes & set(family.classes)
+        if kind in family.natives and fits and all(config.get(key) is not None for key in family.marks):
             return family
     return None
 

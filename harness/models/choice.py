@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_key
+from harness.config_file import CountOrZero, Flag, StrictModel, Text, base_of, named_by_key
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_families import native_config, recognised
@@ -38,7 +38,7 @@ MASK_EMBEDDING, BIGRAM = "mask_embedding.safetensors", "bigram.safetensors"
 
 def _adapter_found(name: str, info: ValidationInfo) -> str:
     """The folder's own path; a relative one begins at the scenario file."""
-    base = (info.context or {}).get("base")
+    base = base_of(info)
     if base is None:
         return name
     folder = Path(base, os.path.expanduser(name))
@@ -98,20 +98,20 @@ class HuggingFaceModel(StrictModel):
     @classmethod
     def _found(cls, name: str, info: ValidationInfo) -> str:
         """A path must exist (relative to the scenario file); anything else must look like a hub id."""
-        base = (info.context or {}).get("base")
+        base = base_of(info)
         if base is None:
             return name
         file = info.data.get("gguf_file") or "config.json"
-        found = here_or_on_hub(name, base, lambda local: (local / file).is_file())
-        if found is None:
+        place = here_or_on_hub(name, base, lambda local: (local / file).is_file())
+        if place is None:
             folder = Path(base, os.path.expanduser(name))
-            held = ", ".join(sorted(one.name for one in folder.glob("*.gguf")))
+            files = ", ".join(sorted(gguf.name for gguf in folder.glob("*.gguf")))
             way = "a folder with a config.json or a Hugging Face id such as org/name"
             raise _unknown(
                 f"no model at {name!r}: there is no {folder / file}; "
-                + (f"write the name of a file there behind gguf_file: {held}" if held else f"give {way}")
+                + (f"write the name of a file there behind gguf_file: {files}" if files else f"give {way}")
             )
-        return found
+        return place
 
     @model_validator(mode="after")
     def _code_as_granted(self, info: ValidationInfo) -> HuggingFaceModel:
@@ -239,11 +239,11 @@ def shape_called(name: str, weights: str | None = "") -> ModelShape:
                 "or bfloat16 to leave it out"
             )
         return _read_config(Path(name).resolve().name, config)
-    found, hint = known_name(name)
-    if found is None:
+    known, hint = known_name(name)
+    if known is None:
         allowed = f"{', '.join(KNOWN_SHAPES)}, or a folder with a config.json"
         raise UnknownModelError(f"unknown model {name!r}{hint}; allowed: {allowed}")
-    return KNOWN_SHAPES[found]
+    return KNOWN_SHAPES[known]
 
 
 def model_name(model: StoredModel | RandomModel) -> str:

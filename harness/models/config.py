@@ -13,6 +13,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ConfigDict, TypeAdapter
+
 from harness.errors import UnknownModelError
 from harness.frozen import frozen
 from harness.models.shape import MOST_LAYERS, LatentAttention, MixtureOfExperts, ModelShape
@@ -42,13 +44,13 @@ def read_object(file: Path) -> Config:
         data = read_bounded(file)
         if data.count(b",") > 3_000_000:  # the largest tokenizer.json in use has two million
             raise ValueError("more than 3,000,000 values")
-        found = json.loads(data.decode("utf-8-sig"))
-        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        value = json.loads(data.decode("utf-8-sig"))
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (OSError, ValueError, RecursionError) as error:
         raise UnknownModelError(f"{file}: cannot be read as JSON ({error}); download the checkpoint again") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise UnknownModelError(f"{file}: holds no JSON object; download the checkpoint again")
-    return found
+    return value
 
 
 @contextmanager
@@ -68,8 +70,11 @@ def fitting(file: Path | str, what: str = "config of a decoder-only transformer"
 
 
 @frozen
-class _Family:
-    """How the models of one model_type differ from a plain Llama, as transformers builds them.
+class ModelType:
+    """How the models of one model_type differ from a plain Llama, as transformers builds them: an entry of model_types.json.
+
+    nemotron_labs_diffusion has the tensors of Ministral 3 under other names (NVIDIA-NeMo/Megatron-Bridge,
+    nemotron_labs_diffusion_bridge.py).
 
     ``biases``     in the attention: "none", "qkv" (Q, K and V always), "configured" (all four where attention_bias says so),
                    "qkv_configured" (Q, K and V where it says so)
@@ -89,40 +94,9 @@ class _Family:
     defaults: Config = field(default_factory=dict)
 
 
-_MISTRAL = {"sliding_window": 4096}
-_MINISTRAL3 = {"head_dim": 128, "vocab_size": 131_072, "max_position_embeddings": 262_144}
-_QWEN = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
-_GLM4_MOE = {"first_k_dense_replace": 1, "n_shared_experts": 1}
-_GEMMA = {"head_dim": 256, "tie_word_embeddings": True}
-_GEMMA2 = {**_GEMMA, "sliding_window": 4096, "sliding_window_pattern": 2}
-_GEMMA3 = {
-    **_GEMMA,
-    "sliding_window": 4096,
-    "sliding_window_pattern": 6,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "vocab_size": 262_208,
-    "max_position_embeddings": 131_072,
-}
-
-FAMILIES: dict[str, _Family] = {
-    "llama": _Family(biases="configured"),
-    "mistral": _Family(sliding="all", defaults=_MISTRAL),
-    "ministral": _Family(sliding="typed", defaults=_MISTRAL),
-    "ministral3": _Family(sliding="all", defaults=_MINISTRAL3),
-    # The tensors of Ministral 3 under other names (NVIDIA-NeMo/Megatron-Bridge, nemotron_labs_diffusion_bridge.py).
-    "nemotron_labs_diffusion": _Family(sliding="all", defaults=_MINISTRAL3),
-    "mixtral": _Family(sliding="all", moe=True),
-    "phi3": _Family(sliding="all"),
-    "qwen2": _Family(biases="qkv", sliding="upper", defaults=_QWEN),
-    "qwen3": _Family(biases="configured", sliding="upper", qk_norm=True, defaults=_QWEN),
-    "qwen3_moe": _Family(biases="configured", sliding="all", qk_norm=True, moe=True, defaults=_QWEN),
-    "glm4_moe": _Family(biases="qkv_configured", qk_norm="configured", moe=True, defaults=_GLM4_MOE),
-    "gemma": _Family(biases="configured", defaults=_GEMMA),
-    "gemma2": _Family(biases="configured", sliding="pattern", norms_per_layer=4, defaults=_GEMMA2),
-    "gemma3_text": _Family(biases="configured", sliding="pattern", qk_norm=True, norms_per_layer=4, defaults=_GEMMA3),
-    "deepseek_v3": _Family(biases="configured", moe=True, mla=True, defaults={"q_lora_rank": None}),
-}
+MODEL_TYPES = TypeAdapter(dict[str, ModelType], config=ConfigDict(extra="forbid")).validate_json(
+    Path(__file__).with_name("model_types.json").read_bytes()
+)
 
 
 def shape_from_config(name: str, config: Config) -> ModelShape:
@@ -131,32 +105,32 @@ def shape_from_config(name: str, config: Config) -> ModelShape:
     A multimodal config is read for its ``text_config``. Norms are RMS norms, positions rotary.
 
     Raises:
-        UnknownModelError: the family is not one of FAMILIES, or a field it needs is missing; the message names it.
+        UnknownModelError: the family is not one of MODEL_TYPES, or a field it needs is missing; the message names it.
     """
     if "text_config" in config:
         tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}  # the outer model owns the LM head
         config = {**config["text_config"], **tied}
     architecture = config.get("model_type")
-    family = FAMILIES.get(architecture) if isinstance(architecture, str) else None
-    if family is None:
+    kind = MODEL_TYPES.get(architecture) if isinstance(architecture, str) else None
+    if kind is None:
         raise UnknownModelError(
             f"{name}: no arithmetic for the architecture {architecture!r} (model_type in its config); "
-            f"known are {', '.join(FAMILIES)}; if it is one of these under another name, write a ModelShape's fields by hand"
+            f"known are {', '.join(MODEL_TYPES)}; if it is one of these under another name, write a ModelShape's fields by hand"
         )
     try:
-        return _read(name, str(architecture), family, {**family.defaults, **config})
+        return _read(name, str(architecture), kind, {**kind.defaults, **config})
     except KeyError as error:
         raise UnknownModelError(f"{name}: the config of this {architecture} model lacks {error}") from error
 
 
-def _read(name: str, architecture: str, family: _Family, config: Config) -> ModelShape:
+def _read(name: str, architecture: str, kind: ModelType, config: Config) -> ModelShape:
     heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
     biased = bool(config.get("attention_bias", False))
-    configured = family.biases == "configured" and biased
-    mla = LatentAttention(**{key: config[key] for key in LatentAttention.model_fields}) if family.mla else None
-    moe = _experts(config, layers, router_bias=architecture in ("deepseek_v3", "glm4_moe")) if family.moe else None
+    configured = kind.biases == "configured" and biased
+    mla = LatentAttention(**{key: config[key] for key in LatentAttention.model_fields}) if kind.mla else None
+    moe = _experts(config, layers, router_bias=architecture in ("deepseek_v3", "glm4_moe")) if kind.moe else None
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    window, sliding_layers = _sliding(family, config, layers)
+    window, sliding_layers = _sliding(kind, config, layers)
     return ModelShape(
         name=name,
         architecture=architecture,
@@ -168,25 +142,25 @@ def _read(name: str, architecture: str, family: _Family, config: Config) -> Mode
         head_dim=mla.qk_nope_head_dim + mla.qk_rope_head_dim if mla else head_dim,
         vocab=config["vocab_size"],
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=configured or family.biases == "qkv" or (family.biases == "qkv_configured" and biased),
+        qkv_bias=configured or kind.biases == "qkv" or (kind.biases == "qkv_configured" and biased),
         o_bias=configured,
         ffn_bias=architecture == "llama" and bool(config.get("mlp_bias", False)),
-        qk_norm=bool(config.get("use_qk_norm", False)) if family.qk_norm == "configured" else family.qk_norm,
-        norms_per_layer=family.norms_per_layer,
+        qk_norm=bool(config.get("use_qk_norm", False)) if kind.qk_norm == "configured" else kind.qk_norm,
+        norms_per_layer=kind.norms_per_layer,
         sliding_window=window,
         sliding_layers=sliding_layers,
         moe=moe,
         mla=mla,
-        max_positions=config.get("max_position_embeddings") if family.sliding == "pattern" else _positions(config),
+        max_positions=config.get("max_position_embeddings") if kind.sliding == "pattern" else _positions(config),
     )
 
 
 def rotary(config: Config) -> Iterator[Config]:
     """The settings of rotary positions, of every kind of layer where they differ, under both names they had."""
     for key in ("rope_parameters", "rope_scaling"):
-        held = config.get(key)
-        if isinstance(held, dict):
-            yield from (one for one in (held, *held.values()) if isinstance(one, dict))
+        rope = config.get(key)
+        if isinstance(rope, dict):
+            yield from (settings for settings in (rope, *rope.values()) if isinstance(settings, dict))
 
 
 def _positions(config: Config) -> int | None:
@@ -202,18 +176,18 @@ def _positions(config: Config) -> int | None:
     return longest or None
 
 
-def _sliding(family: _Family, config: Config, layers: int) -> tuple[int | None, int]:
+def _sliding(kind: ModelType, config: Config, layers: int) -> tuple[int | None, int]:
     """The window and the number of layers that have one; (None, 0) where no layer has."""
     window = config.get("sliding_window")
-    switched_off = "use_sliding_window" in family.defaults and config.get("use_sliding_window") is False
-    if window is None or family.sliding == "none" or switched_off:  # other families do not know the switch
+    switched_off = "use_sliding_window" in kind.defaults and config.get("use_sliding_window") is False
+    if window is None or kind.sliding == "none" or switched_off:  # other families do not know the switch
         return None, 0
-    if config.get("layer_types") is not None and family.sliding != "all":
-        count = sum(kind == "sliding_attention" for kind in config["layer_types"])
-    elif family.sliding == "pattern":
+    if config.get("layer_types") is not None and kind.sliding != "all":
+        count = config["layer_types"].count("sliding_attention")
+    elif kind.sliding == "pattern":
         count = layers - layers // config["sliding_window_pattern"]
     else:
-        count = layers if family.sliding in ("all", "typed") else max(0, layers - config["max_window_layers"])
+        count = layers if kind.sliding in ("all", "typed") else max(0, layers - config["max_window_layers"])
     return (window, count) if count else (None, 0)
 
 

@@ -16,8 +16,7 @@ from harness.frozen import frozen
 from harness.models import ModelShape, shape_from_config
 from harness.models.block_families import FAMILIES, BlockModelFamily, block_size, mask_id, native_config, recognised
 from harness.models.choice import ModelChoice, RandomModel, gguf_of, model_config, model_folder, model_name, shape_of
-from harness.models.config import FAMILIES as NTP_FAMILIES
-from harness.models.config import Config, fitting, read_object, rotary
+from harness.models.config import MODEL_TYPES, Config, fitting, read_object, rotary
 from harness.models.gguf_header import read_gguf
 
 ModelKind = Literal["block model", "sbd", "ntp"]
@@ -180,7 +179,7 @@ def read_model_facts(folder: Path) -> ModelFacts:
     config = read_object(file)
     with fitting(file):
         family = recognised(config)
-        if family is None and config.get("text_config", config).get("model_type") not in NTP_FAMILIES:
+        if family is None and config.get("text_config", config).get("model_type") not in MODEL_TYPES:
             raise UnknownModelError(_unknown(config))
         native = config if family is None else native_config(family, config)
         shape = shape_from_config(folder.resolve().name, native)
@@ -192,7 +191,7 @@ def read_model_facts(folder: Path) -> ModelFacts:
         mask, mask_from = mask_id(family, config, of_tokenizer)
         ends = {**config, **_settings(folder, "generation_config.json")}.get("eos_token_id")
         stops = {_of_tokenizer(folder, "eos")[0], *(ends if isinstance(ends, list) else [ends])} - {None}
-        if any(type(one) is not int for one in stops):
+        if any(type(stop) is not int for stop in stops):
             raise ValueError(f"eos_token_id is {ends!r:.80}, a token's number or a list of them is needed")
     size, size_from = (None, None) if family is None else block_size(family, config)
     return ModelFacts(
@@ -214,14 +213,14 @@ def read_model_facts(folder: Path) -> ModelFacts:
 
 def _unknown(config: Config) -> str:
     kinds = sorted({kind for family in FAMILIES.values() for kind in family.natives if not family.marks})
-    plain = [name for name in NTP_FAMILIES if name not in kinds]
+    plain = [name for name in MODEL_TYPES if name not in kinds]
     return (
         f"model_type {config.get('model_type')!r} (architectures: {config.get('architectures')}) is of no known "
         f"family; block models known are {', '.join(kinds)} (and qwen2 with text_mask_token_id), next-token predictors "
-        f"{', '.join(plain)}; to add a block model, write an entry in harness/models/block_families.py: the native class that "
-        "its tensors fit, block size, mask token, whether position i predicts token i or i + 1, what committed blocks saw, "
-        "whether committing is a pass of its own; to decode by NTP with the checkpoint's own code, say trust_remote_code: true "
-        "in a scenario's model, at your own risk"
+        f"{', '.join(plain)}; to add a block model, write an entry in harness/models/block_families.json: the native class "
+        "that its tensors fit, block size, mask token, whether position i predicts token i or i + 1, what committed blocks "
+        "saw, whether committing is a pass of its own; to decode by NTP with the checkpoint's own code, say trust_remote_code: "
+        "true in a scenario's model, at your own risk"
     )
 
 

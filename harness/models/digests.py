@@ -68,18 +68,20 @@ def _of_files(folder: Path, patterns: Sequence[str], more: Sequence[Path]) -> Kn
     try:
         files = [*_matching(folder, patterns), *more]
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # hashing releases the interpreter's lock
-            told = "".join(f"{file.name}\0{digest}\n" for file, digest in zip(files, pool.map(file_digest, files), strict=True))
+            lines = "".join(
+                f"{file.name}\0{digest}\n" for file, digest in zip(files, pool.map(file_digest, files), strict=True)
+            )
     except OSError as error:
         return None, f"cannot be read: {error}"
     if not files:
         return None, f"{folder.name} has none of {', '.join(patterns)}"
-    return hashlib.sha256(told.encode()).hexdigest(), None
+    return hashlib.sha256(lines.encode()).hexdigest(), None
 
 
 def file_digest(file: Path) -> str:
     """Of one file's contents. Raises OSError where it cannot be read."""
-    found = file.stat()
-    return _read(file.resolve(), found.st_size, found.st_mtime_ns, found.st_ino)
+    state = file.stat()
+    return _read(file.resolve(), state.st_size, state.st_mtime_ns, state.st_ino)
 
 
 @cache

@@ -83,19 +83,19 @@ class GgufHeader:
 
     def ends(self, vocabulary: Mapping[str, int]) -> set[int]:
         """The tokens that end an answer, as in llama.cpp."""
-        told = [self.of_tokenizer(f"{name}_token_id") for name in ENDS.split()]
-        return {one for one in (*told, *map(vocabulary.get, END_TEXTS.split())) if isinstance(one, int)}
+        named = [self.of_tokenizer(f"{name}_token_id") for name in ENDS.split()]
+        return {token for token in (*named, *map(vocabulary.get, END_TEXTS.split())) if isinstance(token, int)}
 
     def refuse_unknown_tokenizer(self) -> None:
         """Raises UnknownModelError where the file's own tokenizer would make other ids here than its authors'."""
-        told = {name: self.of_tokenizer(name) for name in _OF_TOKENIZER.split()}
+        given = {name: self.of_tokenizer(name) for name in _OF_TOKENIZER.split()}
         known = {
-            "gpt2": told["pre"] in PRE_TOKENIZERS,
-            "llama": told["add_space_prefix"] is not False and not told["remove_extra_whitespaces"],
+            "gpt2": given["pre"] in PRE_TOKENIZERS,
+            "llama": given["add_space_prefix"] is not False and not given["remove_extra_whitespaces"],
         }
-        if not known.get(told["model"]) or None in (told["eos_token_id"], told["bos_token_id"] if self.adds_begin else 0):
+        if not known.get(given["model"]) or None in (given["eos_token_id"], given["bos_token_id"] if self.adds_begin else 0):
             raise UnknownModelError(
-                f"{self.file}: how its tokenizer splits texts is not known here, by {told} (None: tokenizer.ggml has no such "
+                f"{self.file}: how its tokenizer splits texts is not known here, by {given} (None: tokenizer.ggml has no such "
                 f"key); known are the model gpt2 with pre {', '.join(sorted(PRE_TOKENIZERS))} and llama where it adds a space, "
                 "with the tokens that begin and end a text: put the checkpoint's own tokenizer.json beside it"
             )
@@ -108,8 +108,8 @@ def read_gguf(file: Path) -> GgufHeader:
         UnknownModelError: it is no GGUF file, is cut or damaged, or holds weights of another kind than BLOCKS.
     """
     try:
-        told = file.stat()
-        return _read(file, told.st_size, told.st_mtime_ns)
+        state = file.stat()
+        return _read(file, state.st_size, state.st_mtime_ns)
     except (OSError, ValueError, struct.error) as error:
         raise UnknownModelError(f"{file}: is no whole GGUF file ({error}); download it again") from error
 
@@ -184,8 +184,9 @@ def _refuse_other_tensors(header: GgufHeader, kind: str, layers: int) -> None:
         )
     needed = {"token_embd.weight", "output_norm.weight"}
     needed |= {f"blk.{layer}.{name}" for layer in range(layers) for name in in_layer}
-    held = set(header.sizes)
-    for names, words in ((needed - held, "lacks"), (held - needed - {"output.weight"}, "has, beyond a plain model's own,")):
+    present = set(header.sizes)
+    more = present - needed - {"output.weight"}
+    for names, words in ((needed - present, "lacks"), (more, "has, beyond a plain model's own,")):
         if names:
             raise UnknownModelError(
                 f"{header.file}: {words} {len(names)} tensors, {min(names)} among them; download it again, or give the "

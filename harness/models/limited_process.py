@@ -110,12 +110,12 @@ def facts(text: str) -> Any:
         ValueError: the decoder may make any text of the tokens.
     """
     load(text)
-    held = _HELD[0]
-    vocabulary, told = held.get_vocab(), str(held.decoder and held.decoder.__getstate__().decode())
-    if not LINEAR.fullmatch(told):
-        raise ValueError(f"its decoder may lengthen texts: {told}")
+    tokenizer = _HELD[0]
+    vocabulary, decoder = tokenizer.get_vocab(), str(tokenizer.decoder and tokenizer.decoder.__getstate__().decode())
+    if not LINEAR.fullmatch(decoder):
+        raise ValueError(f"its decoder may lengthen texts: {decoder}")
     number, token = max(((number, token) for token, number in vocabulary.items()), default=(-1, ""))
-    return hashlib.sha256(held.to_str().encode()).hexdigest(), token, number
+    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest(), token, number
 
 
 def encode(text: str, special: bool) -> list[int]:

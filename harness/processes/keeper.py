@@ -45,12 +45,12 @@ def _copy(pipe: "typing.IO[bytes]", file: int) -> None:
 
 def _children() -> "list[int]":
     """The first process and the adopted; what is below them follows when they have ended. Empty where there is no /proc."""
-    found = []
+    pids = []
     for path in glob.glob("/proc/[0-9]*/stat"):
         with contextlib.suppress(OSError), open(path, errors="replace") as stat:
             if stat.read().rpartition(")")[2].split()[1] == str(os.getpid()):
-                found.append(int(path.split("/")[2]))
-    return found
+                pids.append(int(path.split("/")[2]))
+    return pids
 
 
 def main() -> int:
@@ -81,10 +81,10 @@ def main() -> int:
         for sign in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(OSError):
                 os.killpg(child.pid, sign)
-            told = {child.pid}
+            asked = {child.pid}
             for _ in range(LOOKS):
-                for pid in {*_children()} - told:
-                    told.add(pid)
+                for pid in {*_children()} - asked:
+                    asked.add(pid)
                     with contextlib.suppress(OSError):
                         os.kill(pid, sign)
                 time.sleep(LOOK_S)
@@ -98,9 +98,9 @@ def main() -> int:
     status = 0
     with contextlib.suppress(ChildProcessError):  # none is left, orphans included
         while True:
-            pid, told = os.wait()
+            pid, state = os.wait()
             if pid == child.pid:
-                status = os.waitstatus_to_exitcode(told)
+                status = os.waitstatus_to_exitcode(state)
                 ended.set()
                 threading.Thread(target=end).start()
     with contextlib.suppress(OSError):

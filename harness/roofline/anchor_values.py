@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from harness.config_file import Flag, Name, StrictModel, Text, read_yaml
 from harness.errors import InvariantError
@@ -240,8 +240,4 @@ def known_anchors() -> AnchorTable:
     Raises:
         InvariantError: the file is damaged.
     """
-    document = read_yaml(_FILE)
-    try:
-        return AnchorTable.model_validate(document.data)
-    except ValidationError as error:
-        raise InvariantError(*document.describe(error)) from error
+    return read_yaml(_FILE, InvariantError).value(AnchorTable)

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from harness.config_file import Name, StrictModel, Text, read_yaml
 from harness.errors import InvariantError, UnknownHardwareError, UserError
@@ -78,11 +78,7 @@ def constants() -> Constants:
     Raises:
         InvariantError: the file is damaged.
     """
-    document = read_yaml(FILE)
-    try:
-        return Constants.model_validate(document.data)
-    except ValidationError as error:
-        raise InvariantError(*document.describe(error)) from error
+    return read_yaml(FILE, InvariantError).value(Constants)
 
 
 def is_metal(profile: HardwareProfile) -> bool:

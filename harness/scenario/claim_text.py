@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from harness.config_file import StrictModel, read_yaml
-from harness.errors import ScenarioError, UserError
+from harness.errors import UserError
 from harness.paths import data_dir
 from harness.scenario.claims import ESTIMATORS, METRIC_NAMES, THIS_PROCESS, Claim, Claims, Where
 from harness.scenario.loading import shipped_file
@@ -248,8 +248,4 @@ def load_claims(given: Path | str) -> Claims:
     """
     path = Path(given)
     file = path if path.is_file() else shipped_file(path, data_dir("scenarios") / "claims", "file of claims")
-    document = read_yaml(file, when_empty="write claims: [...] (see `sbd verify --help`)")
-    try:
-        return ClaimFile.model_validate(document.data).claims
-    except ValidationError as error:
-        raise ScenarioError(*document.describe(error)) from error
+    return read_yaml(file, when_empty="write claims: [...] (see `sbd verify --help`)").value(ClaimFile).claims

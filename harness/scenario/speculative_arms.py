@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag, ValidationInfo, model_validator
 
-from harness.config_file import Count, Counts, Numbers, Share, Shares, StrictModel, named_by_key
+from harness.config_file import Count, Counts, Numbers, Share, Shares, StrictModel, base_of, named_by_key
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
@@ -44,7 +44,7 @@ thresholds from 0.1 to 0.95 the best, within half a per cent, where a draft pass
 
 
 def _in_a_file(given: Any, info: ValidationInfo) -> Any:
-    return DRAFT_CONFIDENCE if given is None and (info.context or {}).get("base") is not None else given
+    return DRAFT_CONFIDENCE if given is None and base_of(info) is not None else given
 
 
 ByConfidence = Younger, BeforeValidator(_in_a_file), Field(validate_default=True)

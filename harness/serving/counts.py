@@ -1,4 +1,4 @@
-"""Passes of one request, counted in up to three ways, and the passes as the trace of a decode.
+"""Passes of one request, counted in up to three ways; the passes as the trace of a decode, and the figures of a sample.
 
 *steps*: the engine's own count of steps, less the prompt's. *accepted*: a round ends with tokens that no draft gave, mostly
 one, so decode tokens less accepted drafts; drafts accepted after the answer's end are taken off. *chunks*: the pieces of the
@@ -12,15 +12,34 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import inf
-from statistics import median
+from statistics import fmean, median
 
 from harness.frozen import frozen
+from harness.meters.window import MeterFigure
+from harness.record.decode import Readings
+from harness.record.schema import FIRST_TOKENS, NO_PASSES
 from harness.record.trace import ForwardPass, Role
 from harness.serving.dialects.dialect import MOST, ONE_PASS, Rounds
 from harness.serving.stream import ServedAnswer
 
 PROMPT_PASSES = 1
 """Passes of one prompt by itself; a longer one that is fed in pieces makes the ways disagree."""
+FIGURES = {
+    name: MeterFigure(unit=unit, source=source)
+    for name, (unit, source) in {
+        "served_passes_by_steps": ("count", "the server's step counter, less the prompt's pass"),
+        "served_passes_by_accepted": ("count", "decode tokens less accepted drafts"),
+        "served_passes_by_chunks": ("count", "chunks of the stream behind the first"),
+        "served_ways_disagree": ("requests", "requests of the sample whose ways of counting differ"),
+        FIRST_TOKENS: ("tokens", "tokens of the first chunks of its answers, by the client"),
+        "served_headline": ("tokens", "the engine's own mean acceptance length of these requests"),
+        "served_foreign_requests": ("requests", "the server's request counter, less these"),
+        "served_cached_tokens": ("tokens", "the server's count of prompt tokens found in a cache"),
+        "served_preempted": ("requests", "the server's count of requests put off"),
+        "served_read_bytes": ("bytes", "the server's own estimate"),
+    }.items()
+}
+"""What a served sample carries beside its times: the ways of counting, the engine's headline, and what would spoil it."""
 
 
 @frozen
@@ -90,7 +109,7 @@ def _last_accepted(answer: ServedAnswer, own_tokens: int) -> int | None:
         left = Counter(dict(enumerate(histogram))) - Counter(size - own_tokens for size in before)
         return int(min(left)) if left.total() == 1 else None
     listed = answer.said.get("accepted_by_round") or ()
-    if not listed or (answer.sizes[-1] == 1 and sum(size > 1 for size in before) >= sum(one > 0 for one in listed)):
+    if not listed or (answer.sizes[-1] == 1 and sum(size > 1 for size in before) >= sum(count > 0 for count in listed)):
         return None
     return int(listed[-1])
 
@@ -116,7 +135,7 @@ def fed_by_chunk(answer: ServedAnswer, width: int | None = None) -> list[int]:
 
 def prompt_pass(answers: Sequence[ServedAnswer], prompts: Sequence[Sequence[int]]) -> ForwardPass:
     """The prompts' pass, which gave the first chunk of every answer."""
-    lengths, first = tuple(map(len, prompts)), tuple(one.sizes[0] for one in answers)
+    lengths, first = tuple(map(len, prompts)), tuple(answer.sizes[0] for answer in answers)
     nothing = (0,) * len(lengths)
     return ForwardPass(
         role="prefill",
@@ -145,7 +164,7 @@ class Arrival:
 
 def arrivals(row: int, answer: ServedAnswer, prompt_tokens: int, one_by_one: bool, width: int | None = None) -> list[Arrival]:
     """The decode rounds of one row. ``one_by_one``: the engine decodes a token a pass, so a chunk of two is two passes."""
-    found: list[Arrival] = []
+    parts: list[Arrival] = []
     context, before_s = prompt_tokens, answer.chunks[0].at_s
     for chunk, fed in zip(answer.chunks[1:], fed_by_chunk(answer, width), strict=True):
         size = len(chunk.ids)
@@ -153,10 +172,10 @@ def arrivals(row: int, answer: ServedAnswer, prompt_tokens: int, one_by_one: boo
         for piece in range(pieces):
             at_s = before_s + (chunk.at_s - before_s) * (piece + 1) / pieces
             written = 1 if one_by_one else size
-            found.append(Arrival(at_s=at_s, row=row, fed=1 if one_by_one else fed, context=context, written=written))
+            parts.append(Arrival(at_s=at_s, row=row, fed=1 if one_by_one else fed, context=context, written=written))
             context += written
         before_s = chunk.at_s
-    return found
+    return parts
 
 
 def merged(every: Sequence[Sequence[Arrival]]) -> list[list[Arrival]]:
@@ -167,7 +186,7 @@ def merged(every: Sequence[Sequence[Arrival]]) -> list[list[Arrival]]:
     within_s = median(gaps) / 2 if gaps else inf
     passes: list[list[Arrival]] = []
     seen: set[int] = set()
-    for arrival in sorted((one for row in every for one in row), key=lambda one: one.at_s):
+    for arrival in sorted((arrival for row in every for arrival in row), key=lambda arrival: arrival.at_s):
         if not passes or arrival.row in seen or arrival.at_s - passes[-1][0].at_s > within_s:
             passes.append([])
             seen = set()
@@ -178,7 +197,7 @@ def merged(every: Sequence[Sequence[Arrival]]) -> list[list[Arrival]]:
 
 def described(arrived: Sequence[Arrival], rows: int) -> ForwardPass:
     """The decode pass of the batch that wrote these; rows that are not in it wait."""
-    by_row = {one.row: one for one in arrived}
+    by_row = {arrival.row: arrival for arrival in arrived}
 
     def each(value: str) -> tuple[int, ...]:
         return tuple(getattr(by_row[row], value) if row in by_row else 0 for row in range(rows))
@@ -205,3 +224,54 @@ def passes_of_round(arrived: Sequence[Arrival], rows: int, passes: int) -> list[
     nothing = (0,) * rows
     drafting = last._replace(role="draft", kept_tokens=nothing, decided_tokens=nothing, final_tokens=nothing)
     return [*[drafting] * (passes - 1), last]
+
+
+def readings_of(
+    answers: Sequence[ServedAnswer], ways: Sequence[Ways], grown: Mapping[str, float], in_turn: bool, untold: str
+) -> Readings:
+    """The figures of one sample; those that its server does not give have a reason.
+
+    Args:
+        in_turn: its requests were sent one after the other, so that the server's steps are theirs together.
+        untold: why the server tells no passes.
+    """
+    sums = {name: _sum([getattr(counted, name) for counted in ways]) for name in ("steps", "accepted", "chunks")}
+    if in_turn and len(answers) > 1 and "passes" in grown:
+        sums["steps"] = grown["passes"] - PROMPT_PASSES * len(answers)
+    headlines = [answer.said["headline"] for answer in answers if answer.said.get("headline")]
+    cached = _sum([answer.said.get("cached") for answer in answers])
+    values: dict[str, float | None] = {f"served_passes_by_{name}": total for name, total in sums.items()}
+    values |= {
+        "served_ways_disagree": (
+            _disagreeing(ways, [total for total in sums.values() if total is not None]) if in_turn and not untold else None
+        ),
+        FIRST_TOKENS: float(sum(answer.sizes[0] for answer in answers)),
+        "served_headline": fmean(headlines) if headlines else _headline(grown),
+        "served_foreign_requests": grown["requests"] - len(answers) if "requests" in grown else None,
+        "served_cached_tokens": grown.get("cached", cached),
+        "served_preempted": grown.get("preempted"),
+        "served_read_bytes": grown.get("read_bytes"),
+    }
+    known = {name: value for name, value in values.items() if value is not None}
+    why = "the server does not tell" if in_turn else "the server does not tell, or not of several requests at once"
+    reasons = dict.fromkeys((name for name in FIGURES if name not in known), why)
+    if untold:
+        reasons |= {name: untold for name in reasons if "passes" in name or "ways" in name} | {NO_PASSES: untold}
+    return Readings(values=known, reasons=reasons)
+
+
+def _disagreeing(ways: Sequence[Ways], sums: Sequence[float]) -> float:
+    """Requests whose own ways differ; all where there is one way only, and one where nothing but the sums differ."""
+    if len(sums) < 2:
+        return float(len(ways))
+    return float(max(sum(len(set(counted.counts)) > 1 for counted in ways), len(set(sums)) > 1))
+
+
+def _sum(counts: Sequence[float | None]) -> float | None:
+    known = [float(count) for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _headline(grown: Mapping[str, float]) -> float | None:
+    """1 + accepted drafts a round, as vLLM and llama.cpp state it."""
+    return 1 + grown["accepted"] / grown["rounds"] if grown.get("rounds") and "accepted" in grown else None

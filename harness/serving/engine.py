@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 
@@ -25,9 +24,8 @@ from harness.record.decode import Decoded, Readings
 from harness.record.trace import ForwardPass, Generation
 from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
-from harness.serving.counts import Arrival, Ways, arrivals, count_passes, merged, passes_of_round, prompt_pass
+from harness.serving.counts import FIGURES, arrivals, count_passes, merged, passes_of_round, prompt_pass, readings_of
 from harness.serving.dialects.dialect import Rounds, ServerRequest
-from harness.serving.readings import FIGURES, readings_of
 from harness.serving.served_model import ServedModel, growth
 from harness.serving.stream import ServedAnswer, ask
 from harness.serving.times import Turns, batch_times, in_turns, own_times, row_times, turns_of
@@ -69,15 +67,15 @@ class ServedEngine:
             self.close: Callable[[], None] = weakref.finalize(self, opened.pop_all().close)
 
     @property
-    def meters(self) -> dict[str, Any] | None:
+    def meters(self) -> dict[str, object] | None:
         """The figures of the samples, this machine's and the servers', with unit and source."""
         if self._windows is None:
             return None
         own = {name: asdict(figure) for name, figure in self._windows.figures.items()}
-        absent = [asdict(one) for one in self._absent]
+        absent = [asdict(missing) for missing in self._absent]
         return {"figures": own | {name: asdict(figure) for name, figure in FIGURES.items()}, "absent": absent}
 
-    def fingerprint(self, part: Part) -> dict[str, Any]:
+    def fingerprint(self, part: Part) -> dict[str, object]:
         """What every server of the part says of itself."""
         return {"servers": {name: self._servers[name].described() for name in part.servers}}
 
@@ -112,8 +110,8 @@ class ServedEngine:
         try:
             answers = self._loop.run_until_complete(_ask_all(served, requests, turns))
         except RequestError as error:
-            said = served.without_key(str(error))[:LONGEST_TOLD]
-            raise RequestError(f"server {served.name}: {said}{served.why_dead()}") from error
+            words = served.without_key(str(error))[:LONGEST_TOLD]
+            raise RequestError(f"server {served.name}: {words}{served.why_dead()}") from error
         finally:
             machine = self._windows.close() if self._windows is not None else None
         _refuse_other_tokens(served.name, requests, answers, self.shape.vocab)
@@ -166,17 +164,20 @@ def _decoded(
             for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
         ]
     )
-    passes = () if rounds.passes is None else _passes(answers, prompts, together, rounds.passes)
+    passes: list[ForwardPass] = []
+    if rounds.passes is not None:
+        later = (passes_of_round(of_round, len(answers), rounds.passes) for of_round in together)
+        passes = [prompt_pass(answers, prompts), *chain.from_iterable(later)]
     generation = Generation(
-        passes=passes,
+        passes=tuple(passes),
         prompt_tokens=tuple(map(len, prompts)),
-        output_ids=tuple(one.ids for one in answers),
-        stop_reasons=tuple(one.stop_reason for one in answers),
+        output_ids=tuple(answer.ids for answer in answers),
+        stop_reasons=tuple(answer.stop_reason for answer in answers),
     )
     at_once = case.load is None or case.load.closed
     times = batch_times(answers, together) if at_once else own_times(answers)
     forward_s = times.forward_s if rounds.passes == 1 else None
-    ways: list[Ways] = [count_passes(one, grown, alone=len(answers) == 1, rounds=rounds) for one in answers]
+    ways = [count_passes(answer, grown, alone=len(answers) == 1, rounds=rounds) for answer in answers]
     own = readings_of(answers, ways, grown, case.batch_size == 1, rounds.untold)
     return Decoded(
         generation=generation,
@@ -189,11 +190,3 @@ def _decoded(
         ),
         row_times=row_times(answers),
     )
-
-
-def _passes(
-    answers: Sequence[ServedAnswer], prompts: Sequence[Sequence[int]], together: Sequence[Sequence[Arrival]], each: int
-) -> tuple[ForwardPass, ...]:
-    """The prompts' pass, and ``each`` passes of every round."""
-    rounds = (passes_of_round(of_round, len(answers), each) for of_round in together)
-    return (prompt_pass(answers, prompts), *chain.from_iterable(rounds))

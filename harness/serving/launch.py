@@ -29,9 +29,9 @@ MOST_BYTES, MOST_S = 8_000_000, 10.0
 
 def free_port() -> int:
     """A port of the loopback that nothing listens on now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def small_answer(name: str, url: str, headers: dict[str, str]) -> bytearray:
@@ -65,29 +65,19 @@ def small_answer(name: str, url: str, headers: dict[str, str]) -> bytearray:
         ) from error
 
 
-class StartedServer:
+class StartedServer(Kept):
     """A command below a keeper. ``log``: where its output goes; several starts add to one file."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._process = Kept(command, os.environ | dict(environment), log, log)
-
-    @property
-    def pid(self) -> int:
-        """Of the keeper."""
-        return self._process.pid
-
-    @property
-    def ended(self) -> int | None:
-        """The exit status, or None while it runs."""
-        return self._process.poll()
+        super().__init__(command, os.environ | dict(environment), log, log)
 
     def ends_within(self, seconds: float) -> bool:
         """Whether it has ended, or does so shortly."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
-        return self.ended is not None
+            self.wait(seconds)
+        return self.poll() is not None
 
     def wait_ready(self, health_url: str, ready_s: float) -> None:
         """Wait until ``health_url`` answers 200.
@@ -97,14 +87,16 @@ class StartedServer:
         """
         until = time.monotonic() + ready_s
         while time.monotonic() < until:
-            if self.ended is not None:
-                self.close()
-                raise NotPossibleError(f"server {self.name} ended with status {self.ended} before it was ready: {self.tail()}")
+            if self.poll() is not None:
+                self.end()
+                raise NotPossibleError(
+                    f"server {self.name} ended with status {self.returncode} before it was ready: {self.tail()}"
+                )
             with suppress(RequestError):
                 small_answer(self.name, health_url, {})
                 return
             time.sleep(LOOK_S)
-        self.close()
+        self.end()
         raise NotPossibleError(
             f"server {self.name} was not ready after {ready_s:g} s ({health_url}): {self.tail()}; "
             f"raise ready_s, or read {self.log}"
@@ -117,7 +109,3 @@ class StartedServer:
             lines = [line.strip()[:LONGEST_LINE] for line in log.read(LAST_BYTES).decode(errors="replace").splitlines()]
         telling = [line for line in lines if "Error" in line or "error" in line] or lines
         return " / ".join(filter(None, telling[-LAST_LINES:])) or "its log is empty"
-
-    def close(self) -> None:
-        """End it with its children; safe to call again."""
-        self._process.end()

@@ -7,16 +7,15 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from prometheus_client.parser import text_string_to_metric_families
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from harness.config_file import Count
 from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving.dialects import DIALECTS
-from harness.serving.dialects.dialect import ONE_PASS, Rounds
+from harness.serving.dialects.dialect import ONE_PASS, Rounds, ServerFacts, Word
 from harness.serving.launch import StartedServer, free_port, small_answer
 
 END_SEEN_S = 1.0
@@ -25,8 +24,6 @@ LONGEST = 300
 LONGEST_COUNTERS = 200_000
 """Characters of all series of the wanted counters; 64 engines behind one address write half as many."""
 BY_WORD = Rounds(passes=None, untold="the scenario says diffusion: true; such a server tells no passes")
-
-Word = Annotated[str, StringConstraints(pattern=r"^\P{C}*$", max_length=1000)]
 
 
 class Listed(BaseModel):
@@ -39,16 +36,6 @@ class Models(BaseModel):
     """All models that a server serves, as far as they are read."""
 
     data: Annotated[list[Listed], Field(fail_fast=True)]
-
-
-class ServerFacts(BaseModel):
-    """What an engine says of itself, as far as it is read: its version, and what SGLang was started with."""
-
-    version: Word | None = None
-    build_info: Word | None = None
-    dllm_algorithm: Word | None = None
-    speculative_algorithm: Word | None = None
-    speculative_num_draft_tokens: Annotated[Count, Field(le=10_000)] | None = None
 
 
 def read_counters(text: str, wanted: Mapping[str, str]) -> dict[str, float]:
@@ -99,7 +86,7 @@ class ServedModel:
 
     def _start(self) -> None:
         self.model, self._slow = "", False
-        self._about: Mapping[str, Any] = {}
+        self._about = ServerFacts()
         if self._choice.url is None:
             port = free_port()
             self.command = self.dialect.command(self._choice, self._weights, port, self._dtype)
@@ -112,7 +99,7 @@ class ServedModel:
         Raises:
             NotPossibleError, RequestError: it does not start, or serves another model.
         """
-        if self.started is not None and self.model and self.started.ended is not None:
+        if self.started is not None and self.model and self.started.poll() is not None:
             self.close()
             self._start()
         if not self.model:
@@ -120,7 +107,7 @@ class ServedModel:
                 self.started.wait_ready(self.address + self.dialect.health, self._choice.ready_s)
             self.model = self._served_model()
             with suppress(RequestError, ValidationError):
-                self._about = ServerFacts.model_validate_json(self.get(self.dialect.about)).model_dump(exclude_unset=True)
+                self._about = ServerFacts.model_validate_json(self.get(self.dialect.about))
             self.rounds = BY_WORD if self._choice.diffusion else self.dialect.rounds(self._about, self._choice)
 
     def _served_model(self) -> str:
@@ -138,22 +125,22 @@ class ServedModel:
                 "whose data lists models, each with an id of at most 1000 printable characters; give the url of such a server"
             ) from error
         wanted = self._choice.model
-        fit = {one.id for one in listed if wanted in (None, one.id)}
+        fit = {model.id for model in listed if wanted in (None, model.id)}
         if len(fit) == 1:
             return fit.pop()
         raise RequestError(
-            f"server {self.name} serves {', '.join(one.id for one in listed)[:LONGEST] or 'no model'}; "
+            f"server {self.name} serves {', '.join(model.id for model in listed)[:LONGEST] or 'no model'}; "
             f"the scenario {f'asks for {wanted!r}' if wanted else 'names none (model:)'}"
         )
 
     def get(self, path: str) -> bytearray:
         """A small answer of the server. Raises RequestError: there is none."""
-        found = small_answer(self.name, self.address + path, self.headers)
-        return found.replace(self._secret.encode(), b"***") if self._secret else found
+        answer = small_answer(self.name, self.address + path, self.headers)
+        return answer.replace(self._secret.encode(), b"***") if self._secret else answer
 
-    def without_key(self, said: str) -> str:
+    def without_key(self, words: str) -> str:
         """What the server said, without the key that it may repeat."""
-        return said.replace(self._secret, "***") if self._secret else said
+        return words.replace(self._secret, "***") if self._secret else words
 
     def counters(self) -> dict[str, float]:
         """Its counters now; empty where it shows none, or not as an engine does. One that took too long is not asked again."""
@@ -163,14 +150,14 @@ class ServedModel:
             self._slow = isinstance(error.__cause__, TimeoutError)
             return {}
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Version, model, command, environment, and what its figures mean, for the record. A record that is passed on names no
         folder of this machine: programs and weights stand by their own names.
         """
         command = [Path(word).name if Path(word).is_absolute() else word for word in self.command]
         return {
             "engine": self.dialect.name,
-            "version": self._about.get(self.dialect.version),
+            "version": self._about.version or self._about.build_info,
             "model": self.model,
             "started": self.started is not None,
             "command": command,
@@ -189,9 +176,9 @@ class ServedModel:
         """What its log says where it has ended, or does so now; else nothing."""
         if self.started is None or not self.started.ends_within(END_SEEN_S):
             return ""
-        return f"; the server has ended ({self.started.ended}): {self.started.tail()}"
+        return f"; the server has ended ({self.started.returncode}): {self.started.tail()}"
 
     def close(self) -> None:
         """End it where it was started here."""
         if self.started is not None:
-            self.started.close()
+            self.started.end()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import field
 from itertools import pairwise
-from typing import Any
+from typing import cast
 
 import httpx2 as httpx
 from pydantic_core import from_json
@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from harness.errors import RequestError
 from harness.frozen import frozen
 from harness.record.trace import StopReason
-from harness.serving.dialects.dialect import Dialect, RoundProgress, ServerRequest, StreamEvent
+from harness.serving.dialects.dialect import Dialect, RequestFigures, RoundProgress, ServerRequest, StreamEvent
 
 LONGEST_SAID = 300
 """Characters of what a server sent that are kept in a message."""
@@ -42,12 +42,12 @@ class ServedAnswer:
     chunks: tuple[Chunk, ...]
     stop_reason: StopReason
     prompt_tokens: int | None
-    said: Mapping[str, Any] = field(default_factory=dict)
+    said: RequestFigures = field(default_factory=RequestFigures)
 
     @property
     def ids(self) -> tuple[int, ...]:
         """All output ids."""
-        return tuple(one for chunk in self.chunks for one in chunk.ids)
+        return tuple(token for chunk in self.chunks for token in chunk.ids)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -97,8 +97,8 @@ async def ask(client: httpx.AsyncClient, dialect: Dialect, request: ServerReques
 
 def _shown(pieces: Sequence[tuple[float, bytes]]) -> str:
     """The beginning of what was sent."""
-    said = b"".join(piece for _, piece in pieces)[:LONGEST_SAID]
-    return f": {said.decode(errors='replace')}" if said else ""
+    begin = b"".join(piece for _, piece in pieces)[:LONGEST_SAID]
+    return f": {begin.decode(errors='replace')}" if begin else ""
 
 
 def _events(pieces: Sequence[tuple[float, bytes]], response: httpx.Response) -> Iterator[tuple[float, str]]:
@@ -146,13 +146,13 @@ def answer_of(sent_at_s: float, arrived: Iterable[tuple[float, str]], dialect: D
         raise RequestError("the server sent no token ids; it is too old for them, or another program")
     if dialect.whole and written not in (None, tokens):
         raise RequestError(f"{tokens} token ids came, the server counts {written}: some were lost")
-    said = pieces.said | _by_round(pieces.rounds)
+    figures = pieces.said | _by_round(pieces.rounds)
     return ServedAnswer(
         sent_at_s=sent_at_s,
         chunks=tuple(pieces.chunks),
         stop_reason=pieces.stop_reason,
-        prompt_tokens=said.get("prompt_tokens"),
-        said=said,
+        prompt_tokens=figures.get("prompt_tokens"),
+        said=figures,
     )
 
 
@@ -162,7 +162,7 @@ class _Pieces:
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
         self.rounds: list[RoundProgress] = []
-        self.said: dict[str, Any] = {}
+        self.said = RequestFigures()
         self.stop_reason: StopReason | None = None
         self.tokens = 0
         self.done = self._had_ids = False
@@ -182,10 +182,10 @@ class _Pieces:
             self.rounds += [] if read.progress is None else [read.progress]
         self._had_ids = bool(read.ids)
         self.stop_reason = read.stop_reason or self.stop_reason
-        self.said |= {name: told for name, told in read.said.items() if told is not None}
+        self.said |= cast("RequestFigures", {name: value for name, value in read.said.items() if value is not None})
 
 
-def _by_round(rounds: Sequence[RoundProgress]) -> dict[str, Any]:
+def _by_round(rounds: Sequence[RoundProgress]) -> RequestFigures:
     """What every draft had accepted, and how long it was; rounds without a draft are left out, as in vLLM's lists."""
     if not rounds:
         return {}

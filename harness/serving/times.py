@@ -43,8 +43,8 @@ def turns_of(load: Load | None, in_flight: int, requests: int, seed: int) -> Tur
         return Turns(after_s=[0.0] * requests, at_once=requests if load is None else in_flight)
     if load.requests_per_s is None:
         traced = (load.traced or ())[:requests]
-        lengths = [one.output_tokens for one in traced]
-        return Turns(after_s=[one.after_s for one in traced], at_once=requests, output_tokens=lengths)
+        lengths = [request.output_tokens for request in traced]
+        return Turns(after_s=[request.after_s for request in traced], at_once=requests, output_tokens=lengths)
     drawn = random.Random(seed)
     gaps = [0.0, *(drawn.expovariate(load.requests_per_s) for _ in range(requests - 1))]
     return Turns(after_s=list(accumulate(gaps)), at_once=requests)
@@ -84,29 +84,29 @@ class Times:
 
 def batch_times(answers: Sequence[ServedAnswer], passes: Sequence[Sequence[Arrival]]) -> Times:
     """Of requests that were sent together: to the first chunk of any, and from there to the last of all."""
-    sent_s, first_s = min(one.sent_at_s for one in answers), min(one.chunks[0].at_s for one in answers)
-    ends = [first_s, *(max(one.at_s for one in of_pass) for of_pass in passes)]
+    sent_s, first_s = min(answer.sent_at_s for answer in answers), min(answer.chunks[0].at_s for answer in answers)
+    ends = [first_s, *(max(arrival.at_s for arrival in of_pass) for of_pass in passes)]
     gaps = [max(0.0, after - before) for before, after in pairwise(ends)]
-    last_s = max(one.chunks[-1].at_s for one in answers)
+    last_s = max(answer.chunks[-1].at_s for answer in answers)
     return Times(prefill_s=first_s - sent_s, decode_s=last_s - first_s, forward_s=[first_s - sent_s, *gaps])
 
 
 def own_times(answers: Sequence[ServedAnswer]) -> Times:
     """Of requests that came at times of their own: the means of what each one waited for."""
-    first_s = fmean(one.chunks[0].at_s - one.sent_at_s for one in answers)
-    decode_s = fmean(one.chunks[-1].at_s - one.chunks[0].at_s for one in answers)
+    first_s = fmean(answer.chunks[0].at_s - answer.sent_at_s for answer in answers)
+    decode_s = fmean(answer.chunks[-1].at_s - answer.chunks[0].at_s for answer in answers)
     return Times(prefill_s=first_s, decode_s=decode_s, forward_s=None)
 
 
 def row_times(answers: Sequence[ServedAnswer]) -> list[RowTimes]:
     """When each request was sent and answered, as the record keeps it."""
-    begun_s = min(one.sent_at_s for one in answers)
+    begun_s = min(answer.sent_at_s for answer in answers)
     return [
         RowTimes(
-            sent_s=round(one.sent_at_s - begun_s, DIGITS),
-            first_token_s=round(one.chunks[0].at_s - one.sent_at_s, DIGITS),
-            last_token_s=round(one.chunks[-1].at_s - one.sent_at_s, DIGITS),
-            gaps_s=[round(max(0.0, after.at_s - before.at_s), DIGITS) for before, after in pairwise(one.chunks)],
+            sent_s=round(answer.sent_at_s - begun_s, DIGITS),
+            first_token_s=round(answer.chunks[0].at_s - answer.sent_at_s, DIGITS),
+            last_token_s=round(answer.chunks[-1].at_s - answer.sent_at_s, DIGITS),
+            gaps_s=[round(max(0.0, after.at_s - before.at_s), DIGITS) for before, after in pairwise(answer.chunks)],
         )
-        for one in answers
+        for answer in answers
     ]

@@ -65,7 +65,9 @@ class TrainedAdapter(nn.Module):
             down = torch.randn(settings.bigram_rank, width) / embeddings.norm(dim=1).mean().cpu()
             bigram = begun.bigram or LowRank(down, torch.zeros(width, settings.bigram_rank), 1.0)
             self.bigram_down, self.bigram_up = _parameter(bigram.down, model), _parameter(bigram.up, model)
-        self.means = nn.ParameterList(nn.Parameter(one.detach().clone(), requires_grad=False) for one in self.parameters())
+        self.means = nn.ParameterList(
+            nn.Parameter(weights.detach().clone(), requires_grad=False) for weights in self.parameters()
+        )
         model.set_attn_implementation(FLOAT32_ATTENTION)
         self._held = (model,)
 
@@ -85,7 +87,7 @@ class TrainedAdapter(nn.Module):
         return Adapter(terms, self._mask_id, self.mask_embedding.detach().bfloat16(), bigram)
 
     def _averages(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return zip((one for one in self.parameters() if one.requires_grad), self.means, strict=True)
+        return zip((weights for weights in self.parameters() if weights.requires_grad), self.means, strict=True)
 
     @torch.no_grad()
     def average(self, step: int) -> None:
@@ -113,8 +115,8 @@ class TrainedAdapter(nn.Module):
         hidden = self.hidden(made)
         if (bigram := self.bigram) is not None:
             before = made.targets.roll(1, dims=2).clamp(min=0)
-            told = made.in_turn[..., None] & (torch.arange(before.shape[2], device=before.device) > 0)
-            hidden = hidden + (bigram.told(before) * told[..., None]).view_as(hidden)
+            drawn = made.in_turn[..., None] & (torch.arange(before.shape[2], device=before.device) > 0)
+            hidden = hidden + (bigram.told(before) * drawn[..., None]).view_as(hidden)
         # Two dimensions: behind frozen weights torch would copy the head for every row of three.
         each = nn.functional.cross_entropy(
             self.head(hidden.flatten(0, 1)).float(), made.targets.flatten(), ignore_index=IGNORE, reduction="none"
@@ -170,14 +172,14 @@ def fresh(model: Any, settings: AdapterSettings) -> Adapter:
     Raises:
         UnknownModelError: the model has none of the layers named.
     """
-    found = {}
+    terms = {}
     for name, layer in linear_layers(model, settings.layers).items():
         down = torch.empty(settings.rank, layer.in_features)
         nn.init.kaiming_uniform_(down, a=5**0.5)  # as PEFT begins
-        found[name] = LowRank(down, torch.zeros(layer.out_features, settings.rank), 1.0)
-    if not found:
+        terms[name] = LowRank(down, torch.zeros(layer.out_features, settings.rank), 1.0)
+    if not terms:
         raise UnknownModelError(f"the model has no linear layer named {', '.join(settings.layers)}; name its own")
-    return Adapter(found)
+    return Adapter(terms)
 
 
 def started(settings: AdapterSettings) -> Adapter | None:

@@ -50,7 +50,7 @@ def train_adapter(recipe: TrainRecipe, config: TrainingConfig, progress: Progres
     with torch.no_grad():
         answers = distil(held, recipe.distill, about, out / ANSWERS, progress)
         unseen = _held_out_answers(recipe, held, about, out, progress)
-    fitting = [one for one in answers if len(one.prompt_ids) + len(one.answer_ids) <= recipe.sequence_tokens]
+    fitting = [answer for answer in answers if len(answer.prompt_ids) + len(answer.answer_ids) <= recipe.sequence_tokens]
     if not fitting:
         raise UserError(f"no answer has at most {recipe.sequence_tokens} tokens with its prompt; raise sequence_tokens")
     progress.note(f"{len(fitting)} of {len(answers)} answers have at most {recipe.sequence_tokens} tokens with their prompt")

@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
@@ -30,7 +30,7 @@ from harness.decoding.in_turn import InTurn
 from harness.frozen import frozen
 from harness.progress import Progress
 from harness.training.adapter_module import TrainedAdapter
-from harness.training.distillation import OwnAnswer
+from harness.training.distillation import OwnAnswer, whole_lines
 from harness.training.masked_blocks import MaskedBlocks, masked_blocks
 from harness.training.noising import SpecialIds
 from harness.training.recipe import HeldOut, TrainRecipe
@@ -66,7 +66,7 @@ class Curve(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """Forget points that were measured after the checkpoint that training goes on from; measure what it begins with."""
         self._progress.start(["steps"] * (args.max_steps - state.global_step))
-        self._points = [point for point in curve_points(self.file) if point["step"] <= state.global_step]
+        self._points = [point for point in whole_lines(self.file) if point["step"] <= state.global_step]
         self._trained_s = self._points[-1]["trained_s"] if self._points else 0.0
         if self._asked is not None:
             self.file.write_text("".join(json.dumps(point) + "\n" for point in self._points), encoding="utf-8")
@@ -92,7 +92,7 @@ class Curve(TrainerCallback):
 
     def ended(self) -> bool:
         """Whether the curve in the file has ended its training."""
-        return self._flat(curve_points(self.file))
+        return self._flat(whole_lines(self.file))
 
     def _flat(self, points: Sequence[dict[str, Any]]) -> bool:
         least = self._asked.stop_gain if self._asked is not None else None
@@ -119,24 +119,15 @@ def doubling_gain(points: Sequence[dict[str, Any]]) -> float | None:
     None where the curve does not reach back to half of its last tokens.
     """
     at = [math.log(max(point["masked_tokens"], 1)) for point in points]
-    half = at[-1] - math.log(2)
-    if at[0] > half:
-        return None
     values = [float(point["tokens_per_pass"]) for point in points]
-    right = bisect_right(at, half)
-    share = (half - at[right - 1]) / (at[right] - at[right - 1])
-    return values[-1] - values[right - 1] - share * (values[right] - values[right - 1])
+    half = at[-1] - math.log(2)
+    return None if at[0] > half else values[-1] - float(np.interp(half, at, values))
 
 
 def trained_tokens(adapter: Path) -> int:
     """Masked tokens that an adapter was charged for, by the curve in its folder; 0 without one."""
-    points = curve_points(adapter / CURVE)
+    points = whole_lines(adapter / CURVE)
     return int(points[-1]["masked_tokens"]) if points else 0
-
-
-def curve_points(file: Path) -> list[dict[str, Any]]:
-    """The whole lines of a curve's file, oldest first; none where there is no file."""
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]] if file.exists() else []
 
 
 @frozen
@@ -156,8 +147,7 @@ def held_out_figures(
     trained: TrainedAdapter, answers: Sequence[OwnAnswer], block_size: int, ids: SpecialIds, bf16: bool, copies: bool = False
 ) -> HeldOutFigures:
     """The figures of greedy ``answers`` of the model itself."""
-    tokens: defaultdict[str, int] = defaultdict(int)
-    passes: defaultdict[str, int] = defaultdict(int)
+    tokens, passes = Counter[str](), Counter[str]()
     hits, blocks, accepted = torch.zeros(block_size), torch.zeros(block_size), [0] * block_size
     for answer in answers:
         if len(answer.answer_ids) < 2:
@@ -204,9 +194,9 @@ def _right(
         logits = trained.logits(made).view(*made.targets.shape[1:], -1)
         logits[..., ids.mask] = float("-inf")  # as in a decode
         in_turn = InTurn(trained.bigram, copies)
-        said = _in_turn(in_turn, logits, made) if in_turn else logits.argmax(dim=-1)
-    inside = made.starts[0][:, None] + torch.arange(block_size, device=said.device) < made.clean.shape[1]
-    return said == made.targets[0], inside
+        drafts = _in_turn(in_turn, logits, made) if in_turn else logits.argmax(dim=-1)
+    inside = made.starts[0][:, None] + torch.arange(block_size, device=drafts.device) < made.clean.shape[1]
+    return drafts == made.targets[0], inside
 
 
 def _in_turn(in_turn: InTurn, logits: Tensor, made: MaskedBlocks) -> Tensor:

@@ -8,8 +8,10 @@ recipe, its batch's number and the machine's arithmetic alone.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from harness.engine.loading import OpenedModel, stop_ids_of
 from harness.engine.static_session import StaticSession
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import UserError
-from harness.frozen import frozen
+from harness.frozen import frozen, positional
 from harness.progress import Progress
 from harness.training.recipe import Distillation
 from harness.workloads.loader import PromptItem, prompt_items
@@ -43,7 +45,7 @@ class OwnAnswer:
     stopped: bool
 
 
-@dataclass(frozen=True, slots=True)
+@positional
 class Batch:
     """Prompts that are answered together."""
 
@@ -68,7 +70,7 @@ def batches_of(distill: Distillation, tokenizer: TextTokenizer | None, vocab: in
     kinds = distill.temperatures
     return [
         Batch(number, task, items, kinds[turn % len(kinds)])
-        for number, (turn, task, items) in enumerate(one for one in asked if one[2])
+        for number, (turn, task, items) in enumerate(each for each in asked if each[2])
     ]
 
 
@@ -84,20 +86,17 @@ def distil(model: OpenedModel, distill: Distillation, about: dict[str, Any], fil
     batches = batches_of(distill, tokenizer, model.module.config.vocab_size)
     header = {"version": VERSION, "distill": distill.model_dump(mode="json"), **about}
     answers = _held(file, header)
-    done, counted = 0, 0
-    while done < len(batches) and counted + len(batches[done].items) <= len(answers):
-        counted += len(batches[done].items)
-        done += 1
-    answers = answers[:counted]
+    ends = [0, *accumulate(len(batch.items) for batch in batches)]
+    whole = bisect_right(ends, len(answers)) - 1
+    answers, missing = answers[: ends[whole]], batches[whole:]
     _rewritten(file, header, answers)
-    missing = batches[done:]
     progress.start([batch.task for batch in missing])
     session = StaticSession(model.module, leaves_out=True)
     stop = StopRule(token_ids=stop_ids_of(model.module.generation_config, model.tokenizer.eos_token_id))
     with file.open("a", encoding="utf-8") as lines:
         for batch in missing:
             new = list(_answered(session, distill, batch, stop, about["mask"], model.module.device))
-            lines.write("".join(json.dumps(asdict(one)) + "\n" for one in new))
+            lines.write("".join(json.dumps(asdict(answer)) + "\n" for answer in new))
             lines.flush()
             answers += new
             progress.advance(batch.task)
@@ -128,27 +127,28 @@ def _answered(
         )
 
 
-def _held(file: Path, header: dict[str, Any]) -> list[OwnAnswer]:
-    """The whole lines of ``file`` after its ``header``; a last line that was cut by an interruption is left out."""
-    if not file.exists():
-        return []
-    lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-    if not lines:
-        return []
+def whole_lines(file: Path) -> list[Any]:
+    """The values of a file of JSON lines, without a last one that an interruption cut; none where there is no file."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]] if file.exists() else []
+
+
+def _held(file: Path, header: dict[str, object]) -> list[OwnAnswer]:
+    """The answers of ``file``, whose first line is the ``header``."""
     try:
-        found, answers = json.loads(lines[0]), [OwnAnswer(**json.loads(line)) for line in lines[1:]]
+        first, *lines = whole_lines(file) or [header]
+        answers = [OwnAnswer(**line) for line in lines]
     except (ValueError, TypeError) as error:
         raise UserError(f"{file}: is no file of answers ({error}); give another --out, or remove it") from error
-    if found != header:
-        other = next(key for key in {**header, **found} if found.get(key) != header.get(key))
+    if first != header:
+        other = next(key for key in header | first if first.get(key) != header.get(key))
         raise UserError(f"{file}: was made with another {other}; give another --out, or remove it to make the answers again")
     return answers
 
 
-def _rewritten(file: Path, header: dict[str, Any], answers: Sequence[OwnAnswer]) -> None:
+def _rewritten(file: Path, header: dict[str, object], answers: Sequence[OwnAnswer]) -> None:
     """The file with exactly these whole lines."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    whole = "".join(json.dumps(one) + "\n" for one in (header, *map(asdict, answers)))
+    whole = "".join(json.dumps(line) + "\n" for line in (header, *map(asdict, answers)))
     partial = file.with_suffix(".partial")
     partial.write_text(whole, encoding="utf-8")
     partial.replace(file)

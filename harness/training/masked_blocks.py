@@ -36,7 +36,7 @@ class MaskedBlocks:
 
     def to(self, device: torch.device) -> MaskedBlocks:
         """The same on another device."""
-        return MaskedBlocks(**{one.name: getattr(self, one.name).to(device) for one in fields(self)})
+        return MaskedBlocks(**{axis.name: getattr(self, axis.name).to(device) for axis in fields(self)})
 
 
 def masked_blocks(
@@ -46,22 +46,22 @@ def masked_blocks(
 
     Slots after an answer that stopped are to say end-of-sequence; after one that was cut nothing is known.
     """
-    texts = [[*one.prompt_ids, *one.answer_ids] for one in answers]
+    texts = [[*answer.prompt_ids, *answer.answer_ids] for answer in answers]
     width = max(map(len, texts))
     clean = torch.tensor([[*text, *[ids.pad] * (width - len(text))] for text in texts])
-    behind = [[ids.eos if one.stopped else IGNORE] * block_size for one in answers]
-    told = torch.tensor(
+    behind = [[ids.eos if answer.stopped else IGNORE] * block_size for answer in answers]
+    tokens = torch.tensor(
         [
             [[*text[start : start + block_size], *after][:block_size] for start in own]
             for text, after, own in zip(texts, behind, starts, strict=True)
         ]
     )
-    known = told != IGNORE
+    known = tokens != IGNORE
     return MaskedBlocks(
         clean=clean,
         starts=torch.tensor(starts),
-        slots=told.masked_fill(masked | ~known, ids.mask),
-        targets=told.masked_fill(~masked | ~known, IGNORE),
+        slots=tokens.masked_fill(masked | ~known, ids.mask),
+        targets=tokens.masked_fill(~masked | ~known, IGNORE),
         in_turn=masked.all(dim=2) & (torch.arange(len(starts[0])) % 2 == 0),
     )
 
@@ -70,7 +70,9 @@ def drawn_blocks(answers: Sequence[OwnAnswer], settings: AdapterSettings, ids: S
     """One block size for the batch; blocks start anywhere in the answers; most are masked whole."""
     size = rng.randint(*settings.block_sizes)
     count = max(1, settings.slots // size)
-    starts = [[len(one.prompt_ids) + rng.randrange(max(1, len(one.answer_ids))) for _ in range(count)] for one in answers]
+    starts = [
+        [len(answer.prompt_ids) + rng.randrange(max(1, len(answer.answer_ids))) for _ in range(count)] for answer in answers
+    ]
     rates = [[rng.random() if rng.random() < settings.partly_masked else 1.0 for _ in own] for own in starts]
     masked = torch.tensor([[[rng.random() < rate for _ in range(size)] for rate in own] for own in rates])
     return masked_blocks(answers, starts, size, ids, masked)
@@ -130,4 +132,4 @@ class BlockCollator:
         rng = random.Random(f"{self.seed}/blocks/{self.batches}")
         self.batches += 1
         made = drawn_blocks(examples, self.settings, self.ids, rng)
-        return {one.name: getattr(made, one.name) for one in fields(made)}
+        return {axis.name: getattr(made, axis.name) for axis in fields(made)}

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from harness.frozen import frozen
@@ -50,18 +51,17 @@ def clean_batch(examples: Sequence[Example], ids: SpecialIds) -> dict[str, Tenso
     """Right-padded x (B, L) with its causal visibility and next-token labels on the solution (eq. 14, first sum). ``labels[:,
     i]`` is the target of the logits at position i, IGNORE where they have none.
     """
-    width = max(len(e["input_ids"]) for e in examples)
-    tokens = torch.full((len(examples), width), ids.pad)
-    labels = torch.full((len(examples), width), IGNORE)
-    for row, example in enumerate(examples):
-        length, prompt = len(example["input_ids"]), example["prompt_tokens"]
-        tokens[row, :length] = torch.tensor(example["input_ids"])
-        labels[row, max(prompt - 1, 0) : length - 1] = tokens[row, max(prompt, 1) : length]
-    index = torch.arange(width)
-    visible = (index[None, :] <= index[:, None]).expand(len(examples), -1, -1)
-    positions = index.expand(len(examples), -1)
-    nothing = torch.empty(len(examples), 0, dtype=torch.long)
-    return {"input_ids": tokens, "position_ids": positions, "visible": visible, "labels": labels, "noisy_labels": nothing}
+    tokens = pad_sequence([torch.tensor(e["input_ids"]) for e in examples], batch_first=True, padding_value=ids.pad)
+    index, rows = torch.arange(tokens.shape[1]), len(examples)
+    last = torch.tensor([[len(e["input_ids"]) - 1] for e in examples])
+    charged = (index < last) & (index >= torch.tensor([[e["prompt_tokens"] - 1] for e in examples]))
+    return {
+        "input_ids": tokens,
+        "position_ids": index.expand(rows, -1),
+        "visible": (index <= index[:, None]).expand(rows, -1, -1),
+        "labels": tokens.roll(-1, dims=1).masked_fill(~charged, IGNORE),
+        "noisy_labels": torch.empty(rows, 0, dtype=torch.long),
+    }
 
 
 def doubled_batch(examples: Sequence[Example], ids: SpecialIds, generator: torch.Generator) -> dict[str, Tensor]:

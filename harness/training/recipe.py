@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Share, StrictModel, Text, read_yaml
-from harness.errors import ScenarioError
+from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Share, StrictModel, Text, base_of, read_yaml
 from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.paths import data_dir
 from harness.roofline.operations import forward_operations
 from harness.roofline.speedup import describe_pass
+from harness.scenario.loading import shipped_file
 from harness.workloads.spec import DatasetChoice, Workload
 
 
@@ -100,8 +100,8 @@ class HeldOut(StrictModel):
     """Seed of the prompts."""
 
 
-class TrainRecipe(StrictModel):
-    """The whole file."""
+class _Subject(StrictModel):
+    """Which model is trained, and on what."""
 
     version: Literal[1]
     """Version of the format of this file; 1 is the only one."""
@@ -125,6 +125,37 @@ class TrainRecipe(StrictModel):
     """Rows of the dataset that are read, from the first. Left out: all."""
     sequence_tokens: Annotated[int, Field(strict=True, ge=2)]
     """Pairs that are longer, end of sequence included, are left out."""
+
+    @field_validator("model", "data")
+    @classmethod
+    def _from_the_files_folder(cls, path: str | None, info: ValidationInfo) -> str | None:
+        """A path that exists beside the recipe is meant from there; a model may also be a hub id."""
+        base = base_of(info)
+        if path is None or base is None:
+            return path
+        local = Path(base, os.path.expanduser(path))
+        if local.exists():
+            return str(local.resolve())
+        if info.field_name == "data" or path.startswith((".", "/", "~")):
+            raise ValueError(f"there is no {local}; give a path that exists, from the folder of this file")
+        return path
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if sum(source is not None for source in (self.data, self.dataset, self.distill)) != 1:
+            raise ValueError("exactly one of data, dataset, distill is needed: what is trained on")
+        if self.adapter is None and (self.distill is not None or self.held_out is not None):
+            raise ValueError("distill and held_out are for a gated adapter; add adapter: {}, or remove them")
+        if self.adapter is not None and self.distill is None:
+            raise ValueError("adapter is trained on the model's own answers; add distill: {workload: ...}")
+        if self.dataset is not None and self.dataset.answer is None:
+            raise ValueError("dataset: answer is missing: it is the solution that is learnt")
+        return self
+
+
+class TrainingSettings(StrictModel):
+    """How it is trained. An optimizer step reads ``accumulate`` batches, and its loss is the mean of theirs."""
+
     objective: Literal["sbd", "ntp"] = "sbd"
     """`sbd`: both losses of the paper's equation 14; `ntp`: the control."""
     steps: Count
@@ -152,31 +183,9 @@ class TrainRecipe(StrictModel):
     save_steps: Count = 500
     """Steps between two checkpoints."""
 
-    @field_validator("model", "data")
-    @classmethod
-    def _from_the_files_folder(cls, path: str | None, info: ValidationInfo) -> str | None:
-        """A path that exists beside the recipe is meant from there; a model may also be a hub id."""
-        base = (info.context or {}).get("base")
-        if path is None or base is None:
-            return path
-        local = Path(base, os.path.expanduser(path))
-        if local.exists():
-            return str(local.resolve())
-        if info.field_name == "data" or path.startswith((".", "/", "~")):
-            raise ValueError(f"there is no {local}; give a path that exists, from the folder of this file")
-        return path
 
-    @model_validator(mode="after")
-    def _one_source(self) -> TrainRecipe:
-        if sum(source is not None for source in (self.data, self.dataset, self.distill)) != 1:
-            raise ValueError("exactly one of data, dataset, distill is needed: what is trained on")
-        if self.adapter is None and (self.distill is not None or self.held_out is not None):
-            raise ValueError("distill and held_out are for a gated adapter; add adapter: {}, or remove them")
-        if self.adapter is not None and self.distill is None:
-            raise ValueError("adapter is trained on the model's own answers; add distill: {workload: ...}")
-        if self.dataset is not None and self.dataset.answer is None:
-            raise ValueError("dataset: answer is missing: it is the solution that is learnt")
-        return self
+class TrainRecipe(TrainingSettings, _Subject):
+    """The whole file."""
 
 
 def load_recipe(given: Path) -> TrainRecipe:
@@ -185,16 +194,9 @@ def load_recipe(given: Path) -> TrainRecipe:
     Raises:
         ScenarioError: with ``file:line: key: given, allowed, what to do`` per mistake.
     """
-    folder = data_dir("scenarios") / "train"
-    file = given if given.exists() or len(given.parts) > 1 else folder / f"{given}.yaml"
-    if not file.is_file():
-        shipped = ", ".join(sorted(one.stem for one in folder.glob("*.yaml")))
-        raise ScenarioError(f"{given}: there is no such recipe; give a path, or a shipped name: {shipped}")
+    file = given if given.exists() else shipped_file(given, data_dir("scenarios") / "train", "recipe")
     document = read_yaml(file, when_empty="write a training recipe (start from scenarios/train/qwen3_0_6b.yaml)")
-    try:
-        return TrainRecipe.model_validate(document.data, context={"base": file.parent.resolve()})
-    except ValidationError as error:
-        raise ScenarioError(*document.describe(error)) from error
+    return document.value(TrainRecipe, {"base": file.parent.resolve()})
 
 
 UTILISATION = 0.4

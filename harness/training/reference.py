@@ -24,12 +24,13 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
 
+from harness.config_file import Count, CountOrZero, Flag, StrictModel, Text, read_yaml
 from harness.engine.checkpoints import open_for_training
-from harness.errors import UserError
-from harness.frozen import frozen
+from harness.errors import InvariantError, UserError
 from harness.record.regular_file import write_whole
 from harness.training.noising import Example, OrderedStream, SpecialIds, example_of
-from harness.training.trainer import FLOAT32_ATTENTION, Objective, TrainingConfig, train
+from harness.training.recipe import TrainingSettings
+from harness.training.trainer import FLOAT32_ATTENTION, TrainingConfig, train
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problem_at
 
@@ -41,45 +42,31 @@ TOKENIZER_PROBLEMS_PER_TASK = 4000
 TRAINING_TASKS = ("word_problems", "record_to_json", "variable_trace")
 Mixture = tuple[str, ...]
 """Tasks that training problems are taken from in turn."""
-# Multi-step stories must come out right, so they get half of the practice; looking variables up is learnt last of all, so
-# it gets half once the stories sit.
-STORIES: Mixture = ("word_problems", "record_to_json", "word_problems", "variable_trace")
-VARIABLES: Mixture = (
-    "variable_trace",
-    "word_problems",
-    "variable_trace",
-    "record_to_json",
-    "variable_trace",
-    "word_problems",
-    "variable_trace",
-    "word_problems",
-)
-# A masked head gets rare sums wrong long after the next-token head has them right, and only practice mends it.
-MOSTLY_STORIES: Mixture = (
-    "word_problems",
-    "variable_trace",
-    "word_problems",
-    "word_problems",
-    "record_to_json",
-    "word_problems",
-    "variable_trace",
-    "word_problems",
-)
 
 
-@frozen
-class Size:
+class Size(StrictModel):
     """How large a model is to be built; every one has twice as many query heads as KV heads."""
 
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
+    layers: Count
+    hidden: Count
+    intermediate: Count
+    heads: Count
 
 
-REFERENCE = Size(layers=6, hidden=256, intermediate=704, heads=4)
-# Two layers are the fewest that can copy what stands elsewhere; a draft pass should cost little, so there are no more.
-DRAFT = Size(layers=2, hidden=128, intermediate=352, heads=4)
+class TrainingStage(TrainingSettings):
+    """One training run; ``starts_from``: the stage whose weights it continues from, None: random ones of this ``size``.
+
+    ``phases``: each mixture of tasks with its first batch.
+    """
+
+    starts_from: Text | None = None
+    size: Size
+    phases: tuple[tuple[CountOrZero, Mixture], ...]
+    compile: Flag = True
+
+
+STAGES = read_yaml(Path(__file__).with_name("reference_stages.yaml"), InvariantError).value(dict[str, TrainingStage])
+STORIES, VARIABLES = (mixture for _, mixture in STAGES["sbd"].phases)
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -164,69 +151,11 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     return wrapped
 
 
-@frozen
-class Practice:
-    """What one fine-tuning stage of the SBD model shares with its control's: everything but the objective. ``phases``: each
-    mixture of tasks with its first batch.
-    """
-
-    steps: int
-    learning_rate: float
-    seed: int
-    phases: tuple[tuple[int, Mixture], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingStage:
-    """One training run; ``starts_from``: the stage whose weights it continues from, None: random ones of this ``size``."""
-
-    starts_from: str | None
-    objective: Objective
-    practice: Practice
-    size: Size = REFERENCE
-    schedule: str = "cosine"
-    compile: bool = True
-
-
-_BASE = Practice(steps=5000, learning_rate=1e-3, seed=1, phases=((0, STORIES),))
-_FIRST = Practice(steps=7500, learning_rate=1e-3, seed=2, phases=((0, STORIES), (2752, VARIABLES)))
-# The masked head, not the next-token head, still got rare sums wrong (25-25, 30-20) after the first and after the second.
-_END = Practice(steps=1400, learning_rate=5e-4, seed=3, phases=((0, STORIES),))
-_MORE = Practice(steps=6000, learning_rate=8e-4, seed=4, phases=((0, MOSTLY_STORIES),))
-# A small model learns less from each example, and at a higher rate.
-_SMALL = Practice(steps=1500, learning_rate=3e-3, seed=1, phases=((0, STORIES),))
-STAGES: dict[str, TrainingStage] = {
-    "base": TrainingStage(None, "ntp", _BASE, schedule="constant_with_warmup"),
-    "sbd": TrainingStage("base", "sbd", _FIRST),
-    "sbd_end": TrainingStage("sbd", "sbd", _END),
-    "sbd_more": TrainingStage("sbd_end", "sbd", _MORE),
-    "ntp_only": TrainingStage("base", "ntp", _FIRST),
-    "ntp_only_end": TrainingStage("ntp_only", "ntp", _END),
-    "ntp_only_more": TrainingStage("ntp_only_end", "ntp", _MORE),
-    "draft": TrainingStage(None, "ntp", _SMALL, size=DRAFT, compile=False),  # compiling takes longer than it would save
-}
-
-
 def stage_config(name: str, output_dir: Path) -> TrainingConfig:
     """The Trainer's settings of one stage."""
-    stage, practice = STAGES[name], STAGES[name].practice
-    return TrainingConfig(
-        output_dir=output_dir,
-        objective=stage.objective,
-        steps=practice.steps,
-        learning_rate=practice.learning_rate,
-        seed=practice.seed,
-        schedule=stage.schedule,
-        compile=stage.compile,
-        warmup_steps=100 if stage.starts_from is None else 30,
-        batch_size=32,
-        adam_beta2=0.98,
-        weight_decay=0.01,
-        bf16=True,
-        cpu=True,
-        sampling="sequential",
-        save_steps=250,
-    )
+    stage = STAGES[name]
+    settings = stage.model_dump(include={*TrainingSettings.model_fields, "compile"})
+    return TrainingConfig(output_dir=output_dir, cpu=True, sampling="sequential", **settings)
 
 
 def train_reference(stage: str, root: Path) -> Path:
@@ -250,7 +179,7 @@ def train_reference(stage: str, root: Path) -> Path:
         model, tokenizer = open_for_training(str(root / before / "export"))
     model.set_attn_implementation(FLOAT32_ATTENTION if config.objective == "sbd" else "eager")
     examples = TaskExamples(
-        tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=STAGES[stage].practice.phases
+        tokenizer, seed=config.seed, batch_size=config.batch_size, batches=config.steps, phases=STAGES[stage].phases
     )
     ids = SpecialIds(pad=tokenizer.pad_token_id, eos=tokenizer.eos_token_id, mask=tokenizer.mask_token_id)
     train(config, model, examples, ids)

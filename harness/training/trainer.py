@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from transformers import (
     AttentionInterface,
@@ -29,39 +28,24 @@ from transformers import (
 )
 from transformers.masking_utils import sdpa_mask
 
+from harness.config_file import Count, Flag, NonNegative
 from harness.engine.attention_masks import attention_input
 from harness.engine.checkpoint_files import refuse_cut_checkpoint
 from harness.engine.kv_cache import refuse_options
 from harness.training.noising import IGNORE, Example, SpecialIds, clean_batch, doubled_batch
+from harness.training.recipe import TrainingSettings
 
-Objective = Literal["sbd", "ntp"]
 
-
-class TrainingConfig(BaseModel):
-    """All settings of a training run apart from model and data. An optimizer step reads ``accumulate`` batches, and its loss is
-    the mean of theirs.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class TrainingConfig(TrainingSettings):
+    """All settings of a training run apart from model and data."""
 
     output_dir: Path
-    objective: Objective = "sbd"
-    steps: PositiveInt
-    batch_size: PositiveInt = 64
-    accumulate: PositiveInt = 1
-    checkpoint_activations: bool = False
-    learning_rate: PositiveFloat = 3e-4
-    warmup_steps: int = 200
-    weight_decay: float = 0.1
-    adam_beta2: float = 0.999
-    schedule: str = "cosine"
-    seed: int = 1
-    bf16: bool = False
-    cpu: bool = False
-    compile: bool = False
+    learning_rate: NonNegative = 3e-4
+    bf16: Flag = False
+    cpu: Flag = False
+    compile: Flag = False
     sampling: Literal["random", "sequential"] = "random"
-    save_steps: PositiveInt = 500
-    log_steps: PositiveInt = 50
+    log_steps: Count = 50
 
 
 @dataclass

@@ -153,7 +153,7 @@ def test_the_facts_as_json(cli: Cli, tmp_path: Path) -> None:
     [
         (
             {"model_type": "bd3lm", "architectures": ["BD3LM"]},
-            ["'bd3lm'", "harness/models/block_families.py", "trust_remote_code"],
+            ["'bd3lm'", "harness/models/block_families.json", "trust_remote_code"],
         ),
         ({"architectures": ["X"]}, ["model_type None"]),
         (config_of("llada-8b") | {"architectures": ["LLaDAMoEModelLM"]}, ["'llada'", "LLaDAMoEModelLM"]),

@@ -7,9 +7,7 @@ cannot run here; what they hold is worked by hand in their second line.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from harness.errors import MissingExtraError, NotPossibleError, RequestError
 from harness.scenario.servers import Server
 from harness.serving.counts import arrivals, count_passes, passes_of_round
 from harness.serving.dialects import DIALECTS
-from harness.serving.dialects.dialect import Dialect, Rounds, ServerRequest
+from harness.serving.dialects.dialect import Dialect, Rounds, ServerFacts, ServerRequest
 from harness.serving.dialects.llama_cpp import gguf_of
 from harness.serving.served_model import growth, read_counters
 from harness.serving.stream import ServedAnswer, answer_of
@@ -48,7 +46,7 @@ def counted(engine: str, *names: str) -> dict[str, float]:
 
 def sglang_rounds(kind: str) -> Rounds:
     """How a SGLang of that startup configuration decodes."""
-    about: Mapping[str, Any] = json.loads("".join(lines(f"sglang_{kind}_info.json")))
+    about = ServerFacts.model_validate_json("".join(lines(f"sglang_{kind}_info.json")))
     return DIALECTS["sglang"].rounds(about, Server(engine="sglang"))
 
 
@@ -81,7 +79,7 @@ def test_sglang_without_speculation_accepts_nothing_and_its_diffusion_tells_noth
     rounds = sglang_rounds("dllm")
     untold = count_passes(answer("sglang", "sglang_dllm.jsonl"), {}, alone=True, rounds=rounds)
     assert untold.counts == () and rounds.passes is None and "diffusion" in rounds.untold
-    unknown = DIALECTS["sglang"].rounds({}, Server(engine="sglang"))
+    unknown = DIALECTS["sglang"].rounds(ServerFacts(), Server(engine="sglang"))
     assert count_passes(answer("sglang", "sglang_plain.jsonl"), {}, alone=True, rounds=unknown).counts == (2,)
 
 
@@ -121,7 +119,7 @@ def test_lmdeploy_joins_the_end_to_its_pass() -> None:
     cut = answer("lmdeploy", "lmdeploy_length.jsonl")
     assert cut.sizes == (1, 1) and cut.stop_reason == "length"
     dllm = Server(engine="lmdeploy", arguments=("--dllm-block-length", "4"))
-    assert DIALECTS["lmdeploy"].rounds({}, dllm).passes is None
+    assert DIALECTS["lmdeploy"].rounds(ServerFacts(), dllm).passes is None
 
 
 def test_tensorrt_llm_takes_the_prompts_iteration_off() -> None:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from harness.models import KNOWN_SHAPES
 from harness.scenario.plan import Case
 from harness.scenario.servers import Server
 from harness.serving import dialects
-from harness.serving.dialects.vllm import VLLM
 from harness.serving.engine import ServedEngine
 from harness.serving.launch import StartedServer, free_port
 from tests.helpers import ROOT
@@ -37,7 +35,7 @@ def engine_of(
 ) -> tuple[ServedEngine, Case]:
     """A part with one server of that fault, and its case."""
     command = lambda server, model, port, dtype: [sys.executable, str(PROGRAM), str(port), fault]  # noqa: E731
-    monkeypatch.setitem(dialects.DIALECTS, "vllm", replace(VLLM, command=command))
+    monkeypatch.setattr(dialects.DIALECTS["vllm"], "command", command)
     part = {
         "model": {"reference": "sbd"},
         "servers": {"one": {"engine": "vllm", **keys}},
@@ -187,7 +185,7 @@ def test_what_a_server_put_into_a_session_of_its_own_ends_with_it(how: str, tmp_
     if how == "killed":
         os.kill(int(first), signal.SIGKILL)
         assert server.ends_within(20)
-    server.close()
+    server.end()
     assert not _runs(first) and not _runs(below)
 
 
@@ -206,7 +204,7 @@ def test_what_a_server_started_ends_where_its_keeper_is_killed(tmp_path: Path) -
     time.sleep(0.2)
     os.kill(server.pid, signal.SIGKILL)
     assert server.ends_within(20) and _runs(below := pids.read_text(encoding="utf-8"))
-    server.close()
+    server.end()
     time.sleep(0.2)
     assert not _runs(below)
 

@@ -335,5 +335,5 @@ def test_the_end_of_a_long_log_is_read_alone(tmp_path: Path) -> None:
         file.seek(0, 2)
         file.write(b"\nan Error " + b"x" * 30_000 + b"\nthe Error at the end\n")
     server = StartedServer("one", [sys.executable, "-c", ""], {}, log)
-    server.close()
+    server.end()
     assert "the Error at the end" in server.tail() and len(server.tail()) < 4000

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.training.distillation import Batch, OwnAnswer, _answered
+from harness.training.distillation import Batch, OwnAnswer, _answered, whole_lines
 from harness.training.recipe import AdapterSettings, Distillation, TrainRecipe
 
 torch = pytest.importorskip("torch")
@@ -29,7 +29,7 @@ from harness.errors import UnknownModelError
 from harness.progress import Progress
 from harness.training import curve as curve_module
 from harness.training.adapter_module import TrainedAdapter
-from harness.training.curve import Curve, HeldOutFigures, curve_points, doubling_gain, held_out_figures, passes_of
+from harness.training.curve import Curve, HeldOutFigures, doubling_gain, held_out_figures, passes_of
 from harness.training.masked_blocks import AnswerStream, BlockCollator, drawn_blocks, masked_blocks, who_sees
 from harness.training.noising import IGNORE, SpecialIds
 from harness.workloads.loader import PromptItem
@@ -298,7 +298,7 @@ def test_training_ends_where_its_curve_says_so(
             break
     assert (state.global_step if control.should_training_stop else None) == ended
     assert made.ended() == control.should_training_stop
-    assert [point["step"] for point in curve_points(made.file)] == list(range(state.global_step + 1))
+    assert [point["step"] for point in whole_lines(made.file)] == list(range(state.global_step + 1))
 
 
 def test_passes_by_hand() -> None:

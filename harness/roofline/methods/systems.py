@@ -13,7 +13,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from harness.config_file import StrictModel, Text, read_yaml
 from harness.errors import InvariantError, UserError
@@ -242,11 +242,7 @@ def read_systems(path: Path) -> tuple[System, ...]:
     Raises:
         UserError: the file is refused, with file and line.
     """
-    document = read_yaml(path, UserError, "list systems as in the shipped systems.yaml")
-    try:
-        return Systems.model_validate(document.data).systems
-    except ValidationError as error:
-        raise UserError(*document.describe(error)) from error
+    return read_yaml(path, UserError, "list systems as in the shipped systems.yaml").value(Systems).systems
 
 
 @cache

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from harness.scenario.servers import EngineName
 from harness.serving.dialects.dialect import Dialect
-from harness.serving.dialects.llama_cpp import LLAMA_CPP
-from harness.serving.dialects.lmdeploy import LMDEPLOY
-from harness.serving.dialects.sglang import SGLANG
-from harness.serving.dialects.tensorrt_llm import TENSORRT_LLM
-from harness.serving.dialects.vllm import VLLM
+from harness.serving.dialects.llama_cpp import LlamaCpp
+from harness.serving.dialects.lmdeploy import Lmdeploy
+from harness.serving.dialects.sglang import Sglang
+from harness.serving.dialects.tensorrt_llm import TensorRtLlm
+from harness.serving.dialects.vllm import Vllm
 
-DIALECTS: dict[EngineName, Dialect] = {one.name: one for one in (VLLM, LLAMA_CPP, SGLANG, LMDEPLOY, TENSORRT_LLM)}
+DIALECTS: dict[EngineName, Dialect] = {
+    dialect.name: dialect for dialect in (Vllm(), LlamaCpp(), Sglang(), Lmdeploy(), TensorRtLlm())
+}
 """By their names in a scenario."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from importlib.util import find_spec
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from harness.errors import LONGEST_SHOWN, MissingExtraError, RequestError, in_words
+from harness.errors import LONGEST_SHOWN, MissingExtraError, RequestError, first_mistake
 from harness.frozen import frozen
 from harness.record.trace import StopReason
 from harness.scenario.servers import EngineName, Server
@@ -43,8 +43,26 @@ class Sent(BaseModel):
         try:
             return cls.model_validate(sent)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise RequestError(f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {in_words(first)}") from error
+            raise RequestError(first_mistake(error, "the whole")) from error
+
+
+class RequestFigures(TypedDict, total=False):
+    """What a server tells of one request; absent or None: it does not.
+
+    ``written``: output tokens so far. ``steps``: decode rounds. ``headline``: its own mean of tokens a round, and
+    ``tokens_per_iteration`` the same with the prompt's iteration. ``accepted_histogram``: rounds by their accepted drafts.
+    """
+
+    prompt_tokens: int | None
+    written: int | None
+    cached: int | None
+    accepted: int | None
+    steps: int
+    headline: float
+    tokens_per_iteration: float
+    accepted_histogram: list[int]
+    accepted_by_round: list[int] | None
+    drafted_by_round: list[int] | None
 
 
 class CompletionChoice(Sent):
@@ -76,12 +94,25 @@ class Completion(Sent):
     choices: Annotated[list[CompletionChoice], Field(max_length=1, fail_fast=True)]
     usage: Usage | None = None
 
-    def told(self, said: dict[str, Any]) -> StreamEvent:
+    def told(self, said: RequestFigures) -> StreamEvent:
         """This as an event; what it counts is added to what else it said."""
         usage, choice = self.usage or Usage(), self.choices[0] if self.choices else CompletionChoice()
         details = usage.prompt_tokens_details or PromptDetails()
         said |= {"prompt_tokens": usage.prompt_tokens, "written": usage.completion_tokens, "cached": details.cached_tokens}
         return tokens_event(choice.finish_reason, choice.token_ids, said)
+
+
+Word = Annotated[str, StringConstraints(pattern=r"^\P{C}*$", max_length=1000)]
+
+
+class ServerFacts(BaseModel):
+    """What an engine says of itself, as far as it is read: its version, and what SGLang was started with."""
+
+    version: Word | None = None
+    build_info: Word | None = None
+    dllm_algorithm: Word | None = None
+    speculative_algorithm: Word | None = None
+    speculative_num_draft_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = None
 
 
 @frozen
@@ -95,7 +126,7 @@ class RoundProgress:
 
 @frozen
 class StreamEvent:
-    """What one event of a stream holds. ``said``: of the whole request, as in Answer; ``written`` in it: output tokens so far.
+    """What one event of a stream holds. ``said``: of the whole request, up to there.
 
     A server may send the tokens of one round in several events: ``progress`` tells the round, and ``same_round`` that it is the
     one of the event before.
@@ -103,7 +134,7 @@ class StreamEvent:
 
     ids: tuple[int, ...] = ()
     stop_reason: StopReason | None = None
-    said: Mapping[str, Any] = field(default_factory=dict)
+    said: RequestFigures = field(default_factory=RequestFigures)
     progress: RoundProgress | None = None
     same_round: bool = False
 
@@ -141,36 +172,56 @@ ONE_PASS = Rounds()
 """A round is one pass, which ends with one token of the model's own."""
 
 
-@frozen
 class Dialect:
-    """One engine.
+    """One engine; one that follows OpenAI's completions leaves most as it is here.
 
     ``path``      where a prompt of token ids is sent
-    ``body``      the request as this engine takes it, for the model of that name
-    ``read``      an event of its stream, whatever JSON was sent; raises RequestError where it is none
     ``whole``     whether every token is sent; else the server's own count may be above the ids
-    ``command``   how it is started, from its own installation, for the weights on a port in a dtype
     ``health``    answers 200 once requests are served
-    ``about``     where it describes itself, as JSON; ``version``: the key of its version there
-    ``rounds``    how it decodes, from that description and the scenario's server
+    ``about``     where it describes itself, as JSON (ServerFacts)
     ``metrics``   where its Prometheus counters are, and ``counters``: those, by this program's names: passes, rounds, drafted,
                   accepted, requests, cached, preempted, read_bytes; absent ones are not counted there
     ``headline``  what its own figure of acceptance means, in words
     """
 
     name: EngineName
-    path: str
-    body: Callable[[ServerRequest, str], dict[str, Any]]
-    read: Callable[[object], StreamEvent]
-    command: Callable[[Server, str, int, str], list[str]]
     headline: str
-    health: str = "/health"
-    about: str = "/version"
-    version: str = "version"
-    rounds: Callable[[Mapping[str, Any], Server], Rounds] = lambda about, server: ONE_PASS
-    metrics: str = "/metrics"
-    whole: bool = True
-    counters: Mapping[str, str] = field(default_factory=dict)
+    path = "/v1/completions"
+    health = "/health"
+    about = "/version"
+    metrics = "/metrics"
+    whole = True
+    counters: Mapping[str, str] = {}
+
+    def body(self, request: ServerRequest, model: str) -> dict[str, object]:
+        """The request as this engine takes it, for the model of that name."""
+        return {
+            "model": model,
+            "prompt": list(request.ids),
+            "max_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.seed % (1 << 31),
+            "stream": True,
+            "n": 1,
+            "ignore_eos": request.ignore_stop,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+
+    def read(self, sent: object) -> StreamEvent:
+        """An event of its stream, whatever JSON was sent; raises RequestError where it is none."""
+        raise NotImplementedError
+
+    def rounds(self, about: ServerFacts, server: Server) -> Rounds:
+        """How it decodes, from what it says of itself and the scenario's server."""
+        return ONE_PASS
+
+    def command(self, server: Server, model: str, port: int, dtype: str) -> list[str]:
+        """How it is started, from its own installation, for the weights on a port in a dtype.
+
+        Raises:
+            NotPossibleError, MissingExtraError: it is not started here, or is not installed.
+        """
+        raise NotImplementedError
 
 
 def spec_counters(prefix: str) -> dict[str, str]:
@@ -181,22 +232,7 @@ def spec_counters(prefix: str) -> dict[str, str]:
     return {own: f"{prefix}:spec_decode_num_{name}_total" for own, name in named.items()}
 
 
-def open_ai(request: ServerRequest, model: str) -> dict[str, Any]:
-    """What every server takes that follows OpenAI's completions."""
-    return {
-        "model": model,
-        "prompt": list(request.ids),
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "seed": request.seed % (1 << 31),
-        "stream": True,
-        "n": 1,
-        "ignore_eos": request.ignore_stop,
-        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-    }
-
-
-def tokens_event(reason: str | None, ids: Sequence[int] | None, said: Mapping[str, Any], **more: Any) -> StreamEvent:
+def tokens_event(reason: str | None, ids: Sequence[int] | None, said: RequestFigures, **more: Any) -> StreamEvent:
     """An event with the reason why the answer ended, None within it; raises RequestError where the server broke it off."""
     if reason not in (None, "stop", "length"):
         raise RequestError(f"the answer was ended: {reason:.{LONGEST_SHOWN}}")

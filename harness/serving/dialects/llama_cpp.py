@@ -7,7 +7,7 @@ is set once a round; that is how they are told apart. A token that ends within a
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.errors import NotPossibleError
 from harness.scenario.servers import Server
@@ -16,6 +16,7 @@ from harness.serving.dialects.dialect import (
     Counts,
     Dialect,
     Figure,
+    RequestFigures,
     RoundProgress,
     Sent,
     ServerRequest,
@@ -27,20 +28,6 @@ from harness.serving.dialects.dialect import (
 
 GGUF_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 """What llama.cpp's converter calls a dtype."""
-
-
-def _body(request: ServerRequest, model: str) -> dict[str, Any]:
-    return {
-        "prompt": list(request.ids),
-        "n_predict": request.max_tokens,
-        "temperature": request.temperature,
-        "stream": True,
-        "ignore_eos": request.ignore_stop,
-        "seed": request.seed % (1 << 31),
-        "return_tokens": True,
-        "cache_prompt": False,
-        "timings_per_token": True,
-    }
 
 
 class _Timings(Sent):
@@ -57,18 +44,6 @@ class _Tokens(Sent):
     tokens_evaluated: Count
     timings: _Timings
     stop_type: Literal["none", "eos", "word", "limit"] = "none"
-
-
-def _read(sent: object) -> StreamEvent:
-    event = _Tokens.of(sent)
-    timings = event.timings
-    drafted, accepted, written = timings.draft_n, timings.draft_n_accepted, {"written": event.tokens_predicted}
-    if not event.stop:
-        here = RoundProgress(mark=timings.predicted_ms, drafted=drafted, accepted=accepted)
-        return tokens_event(None, event.tokens, written, progress=here)
-    reason = "length" if event.stop_type == "limit" else "stop"
-    said = {"drafted": drafted, "accepted": accepted, "cached": timings.cache_n, "prompt_tokens": event.tokens_evaluated}
-    return tokens_event(reason, event.tokens, said | written)
 
 
 def gguf_of(model: str, dtype: str) -> str:
@@ -88,23 +63,41 @@ def gguf_of(model: str, dtype: str) -> str:
     return str(Path(model) / name)
 
 
-def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    program, weights = program_of("llama-server"), gguf_of(model, dtype)
-    return [program, "--host", "127.0.0.1", "--port", str(port), "--model", weights, "--metrics", *server.arguments]
+class LlamaCpp(Dialect):
+    """llama-server."""
 
-
-LLAMA_CPP = Dialect(
-    name="llama_cpp",
-    path="/completion",
-    body=_body,
-    read=_read,
-    command=_command,
-    about="/props",
-    version="build_info",
-    headline="1 + accepted drafts per pass that had a draft",
-    whole=False,
-    counters=spec_counters("llamacpp")
-    | {
+    name = "llama_cpp"
+    path = "/completion"
+    about = "/props"
+    headline = "1 + accepted drafts per pass that had a draft"
+    whole = False
+    counters = spec_counters("llamacpp") | {
         "passes": "llamacpp:n_decode_total"  # calls of llama_decode, the prompt's included
-    },
-)
+    }
+
+    def body(self, request: ServerRequest, model: str) -> dict[str, object]:
+        return {
+            "prompt": list(request.ids),
+            "n_predict": request.max_tokens,
+            "temperature": request.temperature,
+            "stream": True,
+            "ignore_eos": request.ignore_stop,
+            "seed": request.seed % (1 << 31),
+            "return_tokens": True,
+            "cache_prompt": False,
+            "timings_per_token": True,
+        }
+
+    def read(self, sent: object) -> StreamEvent:
+        event = _Tokens.of(sent)
+        timings = event.timings
+        said: RequestFigures = {"written": event.tokens_predicted}
+        if not event.stop:
+            here = RoundProgress(mark=timings.predicted_ms, drafted=timings.draft_n, accepted=timings.draft_n_accepted)
+            return tokens_event(None, event.tokens, said, progress=here)
+        said |= {"accepted": timings.draft_n_accepted, "cached": timings.cache_n, "prompt_tokens": event.tokens_evaluated}
+        return tokens_event("length" if event.stop_type == "limit" else "stop", event.tokens, said)
+
+    def command(self, server: Server, model: str, port: int, dtype: str) -> list[str]:
+        program, weights = program_of("llama-server"), gguf_of(model, dtype)
+        return [program, "--host", "127.0.0.1", "--port", str(port), "--model", weights, "--metrics", *server.arguments]

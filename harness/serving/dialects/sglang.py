@@ -11,7 +11,6 @@ begun before an answer's end was seen is in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
@@ -20,17 +19,14 @@ from harness.serving.dialects.dialect import (
     Counts,
     Dialect,
     Figure,
+    RequestFigures,
     Rounds,
     Sent,
+    ServerFacts,
     ServerRequest,
     StreamEvent,
-    open_ai,
     python_of,
 )
-
-
-def _body(request: ServerRequest, model: str) -> dict[str, Any]:
-    return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True, "return_spec_tokens_details": True}
 
 
 class _Speculation(Sent):
@@ -48,67 +44,63 @@ class _Completion(Completion):
     sglext: _More | None = None
 
 
-def _read(sent: object) -> StreamEvent:
-    event = _Completion.of(sent)
-    said: dict[str, Any] = {}
-    if event.sglext and (spec := event.sglext.spec_tokens_details):
-        said = {
-            "rounds": spec.spec_verify_ct,
-            "steps": spec.spec_verify_ct,
-            "accepted": spec.spec_num_correct_drafts,
-            "headline": spec.spec_accept_length,
-            "accepted_histogram": spec.spec_correct_drafts_histogram,
-        }
-    return event.told(said)
+class Sglang(Dialect):
+    """SGLang."""
 
-
-def _rounds(about: Mapping[str, Any], server: Server) -> Rounds:
-    """From its startup configuration (/server_info)."""
-    if about.get("dllm_algorithm"):
-        return Rounds(passes=None, untold="SGLang tells no passes of a diffusion model; its answers are timed, not counted")
-    algorithm = about.get("speculative_algorithm")
-    if algorithm is None:
-        return Rounds(drafts=False if about else None)
-    width = about.get("speculative_num_draft_tokens")
-    if str(algorithm).upper() == "UNO":
-        return Rounds(passes=2, own_tokens=2, fed=width, drafts=True)
-    return Rounds(fed=width, drafts=True)
-
-
-def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    return [
-        python_of("SGLang", "sglang"),
-        "-m",
-        "sglang.launch_server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--model-path",
-        model,
-        "--served-model-name",
-        "model",
-        "--dtype",
-        dtype,
-        "--disable-radix-cache",
-        "--enable-metrics",
-        *server.arguments,
-    ]
-
-
-SGLANG = Dialect(
-    name="sglang",
-    path="/v1/completions",
-    body=_body,
-    read=_read,
-    command=_command,
-    about="/server_info",
-    rounds=_rounds,
-    headline="all output tokens, the prompt's among them, per round; a round of UNO is two passes",
-    counters={
+    name = "sglang"
+    about = "/server_info"
+    headline = "all output tokens, the prompt's among them, per round; a round of UNO is two passes"
+    counters: Mapping[str, str] = {
         "requests": "sglang:num_requests_total",  # finished requests
         "cached": "sglang:cached_tokens_total",  # prompt tokens found in a cache
         "preempted": "sglang:num_retracted_requests_total",  # requests put off for lack of KV
         "read_bytes": "sglang:estimated_read_bytes_per_gpu_total",  # bytes read, its estimate
-    },
-)
+    }
+
+    def body(self, request: ServerRequest, model: str) -> dict[str, object]:
+        return super().body(request, model) | {
+            "cache_salt": request.salt,
+            "return_token_ids": True,
+            "return_spec_tokens_details": True,
+        }
+
+    def read(self, sent: object) -> StreamEvent:
+        event = _Completion.of(sent)
+        said: RequestFigures = {}
+        if event.sglext and (spec := event.sglext.spec_tokens_details):
+            said = {
+                "steps": spec.spec_verify_ct,
+                "accepted": spec.spec_num_correct_drafts,
+                "headline": spec.spec_accept_length,
+                "accepted_histogram": spec.spec_correct_drafts_histogram,
+            }
+        return event.told(said)
+
+    def rounds(self, about: ServerFacts, server: Server) -> Rounds:
+        """From its startup configuration (/server_info)."""
+        if about.dllm_algorithm:
+            return Rounds(passes=None, untold="SGLang tells no passes of a diffusion model; its answers are timed, not counted")
+        if about.speculative_algorithm is None:
+            return Rounds(drafts=False if about.model_fields_set else None)
+        each = 2 if about.speculative_algorithm.upper() == "UNO" else 1
+        return Rounds(passes=each, own_tokens=each, fed=about.speculative_num_draft_tokens, drafts=True)
+
+    def command(self, server: Server, model: str, port: int, dtype: str) -> list[str]:
+        return [
+            python_of("SGLang", "sglang"),
+            "-m",
+            "sglang.launch_server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--model-path",
+            model,
+            "--served-model-name",
+            "model",
+            "--dtype",
+            dtype,
+            "--disable-radix-cache",
+            "--enable-metrics",
+            *server.arguments,
+        ]

@@ -7,35 +7,29 @@ with settings of its own, so none is read.
 
 from __future__ import annotations
 
-from typing import Any
-
 from harness.errors import NotPossibleError
 from harness.scenario.servers import Server
-from harness.serving.dialects.dialect import Completion, Dialect, ServerRequest, StreamEvent, open_ai
+from harness.serving.dialects.dialect import Completion, Dialect, RequestFigures, ServerRequest, StreamEvent
 
 
-def _body(request: ServerRequest, model: str) -> dict[str, Any]:
-    return open_ai(request, model) | {"detokenize": False}
+class TensorRtLlm(Dialect):
+    """trtllm-serve."""
 
+    name = "tensorrt_llm"
+    headline = "output tokens per iteration, the prompt's token and iteration among them"
 
-def _read(sent: object) -> StreamEvent:
-    event = Completion.of(sent)
-    averages = (one.avg_decoded_tokens_per_iter for one in event.choices)
-    said = {name: one for one in averages if one is not None for name in ("tokens_per_iteration", "headline")}
-    return event.told(said)
+    def body(self, request: ServerRequest, model: str) -> dict[str, object]:
+        return super().body(request, model) | {"detokenize": False}
 
+    def read(self, sent: object) -> StreamEvent:
+        event = Completion.of(sent)
+        averages = [choice.avg_decoded_tokens_per_iter for choice in event.choices]
+        said: RequestFigures = {}
+        if averages and averages[0] is not None:
+            said = {"tokens_per_iteration": averages[0], "headline": averages[0]}
+        return event.told(said)
 
-def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    raise NotPossibleError(
-        "sbd starts no TensorRT-LLM, whose speculation is set in a file that can name code; start it yourself and give url"
-    )
-
-
-TENSORRT_LLM = Dialect(
-    name="tensorrt_llm",
-    path="/v1/completions",
-    body=_body,
-    read=_read,
-    command=_command,
-    headline="output tokens per iteration, the prompt's token and iteration among them",
-)
+    def command(self, server: Server, model: str, port: int, dtype: str) -> list[str]:
+        raise NotPossibleError(
+            "sbd starts no TensorRT-LLM, whose speculation is set in a file that can name code; start it yourself and give url"
+        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from harness.errors import RequestError
 from harness.scenario.servers import Server
 from harness.serving.dialects.dialect import (
@@ -12,17 +10,13 @@ from harness.serving.dialects.dialect import (
     Counts,
     Dialect,
     Figure,
+    RequestFigures,
     Sent,
     ServerRequest,
     StreamEvent,
-    open_ai,
     python_of,
     spec_counters,
 )
-
-
-def _body(request: ServerRequest, model: str) -> dict[str, Any]:
-    return open_ai(request, model) | {"cache_salt": request.salt, "return_token_ids": True}
 
 
 class _VllmSpeculation(Sent):
@@ -42,63 +36,58 @@ class _VllmCompletion(Completion):
     metrics: _Metrics | None = None
 
 
-def _read(sent: object) -> StreamEvent:
-    event = _VllmCompletion.of(sent)
-    said: dict[str, Any] = {}
-    if event.metrics and (spec := event.metrics.speculative_decoding):
-        if any(one and len(one) != spec.num_spec_steps for one in (spec.per_step_accepted, spec.per_step_drafted)):
-            raise RequestError(f"it lists other rounds than its num_spec_steps, {spec.num_spec_steps}")
-        said = {
-            "rounds": spec.num_spec_steps,
-            "accepted": spec.num_accepted_draft_tokens,
-            "drafted": spec.num_draft_tokens,
-            "headline": spec.mean_acceptance_length,
-            "accepted_by_round": spec.per_step_accepted,
-            "drafted_by_round": spec.per_step_drafted,
-        }
-    elif event.metrics:
-        said["accepted"] = 0
-    return event.told(said)
+class Vllm(Dialect):
+    """vLLM."""
 
-
-def _command(server: Server, model: str, port: int, dtype: str) -> list[str]:
-    speculates = any(one.partition("=")[0] in ("--speculative-config", "-sc") for one in server.arguments)
-    per_request = ["--per-request-spec-decode-metrics", "detailed"] if speculates else []
-    return [
-        python_of("vLLM", "vllm"),
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--model",
-        model,
-        "--served-model-name",
-        "model",
-        "--dtype",
-        dtype,
-        "--no-enable-prefix-caching",
-        "--enable-per-request-metrics",
-        *per_request,
-        "--enable-mfu-metrics",
-        *server.arguments,
-    ]
-
-
-VLLM = Dialect(
-    name="vllm",
-    path="/v1/completions",
-    body=_body,
-    read=_read,
-    command=_command,
-    headline="1 + accepted drafts per pass that had a draft, those behind an answer's end included",
-    counters=spec_counters("vllm")
-    | {
+    name = "vllm"
+    headline = "1 + accepted drafts per pass that had a draft, those behind an answer's end included"
+    counters = spec_counters("vllm") | {
         "passes": "vllm:iteration_tokens_total_count",  # engine steps, the prompt's included
         "requests": "vllm:request_success_total",  # finished requests
         "cached": "vllm:prefix_cache_hits_total",  # prompt tokens found in a cache
         "preempted": "vllm:num_preemptions_total",  # requests put off for lack of KV memory
         "read_bytes": "vllm:estimated_read_bytes_per_gpu_total",  # bytes read, its estimate
-    },
-)
+    }
+
+    def body(self, request: ServerRequest, model: str) -> dict[str, object]:
+        return super().body(request, model) | {"cache_salt": request.salt, "return_token_ids": True}
+
+    def read(self, sent: object) -> StreamEvent:
+        event = _VllmCompletion.of(sent)
+        said: RequestFigures = {}
+        if event.metrics and (spec := event.metrics.speculative_decoding):
+            if any(listed and len(listed) != spec.num_spec_steps for listed in (spec.per_step_accepted, spec.per_step_drafted)):
+                raise RequestError(f"it lists other rounds than its num_spec_steps, {spec.num_spec_steps}")
+            said = {
+                "accepted": spec.num_accepted_draft_tokens,
+                "headline": spec.mean_acceptance_length,
+                "accepted_by_round": spec.per_step_accepted,
+                "drafted_by_round": spec.per_step_drafted,
+            }
+        elif event.metrics:
+            said["accepted"] = 0
+        return event.told(said)
+
+    def command(self, server: Server, model: str, port: int, dtype: str) -> list[str]:
+        speculates = any(word.partition("=")[0] in ("--speculative-config", "-sc") for word in server.arguments)
+        per_request = ["--per-request-spec-decode-metrics", "detailed"] if speculates else []
+        return [
+            python_of("vLLM", "vllm"),
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--model",
+            model,
+            "--served-model-name",
+            "model",
+            "--dtype",
+            dtype,
+            "--no-enable-prefix-caching",
+            "--enable-per-request-metrics",
+            *per_request,
+            "--enable-mfu-metrics",
+            *server.arguments,
+        ]

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from harness.config_file import Count, StrictModel, Text, read_yaml
 from harness.errors import InvariantError
@@ -57,21 +57,15 @@ class Several(StrictModel):
 
 Rule = Choices | Sides | Number | Several
 """One entry of a file."""
-_RULES: TypeAdapter[dict[str, Rule]] = TypeAdapter(dict[str, Rule])
 
 
 def read_rules(file: Path) -> dict[str, Rule]:
     """The rules of one file, by name.
 
     Raises:
-        ScenarioError: the file is not YAML.
-        InvariantError: what it holds, which ships with the program, is no rules; the message has file and line.
+        InvariantError: the file, which ships with the program, is not YAML or holds no rules; the message has file and line.
     """
-    document = read_yaml(file)
-    try:
-        return _RULES.validate_python(document.data)
-    except ValidationError as error:
-        raise InvariantError(*document.describe(error)) from error
+    return read_yaml(file, InvariantError).value(dict[str, Rule])
 
 
 def write(rules: Mapping[str, Rule], side: Side, rng: random.Random) -> str:
