@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -51,40 +50,38 @@ SPLITS = (
 BATCHINGS: tuple[Batching, ...] = ("lockstep", "ragged")
 
 
-@dataclass(frozen=True, kw_only=True)
 class RooflineOptions(ModelOptions):
     """Of `sbd roofline`."""
 
-    paper: Annotated[bool, typer.Option("--paper", help="print Tables 3 and 4 of the paper")] = False
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            help="with --paper: from a published figure to ours, one correction at a time; the cell is batch 1, context 65536, "
-            "block size 64, NFE speedup 4 unless --batch, --context, --block-size or --nfe-speedup say otherwise",
-        ),
-    ] = False
-    mode: Annotated[
-        PaperMode | None,
-        typer.Option(help="the paper's model as printed, or with its dimensions corrected; default: both side by side"),
-    ] = None
-    model: Annotated[str | None, typer.Option(help="what-if: a known shape, or a folder with a config.json")] = None
-    hardware: Annotated[str | None, typer.Option(help="what-if: a hardware profile (see `sbd hardware`)")] = None
-    tensor_parallel: Annotated[int, typer.Option(help="what-if: GPUs per stage")] = 1
-    nfe_speedup: Annotated[
-        float | None, typer.Option(help="what-if: mean tokens per forward pass of a row; default: 3", show_default=False)
-    ] = None
-    from_run: Annotated[
-        Path | None, typer.Option(help="what-if: acceptance and lengths of a recorded run instead, in lockstep and ragged")
-    ] = None
-    batch: Annotated[int, typer.Option(help="what-if: batch size")] = 1
-    context: Annotated[int, typer.Option(help="what-if: tokens already in the cache per row")] = 4096
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="what-if: on this machine's own profile, measured now where none is kept")
-    ] = False
-    methods: Annotated[bool, typer.Option("--methods", help="other decoding methods on the same roofline")] = False
-    systems: Annotated[Path | None, typer.Option(help="with --methods: your own list, as the shipped systems.yaml")] = None
-    anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False
+    paper: bool = False
+    """print Tables 3 and 4 of the paper"""
+    explain: bool = False
+    """with --paper: from a published figure to ours, one correction at a time; the cell is batch 1, context 65536, block
+    size 64, NFE speedup 4 unless --batch, --context, --block-size or --nfe-speedup say otherwise"""
+    mode: PaperMode | None = None
+    """the paper's model as printed, or with its dimensions corrected; default: both side by side"""
+    model: str | None = None
+    """what-if: a known shape, or a folder with a config.json"""
+    hardware: str | None = None
+    """what-if: a hardware profile (see `sbd hardware`)"""
+    tensor_parallel: int = 1
+    """what-if: GPUs per stage"""
+    nfe_speedup: float | None = None
+    """what-if: mean tokens per forward pass of a row; default: 3"""
+    from_run: Path | None = None
+    """what-if: acceptance and lengths of a recorded run instead, in lockstep and ragged"""
+    batch: int = 1
+    """what-if: batch size"""
+    context: int = 4096
+    """what-if: tokens already in the cache per row"""
+    calibrate: bool = False
+    """what-if: on this machine's own profile, measured now where none is kept"""
+    methods: bool = False
+    """other decoding methods on the same roofline"""
+    systems: Path | None = None
+    """with --methods: your own list, as the shipped systems.yaml"""
+    anchors: bool = False
+    """predictions beside speeds that others published"""
 
 
 @takes_options
