@@ -26,8 +26,7 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import what_if_ceilings
 from harness.roofline.ceilings import Ceilings, joined
-from harness.roofline.speedup import SpeedupPrediction, price_three_steps
-from harness.roofline.step import NTP, DecodeArm
+from harness.roofline.step import NTP, DecodeArm, SpeedupPrediction, price_three_steps
 from harness.roofline.storage import MemoryNeed, memory_need
 
 BATCHES_SEARCHED = 8192

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_origin, get_type_hints
 from harness.capacity.question import Question
 from harness.formatting import count, figure, rate
 from harness.frozen import frozen
-from harness.roofline.step import StepPrice
+from harness.roofline.pricing import SummedPrice
 from harness.roofline.storage import MemoryNeed
 
 Method = Literal["ntp", "sbd"]
@@ -38,7 +38,7 @@ class Band:
     high: float
 
     @classmethod
-    def of_seconds(cls, price: StepPrice) -> Band:
+    def of_seconds(cls, price: SummedPrice) -> Band:
         """A price as a figure."""
         return cls(low=price.low_s, expected=price.expected_s, high=price.high_s)
 

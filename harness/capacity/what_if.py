@@ -15,8 +15,7 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import band_in_words, reached_in_words, what_if_ceilings
 from harness.roofline.pricing import PassPrice
-from harness.roofline.speedup import SpeedupPrediction
-from harness.roofline.step import NTP, price_step
+from harness.roofline.step import NTP, SpeedupPrediction, price_step
 from harness.roofline.storage import MEMORY_RESERVE, memory_need
 
 WHAT_IF_VERSION = 1

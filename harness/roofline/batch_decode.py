@@ -23,7 +23,7 @@ from harness.roofline.batches import BatchPasses, RecordedRow, at_most, chance_o
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts
 from harness.roofline.pricing import SummedPrice, price_counts, sum_prices
-from harness.roofline.speedup import WallSpeedups
+from harness.roofline.step import WallSpeedups
 from harness.scenario.arms import Batching
 
 CONFIDENCE = 0.95

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.frozen import frozen
-from harness.record.trace import ForwardPass
+from harness.record.trace import ForwardPass, Role
 
 OperationKind = Literal["linear", "attention", "memory", "link", "sampler"]
 
@@ -56,6 +56,22 @@ class PassCounts:
     def logit_lines(self) -> int:
         """Lines of the LM head's product."""
         return self.rows * self.logits
+
+
+def describe_pass(role: Role, batch: int, query: int, context: int, *, logits: int, kept: int = 0) -> ForwardPass:
+    """A pass written by hand, every row alike, for pricing only (nothing is decided in it)."""
+    return ForwardPass(
+        role=role,
+        query_tokens=(query,) * batch,
+        context_tokens=(context,) * batch,
+        logit_tokens=(logits,) * batch,
+        kept_tokens=(kept,) * batch,
+        decided_tokens=(0,) * batch,
+        final_tokens=(0,) * batch,
+        active=(True,) * batch,
+        padded_query=query,
+        padded_context=context,
+    )
 
 
 @frozen

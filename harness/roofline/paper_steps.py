@@ -28,8 +28,7 @@ from harness.roofline.paper import (
     wall_speedup,
 )
 from harness.roofline.pricing import UNMEASURED_OVERLAP
-from harness.roofline.speedup import SpeedupPrediction, price_three_steps
-from harness.roofline.step import DecodeArm
+from harness.roofline.step import DecodeArm, SpeedupPrediction, price_three_steps
 
 StepKind = Literal["fault", "omission", "choice"]
 CONFIG = f"config.json of {MODEL.name}"
@@ -208,7 +207,7 @@ class CorrectedStep:
 
 @frozen
 class PaperWaterfall:
-    """The steps from ``published`` to ``ours``, which is harness.roofline.speedup's answer and not the last step's.
+    """The steps from ``published`` to ``ours``, which is harness.roofline.step's answer and not the last step's.
 
     ``nfe_speedup`` and ``passes_per_block``, those of the slowest row, are None in Table 3, which knows no passes.
     """

@@ -132,15 +132,16 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: Groups
 
 @frozen
 class SummedPrice:
-    """Modelled seconds and bytes of passes, each as often as it is expected.
+    """Modelled seconds, bytes and flops of passes, each as often as it is expected. Numbers, or arrays of a grid.
 
     ``low_s`` memory and arithmetic overlapped, ``expected_s`` as the ceilings say, ``high_s`` nothing overlapped.
     """
 
-    low_s: float
-    expected_s: float
-    high_s: float
-    bytes_: float
+    low_s: Any
+    expected_s: Any
+    high_s: Any
+    bytes_: Any
+    flops: Any
 
     def speedup_of(self, other: SummedPrice) -> tuple[float, float, float]:
         """(low, expected, high) wall speedup of ``other`` over this one; both overlap alike, or neither does."""
@@ -149,15 +150,14 @@ class SummedPrice:
         return min(*ends, expected), expected, max(*ends, expected)
 
 
-def sum_prices(prices: Iterable[tuple[float, PassPrice]]) -> SummedPrice:
-    """The sum of prices, each times its expected count."""
-    low_s = expected_s = high_s = moved = 0.0
-    for count, price in prices:
-        low_s += count * price.low_s
-        expected_s += count * price.expected_s
-        high_s += count * price.high_s
-        moved += count * price.bytes_
-    return SummedPrice(low_s=low_s, expected_s=expected_s, high_s=high_s, bytes_=moved)
+def sum_prices(prices: Iterable[tuple[Any, PassPrice | SummedPrice]]) -> SummedPrice:
+    """The sum of prices, each times its expected count; nothing for no price."""
+    counted = list(prices)
+    low_s, expected_s, high_s, moved, flops = (
+        sum((count * getattr(price, name) for count, price in counted), 0.0)
+        for name in ("low_s", "expected_s", "high_s", "bytes_", "flops")
+    )
+    return SummedPrice(low_s=low_s, expected_s=expected_s, high_s=high_s, bytes_=moved, flops=flops)
 
 
 def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:

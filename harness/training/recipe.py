@@ -21,8 +21,8 @@ from harness.errors import ScenarioError
 from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.paths import data_dir
+from harness.roofline.operation import describe_pass
 from harness.roofline.operations import forward_operations
-from harness.roofline.speedup import describe_pass
 from harness.workloads.spec import DatasetChoice, Workload
 
 

@@ -20,8 +20,8 @@ from harness.meters.torch_bench import Kernel, Stepping
 from harness.models import ModelShape
 from harness.paths import cache_dir
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass
 from tests.helpers.fake_bench import GIB, MODEL, FakeBench
 from tests.helpers.fake_clock import FakeClock
 from tests.helpers.pass_bytes import pass_bytes
@@ -510,7 +510,7 @@ def test_calibration_touches_no_torch():
     import sys
 
     code = (
-        "import sys, harness.meters.calibration, harness.roofline.speedup, harness.roofline.paper;"
+        "import sys, harness.meters.calibration, harness.roofline.step, harness.roofline.paper;"
         "import harness.hardware.profile;"
     )
     code += "print('torch' in sys.modules)"

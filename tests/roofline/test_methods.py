@@ -36,8 +36,8 @@ from harness.roofline.methods.speculative import (
     speculative,
     tree_drafting,
 )
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass
 from tests.helpers.speedups import predict_speedup
 
 TARGET = KNOWN_SHAPES["llama-3.1-8b"]  # 32 layers
