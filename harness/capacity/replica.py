@@ -9,7 +9,7 @@ once per token, so SBD can pay again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import what_if_ceilings
 from harness.roofline.ceilings import Ceilings, joined
-from harness.roofline.step import NTP, DecodeArm, SpeedupPrediction, price_three_steps
+from harness.roofline.pricing import SummedPrice
+from harness.roofline.step import NTP, DecodeArm, SpeedupPrediction, price_step, price_three_steps
 from harness.roofline.storage import MemoryNeed, memory_need
 
 BATCHES_SEARCHED = 8192
@@ -55,6 +56,11 @@ class Replica:
         """NTP and SBD at one batch, or at each of an array; then numbers that depend on the batch are arrays too."""
         arm = self.acceptance.arm_at(batch)
         return price_three_steps(self.shape, self.deployment, self.ceilings, arm, batch, context_tokens)
+
+    @property
+    def price_step(self) -> partial[SummedPrice]:
+        """harness.roofline.step.price_step on these devices."""
+        return partial(price_step, self.shape, self.deployment, self.ceilings)
 
     def arm(self, method: Method, batch: Any) -> DecodeArm:
         """How rows of ``method`` decode in a batch; ``batch`` is a number or an array."""

@@ -26,7 +26,7 @@ from harness.capacity.results import Band
 from harness.frozen import frozen
 from harness.roofline.operation import larger, smaller, some
 from harness.roofline.pricing import SummedPrice, sum_prices
-from harness.roofline.step import NTP, DecodeArm, price_step
+from harness.roofline.step import NTP, DecodeArm
 
 
 @frozen
@@ -52,9 +52,7 @@ def serve(replica: Replica, arm: DecodeArm, batch: Any, workload: RowTokens) -> 
     Raises:
         UnknownHardwareError: several devices whose link rate is not known.
     """
-    step = price_step(
-        replica.shape, replica.deployment, replica.ceilings, arm, rows=batch, context_tokens=workload.context_tokens
-    )
+    step = replica.price_step(arm, rows=batch, context_tokens=workload.context_tokens)
     written = batch * arm.tokens_per_step
     decode = Band(low=written / step.high_s, expected=written / step.expected_s, high=written / step.low_s)
     if workload.prompt_tokens is None or workload.output_tokens is None:
@@ -122,7 +120,7 @@ def _prompt(replica: Replica, arm: DecodeArm, batch: Any, workload: RowTokens) -
     if not some(tokens > 0):
         return sum_prices(())
     at_once = _at_once(replica, larger(batch, 1))
-    price = partial(price_step, replica.shape, replica.deployment, replica.ceilings, prefill_rows=at_once)
+    price = partial(replica.price_step, prefill_rows=at_once)
     if chunks is None or workload.chunk_tokens is None:
         return price(NTP, rows=0, context_tokens=0, prefill_tokens=tokens, prefill_context=before, prefill_logits=1)
     assert workload.output_tokens is not None

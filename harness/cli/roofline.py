@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,7 @@ from harness.models.choice import shape_called
 from harness.models.deployment import Deployment, dtype_called
 from harness.record.store import read_run
 from harness.roofline.anchored import what_if_ceilings
-from harness.roofline.batch_decode import passes_interval, predict_batch
-from harness.roofline.batches import recorded_batch
+from harness.roofline.batches import BatchPrediction, PassesInterval, predict_batch, recorded_batch
 from harness.roofline.paper import PaperMode, paper_tables
 from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
 from harness.roofline.step import BATCH_WORDS
@@ -98,7 +98,7 @@ def roofline_command(options: RooflineOptions) -> None:
         )
     dtype = dtype_called(options.dtype)
     if options.explain:
-        explained = explain_paper({name: getattr(options, name) for name in options.given})
+        explained = explain_paper(options)
         print(explained) if options.as_json else show(explained)
     elif options.methods:
         target = None if options.model is None else shape_called(options.model)
@@ -108,8 +108,7 @@ def roofline_command(options: RooflineOptions) -> None:
     elif options.anchors:
         print_anchors(options.as_json)
     elif options.from_run is not None:
-        batches = describe_batches(options, dtype, options.from_run)
-        give(options.as_json, lambda: batches, lambda: render_batches(batches))
+        _print_batches(options, dtype, options.from_run)
     else:
         _print_what_if(options, dtype)
 
@@ -193,10 +192,12 @@ def _print_paper(mode: PaperMode | None, as_json: bool) -> None:
 
 
 BATCHES_VERSION = 1
+PricedArm = tuple[RecordedArm, list[BatchPrediction]]
+"""An arm with its batches, in lockstep and ragged."""
 
 
-def describe_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> dict[str, Any]:
-    """Passes and speedup of batches as plain data: one entry per SBD arm and task, each in lockstep and ragged.
+def _print_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> None:
+    """Passes and speedup of batches: one entry per SBD arm and task.
 
     Raises:
         UnknownHardwareError: no such profile.
@@ -213,41 +214,12 @@ def describe_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> dic
     profile = load_profile(hardware)
     fitting(shape, Deployment(dtype=dtype), profile, batch, context, block_size)
     ceilings = what_if_ceilings(profile, dtype, options.rung)
-
-    def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:
-        passes = recorded_batch(arm.rows, batch, batching)
-        interval = passes_interval(arm.rows, batch, batching)
-        found = predict_batch(shape, dtype, ceilings, passes, arm.rows, block_size=block_size, prompt_tokens=context)
-        return {
-            "passes": passes.passes,
-            "passes_low": interval.low,
-            "passes_high": interval.high,
-            "passes_reason": interval.reason,
-            "row_passes": passes.row_passes,
-            "query_tokens_per_pass": passes.query_tokens_per_pass(block_size),
-            "waiting_share": passes.waiting_share,
-            "ntp_passes": found.ntp_passes,
-            "wall_speedup": found.wall_speedup,
-            "wall_speedup_overlapped": found.wall_speedup_overlapped,
-            "wall_speedup_serial": found.wall_speedup_serial,
-            "sbd_decode_s": found.sbd.expected_s,
-            "ntp_decode_s": found.ntp.expected_s,
-        }
-
-    arms = [
-        {
-            "case_id": arm.case.case_id,
-            "part": arm.case.part,
-            "task": arm.case.task,
-            "label": arm.case.label,
-            "recorded_model": arm.case.shape.name,
-            "recorded_batch": arm.case.batch_size,
-            "prompts": len(arm.rows),
-        }
-        | {name: predicted(arm, name) for name in BATCHINGS}
+    predict = partial(predict_batch, shape, dtype, ceilings, block_size=block_size, prompt_tokens=context)
+    priced = [
+        (arm, [predict(recorded_batch(arm.rows, batch, batching), arm.rows) for batching in BATCHINGS])
         for arm in recorded_arms(read_run(run_dir), block_size)
     ]
-    return {
+    asked = {
         "version": BATCHES_VERSION,
         "model": shape.name,
         "hardware": hardware,
@@ -257,35 +229,71 @@ def describe_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> dic
         "batch": batch,
         "context_tokens": context,
         "run": str(run_dir),
-        "arms": arms,
+    }
+    give(
+        options.as_json,
+        lambda: asked | {"arms": [_arm(arm, batches, block_size) for arm, batches in priced]},
+        lambda: _render_batches(asked, priced, block_size),
+    )
+
+
+def _arm(arm: RecordedArm, batches: list[BatchPrediction], block_size: int) -> dict[str, object]:
+    return {
+        "case_id": arm.case.case_id,
+        "part": arm.case.part,
+        "task": arm.case.task,
+        "label": arm.case.label,
+        "recorded_model": arm.case.shape.name,
+        "recorded_batch": arm.case.batch_size,
+        "prompts": len(arm.rows),
+    } | {found.passes.batching: _batch(found, block_size) for found in batches}
+
+
+def _batch(found: BatchPrediction, block_size: int) -> dict[str, object]:
+    passes, interval = found.passes, found.interval
+    return {
+        "passes": passes.passes,
+        "passes_low": interval.low,
+        "passes_high": interval.high,
+        "passes_reason": interval.reason,
+        "row_passes": passes.row_passes,
+        "query_tokens_per_pass": passes.query_tokens_per_pass(block_size),
+        "waiting_share": passes.waiting_share,
+        "ntp_passes": found.ntp_passes,
+        "wall_speedup": found.wall_speedup,
+        "wall_speedup_overlapped": found.wall_speedup_overlapped,
+        "wall_speedup_serial": found.wall_speedup_serial,
+        "sbd_decode_s": found.sbd.expected_s,
+        "ntp_decode_s": found.ntp.expected_s,
     }
 
 
-def render_batches(found: dict[str, Any]) -> str:
+def _render_batches(asked: dict[str, object], priced: list[PricedArm], block_size: int) -> str:
     """The batches as text."""
     lines = [
-        f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, k="
-        f"{found['block_size']}, {found['context_tokens']} tokens in the cache at first; rows of a batch padded to the widest, "
-        f"as this program's own sessions run them; all matrix products in {found['dtype']}; acceptance and lengths from "
-        f"{found['run']}; priced, not run"
+        f"{asked['model']} {asked['dtype']} on {asked['hardware']} ({asked['rung']}), batch {asked['batch']}, k="
+        f"{block_size}, {asked['context_tokens']} tokens in the cache at first; rows of a batch padded to the widest, "
+        f"as this program's own sessions run them; all matrix products in {asked['dtype']}; acceptance and lengths from "
+        f"{asked['run']}; priced, not run"
     ]
-    for arm in found["arms"]:
-        lines.append(f"{arm['part']}, {arm['task']}, {arm['label']}: {arm['prompts']} prompts of {arm['recorded_model']}")
-        row = arm["lockstep"]["row_passes"]
-        lines.append(f"  a row alone   {row:8.2f} passes")
-        for name in BATCHINGS:
-            one = arm[name]
+    for arm, batches in priced:
+        case = arm.case
+        lines.append(f"{case.part}, {case.task}, {case.label}: {len(arm.rows)} prompts of {case.shape.name}")
+        lines.append(f"  a row alone   {batches[0].passes.row_passes:8.2f} passes")
+        for found in batches:
+            passes = found.passes
             lines.append(
-                f"  {name:12}  {one['passes']:8.2f} passes ({_range(one)}), "
-                f"{one['query_tokens_per_pass']:.1f} tokens a row and pass, rows wait in {100 * one['waiting_share']:.0f} %; "
-                f"wall speedup {one['wall_speedup']:.2f}x ({one['wall_speedup_overlapped']:.2f}x overlapped, "
-                f"{one['wall_speedup_serial']:.2f}x serial)"
+                f"  {passes.batching:12}  {passes.passes:8.2f} passes ({_range(found.interval)}), "
+                f"{passes.query_tokens_per_pass(block_size):.1f} tokens a row and pass, "
+                f"rows wait in {100 * passes.waiting_share:.0f} %; "
+                f"wall speedup {found.wall_speedup:.2f}x ({found.wall_speedup_overlapped:.2f}x overlapped, "
+                f"{found.wall_speedup_serial:.2f}x serial)"
             )
     return lines_of(*lines)
 
 
-def _range(one: dict[str, Any]) -> str:
+def _range(interval: PassesInterval) -> str:
     """The whole passes of 95 % of batches, or why they are unknown."""
-    if one["passes_low"] is None:
-        return str(one["passes_reason"])
-    return f"{math.ceil(round(one['passes_low'], 6))} to {math.floor(round(one['passes_high'], 6))} in 95 % of batches"
+    if interval.low is None or interval.high is None:
+        return str(interval.reason)
+    return f"{math.ceil(round(interval.low, 6))} to {math.floor(round(interval.high, 6))} in 95 % of batches"
