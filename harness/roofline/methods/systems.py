@@ -190,10 +190,10 @@ class System(StrictModel):
         return self
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """``figure: why no source gives it`` for every figure that keeps the system from being priced."""
-        needs = RECIPES[self.recipe].needs
-        return tuple(f"{name}: {self.figures[name].source}" for name in needs if self.figures[name].value is None)
+    def missing(self) -> dict[str, str]:
+        """Every figure that keeps the system from being priced, and why no source gives it."""
+        needs = {name: self.figures[name] for name in RECIPES[self.recipe].needs}
+        return {name: figure.source for name, figure in needs.items() if figure.value is None}
 
     @property
     def grade(self) -> str | None:
