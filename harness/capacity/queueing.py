@@ -75,16 +75,13 @@ class Arrivals:
 
 @frozen
 class ServedRequests:
-    """What requests waited for, by request, in seconds. ``busy_s``: time in which the engine made steps; ``rows_s``: rows times
-    the time that they were open.
-    """
+    """What requests waited for, by request, in seconds. ``busy_s``: time in which the engine made steps."""
 
     arrived_s: Floats
     first_token_s: Floats
     finished_s: Floats
     output_tokens: NDArray[np.int_]
     busy_s: float
-    rows_s: float
 
     @property
     def waited_s(self) -> Floats:
@@ -109,7 +106,6 @@ class ServedRequests:
             finished_s=self.finished_s[order],
             output_tokens=self.output_tokens[order],
             busy_s=self.busy_s,
-            rows_s=self.rows_s,
         )
 
 
@@ -161,7 +157,7 @@ class _Replica:
         self._open = np.empty(0, dtype=np.int_)  # requests that decode
         self._left = np.empty(0)  # passes that each of them still needs
         self._context = 0.0  # Σ context of these
-        self._now_s = self._busy_s = self._rows_s = 0.0
+        self._now_s = self._busy_s = 0.0
         self._arrived, self._first, self._finished = np.zeros(self._total), np.zeros(self._total), np.zeros(self._total)
 
     def served(self) -> ServedRequests:
@@ -180,7 +176,6 @@ class _Replica:
             finished_s=self._finished,
             output_tokens=np.asarray(self._arrivals.output_tokens),
             busy_s=self._busy_s,
-            rows_s=self._rows_s,
         )
 
     def _admit(self) -> None:
@@ -245,7 +240,6 @@ class _Replica:
     def _spend(self, seconds: float) -> None:
         self._now_s += seconds
         self._busy_s += seconds
-        self._rows_s += seconds * len(self._open)
 
     def _progress(self, steps: int, most: int) -> int:
         """Every open row has made ``steps`` passes; those that need no more end, after ``most`` the first of them."""

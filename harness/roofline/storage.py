@@ -11,63 +11,46 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment, as_deployment
 
 
-def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> ModelShape:
-    """What one of ``devices`` holds under tensor parallelism (Megatron-LM, arXiv 1909.08053, section 3), itself a ModelShape.
-
-    Heads, the inner widths of feed-forward networks and experts, and with ``split_vocab`` the vocabulary are split. Norms, the
-    router, biases of the width of ``hidden``, and with latent attention the down-projections and the cached latent stay whole.
-    Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does.
-
-    Raises:
-        UserError: the heads do not divide evenly.
-    """
-    if devices == 1:
-        return shape
-    if shape.heads % devices:
-        raise UserError(
-            f"{shape.name} has {shape.heads} attention heads, which cannot be split evenly over {devices} devices; "
-            f"choose a divisor of {shape.heads}"
-        )
-    moe = shape.moe
-    if moe is not None:
-        widths = {name: _part(getattr(moe, name), devices) for name in ("intermediate", "shared_intermediate")}
-        moe = moe.model_copy(update=widths)
-    heads = shape.heads // devices
-    return shape.model_copy(
-        update={
-            "heads": heads,
-            "kv_heads": heads if shape.mla else _part(shape.kv_heads, devices),
-            "intermediate": _part(shape.intermediate, devices),
-            "vocab": _part(shape.vocab, devices) if split_vocab else shape.vocab,
-            "moe": moe,
-        }
-    )
+def shard(shape: ModelShape, devices: int) -> ModelShape:
+    """What one of ``devices`` holds under tensor parallelism, whatever its dtype: see part_of."""
+    return part_of(shape, Deployment(dtype="bfloat16", tensor_parallel=devices))
 
 
 def part_of(shape: ModelShape, deployment: Deployment) -> ModelShape:
-    """What one device of a stage computes with, itself a ModelShape: ``shard`` with DP attention and EP.
+    """What one device of a stage computes with, itself a ModelShape (Megatron-LM, arXiv 1909.08053, section 3).
 
-    With DP attention the heads stay whole. With EP an expert stays whole; how many of them a device has is not in the shape.
+    Heads, the inner widths of feed-forward networks and experts, and with ``split_vocab`` the vocabulary are split. Norms, the
+    router, biases of the width of ``hidden``, and with latent attention the down-projections and the cached latent stay whole.
+    Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does. With DP attention the heads stay
+    whole. With EP an expert stays whole; how many of them a device has is not in the shape.
 
     Raises:
         UserError: the heads do not divide evenly, or EP of a model without experts.
     """
-    moe, devices = shape.moe, deployment.tensor_parallel
+    moe, devices, sharing = shape.moe, deployment.tensor_parallel, deployment.attention_split
     if deployment.expert_parallel and moe is None:
         raise UserError(f"{shape.name} has no experts to share out; leave out --expert-parallel")
-    if devices > 1 and moe is not None and deployment.expert_parallel and moe.experts % devices:
+    if deployment.expert_parallel and moe is not None and moe.experts % devices:
         raise UserError(
             f"{shape.name} has {moe.experts} experts, which cannot be shared out evenly over {devices} devices; "
             f"choose a divisor of {moe.experts}"
         )
-    # Heads that stay whole are no reason to refuse a split.
-    whole = shape.model_copy(update={"heads": devices, "kv_heads": devices}) if deployment.attention_data_parallel else shape
-    part = shard(whole, devices, split_vocab=deployment.split_vocab)
-    if deployment.attention_data_parallel:
-        part = part.model_copy(update={"heads": shape.heads, "kv_heads": shape.kv_heads})
-    if moe is not None and part.moe is not None and deployment.expert_parallel:
-        part = part.model_copy(update={"moe": part.moe.model_copy(update={"intermediate": moe.intermediate})})
-    return part
+    if shape.heads % sharing:
+        raise UserError(
+            f"{shape.name} has {shape.heads} attention heads, which cannot be split evenly over {sharing} devices; "
+            f"choose a divisor of {shape.heads}"
+        )
+    if moe is not None:
+        own = moe.intermediate if deployment.expert_parallel else _part(moe.intermediate, devices)
+        moe = moe.model_copy(update={"intermediate": own, "shared_intermediate": _part(moe.shared_intermediate, devices)})
+    parts = {
+        "heads": shape.heads // sharing,
+        "kv_heads": _part(shape.kv_heads, sharing),
+        "intermediate": _part(shape.intermediate, devices),
+        "vocab": _part(shape.vocab, devices) if deployment.split_vocab else shape.vocab,
+        "moe": moe,
+    }
+    return shape.model_copy(update=parts) if devices > 1 else shape
 
 
 def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> float:
