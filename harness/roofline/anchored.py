@@ -125,8 +125,7 @@ def ceilings_from_anchors(
         all_reduce_s=fitted.all_reduce_us * US,
         expert_reuse=fitted.expert_reuse,
         fixed_reason=f"fitted to published speeds: {fitted.layer_us:.0f} µs a layer",
-        share_claimable=False,
-        share_reason="a bandwidth fitted to published speeds is no ceiling",
+        share_claimable=False,  # a bandwidth fitted to published speeds is no ceiling
     )
 
 

@@ -94,7 +94,6 @@ class Ceilings:
     ``overlap``              0: memory and arithmetic run one after the other, 1: fully side by side; None: not measured,
                              priced as the middle of the two
     ``stall``                at least 1: streaming time over their sum, where the two hinder each other
-    ``fit_error``            largest relative error of overlap and stall on the measured streaming times
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost besides bytes and flops; None: not known, not priced;
                              ``fixed_reason`` says why
     ``fixed_s_per_routing_layer``  cost on top in a layer that routes to experts: router, selection, gathering
@@ -110,7 +109,7 @@ class Ceilings:
     ``link_latency_s``       of one transfer between two devices, the bytes apart
     ``cache_bytes``          the last-level cache, which holds what one fused operation hands to the next; None: not known, and
                              then all activations are priced as moved
-    ``share_claimable``      whether a share of this bandwidth may be claimed; ``share_reason`` says why
+    ``share_claimable``      whether a share of this bandwidth may be claimed
     ``factors``              corrections from measured passes of the very model; None below the top rung
     """
 
@@ -122,7 +121,6 @@ class Ceilings:
     attention_rates: Points | None = None
     overlap: float | None = None
     stall: float = 1.0
-    fit_error: float | None = None
     fixed_s_per_pass: float | None = None
     fixed_s_per_layer: float | None = None
     fixed_s_per_routing_layer: float | None = None
@@ -139,7 +137,6 @@ class Ceilings:
     link_latency_s: float = 0.0
     cache_bytes: float | None = None
     share_claimable: bool = True
-    share_reason: str = ""
     factors: PassFactors | None = None
 
     def for_weights(self, deployment: Deployment, operation: str = "ffn") -> Ceilings:
@@ -242,7 +239,6 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         native_rates=tuple((name, ((1, peaks[name]),)) for name in EIGHT_BITS if name in peaks),
         fixed_reason="a datasheet knows no launch cost",
         cache_bytes=profile.cache_bytes.value,
-        share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
     )
     return joined(found, profile, PAIR)
 
@@ -273,7 +269,6 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
         matrix_rates=((1, matrix.value),),
         fixed_reason="rates measured by others come without a launch cost",
         cache_bytes=profile.cache_bytes.value,
-        share_reason=f"copy rate measured by others: {copy.source}",
     )
     return joined(found, profile, PAIR)
 
@@ -310,7 +305,6 @@ def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
         fixed_reason=calibration.fixed_reason,
         sampler_s_per_logit=calibration.sampler_s_per_logit,
         share_claimable=calibration.dram_bound is True,
-        share_reason=calibration.dram_bound_reason,
     )
 
 
@@ -335,7 +329,6 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         {str(name): curve.known or None for name, curve in held.items()}.get(dtype)
         for held in (measured.streaming_s_per_byte, measured.attention_flops_per_s)
     )
-    claimable, reason = measured.read_is_memory
     found = _calibrated(
         measured,
         dtype,
@@ -348,8 +341,7 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         fixed_reason=None if measured.fixed_s_per_pass.value is not None else measured.fixed_s_per_pass.source,
         sampler_s_per_logit=measured.sampler_s_per_logit.value,
         cache_bytes=measured.cache_bytes.value or None,
-        share_claimable=claimable,
-        share_reason=reason,
+        share_claimable=measured.read_is_memory[0],
     )
     return joined(found, profile, PAIR)  # one machine alone measures no link: as published
 
@@ -372,7 +364,6 @@ def _calibrated(
         attention_rates=attention,
         overlap=fit.overlap if fit else None,
         stall=fit.stall if fit else 1.0,
-        fit_error=fit.error if fit else None,
         fixed_hidden=measured.fixed_hidden,
         **others,
     )
