@@ -13,9 +13,19 @@ from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import ceilings_of
 from harness.roofline.methods.calls import MethodTrace, PricedAt, price_method
-from harness.roofline.methods.ranges import AssumedFigure, PricedRange, figures_at, priced_range
 from harness.roofline.methods.set_block import next_token
-from harness.roofline.methods.systems import MARK, NOT_PUBLISHED, PublishedSpeedup, System, known_systems, read_systems
+from harness.roofline.methods.systems import (
+    MARK,
+    NOT_PUBLISHED,
+    AssumedFigure,
+    PricedRange,
+    PublishedSpeedup,
+    System,
+    figures_at,
+    known_systems,
+    priced_range,
+    read_systems,
+)
 from harness.roofline.pricing import SummedPrice
 
 METHODS_VERSION = 2

@@ -24,6 +24,7 @@ from harness.roofline.anchor_values import Anchor, AnchorTable
 from harness.roofline.anchored import ceilings_from_anchors, constants
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, ceilings_from_published, joined
 from harness.roofline.operation import PassCounts
+from harness.roofline.operations import count_operations
 from harness.roofline.pricing import price_counts
 
 Rung = Literal["datasheet", "published", "anchored"]
@@ -180,13 +181,6 @@ def _finding(anchor: Anchor, prediction: AnchorPrediction) -> Finding:
 def _modelled_bandwidth(anchor: Anchor, shape: ModelShape, deployment: Deployment) -> float | None:
     if not anchor.measure.endswith("tokens_per_s") or anchor.block or anchor.batch > 1 or shape.moe or anchor.new_tokens == 1:
         return None
-    ceilings = Ceilings(
-        rung="datasheet",
-        device_name="bytes only",
-        dtype=anchor.dtype,
-        bandwidth_bytes_per_s=1.0,
-        matrix_rates=((1, 1.0),),
-        link_bytes_per_s=1.0,
-    )
-    bytes_ = price_counts(shape, deployment, counts_of(anchor)[-1], ceilings).bytes_
-    return float(np.mean(bytes_)) * anchor.published
+    operations = count_operations(shape, deployment, counts_of(anchor)[-1])
+    moved = sum(operation.memory_bytes(None) for operation in operations)
+    return float(np.mean(moved)) * anchor.published

@@ -252,9 +252,8 @@ def predict_batch(
 ) -> BatchPrediction:
     """Price ``passes`` and NTP's over rows as long as those of ``record``, after ``prompt_tokens`` cached tokens per row.
 
-    The context grows as the batch is written: every pass is priced at its own width and context, weighted by how often it
-    happens. The prefill's logits give NTP its first token, so NTP decodes one token less of every row. Its batch writes the
-    same lengths and waits for its longest row too.
+    Each pass is priced at its own width and context, as often as it happens. The prefill's logits give NTP its first token, so
+    NTP decodes one token less of every row. Its batch writes the same lengths and waits for its longest row too.
 
     Raises:
         UserError: no prompt wrote a second token, more rows than prompts, or an unknown dtype.
@@ -262,8 +261,7 @@ def predict_batch(
     lengths = np.array([row.output_tokens for row in record], dtype=np.int64)
     if lengths.max() < 2:
         raise UserError("every recorded output is one token long: NTP decodes nothing, there is no speedup; record longer ones")
-    rows = passes.rows
-    chance = chance_of_all(len(record), rows)
+    rows, chance = passes.rows, chance_of_all(len(record), passes.rows)
     reached = [float(1 - chance[np.count_nonzero(lengths <= step)]) for step in range(1, int(lengths.max()))]
 
     def price(counted: Iterable[tuple[float, PassCounts]]) -> SummedPrice:

@@ -91,8 +91,7 @@ def price_step(
     Args:
         deployment: how the model is stored and split; a dtype means everything in it, on one device.
         ceilings: of one device; ``harness.roofline.ceilings.joined`` gives them the link of several.
-        rows: rows that decode, 0 for a step that only reads a prompt.
-        context_tokens: tokens in the cache of each of them.
+        rows: rows that decode, 0 for a step that only reads a prompt; ``context_tokens``: in the cache of each of them.
         prefill_tokens: tokens of a prompt that the step reads, 0 for none.
         prefill_context: tokens of that prompt in the cache already: earlier chunks, or a shared prefix.
         prefill_logits: 1 where the chunk is the prompt's last one, whose logits give the first token.

@@ -16,8 +16,7 @@ from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.methods.calls import PricedAt, price_method
-from harness.roofline.methods.diffusion import whole_sequence
-from harness.roofline.methods.set_block import next_token, verified_set_block
+from harness.roofline.methods.set_block import next_token, verified_set_block, whole_sequence
 from harness.roofline.methods.speculative import speculative
 from harness.roofline.methods.systems import RECIPES, System, known_systems, read_systems
 from harness.scenario.replay import TABLE1, TABLE1_TASKS
