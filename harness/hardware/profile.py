@@ -20,6 +20,7 @@ from harness.errors import UnknownHardwareError
 from harness.hardware.figures import (
     Bandwidth,
     Cache,
+    MeasuredCeilings,
     Memory,
     MemoryMib,
     MemoryType,
@@ -31,7 +32,6 @@ from harness.hardware.figures import (
     Price,
     SourcedFigure,
 )
-from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.paths import data_dir, user_data_dir
 
 Contradiction = tuple[tuple[str, ...], str]

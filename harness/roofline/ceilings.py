@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from harness.errors import UnknownHardwareError, UserError
 from harness.frozen import frozen
+from harness.hardware.figures import MeasuredCeilings
 from harness.hardware.links import Link, link_of
-from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES, ModelShape
 from harness.models.deployment import Deployment, element_bytes

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.analysis.tally.prices import Ladder, ladder
+from harness.hardware.figures import MeasuredCurve, MeasuredFigure, MeasuredPoint
 from harness.hardware.local_profile import local_profile
-from harness.hardware.measured_ceilings import MeasuredCurve, MeasuredFigure, MeasuredPoint
 from harness.hardware.profile import HardwareProfile
 from harness.meters.calibration import ATTENTION_QUERIES, measure
 from harness.meters.survey import TOKENS, buffer_sizes
