@@ -65,7 +65,7 @@ def expected(figure: Band | float | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PlanColumn:
     """How a figure of a DeploymentPlan is shown: the one list for JSON, CSV, and the tables of terminal and page.
 
     ``loads``  for which loads there is such a figure; JSON and CSV have it under its name there
@@ -80,7 +80,11 @@ class Column:
     title: str = ""
 
 
-full, service, both = partial(Column, ("full",)), partial(Column, ("service",)), partial(Column, ("full", "service"))
+full, service, both = (
+    partial(PlanColumn, ("full",)),
+    partial(PlanColumn, ("service",)),
+    partial(PlanColumn, ("full", "service")),
+)
 FULL, SERVICE, BOTH = full(), service(), both()
 
 
@@ -182,7 +186,7 @@ class DeploymentPlan:
         return self.usd is None, self.usd or 0.0, self.gpus or 0, inf if kwh is None else kwh, self.hardware
 
 
-COLUMNS: dict[str, Column] = {
+COLUMNS: dict[str, PlanColumn] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(DeploymentPlan, include_extras=True).items()
     if get_origin(hint) is Annotated

@@ -60,7 +60,7 @@ def what_if(question: Question, profile: HardwareProfile) -> dict[str, Any]:
     return asked | _stored(replica) | prices
 
 
-def _stored(replica: Replica) -> dict[str, Any]:
+def _stored(replica: Replica) -> dict[str, object]:
     """How the model is stored and split, and what the prices rest on."""
     deployed, ceilings = replica.deployment, replica.ceilings
     return {
@@ -95,13 +95,13 @@ def fitting(
     return "; ".join(reasons) or None
 
 
-def _prices(replica: Replica, batch: int, workload: RowTokens) -> dict[str, Any]:
+def _prices(replica: Replica, batch: int, workload: RowTokens) -> dict[str, object]:
     """Wall speedups, each kind of step and SBD's mean, tokens/s of the replica, a prompt as long as the context, read alone."""
     context = workload.context_tokens
     prediction = replica.at(batch, context)
     share, first, later = prediction.first_passes / prediction.arm.passes_per_block, prediction.first, prediction.later
     step = sum_prices(((share, first), (1 - share, later)))
-    prices: dict[str, Any] = {name: getattr(prediction, name) for name in WALL_SPEEDUPS}
+    prices: dict[str, object] = {name: getattr(prediction, name) for name in WALL_SPEEDUPS}
     for name, price in (("step", step), ("ntp", prediction.ntp), ("first", first), ("later", later)):
         prices[f"{name}_pass"] = _seconds(price) | {"bytes": price.bytes_, "flops": price.flops}
     for method in METHODS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, get_args
+from typing import get_args
 
 from harness.cli.output import give, grid
 from harness.hardware.profile import known_profiles
@@ -41,7 +41,7 @@ def print_anchors(as_json: bool) -> None:
     give(as_json, lambda: describe(table, compared), lambda: render(table, compared))
 
 
-def describe(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> dict[str, Any]:
+def describe(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> dict[str, object]:
     """Everything as plain data; values in SI units, errors and shares as ratios."""
     return {
         "version": ANCHORS_VERSION,
@@ -51,7 +51,7 @@ def describe(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> dict[str
     }
 
 
-def _described(one: ComparedAnchor) -> dict[str, Any]:
+def _described(one: ComparedAnchor) -> dict[str, object]:
     names = ("value", "low", "high", "error")
     return {
         **one.anchor.model_dump(mode="json"),

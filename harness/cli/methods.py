@@ -41,7 +41,7 @@ RANGES = "not published, so priced over an assumed range; all figures of a syste
 ASSUMED = "every row progresses alike, none waits for the slowest; expected values where counts are random"
 
 
-Row = tuple[System, PricedRange | None]
+PricedSystem = tuple[System, PricedRange | None]
 """A system with its price, as published or over its assumed range; None: not priced."""
 
 
@@ -160,7 +160,7 @@ def _price(price: SummedPrice, baseline: SummedPrice) -> dict[str, float]:
     }
 
 
-def _render(asked: Mapping[str, object], rows: Sequence[Row], baseline: SummedPrice) -> str:
+def _render(asked: Mapping[str, object], rows: Sequence[PricedSystem], baseline: SummedPrice) -> str:
     """The table, and below it the reasons for missing prices."""
     numbers = ("passes", "query", "ms/token", "speedup")
     cells = [
