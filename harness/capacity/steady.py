@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,7 +214,7 @@ class Steady:
     open_s: Floats
     tokens_per_s: Floats
 
-    def at(self, values: Floats, rows: Floats | float) -> Floats:
+    def at(self, values: Floats, rows: Any) -> Any:
         """One of the columns at other numbers of rows."""
         return np.interp(rows, self.rows, values)
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable
 from functools import wraps
 from inspect import Parameter, Signature
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from pydantic import BaseModel, ConfigDict
@@ -17,6 +17,7 @@ from harness.hardware.links import Link, link_called
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import WEIGHT_FORMATS, Deployment, dtype_called
 from harness.roofline.anchored import ProfileRung, rung_called
+from harness.scenario.arms import Batching
 
 
 class Options(BaseModel):
@@ -77,7 +78,7 @@ class ModelOptions(Options):
     link: Annotated[Link | None, typer.Option(parser=link_called, metavar="KIND|GB/S")] = None
     """what joins the GPUs: nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, pcie5, or GB/s in one direction; default: what is
     known of the device"""
-    batching: Literal["ragged", "lockstep"] | None = None
+    batching: Batching | None = None
     """rows of a batch: ragged as engines run them (default), or lockstep, all waiting for the slowest"""
     rung: Annotated[ProfileRung | None, typer.Option(parser=rung_called, metavar="TEXT")] = None
     """datasheet, anchored or calibrated; default: the profile's calibration, else anchored"""
