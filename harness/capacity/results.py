@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import inf
-from typing import Annotated, Literal, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 from harness.capacity.question import Question
 from harness.formatting import count, figure, rate
@@ -46,17 +46,18 @@ class Band:
         """The same in another unit."""
         return Band(low=self.low * factor, expected=self.expected * factor, high=self.high * factor)
 
-    def per_million(self, rate: float | None, unit: float) -> Band | None:
-        """A speed as what a million tokens take: see the function of this name."""
-        if rate is None:
-            return None
-        amount = rate * MILLION / unit
-        return Band(low=amount / self.high, expected=amount / self.expected, high=amount / self.low)
 
+def per_million(rate: float | None, unit: float, tokens_per_s: Any) -> Any:
+    """``rate`` per device for a million tokens: USD/h with seconds per hour, or W with J per kWh; None where not known.
 
-def per_million(rate: float | None, unit: float, tokens_per_s: float) -> float | None:
-    """``rate`` per device for a million tokens: USD/h with seconds per hour, or W with J per kWh; None where not known."""
-    return None if rate is None else rate * MILLION / unit / tokens_per_s
+    Of a band a band: the fastest is the cheapest.
+    """
+    if rate is None or tokens_per_s is None:
+        return None
+    amount = rate * MILLION / unit
+    if not isinstance(tokens_per_s, Band):
+        return amount / tokens_per_s
+    return Band(low=amount / tokens_per_s.high, expected=amount / tokens_per_s.expected, high=amount / tokens_per_s.low)
 
 
 def expected(figure: Band | float | None) -> float | None:

@@ -15,7 +15,7 @@ import numpy as np
 from harness.capacity.question import Question, ServiceGoal
 from harness.capacity.queueing import QueueEngine, passes_of
 from harness.capacity.replica import PlannedDevice, joined_reasons
-from harness.capacity.results import J_PER_KWH, METHODS, S_PER_HOUR, DeploymentPlan, Method, ParetoPoint, per_million
+from harness.capacity.results import METHODS, DeploymentPlan, Method, ParetoPoint
 from harness.capacity.steady import (
     MeanRequest,
     PromptReading,
@@ -98,8 +98,7 @@ class Candidate:
         gpus = replicas * devices
         # Users divide unevenly: the mean replica has a little less than the fullest one.
         per_gpu = seen.requests_per_s * self.goal.load / seen.load * self.request.output_tokens / gpus
-        price, power = self.device.profile.price_usd_per_hour.value, self.device.profile.power_w.value
-        return replace(
+        planned = replace(
             self.device.deployment(self.method),
             tensor_parallel=self.degree,
             devices=devices,
@@ -119,11 +118,9 @@ class Candidate:
             tokens_per_s_p50=seen.tokens_per_s_p50,
             tokens_per_s=seen.tokens_per_s,
             tokens_per_s_per_gpu=per_gpu,
-            usd_per_hour=None if price is None else gpus * price,
-            usd_per_million_tokens=per_million(price, S_PER_HOUR, per_gpu),
-            kwh_per_million_tokens=per_million(power, J_PER_KWH, per_gpu),
             simulated=simulated,
         )
+        return self.device.costed(planned)
 
     def estimated(self) -> DeploymentPlan:
         """The fewest replicas in closed form: means for all percentiles, no queue."""
