@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Exit, Option
 
 from harness.capacity.acceptance import AssumedAcceptance, assumed_acceptance, from_passes, from_speedup, from_table1
 from harness.capacity.columns import csv_lines, plain
@@ -35,15 +35,15 @@ class CapacityOptions(ModelOptions):
 
     model: str
     """a known shape, or a folder with a config.json"""
-    hardware: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None
+    hardware: Annotated[list[str] | None, "NAME"] = None
     """a hardware profile, or its file; repeat for several; default: all"""
     nfe_speedup: float | None = None
     """acceptance: mean tokens per forward pass of a row"""
-    table1: Annotated[str | None, typer.Option(metavar="MODEL/TASK/LEVEL")] = None
+    table1: Annotated[str | None, "MODEL/TASK/LEVEL"] = None
     """acceptance: a cell of the paper's Table 1; LEVEL is low or high (γ)"""
-    from_run: Annotated[Path | None, typer.Option(metavar="RUN")] = None
+    from_run: Annotated[Path | None, "RUN"] = None
     """acceptance: as a run of yours recorded it"""
-    passes_at: Annotated[list[str] | None, typer.Option(metavar="BATCH=PASSES")] = None
+    passes_at: Annotated[list[str] | None, "BATCH=PASSES"] = None
     """lockstep: passes per block until a batch's slowest row is done; repeat"""
     tokens_per_check: float | None = None
     """verified SBD: with --nfe-speedup, mean tokens of a block that its check makes final"""
@@ -53,9 +53,9 @@ class CapacityOptions(ModelOptions):
     """workload, instead of --context: a request's prompt; its prefill is priced"""
     output_tokens: int | None = None
     """workload: tokens that a request writes"""
-    shared_prefix: Annotated[int, typer.Option(metavar="TOKENS")] = 0
+    shared_prefix: Annotated[int, "TOKENS"] = 0
     """workload: of the prompt, what all requests share and the cache has already"""
-    chunk: Annotated[int | None, typer.Option(metavar="TOKENS")] = None
+    chunk: Annotated[int | None, "TOKENS"] = None
     """chunked prefill: prompt tokens that a step reads beside the rows that decode; default: prompts are read whole, and
     nothing is decoded meanwhile"""
     batch: int | None = None
@@ -68,15 +68,15 @@ class CapacityOptions(ModelOptions):
     """goal: GPUs for so many requests/s of --output-tokens each; with --ttft simulated"""
     users: int | None = None
     """service: so many users with a request in flight; needs --ttft and both token counts"""
-    trace: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    trace: Annotated[Path | None, "FILE"] = None
     """service: arrivals and lengths, Mooncake's .jsonl or Azure's .csv"""
-    ttft: Annotated[float | None, typer.Option(metavar="SECONDS")] = None
+    ttft: Annotated[float | None, "SECONDS"] = None
     """service: time to first token, queue included; simulates"""
-    think_s: Annotated[float | None, typer.Option(metavar="SECONDS")] = None
+    think_s: Annotated[float | None, "SECONDS"] = None
     """service: mean time from a user's answer to the next request"""
     percentile: float | None = None
     """service: % of requests for which --ttft and --tokens-per-s hold; default: 95"""
-    tensor_parallel: Annotated[str, typer.Option(metavar="N|auto")] = "auto"
+    tensor_parallel: Annotated[str, "N|auto"] = "auto"
     """GPUs per stage; auto: the fewest of 1, 2, 4, 8 that fit, with a speed goal the cheapest"""
     memory_reserve: float = 0.1
     """share of the memory kept for runtime and prefill"""
@@ -84,7 +84,7 @@ class CapacityOptions(ModelOptions):
     """where SBD stops paying, at contexts 1k, 8k, 32k, 128k and your own"""
     sort: Sort = "cost"
     """by SBD's USD per token, its tokens/s per user, or by name"""
-    as_csv: Annotated[bool, typer.Option(..., "--csv")] = False
+    as_csv: Annotated[bool, Option(..., "--csv")] = False
     """print CSV: a line per device and arm; with --break-even, per device and context"""
 
     @property
@@ -142,7 +142,7 @@ def capacity_command(options: CapacityOptions) -> None:
     else:
         show(render_break_even(found) if options.break_even else render(found))
     if not found.deployments("sbd") and (question.service is None or not found.deployments("ntp")):
-        raise typer.Exit(EXIT_INCONCLUSIVE)
+        raise Exit(EXIT_INCONCLUSIVE)
 
 
 def question_of(options: CapacityOptions) -> Question:

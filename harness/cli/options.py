@@ -8,9 +8,10 @@ from functools import wraps
 from inspect import Parameter, Signature
 from typing import Annotated, Any, get_type_hints
 
-import typer
 from pydantic import BaseModel, ConfigDict
 from pydantic.fields import FieldInfo
+from typer import Context, Option
+from typer.models import OptionInfo
 
 from harness.errors import UserError
 from harness.hardware.links import Link, link_called
@@ -35,22 +36,23 @@ def takes_options(run: Callable[[Any], None]) -> Callable[..., None]:
     kind: type[Options] = get_type_hints(run)["options"]
 
     @wraps(run)
-    def command(ctx: typer.Context, **values: Any) -> None:
+    def command(ctx: Context, **values: Any) -> None:
         sources = {name: ctx.get_parameter_source(name) for name in values}
         named = tuple(name for name, source in sources.items() if source is not None and source.name != "DEFAULT")
         run(kind(**values, given=named))
 
     own_first = sorted(kind.model_fields, key=lambda name: name not in kind.__annotations__)
     options = [_parameter(name, kind.model_fields[name]) for name in own_first if name != "given"]
-    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=Context)
     command.__signature__ = Signature([context, *options])  # type: ignore[attr-defined]  # what typer reads
     return command
 
 
 def _parameter(name: str, field: FieldInfo) -> Parameter:
-    """The option of a field; one of its annotations may say how it is written."""
+    """The option of a field, which may be annotated with one, or with what its value is called in the help."""
     flags = [f"--{name.replace('_', '-')}"] if field.annotation is bool else []
-    option = next(iter(field.metadata), typer.Option(..., *flags))
+    noted = next(iter(field.metadata), None)
+    option = noted if isinstance(noted, OptionInfo) else Option(..., *flags, metavar=noted)
     option.default = ... if field.is_required() else field.default
     option.help = " ".join((field.description or "").split())
     return Parameter(name, Parameter.KEYWORD_ONLY, default=option, annotation=field.annotation)
@@ -59,15 +61,15 @@ def _parameter(name: str, field: FieldInfo) -> Parameter:
 class ModelOptions(Options):
     """How a model is stored and split, how its rows decode, and what the prices rest on."""
 
-    block_size: Annotated[int, typer.Option(..., "--block-size", "-k")] = 16
+    block_size: Annotated[int, Option(..., "--block-size", "-k")] = 16
     """block size k"""
     dtype: str = "bfloat16"
     """dtype of activations, embeddings and LM head (bf16, fp8, ...)"""
-    weights: Annotated[str | None, typer.Option(metavar="FORMAT")] = None
+    weights: Annotated[str | None, "FORMAT"] = None
     """format of the linear layers, e.g. int4-g128; default: --dtype"""
     kv_dtype: str | None = None
     """dtype of the KV cache; default: --dtype"""
-    matrix_dtype: Annotated[str | None, typer.Option(parser=dtype_called, metavar="TEXT")] = None
+    matrix_dtype: Annotated[str | None, Option(parser=dtype_called, metavar="TEXT")] = None
     """dtype whose peak the matrix products can reach; default: --dtype"""
     expert_parallel: bool = False
     """EP: the GPUs of a stage share out whole experts, not slices of each"""
@@ -75,14 +77,14 @@ class ModelOptions(Options):
     """every GPU of a stage has the whole attention, for its share of the rows"""
     pipeline_parallel: int = 1
     """PP: stages of --tensor-parallel GPUs each, with a share of the layers"""
-    link: Annotated[Link | None, typer.Option(parser=link_called, metavar="KIND|GB/S")] = None
+    link: Annotated[Link | None, Option(parser=link_called, metavar="KIND|GB/S")] = None
     """what joins the GPUs: nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, pcie5, or GB/s in one direction; default: what is
     known of the device"""
     batching: Batching | None = None
     """rows of a batch: ragged as engines run them (default), or lockstep, all waiting for the slowest"""
-    rung: Annotated[ProfileRung | None, typer.Option(parser=rung_called, metavar="TEXT")] = None
+    rung: Annotated[ProfileRung | None, Option(parser=rung_called, metavar="TEXT")] = None
     """datasheet, anchored or calibrated; default: the profile's calibration, else anchored"""
-    as_json: Annotated[bool, typer.Option(..., "--json")] = False
+    as_json: Annotated[bool, Option(..., "--json")] = False
     """print JSON"""
 
     def deployment(self, tensor_parallel: int = 1) -> Deployment:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
+from typer import Exit
 
 from harness.capacity.acceptance import from_speedup
 from harness.capacity.question import Goal, Question, RowTokens
@@ -141,7 +141,7 @@ def _print_what_if(options: RooflineOptions, dtype: str) -> None:
     described = what_if(question, load_profile(hardware))
     give(options.as_json, lambda: described, lambda: _render_prediction(described))
     if described["wall_speedup"] is None:
-        raise typer.Exit(EXIT_INCONCLUSIVE)
+        raise Exit(EXIT_INCONCLUSIVE)
 
 
 def _render_prediction(found: dict[str, Any]) -> str:
