@@ -167,7 +167,10 @@ def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
         memory_s = moved / ceilings.attention_bytes_per_s
     if operation.kind == "sampler" and ceilings.sampler_s_per_logit is not None:
         memory_s = operation.logits * ceilings.sampler_s_per_logit  # measured as a whole, so it is not split further
-    compute_s = operation.flops / _flops_per_s(operation, ceilings)
+    rate = ceilings.matrix_flops_per_s(operation.tokens)
+    if operation.kind == "attention":
+        rate = ceilings.attention_flops_per_s(operation.tokens, operation.sharing)
+    compute_s = operation.flops / rate
     longer, shorter = larger(memory_s, compute_s), smaller(memory_s, compute_s)
     overlap = UNMEASURED_OVERLAP if ceilings.overlap is None else ceilings.overlap
     # Only an operation with arithmetic can stall: memory and arithmetic hinder each other.
@@ -184,12 +187,6 @@ def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
         expected_s=stall * (longer + (1 - overlap) * shorter) + link_s,
         high_s=stall * (longer + shorter) + link_s,
     )
-
-
-def _flops_per_s(operation: Operation, ceilings: Ceilings) -> float:
-    if operation.kind == "attention":
-        return ceilings.attention_flops_per_s(operation.tokens, operation.sharing)
-    return ceilings.matrix_flops_per_s(operation.tokens)
 
 
 def _link_s(operation: Operation, ceilings: Ceilings) -> float:

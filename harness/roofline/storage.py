@@ -59,29 +59,22 @@ def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> floa
     The stages of a pipeline are taken as balanced.
     """
     deployed = as_deployment(deployment)
-    part = part_of(shape, deployed)
-    if part.moe and deployed.expert_parallel:
-        held = part.moe.experts // deployed.tensor_parallel
-        routed = part.moe.experts - held  # those of the other devices, router and shared experts apart
-        elsewhere = part.moe.layers * routed * part.ffn_weights(part.moe.intermediate) * deployed.weight_bytes
-    else:
-        elsewhere = 0
-    return (_whole_weight_bytes(part, deployed) - elsewhere) / deployed.pipeline_parallel
-
-
-def _whole_weight_bytes(part: ModelShape, deployed: Deployment) -> float:
+    part, elsewhere, head = part_of(shape, deployed), 0.0, 0.0
     attention = part.layers * (part.qkv_weights + part.o_width * part.hidden)
     linear = part.dense_layers * part.ffn_weights(part.intermediate)
     if part.moe:
-        experts = part.ffn_weights(part.moe.shared_intermediate) + part.moe.experts * part.ffn_weights(part.moe.intermediate)
-        linear += part.moe.layers * experts
-    head = 0.0
+        expert = part.ffn_weights(part.moe.intermediate)
+        linear += part.moe.layers * (part.ffn_weights(part.moe.shared_intermediate) + part.moe.experts * expert)
+        if deployed.expert_parallel:
+            routed = part.moe.experts - part.moe.experts // deployed.tensor_parallel  # those of the other devices
+            elsewhere = part.moe.layers * routed * expert * deployed.weight_bytes
     if deployed.lm_head_weights is not None:
         # A tied table is looked up in the plain dtype, so its quantised copy comes on top instead of replacing it.
         replaced = 0 if part.tied_embeddings else deployed.element_bytes
         head = part.embedding_params * (deployed.lm_head_bytes - replaced)
     plain = (part.params - attention - linear) * deployed.element_bytes
-    return attention * deployed.attention_weight_bytes + linear * deployed.weight_bytes + plain + head
+    held = attention * deployed.attention_weight_bytes + linear * deployed.weight_bytes + plain + head
+    return (held - elsewhere) / deployed.pipeline_parallel
 
 
 def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int) -> int:
