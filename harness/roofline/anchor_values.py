@@ -21,17 +21,6 @@ from harness.roofline.anchored import Kind
 Measure = Literal["tokens_per_s", "decode_tokens_per_s", "token_s", "first_token_s", "request_s", "block_tokens_per_s"]
 
 _FILE = Path(__file__).with_name("anchors.yaml")
-_INHERITED = (
-    "device",
-    "engine",
-    "dtype",
-    "rate_dtype",
-    "kv_dtype",
-    "prompt_tokens",
-    "new_tokens",
-    "split_vocab",
-    "quantised_head",
-)
 
 
 class Source(StrictModel):
@@ -119,8 +108,8 @@ class Anchor(StrictModel):
     attention_weights: Name | None = None
     lm_head: Name | None = None
     tensor_parallel: PositiveInt = 1
-    split_vocab: Flag
-    quantised_head: Flag
+    split_vocab: Flag = True
+    quantised_head: Flag = False
     batch: PositiveInt = 1
     prompt_tokens: PositiveInt
     new_tokens: PositiveInt = 1
@@ -179,7 +168,7 @@ class AnchorTable(StrictModel):
     @field_validator("shapes", mode="before")
     @classmethod
     def _name_shapes(cls, shapes: Any) -> Any:
-        return {name: {"name": name, **fields} for name, fields in shapes.items()}
+        return {name: {"name": name} | fields for name, fields in shapes.items()}
 
     @model_validator(mode="before")
     @classmethod
@@ -189,11 +178,11 @@ class AnchorTable(StrictModel):
         for anchor in data["anchors"]:
             own = dict(anchor)
             system = data["systems"][own["system"]]
-            source = {**system["source"], **({"date": own.pop("date")} if "date" in own else {})}
-            shared = {"split_vocab": True, "quantised_head": False} | {key: system[key] for key in _INHERITED if key in system}
-            whole = {**shared, "conditions": system["conditions"], "source": source, **own}
-            filled.append({"rate_dtype": whole["dtype"], **whole})
-        return {**data, "anchors": filled}
+            source = system["source"] | ({"date": own.pop("date")} if "date" in own else {})
+            shared = {key: value for key, value in system.items() if key in Anchor.model_fields}
+            whole = shared | {"source": source} | own
+            filled.append({"rate_dtype": whole["dtype"]} | whole)
+        return data | {"anchors": filled}
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
