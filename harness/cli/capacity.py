@@ -134,14 +134,14 @@ def capacity_command(options: CapacityOptions) -> None:
     question = question_of(options)
     names = options.hardware
     profiles = [load_profile(name) for name in names] if names else list(known_profiles().values())
-    found = plan(question, profiles).sorted_by(options.sort)
+    planned = plan(question, profiles).sorted_by(options.sort)
     if options.as_json:
-        print(json_text(plain(found)))
+        print(json_text(plain(planned)))
     elif options.as_csv:
-        print(csv_text(csv_lines(found, options.break_even)), end="")
+        print(csv_text(csv_lines(planned, options.break_even)), end="")
     else:
-        show(render_break_even(found) if options.break_even else render(found))
-    if not found.deployments("sbd") and (question.service is None or not found.deployments("ntp")):
+        show(render_break_even(planned) if options.break_even else render(planned))
+    if not planned.deployments("sbd") and (question.service is None or not planned.deployments("ntp")):
         raise Exit(EXIT_INCONCLUSIVE)
 
 

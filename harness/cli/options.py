@@ -108,9 +108,9 @@ class ModelOptions(Options):
 def _known(what: str, given: str, known: Iterable[str]) -> str:
     """``given`` as the program calls it: short names and capitals are understood."""
     name, names = given.lower(), list(known)
-    found = name if name in names else dtype_called(name)
-    if found not in names:
+    called = name if name in names else dtype_called(name)
+    if called not in names:
         near = difflib.get_close_matches(name, names, n=2, cutoff=0.5)
         hint = f" (did you mean {' or '.join(near)}?)" if near else ""
         raise UserError(f"unknown {what} {given!r}{hint}; allowed are {', '.join(names)}")
-    return found
+    return called

@@ -76,14 +76,14 @@ def _as_data(waterfall: PaperWaterfall) -> dict[str, object]:
     return asdict(waterfall) | {"factor_by_kind": waterfall.factor_by_kind}
 
 
-def _waterfall(found: PaperWaterfall, ours: str) -> str:
+def _waterfall(waterfall: PaperWaterfall, ours: str) -> str:
     """A table of steps with bars."""
-    ends = (found.published, found.ours)
-    figures = [*ends, *(step.after for step in found.steps if step.after is not None)]
+    ends = (waterfall.published, waterfall.ours)
+    figures = [*ends, *(step.after for step in waterfall.steps if step.after is not None)]
     scale = min(figures), max(figures)
     bar = f"{scale[0]:<{BAR_WIDTH // 2}.3f}{scale[1]:>{BAR_WIDTH // 2}.3f}"
     rows = [["", "published", f"{ends[0]:.3f}", "", ratio_bar(ends[0], ends[0], scale)]]
-    for number, step in enumerate(found.steps, 1):
+    for number, step in enumerate(waterfall.steps, 1):
         if step.after is None:
             rows.append([str(number), step.name, "?", "", "not priced"])
         else:
@@ -91,16 +91,16 @@ def _waterfall(found: PaperWaterfall, ours: str) -> str:
             rows.append([str(number), step.name, f"{step.after:.3f}", f"x{step.factor:.3f}", drawn])
     rows.append(["", "ours", f"{ends[1]:.3f}", f"x{ends[1] / ends[0]:.3f}", ratio_bar(ends[1], ends[1], scale)])
     table = grid(("", "step", "figure", "factor", bar), rows, right=("", "figure", "factor"))
-    factors = ", ".join(f"{kind}s x{factor:.3f}" for kind, factor in found.factor_by_kind.items() if kind in KINDS)
-    return f"{_title(found)}\nfrom the paper's to that of {ours}\n{factors}\n\n{table}"
+    factors = ", ".join(f"{kind}s x{factor:.3f}" for kind, factor in waterfall.factor_by_kind.items() if kind in KINDS)
+    return f"{_title(waterfall)}\nfrom the paper's to that of {ours}\n{factors}\n\n{table}"
 
 
-def _title(found: PaperWaterfall) -> str:
-    cell = found.cell
-    title = f"{HEADS[found.figure]}: batch {cell.batch_size}, KV length {cell.kv_length:,}, k={cell.block_size}"
-    if found.nfe_speedup is None:
+def _title(waterfall: PaperWaterfall) -> str:
+    cell = waterfall.cell
+    title = f"{HEADS[waterfall.figure]}: batch {cell.batch_size}, KV length {cell.kv_length:,}, k={cell.block_size}"
+    if waterfall.nfe_speedup is None:
         return title
-    return f"{title}, NFE speedup {found.nfe_speedup:g} (slowest row: {found.passes_per_block:.2f} passes)"
+    return f"{title}, NFE speedup {waterfall.nfe_speedup:g} (slowest row: {waterfall.passes_per_block:.2f} passes)"
 
 
 def ratio_bar(before: float, after: float, scale: tuple[float, float]) -> Bar:

@@ -144,38 +144,39 @@ def _print_what_if(options: RooflineOptions, dtype: str) -> None:
         raise Exit(EXIT_INCONCLUSIVE)
 
 
-def _render_prediction(found: dict[str, Any]) -> str:
+def _render_prediction(answer: dict[str, Any]) -> str:
     """A what-if as text; the batch's model stands below its header."""
-    stored = f" weights {found['weights']}" * bool(found["weights"]) + f" KV {found['kv_dtype']}" * bool(found["kv_dtype"])
-    split = f" x {found['devices']}, {found['split']}" if found["split"] else ""
+    stored = f" weights {answer['weights']}" * bool(answer["weights"]) + f" KV {answer['kv_dtype']}" * bool(answer["kv_dtype"])
+    split = f" x {answer['devices']}, {answer['split']}" if answer["split"] else ""
     lines = [
-        f"{found['model']} {found['dtype']}{stored} on {found['hardware']}{split} ({found['rung']}), batch {found['batch']}, "
-        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}",
-        f"  batch                   {BATCH_WORDS[found['batching']]}",
+        f"{answer['model']} {answer['dtype']}{stored} on {answer['hardware']}{split} ({answer['rung']}), "
+        f"batch {answer['batch']}, context {answer['context_tokens']}, k={answer['block_size']}, "
+        f"NFE speedup {answer['nfe_speedup']:g}",
+        f"  batch                   {BATCH_WORDS[answer['batching']]}",
     ]
-    if found["does_not_fit"]:
-        lines.append(f"  does not fit            {found['does_not_fit']}")
-    if found["wall_speedup"] is None:
+    if answer["does_not_fit"]:
+        lines.append(f"  does not fit            {answer['does_not_fit']}")
+    if answer["wall_speedup"] is None:
         return lines_of(*lines)
-    mixed = found["batching"] == "ragged" and found["batch"] > 1
+    mixed = answer["batching"] == "ragged" and answer["batch"] > 1
     sbd = (("step", "SBD step"),) if mixed else (("first", "first pass of a block"), ("later", "later pass of a block"))
     for name, what in (("ntp", "NTP step" if mixed else "NTP pass"), *sbd):
-        price = found[f"{name}_pass"]
+        price = answer[f"{name}_pass"]
         lines.append(f"  {what:24}{price['expected_s'] * MS_PER_S:9.3f} ms   {price['bytes'] / 1e9:8.3f} GB")
-    lines.append(f"  tokens/s                NTP {found['ntp_tokens_per_s']:,.0f}, SBD {found['sbd_tokens_per_s']:,.0f}")
+    lines.append(f"  tokens/s                NTP {answer['ntp_tokens_per_s']:,.0f}, SBD {answer['sbd_tokens_per_s']:,.0f}")
     lines.append(
-        f"  wall speedup            {found['wall_speedup']:.2f}x "
-        f"({found['wall_speedup_overlapped']:.2f}x overlapped, {found['wall_speedup_serial']:.2f}x serial)"
+        f"  wall speedup            {answer['wall_speedup']:.2f}x "
+        f"({answer['wall_speedup_overlapped']:.2f}x overlapped, {answer['wall_speedup_serial']:.2f}x serial)"
     )
     for name in ("arithmetic", "band", "reached"):
-        if found[name]:
-            lines.append(f"  {name:24}{found[name]}")
+        if answer[name]:
+            lines.append(f"  {name:24}{answer[name]}")
     lines.append(
-        f"  time to first token     {found['prefill']['expected_s'] * MS_PER_S:,.4g} ms for a prompt of "
-        f"{max(1, found['context_tokens']):,}, read alone"
+        f"  time to first token     {answer['prefill']['expected_s'] * MS_PER_S:,.4g} ms for a prompt of "
+        f"{max(1, answer['context_tokens']):,}, read alone"
     )
-    if found["assumed"]:
-        lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
+    if answer["assumed"]:
+        lines.append(f"  assumed                 {answer['assumed']}; {answer['passes_per_block']:.2f} passes a block")
     return lines_of(*lines)
 
 
@@ -246,11 +247,11 @@ def _arm(arm: RecordedArm, batches: list[BatchPrediction], block_size: int) -> d
         "recorded_model": arm.case.shape.name,
         "recorded_batch": arm.case.batch_size,
         "prompts": len(arm.rows),
-    } | {found.passes.batching: _batch(found, block_size) for found in batches}
+    } | {batch.passes.batching: _batch(batch, block_size) for batch in batches}
 
 
-def _batch(found: BatchPrediction, block_size: int) -> dict[str, object]:
-    passes, interval = found.passes, found.interval
+def _batch(batch: BatchPrediction, block_size: int) -> dict[str, object]:
+    passes, interval = batch.passes, batch.interval
     return {
         "passes": passes.passes,
         "passes_low": interval.low,
@@ -259,12 +260,12 @@ def _batch(found: BatchPrediction, block_size: int) -> dict[str, object]:
         "row_passes": passes.row_passes,
         "query_tokens_per_pass": passes.query_tokens_per_pass(block_size),
         "waiting_share": passes.waiting_share,
-        "ntp_passes": found.ntp_passes,
-        "wall_speedup": found.wall_speedup,
-        "wall_speedup_overlapped": found.wall_speedup_overlapped,
-        "wall_speedup_serial": found.wall_speedup_serial,
-        "sbd_decode_s": found.sbd.expected_s,
-        "ntp_decode_s": found.ntp.expected_s,
+        "ntp_passes": batch.ntp_passes,
+        "wall_speedup": batch.wall_speedup,
+        "wall_speedup_overlapped": batch.wall_speedup_overlapped,
+        "wall_speedup_serial": batch.wall_speedup_serial,
+        "sbd_decode_s": batch.sbd.expected_s,
+        "ntp_decode_s": batch.ntp.expected_s,
     }
 
 
@@ -280,14 +281,14 @@ def _render_batches(asked: dict[str, object], priced: list[PricedArm], block_siz
         case = arm.case
         lines.append(f"{case.part}, {case.task}, {case.label}: {len(arm.rows)} prompts of {case.shape.name}")
         lines.append(f"  a row alone   {batches[0].passes.row_passes:8.2f} passes")
-        for found in batches:
-            passes = found.passes
+        for batch in batches:
+            passes = batch.passes
             lines.append(
-                f"  {passes.batching:12}  {passes.passes:8.2f} passes ({_range(found.interval)}), "
+                f"  {passes.batching:12}  {passes.passes:8.2f} passes ({_range(batch.interval)}), "
                 f"{passes.query_tokens_per_pass(block_size):.1f} tokens a row and pass, "
                 f"rows wait in {100 * passes.waiting_share:.0f} %; "
-                f"wall speedup {found.wall_speedup:.2f}x ({found.wall_speedup_overlapped:.2f}x overlapped, "
-                f"{found.wall_speedup_serial:.2f}x serial)"
+                f"wall speedup {batch.wall_speedup:.2f}x ({batch.wall_speedup_overlapped:.2f}x overlapped, "
+                f"{batch.wall_speedup_serial:.2f}x serial)"
             )
     return lines_of(*lines)
 

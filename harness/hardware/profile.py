@@ -274,7 +274,7 @@ def load_profile(name: str) -> HardwareProfile:
     known = known_profiles() | local_profiles()
     profile = known.get(name.lower()) or find_local_profile(name)
     if profile is None:
-        longer = [one for one in known if one.startswith(name.lower())]
+        longer = [other for other in known if other.startswith(name.lower())]
         near = ", ".join(longer or difflib.get_close_matches(name.lower(), known, cutoff=0.65))
         raise UnknownHardwareError(
             f"no hardware profile is called {name!r}{f' (did you mean {near}?)' if near else ''}; "
@@ -292,10 +292,10 @@ def match_profile(device_name: str, memory_bytes: int | None, multiprocessors: i
     """
     if _SLICE.search(device_name):
         return None
-    found = [(len(alias), profile) for profile in known_profiles().values() if (alias := _longest_alias(profile, device_name))]
-    longest = max((length for length, _ in found), default=0)
+    named = [(len(alias), profile) for profile in known_profiles().values() if (alias := _longest_alias(profile, device_name))]
+    longest = max((length for length, _ in named), default=0)
     candidates = []
-    for length, profile in found:
+    for length, profile in named:
         published = profile.multiprocessors and profile.multiprocessors.value
         agree = multiprocessors is None or published in (None, multiprocessors)
         if length == longest and agree and memory_agrees(profile, memory_bytes):
@@ -320,7 +320,7 @@ def _read_profile(path: Path) -> HardwareProfile:
         profile = HardwareProfile.model_validate(document.data)
     except ValidationError as error:
         raise UnknownHardwareError(*document.describe(error)) from error
-    found = [f"{path}:{document.line_of(place)}: {'.'.join(place)}: {what}" for place, what in contradictions(profile)]
-    if found:
-        raise UnknownHardwareError(*found)
+    wrong = [f"{path}:{document.line_of(place)}: {'.'.join(place)}: {what}" for place, what in contradictions(profile)]
+    if wrong:
+        raise UnknownHardwareError(*wrong)
     return profile

@@ -187,8 +187,12 @@ class AnchorTable(StrictModel):
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         names = [anchor.name for anchor in self.anchors]
-        unknown = [one.shape for one in self.anchors if one.shape not in self.shapes and one.shape not in KNOWN_SHAPES]
-        formats = {name for one in self.anchors for name in (one.weights, one.attention_weights, one.lm_head) if name}
+        unknown = [
+            anchor.shape for anchor in self.anchors if anchor.shape not in self.shapes and anchor.shape not in KNOWN_SHAPES
+        ]
+        formats = {
+            name for anchor in self.anchors for name in (anchor.weights, anchor.attention_weights, anchor.lm_head) if name
+        }
         unknown += sorted(formats - set(self.formats) - set(WEIGHT_FORMATS))
         if unknown or len(set(names)) < len(names):
             raise ValueError(f"unknown or repeated names: {', '.join(unknown) or 'an anchor stands there twice'}")

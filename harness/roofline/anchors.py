@@ -117,9 +117,9 @@ def published_s(anchor: Anchor) -> float:
 def anchored_ceilings(anchor: Anchor, profile: HardwareProfile) -> Ceilings:
     """The anchored rung for an anchor. Apple publishes no matrix rate: its rows are decodes, priced by their bytes alone."""
     known = profile.peak_flops_per_s["float16"].value is not None
-    found = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, engine=anchor.engine)
-    found = joined(found, profile, anchor.tensor_parallel)
-    return found if known else replace(found, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
+    ceilings = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, engine=anchor.engine)
+    ceilings = joined(ceilings, profile, anchor.tensor_parallel)
+    return ceilings if known else replace(ceilings, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
 
 
 def with_endless_rates(profile: HardwareProfile) -> HardwareProfile:

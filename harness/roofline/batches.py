@@ -131,8 +131,8 @@ def mean_maximum(values: NDArray[np.int64], chance: NDArray[np.float64]) -> floa
 
 def at_most(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """(largest,): how many values are at most 0, 1, …, largest - 1."""
-    found: NDArray[np.int64] = np.cumsum(np.bincount(values))[:-1]
-    return found
+    counts: NDArray[np.int64] = np.cumsum(np.bincount(values))[:-1]
+    return counts
 
 
 def _lockstep(matrix: NDArray[np.int64], chance: NDArray[np.float64]) -> list[BatchStep]:

@@ -79,9 +79,9 @@ class PassFactors:
         if self.after_block_s:
             most, _ = self.after_block_s[-1]
             several = interpolate(self.after_block_s, lines) + larger(lines - most, 0) * self.s_per_block_line
-        one = self.after_one_s if self.after_one_s is not None else several
-        assert one is not None and several is not None, "made from no pass"
-        return choose(counts.logits == 1, one + (counts.rows - 1) * self.s_per_line, several)
+        single = self.after_one_s if self.after_one_s is not None else several
+        assert single is not None and several is not None, "made from no pass"
+        return choose(counts.logits == 1, single + (counts.rows - 1) * self.s_per_line, several)
 
 
 @frozen
@@ -230,7 +230,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         raise UnknownHardwareError(
             f"the hardware profile {profile.name!r} has {missing}; choose another dtype or add the figure with its source"
         )
-    found = Ceilings(
+    ceilings = Ceilings(
         rung="datasheet",
         device_name=profile.name,
         dtype=dtype,
@@ -240,7 +240,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         fixed_reason="a datasheet knows no launch cost",
         cache_bytes=profile.cache_bytes.value,
     )
-    return joined(found, profile, PAIR)
+    return joined(ceilings, profile, PAIR)
 
 
 def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
@@ -261,7 +261,7 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
             f"the hardware profile {profile.name!r} has no {missing} that others measured; use the datasheet rung, "
             "or add the figure with its source under published_ceilings"
         )
-    found = Ceilings(
+    ceilings = Ceilings(
         rung="published",
         device_name=profile.name,
         dtype=dtype,
@@ -270,7 +270,7 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
         fixed_reason="rates measured by others come without a launch cost",
         cache_bytes=profile.cache_bytes.value,
     )
-    return joined(found, profile, PAIR)
+    return joined(ceilings, profile, PAIR)
 
 
 def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
@@ -326,10 +326,10 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         )
     resident, bandwidth = curves[dtype].known, measured.largest_read[1]
     streaming, attention = (
-        {str(name): curve.known or None for name, curve in held.items()}.get(dtype)
-        for held in (measured.streaming_s_per_byte, measured.attention_flops_per_s)
+        {str(name): curve.known or None for name, curve in curve_of.items()}.get(dtype)
+        for curve_of in (measured.streaming_s_per_byte, measured.attention_flops_per_s)
     )
-    found = _calibrated(
+    ceilings = _calibrated(
         measured,
         dtype,
         bandwidth,
@@ -343,7 +343,7 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         cache_bytes=measured.cache_bytes.value or None,
         share_claimable=measured.read_is_memory[0],
     )
-    return joined(found, profile, PAIR)  # one machine alone measures no link: as published
+    return joined(ceilings, profile, PAIR)  # one machine alone measures no link: as published
 
 
 def _calibrated(
@@ -382,7 +382,7 @@ def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
 
 def joined(ceilings: Ceilings, profile: HardwareProfile, devices: int, link: Link | None = None) -> Ceilings:
     """The ceilings of each of ``devices`` devices that ``link`` joins; None: what the profile says of it (hardware.links)."""
-    found = link_of(profile, devices) if link is None else link
-    if found is None:
+    joining = link_of(profile, devices) if link is None else link
+    if joining is None:
         return replace(ceilings, link_bytes_per_s=None)
-    return replace(ceilings, link_bytes_per_s=found.rate(devices), link_latency_s=found.latency_s)
+    return replace(ceilings, link_bytes_per_s=joining.rate(devices), link_latency_s=joining.latency_s)

@@ -131,14 +131,14 @@ def linear(name: str, layers: int, lines: int, weights: int, weight_bytes: float
 Points = tuple[tuple[int, float], ...]
 
 
-def larger(one: Any, other: Any) -> Any:
+def larger(first: Any, second: Any) -> Any:
     """The larger of the two, entry by entry."""
-    return np.maximum(one, other) if _is_array(one, other) else max(one, other)
+    return np.maximum(first, second) if _is_array(first, second) else max(first, second)
 
 
-def smaller(one: Any, other: Any) -> Any:
+def smaller(first: Any, second: Any) -> Any:
     """The smaller of the two, entry by entry."""
-    return np.minimum(one, other) if _is_array(one, other) else min(one, other)
+    return np.minimum(first, second) if _is_array(first, second) else min(first, second)
 
 
 def choose(condition: Any, yes: Any, no: Any) -> Any:
@@ -172,5 +172,5 @@ def interpolate(points: Points, at: Any) -> Any:
     return points[-1][1]
 
 
-def _is_array(one: Any, other: Any) -> bool:
-    return isinstance(one, np.ndarray) or isinstance(other, np.ndarray)
+def _is_array(first: Any, second: Any) -> bool:
+    return isinstance(first, np.ndarray) or isinstance(second, np.ndarray)

@@ -295,11 +295,18 @@ def _steps(published: float, figure: Callable[[AdjustableModel], float], ceiling
             after=before,
         )
     ]
-    for one in corrections(ceilings):
-        model = replace(model, **one.changes)
+    for correction in corrections(ceilings):
+        model = replace(model, **correction.changes)
         after = figure(model)
         steps.append(
-            CorrectedStep(name=one.name, kind=one.kind, reason=one.reason, source=one.source, before=before, after=after)
+            CorrectedStep(
+                name=correction.name,
+                kind=correction.kind,
+                reason=correction.reason,
+                source=correction.source,
+                before=before,
+                after=after,
+            )
         )
         before = after
     reason = f"not priced: {ceilings.fixed_reason}, and every pass of either arm pays it; a calibration measures it"

@@ -107,7 +107,7 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: Groups
     deployed = as_deployment(deployment)
     lines = batch_lines(counts, deployed)
     counted = count_operations(shape, deployed, counts, visited_experts=ceilings.visited_experts(shape, lines))
-    operations = tuple(_cost(one, ceilings.for_weights(deployed, one.name)) for one in counted)
+    operations = tuple(_cost(operation, ceilings.for_weights(deployed, operation.name)) for operation in counted)
     sampler = sampler_operation(shape, counts, deployed.pipeline_parallel)
     sampler_cost = None if sampler is None else _cost(sampler, ceilings)
     fixed_s = ceilings.fixed_s(shape, deployed)

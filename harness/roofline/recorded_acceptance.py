@@ -51,18 +51,18 @@ def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -
         RecordError: the run holds no full block of this size.
     """
     run = read_run(run_dir)
-    found = [
+    whole = [
         passes
         for columns, row in _rows_of(run, {case.case_id for case in _cases(run, SBD, block_size, label)})
         for passes, decided in blocks_of_row(columns, row)
         if decided == block_size
     ]
-    if not found:
+    if not whole:
         raise RecordError(
             f"{run_dir}: no full block of size {block_size}{'' if label is None else f' and label {label!r}'} in its samples "
             f"(block sizes there: {_known(run)}); replay with one of those, or give an nfe_speedup"
         )
-    return found
+    return whole
 
 
 def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
@@ -280,13 +280,13 @@ def _line(file: Path, number: int, line: str) -> Any:
 def _accepted(answer: Any, where: str) -> tuple[int, ...]:
     """Its listed passes, and those without a draft, which vLLM does not list: the other decode tokens, one a pass."""
     try:
-        listed = [int(one) for one in answer["metrics"]["speculative_decoding"]["per_step_accepted"]]
+        listed = [int(drafts) for drafts in answer["metrics"]["speculative_decoding"]["per_step_accepted"]]
         decoded = int(answer["usage"]["completion_tokens"]) - 1  # the prompt gave the first
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(
             f"{where}: lacks {WANTED}; ask vLLM with --enable-per-request-metrics --per-request-spec-decode-metrics detailed"
         ) from error
-    return (*listed, *(0,) * max(0, decoded - sum(one + 1 for one in listed)))
+    return (*listed, *(0,) * max(0, decoded - sum(drafts + 1 for drafts in listed)))
 
 
 def _labels(cases: Iterable[CaseHeader]) -> str:

@@ -76,7 +76,7 @@ def shape_calibrated(
     """
     if not passes:
         raise UserError("no measured pass to start from; give at least one")
-    factors = np.array([_factors(one, price_counts(shape, deployment, one.counts, base)) for one in passes])
+    factors = np.array([_factors(measured, price_counts(shape, deployment, measured.counts, base)) for measured in passes])
     if factors.min() <= 0:
         raise UserError(
             f"a measured pass took less than attention alone should on the {base.rung} rung, so that rung is no ground to "
@@ -137,8 +137,8 @@ def _spread(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> Sp
     larger a batch, the further apart in time its arms are decoded.
     """
     of_decode: dict[tuple[int, int], list[float]] = {}
-    for one, n, factor in zip(passes, lines, relative, strict=True):
-        of_decode.setdefault((one.decode, int(n)), []).append(factor)
+    for measured, n, factor in zip(passes, lines, relative, strict=True):
+        of_decode.setdefault((measured.decode, int(n)), []).append(factor)
     means = np.log([np.mean(factors) for factors in of_decode.values()])
     low, high = np.exp(np.percentile(means, SPREAD_PERCENTILES)).tolist()
     return min(low, 1.0), max(high, 1.0)

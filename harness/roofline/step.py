@@ -102,7 +102,7 @@ def price_step(
         UnknownHardwareError: a split over devices whose link rate is not known.
     """
     counts = (rows, context_tokens, prefill_tokens, prefill_context)
-    if any(some(one < 0) for one in counts) or some(rows + prefill_tokens <= 0):
+    if any(some(count < 0) for count in counts) or some(rows + prefill_tokens <= 0):
         raise UserError(
             f"got a step of {rows} rows at {context_tokens} tokens with {prefill_tokens} tokens of a prompt; counts are at "
             "least 0, and there are rows or a prompt"

@@ -73,8 +73,8 @@ def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> floa
         replaced = 0 if part.tied_embeddings else deployed.element_bytes
         head = part.embedding_params * (deployed.lm_head_bytes - replaced)
     plain = (part.params - attention - linear) * deployed.element_bytes
-    held = attention * deployed.attention_weight_bytes + linear * deployed.weight_bytes + plain + head
-    return (held - elsewhere) / deployed.pipeline_parallel
+    whole = attention * deployed.attention_weight_bytes + linear * deployed.weight_bytes + plain + head
+    return (whole - elsewhere) / deployed.pipeline_parallel
 
 
 def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int) -> int:
@@ -85,9 +85,9 @@ def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int)
     deployed = as_deployment(deployment)
     part = part_of(shape, deployed)
     kept = tokens if part.sliding_window is None else min(tokens, part.sliding_window - 1)
-    held = (part.full_layers * tokens + part.sliding_layers * kept) * part.kv_width * deployed.kv_element_bytes
+    cached = (part.full_layers * tokens + part.sliding_layers * kept) * part.kv_width * deployed.kv_element_bytes
     sharing = deployed.pipeline_parallel * (deployed.tensor_parallel // deployed.attention_split)
-    return -(-held // sharing)
+    return -(-cached // sharing)
 
 
 def activation_bytes(part: ModelShape, element_bytes: int) -> int:

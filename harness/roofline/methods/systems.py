@@ -99,16 +99,16 @@ def priced_range(
 
 def spans(holds: Callable[[float], bool], shares: list[float]) -> tuple[tuple[float, float], ...]:
     """(from, to) of every stretch of the rising ``shares`` on which ``holds``; ends between two shares are halved in on."""
-    found: list[tuple[float, float]] = []
+    stretches: list[tuple[float, float]] = []
     begun: float | None = None
-    held = [holds(share) for share in shares]
-    for number, (share, now) in enumerate(zip(shares, held, strict=True)):
+    holding = [holds(share) for share in shares]
+    for number, (share, now) in enumerate(zip(shares, holding, strict=True)):
         if now and begun is None:
             begun = share if number == 0 else _turn(holds, shares[number - 1], share)
         elif not now and begun is not None:
-            found.append((begun, _turn(holds, share, shares[number - 1])))
+            stretches.append((begun, _turn(holds, share, shares[number - 1])))
             begun = None
-    return (*found, (begun, shares[-1])) if begun is not None else tuple(found)
+    return (*stretches, (begun, shares[-1])) if begun is not None else tuple(stretches)
 
 
 def _turn(holds: Callable[[float], bool], outside: float, inside: float) -> float:
@@ -128,12 +128,12 @@ class Recipe:
 
     def __init__(self, build: Callable[..., MethodTrace]) -> None:
         _, *taken = signature(build).parameters.values()
-        figures = [one for one in taken if one.name != "auxiliary"]
+        figures = [parameter for parameter in taken if parameter.name != "auxiliary"]
         self.build = build
-        self.needs = tuple(one.name for one in figures if one.default is one.empty)
-        self.may_have = tuple(one.name for one in figures if one.default is not one.empty)
+        self.needs = tuple(parameter.name for parameter in figures if parameter.default is parameter.empty)
+        self.may_have = tuple(parameter.name for parameter in figures if parameter.default is not parameter.empty)
         self.auxiliary = len(figures) < len(taken)
-        self._whole = {one.name for one in figures if one.annotation.startswith("int")}
+        self._whole = {parameter.name for parameter in figures if parameter.annotation.startswith("int")}
 
     def trace(self, at: PricedAt, figures: Mapping[str, float], auxiliary: ModelShape | None) -> MethodTrace:
         """The model calls at these figures."""
