@@ -101,6 +101,8 @@ def _two_digits(value: float) -> str:
 class DeploymentPlan:
     """One method on one kind of device. ``reason`` says why there is no deployment; then the figures are None.
 
+    A field without a column of its own is a service's, in JSON and CSV alone.
+
     ``misses``           by which factor the best split fails a service's goal, where that is the reason
     ``devices``          of a replica; ``tensor_parallel`` of them make a stage
     ``gpus``             the expected number for the whole load; ``gpus_serial`` with nothing overlapped
@@ -126,8 +128,8 @@ class DeploymentPlan:
     ``tokens_per_s_p50``, ``tokens_per_s``  of a user after the first token: median, and what the goal's percentile reaches
     """
 
-    hardware: Annotated[str, SERVICE]
-    rung: Annotated[str, SERVICE]
+    hardware: str
+    rung: str
     method: Annotated[Method, BOTH]
     reason: Annotated[str | None, FULL] = None
     misses: float | None = None
@@ -136,34 +138,34 @@ class DeploymentPlan:
     batch: Annotated[int | None, full("batch", count, "Batch")] = None
     memory: Annotated[MemoryNeed | None, FULL] = None
     passes_per_block: Annotated[float | None, FULL] = None
-    chunk_tokens: Annotated[int | None, SERVICE] = None
-    replicas: Annotated[int | None, SERVICE] = None
+    chunk_tokens: int | None = None
+    replicas: int | None = None
     gpus: Annotated[int | None, both("GPUs")] = None
     gpus_serial: Annotated[int | None, full("at\nmost")] = None
-    load_per_replica: Annotated[float | None, SERVICE] = None
-    largest_load: Annotated[float | None, SERVICE] = None
+    load_per_replica: float | None = None
+    largest_load: float | None = None
     headroom: Annotated[float | None, service("head", _share)] = None
     largest_batch: Annotated[int | None, service("rows\nfit", count, "Rows that fit")] = None
     peak_batch: Annotated[float | None, service("at\nonce")] = None
-    mean_batch: Annotated[float | None, SERVICE] = None
+    mean_batch: float | None = None
     occupancy: Annotated[float | None, service("used", _share)] = None
-    busy: Annotated[float | None, SERVICE] = None
-    ttft_p50_s: Annotated[float | None, SERVICE] = None
+    busy: float | None = None
+    ttft_p50_s: float | None = None
     ttft_s: Annotated[float | None, service("TTFT\ns", _two_digits)] = None
-    tokens_per_s_p50: Annotated[float | None, SERVICE] = None
+    tokens_per_s_p50: float | None = None
     tokens_per_s: Annotated[float | None, service("tok/s\nuser", rate)] = None
     tokens_per_s_per_user: Annotated[Band | None, full("tok/s\nuser", rate, "Tokens/s per user")] = None
     decode_tokens_per_s_per_user: Annotated[Band | None, FULL] = None
     tokens_per_s_per_gpu: Annotated[Band | float | None, both("tok/s\nGPU", rate, "Tokens/s per GPU")] = None
     prefill_s: Annotated[Band | None, FULL] = None
     first_token_s: Annotated[Band | None, full("TTFT\ns", rate)] = None
-    usd_per_hour: Annotated[float | None, SERVICE] = None
+    usd_per_hour: float | None = None
     usd_per_million_tokens: Annotated[Band | float | None, both("USD/\nM tok", rate, "USD per million tokens")] = None
     usd_reason: Annotated[str | None, FULL] = None
     kwh_per_million_tokens: Annotated[Band | float | None, both("kWh/\nM tok", rate, "kWh per million tokens")] = None
     kwh_reason: Annotated[str | None, FULL] = None
-    simulated: Annotated[bool, SERVICE] = False
-    arithmetic: Annotated[str, SERVICE]
+    simulated: bool = False
+    arithmetic: str
 
     def cell(self, name: str) -> str:
         """One of its figures for a reader, as expected."""
@@ -188,9 +190,9 @@ class DeploymentPlan:
 
 
 COLUMNS: dict[str, PlanColumn] = {
-    name: hint.__metadata__[0]
+    name: hint.__metadata__[0] if get_origin(hint) is Annotated else SERVICE
     for name, hint in get_type_hints(DeploymentPlan, include_extras=True).items()
-    if get_origin(hint) is Annotated
+    if name != "misses"
 }
 BANDS = {field.name for field in fields(DeploymentPlan) if "Band" in str(field.type)}
 """Of full replicas these have two ends, so three columns in CSV."""

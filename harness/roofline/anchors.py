@@ -130,7 +130,7 @@ def with_endless_rates(profile: HardwareProfile) -> HardwareProfile:
 
 def _sides(shape: ModelShape, deployment: Deployment, counts: PassCounts, ceilings: Ceilings) -> tuple[float, float, float]:
     price = price_counts(shape, deployment, counts, ceilings)
-    passes = np.broadcast_to(counts.context, np.shape(counts.context)).size
+    passes = np.size(counts.context)
     low, expected, high = (
         float(np.sum(np.broadcast_to(side, passes))) for side in (price.low_s, price.expected_s, price.high_s)
     )
