@@ -60,7 +60,19 @@ class AnchorFormat(StrictModel):
     what: Text
 
 
-class AnchorSystem(StrictModel):
+class PublishedSetting(StrictModel):
+    """How a model was served where a speed was published."""
+
+    engine: Name
+    dtype: Name
+    kv_dtype: Name | None = None
+    split_vocab: Flag = True
+    quantised_head: Flag = False
+    conditions: Text
+    source: Source
+
+
+class AnchorSystem(PublishedSetting):
     """What the anchors of one source have in common; an anchor may say otherwise.
 
     ``window_slack_tokens``: tokens that layers with a sliding window keep and read beyond it. llama.cpp keeps the window and a
@@ -68,20 +80,13 @@ class AnchorSystem(StrictModel):
     """
 
     device: Name | None = None
-    engine: Name
-    dtype: Name
     rate_dtype: Name | None = None
-    kv_dtype: Name | None = None
     prompt_tokens: PositiveInt | None = None
     new_tokens: PositiveInt | None = None
-    split_vocab: Flag = True
-    quantised_head: Flag = False
     window_slack_tokens: NonNegativeInt = 0
-    conditions: Text
-    source: Source
 
 
-class Anchor(StrictModel):
+class Anchor(PublishedSetting):
     """One published figure: ``batch`` rows of ``prompt_tokens``, each continued by ``new_tokens``, and how fast that was.
 
     ``tokens_per_s``         new tokens of all rows over the whole time, prefill included; of one device where ``per_gpu``
@@ -97,19 +102,12 @@ class Anchor(StrictModel):
     name: Name
     system: Name
     device: Name
-    engine: Name
-    dtype: Name
     rate_dtype: Name
-    kv_dtype: Name | None = None
-    conditions: Text
-    source: Source
     shape: Name
     weights: Name | None = None
     attention_weights: Name | None = None
     lm_head: Name | None = None
     tensor_parallel: PositiveInt = 1
-    split_vocab: Flag = True
-    quantised_head: Flag = False
     batch: PositiveInt = 1
     prompt_tokens: PositiveInt
     new_tokens: PositiveInt = 1
