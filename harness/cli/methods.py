@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 
 from harness.capacity.what_if import fitting
+from harness.cli.options import RooflineOptions
 from harness.cli.output import by_reason, give, grid, lines_of
 from harness.hardware.profile import load_profile
-from harness.models import KNOWN_SHAPES, ModelShape
+from harness.models.choice import shape_called
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import ceilings_of
 from harness.roofline.methods.calls import MethodTrace, PricedAt, price_method
@@ -45,17 +45,17 @@ PricedSystem = tuple[System, PricedRange | None]
 """A system with its price, as published or over its assumed range; None: not priced."""
 
 
-def print_methods(
-    target: ModelShape | None, hardware: str | None, dtype: str, batch: int, context: int, file: Path | None, as_json: bool
-) -> None:
-    """Print the table or the JSON; ``target``, ``hardware`` and ``file`` default to a known model, device and list.
+def print_methods(options: RooflineOptions, dtype: str) -> None:
+    """Print the table or the JSON; model, hardware and systems default to a known model, device and list.
 
     Raises:
         UserError: an unknown device or dtype, a size out of range, a refused file, or figures that do not fit this model.
         DoesNotFitError: memory cannot hold the rows of NTP.
     """
-    at = PricedAt(target=target or KNOWN_SHAPES[MODEL], batch=batch, context_tokens=context)
-    profile = load_profile(hardware or HARDWARE)
+    batch, context, file = options.batch, options.context, options.systems
+    target = shape_called(MODEL if options.model is None else options.model)
+    at = PricedAt(target=target, batch=batch, context_tokens=context)
+    profile = load_profile(options.hardware or HARDWARE)
     fitting(at.target, Deployment(dtype=dtype), profile, batch, context, 0)
     ceilings = ceilings_of(profile, dtype)
     # A system that others are held to is priced once.
@@ -74,7 +74,7 @@ def print_methods(
         "assumed": ASSUMED,
     }
     give(
-        as_json,
+        options.as_json,
         lambda: asked | {"methods": [_described(system, over, baseline) for system, over in rows]},
         lambda: _render(asked, rows, baseline),
     )

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable
 from functools import wraps
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +19,7 @@ from harness.hardware.links import Link, link_called
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import WEIGHT_FORMATS, Deployment, dtype_called
 from harness.roofline.anchored import ProfileRung, rung_called
+from harness.roofline.paper import PaperMode
 from harness.scenario.arms import Batching
 
 
@@ -103,6 +105,40 @@ class ModelOptions(Options):
             attention_data_parallel=self.dp_attention,
             pipeline_parallel=self.pipeline_parallel,
         )
+
+
+class RooflineOptions(ModelOptions):
+    """Of `sbd roofline` and its modes."""
+
+    paper: bool = False
+    """print Tables 3 and 4 of the paper"""
+    explain: bool = False
+    """with --paper: from a published figure to ours, one correction at a time; the cell is batch 1, context 65536, block
+    size 64, NFE speedup 4 unless --batch, --context, --block-size or --nfe-speedup say otherwise"""
+    mode: PaperMode | None = None
+    """the paper's model as printed, or with its dimensions corrected; default: both side by side"""
+    model: str | None = None
+    """what-if: a known shape, or a folder with a config.json"""
+    hardware: str | None = None
+    """what-if: a hardware profile (see `sbd hardware`)"""
+    tensor_parallel: int = 1
+    """what-if: GPUs per stage"""
+    nfe_speedup: float | None = None
+    """what-if: mean tokens per forward pass of a row; default: 3"""
+    from_run: Path | None = None
+    """what-if: acceptance and lengths of a recorded run instead, in lockstep and ragged"""
+    batch: int = 1
+    """what-if: batch size"""
+    context: int = 4096
+    """what-if: tokens already in the cache per row"""
+    calibrate: bool = False
+    """what-if: on this machine's own profile, measured now where none is kept"""
+    methods: bool = False
+    """other decoding methods on the same roofline"""
+    systems: Path | None = None
+    """with --methods: your own list, as the shipped systems.yaml"""
+    anchors: bool = False
+    """predictions beside speeds that others published"""
 
 
 def _known(what: str, given: str, known: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.bar import Bar
 
-from harness.cli.options import ModelOptions
+from harness.cli.options import RooflineOptions
 from harness.cli.output import grid, json_text
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
@@ -32,7 +32,7 @@ Each step is the model evaluated again on top of the steps before it: in another
 differ, the ends do not. Memory and arithmetic of an operation overlap fully, as in the paper."""
 
 
-def explain_paper(options: ModelOptions) -> str:
+def explain_paper(options: RooflineOptions) -> str:
     """The text of the command. Table 4 is left out, with a reason, for a cell in Table 3 only.
 
     Raises:

@@ -18,7 +18,7 @@ from harness.capacity.what_if import fitting, what_if
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
 from harness.cli.methods import print_methods
-from harness.cli.options import ModelOptions, takes_options
+from harness.cli.options import RooflineOptions, takes_options
 from harness.cli.output import give, grid, json_text, lines_of, show
 from harness.cli.paper import explain_paper
 from harness.errors import EXIT_INCONCLUSIVE, UserError
@@ -28,7 +28,7 @@ from harness.models.deployment import Deployment, dtype_called
 from harness.record.store import read_run
 from harness.roofline.anchored import what_if_ceilings
 from harness.roofline.batches import BatchPrediction, PassesInterval, predict_batch, recorded_batch
-from harness.roofline.paper import PaperMode, paper_tables
+from harness.roofline.paper import paper_tables
 from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
 from harness.roofline.step import BATCH_WORDS
 from harness.scenario.arms import Batching
@@ -50,40 +50,6 @@ SPLITS = (
 BATCHINGS: tuple[Batching, ...] = ("lockstep", "ragged")
 
 
-class RooflineOptions(ModelOptions):
-    """Of `sbd roofline`."""
-
-    paper: bool = False
-    """print Tables 3 and 4 of the paper"""
-    explain: bool = False
-    """with --paper: from a published figure to ours, one correction at a time; the cell is batch 1, context 65536, block
-    size 64, NFE speedup 4 unless --batch, --context, --block-size or --nfe-speedup say otherwise"""
-    mode: PaperMode | None = None
-    """the paper's model as printed, or with its dimensions corrected; default: both side by side"""
-    model: str | None = None
-    """what-if: a known shape, or a folder with a config.json"""
-    hardware: str | None = None
-    """what-if: a hardware profile (see `sbd hardware`)"""
-    tensor_parallel: int = 1
-    """what-if: GPUs per stage"""
-    nfe_speedup: float | None = None
-    """what-if: mean tokens per forward pass of a row; default: 3"""
-    from_run: Path | None = None
-    """what-if: acceptance and lengths of a recorded run instead, in lockstep and ragged"""
-    batch: int = 1
-    """what-if: batch size"""
-    context: int = 4096
-    """what-if: tokens already in the cache per row"""
-    calibrate: bool = False
-    """what-if: on this machine's own profile, measured now where none is kept"""
-    methods: bool = False
-    """other decoding methods on the same roofline"""
-    systems: Path | None = None
-    """with --methods: your own list, as the shipped systems.yaml"""
-    anchors: bool = False
-    """predictions beside speeds that others published"""
-
-
 @takes_options
 def roofline_command(options: RooflineOptions) -> None:
     """Predict: the paper's tables (--paper), other methods (--methods), published speeds (--anchors), or a what-if on a device.
@@ -101,10 +67,9 @@ def roofline_command(options: RooflineOptions) -> None:
         explained = explain_paper(options)
         print(explained) if options.as_json else show(explained)
     elif options.methods:
-        target = None if options.model is None else shape_called(options.model)
-        print_methods(target, options.hardware, dtype, options.batch, options.context, options.systems, options.as_json)
+        print_methods(options, dtype)
     elif options.paper:
-        _print_paper(options.mode, options.as_json)
+        _print_paper(options)
     elif options.anchors:
         print_anchors(options.as_json)
     elif options.from_run is not None:
@@ -180,14 +145,14 @@ def _render_prediction(answer: dict[str, Any]) -> str:
     return lines_of(*lines)
 
 
-def _print_paper(mode: PaperMode | None, as_json: bool) -> None:
-    tables = paper_tables(mode)
-    if as_json:
+def _print_paper(options: RooflineOptions) -> None:
+    tables = paper_tables(options.mode)
+    if options.as_json:
         rows = [*tables["table3"], *tables["table4"]]
         print(json_text({"version": tables["version"], "mode": tables["mode"], "rows": rows}))
         return
     for number, title in ((3, "time(k) / time(1)"), (4, "wall speedup")):
-        rows, how = tables[f"table{number}"], "as printed, and corrected" if mode is None else mode
+        rows, how = tables[f"table{number}"], options.mode or "as printed, and corrected"
         shown = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
         show(f"Table {number}: {title} ({how})\n{grid(tuple(rows[0]), shown, right=tuple(rows[0]))}\n")
 
