@@ -9,6 +9,7 @@ comes on top, in sequence: bytes / link rate, and a latency for every transfer t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import add
 from typing import Any
 
 from harness.errors import UnknownHardwareError
@@ -112,10 +113,8 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: Groups
     sampler_cost = None if sampler is None else _cost(sampler, ceilings)
     fixed_s = ceilings.fixed_s(shape, deployed)
     low_s, expected_s, high_s = _sides(operations)
-    if ceilings.fixed_hidden:
-        forward: Sides = (larger(fixed_s, low_s), larger(fixed_s, expected_s), fixed_s + high_s)
-    else:
-        forward = (fixed_s + low_s, fixed_s + expected_s, fixed_s + high_s)
+    beside = larger if ceilings.fixed_hidden else add
+    forward: Sides = (beside(fixed_s, low_s), beside(fixed_s, expected_s), fixed_s + high_s)
     after = _sides(() if sampler_cost is None else (sampler_cost,))
     if ceilings.factors is not None:
         forward, after = _by_factors(forward, operations, _joined(counts), ceilings.factors)
