@@ -34,8 +34,8 @@ from harness.engine.cuda_graphs import CudaGraphs, GraphedSession, by_calling_ag
 from harness.engine.loading import load_model
 from harness.meters.clock import Clock, CudaClock, HostClock
 from harness.record.trace import ForwardPass
+from harness.roofline.operation import describe_pass
 from harness.roofline.operations import forward_operations
-from harness.roofline.speedup import describe_pass
 from harness.scenario.part import Part
 
 PROMPT, BLOCK, REPLAYS = 512, 16, 20

@@ -27,9 +27,9 @@ from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
 from harness.analysis.tally.prices import ladder
 from harness.record.schema import Run
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.shape_calibration import MEASURED_CONTEXT
-from harness.roofline.speedup import describe_pass
 
 ERRORS = {
     EX_ANTE_SHAPE: "ex_ante_median_abs_error_pct",

@@ -23,8 +23,7 @@ from benchmarks.results_file import write_results
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
-from harness.roofline.speedup import price_three_steps
-from harness.roofline.step import DecodeArm
+from harness.roofline.step import DecodeArm, price_three_steps
 
 CELLS, ROUNDS = 1_000_000, 5
 CELLS_AT_ONCE = 8192

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 from harness.capacity.results import BANDS, COLUMNS, Band, BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, Load
 
@@ -31,7 +30,7 @@ def load_of(plan: CapacityPlan) -> Load:
     return "full" if plan.question.service is None else "service"
 
 
-def plain(plan: CapacityPlan) -> dict[str, Any]:
+def plain(plan: CapacityPlan) -> dict[str, object]:
     """The plan as plain data, ``version`` first. Of a trace the number of requests and the rate stand for its lines."""
     question, service = plan.question, plan.question.service
     answer = {
@@ -59,18 +58,18 @@ def plain(plan: CapacityPlan) -> dict[str, Any]:
     }
 
 
-def _figures(row: DeploymentPlan | None, load: Load) -> dict[str, Any] | None:
+def _figures(row: DeploymentPlan | None, load: Load) -> dict[str, object] | None:
     if row is None:
         return None
     values = asdict(row)
     return {name: values[name] for name, column in COLUMNS.items() if load in column.loads}
 
 
-def _device(device: DevicePlan) -> dict[str, Any]:
+def _device(device: DevicePlan) -> dict[str, object]:
     return asdict(device) | {"ntp": _figures(device.ntp, "full"), "sbd": _figures(device.sbd, "full")}
 
 
-def csv_lines(plan: CapacityPlan, break_even: bool = False) -> Iterator[dict[str, Any]]:
+def csv_lines(plan: CapacityPlan, break_even: bool = False) -> Iterator[dict[str, object]]:
     """One a deployment, of a service then one a point of the Pareto front; with ``break_even`` one a device and context.
 
     ``predicted`` names the rung of a line's figures.
@@ -84,7 +83,7 @@ def csv_lines(plan: CapacityPlan, break_even: bool = False) -> Iterator[dict[str
             yield {"version": PLAN_VERSION, "line": kind, "model": plan.question.shape.name} | line
 
 
-def _full_lines(plan: CapacityPlan) -> Iterator[dict[str, Any]]:
+def _full_lines(plan: CapacityPlan) -> Iterator[dict[str, object]]:
     """Of both methods on every device, whether there is a deployment or not."""
     names = [name for name, column in COLUMNS.items() if "full" in column.loads and name not in ("method", "reason", "memory")]
     for device in plan.devices:
@@ -103,7 +102,7 @@ def _sides(name: str, band: Band | None) -> dict[str, float | None]:
 RANGES = ("pays", "pays_overlapped", "pays_serial")
 
 
-def _break_even_lines(plan: CapacityPlan) -> Iterator[dict[str, Any]]:
+def _break_even_lines(plan: CapacityPlan) -> Iterator[dict[str, object]]:
     for device in plan.devices:
         for entry in device.break_even or (None,):
             line = _device_cells(plan, device) | {"reason": device.reason or (entry and entry.reason)}
@@ -112,7 +111,7 @@ def _break_even_lines(plan: CapacityPlan) -> Iterator[dict[str, Any]]:
             yield line | {name: " ".join(f"{first}-{last}" for first, last in getattr(entry, name, ())) for name in RANGES}
 
 
-def _device_cells(plan: CapacityPlan, device: DevicePlan) -> dict[str, Any]:
+def _device_cells(plan: CapacityPlan, device: DevicePlan) -> dict[str, object]:
     price = device.price_usd_per_hour
     return {
         "model": plan.question.shape.name,

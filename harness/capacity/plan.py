@@ -15,18 +15,7 @@ from numpy.typing import NDArray
 
 from harness.capacity.question import Goal, Question, RowTokens
 from harness.capacity.replica import PlannedDevice, Replica, break_even, device_of, joined_reasons, thinned
-from harness.capacity.results import (
-    J_PER_KWH,
-    S_PER_HOUR,
-    Band,
-    BreakEven,
-    CapacityPlan,
-    DeploymentPlan,
-    DevicePlan,
-    Method,
-    ParetoPoint,
-    Sourced,
-)
+from harness.capacity.results import Band, BreakEven, CapacityPlan, DeploymentPlan, DevicePlan, Method, ParetoPoint, Sourced
 from harness.capacity.service import Deployments, plan_service
 from harness.capacity.serving import read_alone, serve
 from harness.capacity.wording import notes_of
@@ -103,8 +92,8 @@ def _at_batch(device: PlannedDevice, method: Method, degree: int, batch: int, ne
     question, replica = device.question, device.replica(degree)
     workload, devices = question.workload, replica.deployment.devices
     served, alone = serve(replica, replica.arm(method, batch), batch, workload), read_alone(replica, workload)
-    per_gpu, price, power = served.tokens_per_s.scaled(1 / devices), device.profile.price_usd_per_hour, device.profile.power_w
-    return per_gpu.expected, replace(
+    per_gpu = served.tokens_per_s.scaled(1 / devices)
+    planned = replace(
         device.deployment(method),
         tensor_parallel=degree,
         devices=devices,
@@ -118,11 +107,8 @@ def _at_batch(device: PlannedDevice, method: Method, degree: int, batch: int, ne
         first_token_s=served.first_token_s or alone,
         gpus=devices * replicas_for(question.goal, workload, served.tokens_per_s.expected),
         gpus_serial=devices * replicas_for(question.goal, workload, served.tokens_per_s.low),
-        usd_per_million_tokens=per_gpu.per_million(price.value, S_PER_HOUR),
-        usd_reason=None if price.value is not None else f"price not known: {price.source}",
-        kwh_per_million_tokens=per_gpu.per_million(power.value, J_PER_KWH),
-        kwh_reason=None if power.value is not None else f"power not known: {power.source}",
     )
+    return per_gpu.expected, device.costed(planned)
 
 
 def replicas_for(goal: Goal, workload: RowTokens, replica_tokens_per_s: float) -> int:

@@ -75,16 +75,13 @@ class Arrivals:
 
 @frozen
 class ServedRequests:
-    """What requests waited for, by request, in seconds. ``busy_s``: time in which the engine made steps; ``rows_s``: rows times
-    the time that they were open.
-    """
+    """What requests waited for, by request, in seconds. ``busy_s``: time in which the engine made steps."""
 
     arrived_s: Floats
     first_token_s: Floats
     finished_s: Floats
     output_tokens: NDArray[np.int_]
     busy_s: float
-    rows_s: float
 
     @property
     def waited_s(self) -> Floats:
@@ -109,7 +106,6 @@ class ServedRequests:
             finished_s=self.finished_s[order],
             output_tokens=self.output_tokens[order],
             busy_s=self.busy_s,
-            rows_s=self.rows_s,
         )
 
 
@@ -152,7 +148,8 @@ class _Replica:
 
     def __init__(self, engine: QueueEngine, arrivals: Arrivals) -> None:
         self._engine, self._arrivals = engine, arrivals
-        self._total = len(arrivals.prompt_tokens)
+        self._total, self._ended = len(arrivals.prompt_tokens), 0
+        self._passes = arrivals.passes or [passes_of(tokens, engine.tokens_per_pass) for tokens in arrivals.output_tokens]
         self._coming: list[tuple[float, int]] = [(at_s, number) for number, at_s in enumerate(arrivals.at_s[: self._total])]
         heapq.heapify(self._coming)
         self._sent = len(self._coming)
@@ -161,17 +158,16 @@ class _Replica:
         self._open = np.empty(0, dtype=np.int_)  # requests that decode
         self._left = np.empty(0)  # passes that each of them still needs
         self._context = 0.0  # Σ context of these
-        self._now_s = self._busy_s = self._rows_s = 0.0
+        self._now_s = self._busy_s = 0.0
         self._arrived, self._first, self._finished = np.zeros(self._total), np.zeros(self._total), np.zeros(self._total)
 
     def served(self) -> ServedRequests:
-        done = 0
-        while done < self._total:
+        while self._ended < self._total:
             self._admit()
             if self._waiting and len(self._open) < self._engine.largest_batch:
-                done += self._reading_step()
+                self._reading_step()
             elif len(self._open):
-                done += self._decode()
+                self._decode()
             else:
                 self._now_s = max(self._now_s, self._coming[0][0])
         return ServedRequests(
@@ -180,7 +176,6 @@ class _Replica:
             finished_s=self._finished,
             output_tokens=np.asarray(self._arrivals.output_tokens),
             busy_s=self._busy_s,
-            rows_s=self._rows_s,
         )
 
     def _admit(self) -> None:
@@ -190,25 +185,23 @@ class _Replica:
             self._arrived[request] = at_s
             self._waiting.append(request)
 
-    def _reading_step(self) -> int:
-        """One step that reads; returns the requests that ended."""
+    def _reading_step(self) -> None:
+        """One step that reads."""
         rows = len(self._open)
         tokens, before, read = self._prompts(self._engine.largest_batch - rows)
-        context = self._context / rows if rows else 0.0
-        self._spend(self._engine.step_s(tokens, before, rows, context))
-        ended = self._progress(1, int(self._left.min())) if rows else 0
+        self._spend(self._engine.step_s(tokens, before, rows, self._context / rows if rows else 0.0))
+        self._progress(1)
         opened = []
         for request in read:
             self._first[request] = self._now_s
             if self._arrivals.output_tokens[request] > 1:
                 opened.append(request)
             else:
-                ended += self._end(request)
+                self._end(request)
         if opened:
             self._open = np.append(self._open, opened)
-            self._left = np.append(self._left, [self._passes(request) for request in opened])
+            self._left = np.append(self._left, [self._passes[request] for request in opened])
             self._context += sum(self._arrivals.prompt_tokens[request] for request in opened)
-        return ended
 
     def _prompts(self, room: int) -> tuple[int, float, list[int]]:
         """What the next step reads: its tokens, the mean number in the cache before their chunks, the prompts that it ends."""
@@ -224,9 +217,9 @@ class _Replica:
             self._read = 0
         return tokens, before / max(tokens, 1), ends
 
-    def _decode(self) -> int:
-        """All steps up to the next event; returns the requests that ended."""
-        most = steps = int(self._left.min())
+    def _decode(self) -> None:
+        """All steps up to the next event."""
+        steps = int(self._left.min())
         seconds = self._steps_s(steps)
         if self._coming and len(self._open) < self._engine.largest_batch:
             gap_s = self._coming[0][0] - self._now_s
@@ -234,7 +227,7 @@ class _Replica:
                 steps = bisect_left(range(1, steps), gap_s, key=self._steps_s) + 1
                 seconds = self._steps_s(steps)
         self._spend(seconds)
-        return self._progress(steps, most)
+        self._progress(steps)
 
     def _steps_s(self, steps: int) -> float:
         """Of so many decode steps; their price is taken at the middle of the context that they see."""
@@ -245,33 +238,23 @@ class _Replica:
     def _spend(self, seconds: float) -> None:
         self._now_s += seconds
         self._busy_s += seconds
-        self._rows_s += seconds * len(self._open)
 
-    def _progress(self, steps: int, most: int) -> int:
-        """Every open row has made ``steps`` passes; those that need no more end, after ``most`` the first of them."""
+    def _progress(self, steps: int) -> None:
+        """Every open row has made ``steps`` passes; those that need no more end."""
+        per_pass, prompts = self._engine.tokens_per_pass, self._arrivals.prompt_tokens
         self._left -= steps
-        self._context += steps * self._engine.tokens_per_pass * len(self._open)
-        if steps < most:
-            return 0
+        self._context += steps * per_pass * len(self._open)
         ends = self._left <= 0
-        ended = [self._end(int(request)) for request in self._open[ends]]
-        self._context -= sum(self._held(int(request)) for request in self._open[ends])
-        self._open, self._left = self._open[~ends], self._left[~ends]
-        return len(ended)
+        if ends.any():
+            ended = self._open[ends].tolist()
+            for request in ended:
+                self._end(request)
+            self._context -= sum(prompts[request] + self._passes[request] * per_pass for request in ended)
+            self._open, self._left = self._open[~ends], self._left[~ends]
 
-    def _passes(self, request: int) -> int:
-        """Of its answer after the first token."""
-        if self._arrivals.passes is not None:
-            return self._arrivals.passes[request]
-        return passes_of(self._arrivals.output_tokens[request], self._engine.tokens_per_pass)
-
-    def _held(self, request: int) -> float:
-        """Context of a row that has ended."""
-        return self._arrivals.prompt_tokens[request] + self._passes(request) * self._engine.tokens_per_pass
-
-    def _end(self, request: int) -> int:
+    def _end(self, request: int) -> None:
         self._finished[request] = self._now_s
+        self._ended += 1
         if self._arrivals.after_s is not None and self._sent < self._total:
             heapq.heappush(self._coming, (self._now_s + self._arrivals.after_s[self._sent], self._sent))
             self._sent += 1
-        return 1

@@ -9,7 +9,8 @@ once per token, so SBD can pay again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from harness.capacity.acceptance import AssumedAcceptance
 from harness.capacity.question import Question
-from harness.capacity.results import BreakEven, DeploymentPlan, Method
+from harness.capacity.results import J_PER_KWH, S_PER_HOUR, BreakEven, DeploymentPlan, Method, per_million
 from harness.errors import UnknownHardwareError
 from harness.frozen import frozen
 from harness.hardware.links import ask_for_link
@@ -26,8 +27,8 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import what_if_ceilings
 from harness.roofline.ceilings import Ceilings, joined
-from harness.roofline.speedup import SpeedupPrediction, price_three_steps
-from harness.roofline.step import NTP, DecodeArm
+from harness.roofline.pricing import SummedPrice
+from harness.roofline.step import NTP, DecodeArm, SpeedupPrediction, price_step, price_three_steps
 from harness.roofline.storage import MemoryNeed, memory_need
 
 BATCHES_SEARCHED = 8192
@@ -57,6 +58,11 @@ class Replica:
         arm = self.acceptance.arm_at(batch)
         return price_three_steps(self.shape, self.deployment, self.ceilings, arm, batch, context_tokens)
 
+    @property
+    def price_step(self) -> partial[SummedPrice]:
+        """harness.roofline.step.price_step on these devices."""
+        return partial(price_step, self.shape, self.deployment, self.ceilings)
+
     def arm(self, method: Method, batch: Any) -> DecodeArm:
         """How rows of ``method`` decode in a batch; ``batch`` is a number or an array."""
         return NTP if method == "ntp" else self.acceptance.arm_at(batch)
@@ -84,6 +90,18 @@ class PlannedDevice:
             arithmetic=self.ceilings.arithmetic(self.question.deployment),
             reason=reason,
             misses=misses,
+        )
+
+    def costed(self, row: DeploymentPlan) -> DeploymentPlan:
+        """The deployment with what its devices and its tokens cost."""
+        price, power, speed = self.profile.price_usd_per_hour, self.profile.power_w, row.tokens_per_s_per_gpu
+        return replace(
+            row,
+            usd_per_hour=None if price.value is None else (row.gpus or 0) * price.value,
+            usd_per_million_tokens=per_million(price.value, S_PER_HOUR, speed),
+            usd_reason=None if price.value is not None else f"price not known: {price.source}",
+            kwh_per_million_tokens=per_million(power.value, J_PER_KWH, speed),
+            kwh_reason=None if power.value is not None else f"power not known: {power.source}",
         )
 
     def replica(self, degree: int) -> Replica:
@@ -163,7 +181,7 @@ def _missing_figures(profile: HardwareProfile, dtype: str) -> str:
 def break_even(replica: Replica, context_tokens: int, largest_batch: int) -> BreakEven:
     """Where SBD pays at this context, over all batches of the replica, whether they fit (``largest_batch``) or not."""
     searched = len(replica.batches)
-    pays, overlapped, serial = map(paying_ranges, _speedups(replica, context_tokens, searched))
+    pays, overlapped, serial = map(paying_ranges, _speedups(replica, context_tokens))
     last = pays[0][1] if pays and pays[0][1] < searched else None
     return BreakEven(
         context_tokens=context_tokens,
@@ -188,24 +206,9 @@ def thinned(last: int) -> NDArray[np.int_]:
 
 
 @lru_cache(maxsize=32)  # plans that differ in the batch alone share it; of 200 kB each
-def _speedups(replica: Replica, context_tokens: int, last: int) -> NDArray[np.float64]:
-    """(3, last) wall speedups: expected, overlapped, serial.
-
-    Between thinned batches of which all or none pay, entries are only above 1 or not; where that changes, each is priced.
-    """
-    coarse = thinned(last)
-    speedups = _sides(replica, context_tokens, coarse)
-    whole = speedups[:, np.searchsorted(coarse, np.arange(1, last + 1))]
-    changes = np.flatnonzero(((speedups > 1)[:, 1:] != (speedups > 1)[:, :-1]).any(axis=0))
-    between = [np.arange(coarse[at] + 1, coarse[at + 1]) for at in changes]
-    batches = np.concatenate([*between, np.zeros(0, dtype=int)]).astype(int)
-    if len(batches):
-        whole[:, batches - 1] = _sides(replica, context_tokens, batches)
-    return whole
-
-
-def _sides(replica: Replica, context_tokens: int, batches: NDArray[np.int_]) -> NDArray[np.float64]:
-    at = replica.at(batches.astype(float), context_tokens)
+def _speedups(replica: Replica, context_tokens: int) -> NDArray[np.float64]:
+    """(3, batches) wall speedups: expected, overlapped, serial."""
+    at = replica.at(replica.batches.astype(float), context_tokens)
     return np.array([at.wall_speedup, at.wall_speedup_overlapped, at.wall_speedup_serial])
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import inf
-from typing import Annotated, Literal, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 from harness.capacity.question import Question
 from harness.formatting import count, figure, rate
 from harness.frozen import frozen
-from harness.roofline.step import StepPrice
+from harness.roofline.pricing import SummedPrice
 from harness.roofline.storage import MemoryNeed
 
 Method = Literal["ntp", "sbd"]
@@ -38,7 +38,7 @@ class Band:
     high: float
 
     @classmethod
-    def of_seconds(cls, price: StepPrice) -> Band:
+    def of_seconds(cls, price: SummedPrice) -> Band:
         """A price as a figure."""
         return cls(low=price.low_s, expected=price.expected_s, high=price.high_s)
 
@@ -46,17 +46,18 @@ class Band:
         """The same in another unit."""
         return Band(low=self.low * factor, expected=self.expected * factor, high=self.high * factor)
 
-    def per_million(self, rate: float | None, unit: float) -> Band | None:
-        """A speed as what a million tokens take: see the function of this name."""
-        if rate is None:
-            return None
-        amount = rate * MILLION / unit
-        return Band(low=amount / self.high, expected=amount / self.expected, high=amount / self.low)
 
+def per_million(rate: float | None, unit: float, tokens_per_s: Any) -> Any:
+    """``rate`` per device for a million tokens: USD/h with seconds per hour, or W with J per kWh; None where not known.
 
-def per_million(rate: float | None, unit: float, tokens_per_s: float) -> float | None:
-    """``rate`` per device for a million tokens: USD/h with seconds per hour, or W with J per kWh; None where not known."""
-    return None if rate is None else rate * MILLION / unit / tokens_per_s
+    Of a band a band: the fastest is the cheapest.
+    """
+    if rate is None or tokens_per_s is None:
+        return None
+    amount = rate * MILLION / unit
+    if not isinstance(tokens_per_s, Band):
+        return amount / tokens_per_s
+    return Band(low=amount / tokens_per_s.high, expected=amount / tokens_per_s.expected, high=amount / tokens_per_s.low)
 
 
 def expected(figure: Band | float | None) -> float | None:
@@ -65,7 +66,7 @@ def expected(figure: Band | float | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PlanColumn:
     """How a figure of a DeploymentPlan is shown: the one list for JSON, CSV, and the tables of terminal and page.
 
     ``loads``  for which loads there is such a figure; JSON and CSV have it under its name there
@@ -80,7 +81,11 @@ class Column:
     title: str = ""
 
 
-full, service, both = partial(Column, ("full",)), partial(Column, ("service",)), partial(Column, ("full", "service"))
+full, service, both = (
+    partial(PlanColumn, ("full",)),
+    partial(PlanColumn, ("service",)),
+    partial(PlanColumn, ("full", "service")),
+)
 FULL, SERVICE, BOTH = full(), service(), both()
 
 
@@ -95,6 +100,8 @@ def _two_digits(value: float) -> str:
 @frozen
 class DeploymentPlan:
     """One method on one kind of device. ``reason`` says why there is no deployment; then the figures are None.
+
+    A field without a column of its own is a service's, in JSON and CSV alone.
 
     ``misses``           by which factor the best split fails a service's goal, where that is the reason
     ``devices``          of a replica; ``tensor_parallel`` of them make a stage
@@ -121,8 +128,8 @@ class DeploymentPlan:
     ``tokens_per_s_p50``, ``tokens_per_s``  of a user after the first token: median, and what the goal's percentile reaches
     """
 
-    hardware: Annotated[str, SERVICE]
-    rung: Annotated[str, SERVICE]
+    hardware: str
+    rung: str
     method: Annotated[Method, BOTH]
     reason: Annotated[str | None, FULL] = None
     misses: float | None = None
@@ -131,34 +138,34 @@ class DeploymentPlan:
     batch: Annotated[int | None, full("batch", count, "Batch")] = None
     memory: Annotated[MemoryNeed | None, FULL] = None
     passes_per_block: Annotated[float | None, FULL] = None
-    chunk_tokens: Annotated[int | None, SERVICE] = None
-    replicas: Annotated[int | None, SERVICE] = None
+    chunk_tokens: int | None = None
+    replicas: int | None = None
     gpus: Annotated[int | None, both("GPUs")] = None
     gpus_serial: Annotated[int | None, full("at\nmost")] = None
-    load_per_replica: Annotated[float | None, SERVICE] = None
-    largest_load: Annotated[float | None, SERVICE] = None
+    load_per_replica: float | None = None
+    largest_load: float | None = None
     headroom: Annotated[float | None, service("head", _share)] = None
     largest_batch: Annotated[int | None, service("rows\nfit", count, "Rows that fit")] = None
     peak_batch: Annotated[float | None, service("at\nonce")] = None
-    mean_batch: Annotated[float | None, SERVICE] = None
+    mean_batch: float | None = None
     occupancy: Annotated[float | None, service("used", _share)] = None
-    busy: Annotated[float | None, SERVICE] = None
-    ttft_p50_s: Annotated[float | None, SERVICE] = None
+    busy: float | None = None
+    ttft_p50_s: float | None = None
     ttft_s: Annotated[float | None, service("TTFT\ns", _two_digits)] = None
-    tokens_per_s_p50: Annotated[float | None, SERVICE] = None
+    tokens_per_s_p50: float | None = None
     tokens_per_s: Annotated[float | None, service("tok/s\nuser", rate)] = None
     tokens_per_s_per_user: Annotated[Band | None, full("tok/s\nuser", rate, "Tokens/s per user")] = None
     decode_tokens_per_s_per_user: Annotated[Band | None, FULL] = None
     tokens_per_s_per_gpu: Annotated[Band | float | None, both("tok/s\nGPU", rate, "Tokens/s per GPU")] = None
     prefill_s: Annotated[Band | None, FULL] = None
     first_token_s: Annotated[Band | None, full("TTFT\ns", rate)] = None
-    usd_per_hour: Annotated[float | None, SERVICE] = None
+    usd_per_hour: float | None = None
     usd_per_million_tokens: Annotated[Band | float | None, both("USD/\nM tok", rate, "USD per million tokens")] = None
     usd_reason: Annotated[str | None, FULL] = None
     kwh_per_million_tokens: Annotated[Band | float | None, both("kWh/\nM tok", rate, "kWh per million tokens")] = None
     kwh_reason: Annotated[str | None, FULL] = None
-    simulated: Annotated[bool, SERVICE] = False
-    arithmetic: Annotated[str, SERVICE]
+    simulated: bool = False
+    arithmetic: str
 
     def cell(self, name: str) -> str:
         """One of its figures for a reader, as expected."""
@@ -182,10 +189,10 @@ class DeploymentPlan:
         return self.usd is None, self.usd or 0.0, self.gpus or 0, inf if kwh is None else kwh, self.hardware
 
 
-COLUMNS: dict[str, Column] = {
-    name: hint.__metadata__[0]
+COLUMNS: dict[str, PlanColumn] = {
+    name: hint.__metadata__[0] if get_origin(hint) is Annotated else SERVICE
     for name, hint in get_type_hints(DeploymentPlan, include_extras=True).items()
-    if get_origin(hint) is Annotated
+    if name != "misses"
 }
 BANDS = {field.name for field in fields(DeploymentPlan) if "Band" in str(field.type)}
 """Of full replicas these have two ends, so three columns in CSV."""

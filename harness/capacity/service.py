@@ -13,13 +13,21 @@ from math import ceil, inf
 import numpy as np
 
 from harness.capacity.question import Question, ServiceGoal
-from harness.capacity.queueing import QueueEngine
+from harness.capacity.queueing import QueueEngine, passes_of
 from harness.capacity.replica import PlannedDevice, joined_reasons
-from harness.capacity.results import J_PER_KWH, METHODS, S_PER_HOUR, DeploymentPlan, Method, ParetoPoint, per_million
-from harness.capacity.steady import MeanRequest, Steady, largest_load, mean_request, steady
-from harness.capacity.steps import PromptReading, StepPrices, WayOfDecoding, price_steps
+from harness.capacity.results import METHODS, DeploymentPlan, Method, ParetoPoint
+from harness.capacity.steady import (
+    MeanRequest,
+    PromptReading,
+    Steady,
+    StepPrices,
+    largest_load,
+    mean_request,
+    price_steps,
+    steady,
+)
 from harness.capacity.trials import Trial, largest_kept, trial
-from harness.roofline.step import NTP
+from harness.roofline.step import DecodeArm
 
 CHUNKS = (2048, 512, 1024)
 """Prompt tokens in a step: vLLM's default for servers ranks the devices; the others are tried on the best of them."""
@@ -34,35 +42,35 @@ def chunks_of(question: Question) -> tuple[int, ...]:
     return CHUNKS if question.workload.chunk_tokens is None else (question.workload.chunk_tokens,)
 
 
-def ways_of(question: Question) -> tuple[WayOfDecoding, ...]:
-    """NTP, and SBD with the acceptance of a row."""
-    return WayOfDecoding(method="ntp", arm=NTP), WayOfDecoding(method="sbd", arm=question.acceptance.arm_at(1))
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
     """One method on replicas of ``degree`` devices of a kind that read prompts in one way; its closed form when asked for."""
 
     device: PlannedDevice
     goal: ServiceGoal
-    way: WayOfDecoding
+    method: Method
     degree: int
     largest_batch: int
     reading: PromptReading
 
     @cached_property
+    def arm(self) -> DecodeArm:
+        """How its rows decode; none waits for another one."""
+        return self.device.replica(self.degree).arm(self.method, 1)
+
+    @cached_property
     def request(self) -> MeanRequest:
         """The mean over the goal's requests."""
-        return mean_request(self.goal, self.way, self.reading)
+        return mean_request(self.goal, self.arm, self.reading)
 
     @cached_property
     def prices(self) -> StepPrices:
         """Of its steps, up to the rows that can be open at once: their passes leave no more room to read prompts."""
         goal = self.goal
-        room = self.way.passes_for(max(goal.outputs)) * self.reading.chunk_tokens
+        room = passes_of(max(goal.outputs), self.arm.tokens_per_step) * self.reading.chunk_tokens
         return price_steps(
             self.device.replica(self.degree),
-            self.way,
+            self.arm,
             largest_batch=min(self.largest_batch, MOST_ROWS, room // max(1, min(goal.prompts)) + 2),
             contexts=(float(min(goal.prompts)), float(goal.longest_tokens)),
             reading=self.reading,
@@ -90,9 +98,8 @@ class Candidate:
         gpus = replicas * devices
         # Users divide unevenly: the mean replica has a little less than the fullest one.
         per_gpu = seen.requests_per_s * self.goal.load / seen.load * self.request.output_tokens / gpus
-        price, power = self.device.profile.price_usd_per_hour.value, self.device.profile.power_w.value
-        return replace(
-            self.device.deployment(self.way.method),
+        planned = replace(
+            self.device.deployment(self.method),
             tensor_parallel=self.degree,
             devices=devices,
             chunk_tokens=self.reading.chunk_tokens,
@@ -111,20 +118,17 @@ class Candidate:
             tokens_per_s_p50=seen.tokens_per_s_p50,
             tokens_per_s=seen.tokens_per_s,
             tokens_per_s_per_gpu=per_gpu,
-            usd_per_hour=None if price is None else gpus * price,
-            usd_per_million_tokens=per_million(price, S_PER_HOUR, per_gpu),
-            kwh_per_million_tokens=per_million(power, J_PER_KWH, per_gpu),
             simulated=simulated,
         )
+        return self.device.costed(planned)
 
     def estimated(self) -> DeploymentPlan:
         """The fewest replicas in closed form: means for all percentiles, no queue."""
         goal, column, replicas = self.goal, self.steady, _replicas(self.goal, self.load)
         load = _share(goal, replicas)
-        loads = column.users(goal.think_s) if goal.users is not None else 1 / column.request_s
-        rows = float(np.interp(load, loads, column.rows))
+        rows = float(np.interp(load, column.loads(goal), column.rows))
         read_s, speed, request_s = (
-            float(np.interp(rows, column.rows, values)) for values in (column.read_s, column.tokens_per_s, column.request_s)
+            float(column.at(values, rows)) for values in (column.read_s, column.tokens_per_s, column.request_s)
         )
         mean = Trial(
             load=load,
@@ -146,13 +150,14 @@ class Candidate:
             step_s=self.prices.as_function(self.reading),
             largest_batch=min(self.largest_batch, int(self.prices.rows[-1])),
             chunk_tokens=self.reading.chunk_tokens,
-            tokens_per_pass=self.way.tokens_per_pass,
+            tokens_per_pass=self.arm.tokens_per_step,
         )
 
         def at(load: float) -> Trial:
             if load not in trials:
-                rows = np.interp(load, self.steady.users(goal.think_s), self.steady.rows)
-                once_s = float(np.interp(rows, self.steady.rows, self.steady.open_s + self.steady.read_s))
+                column = self.steady
+                rows = np.interp(load, column.users(goal.think_s), column.rows)
+                once_s = float(column.at(column.open_s + column.read_s, rows))
                 trials[load] = trial(goal, engine, load, once_s)
             return trials[load]
 
@@ -171,26 +176,26 @@ def plan_service(goal: ServiceGoal, devices: Sequence[PlannedDevice]) -> tuple[D
     """Every method on every device, the best few simulated, and the Pareto front of steady batches."""
     rows, candidates = Deployments(), dict[Method, list[Candidate]]()
     for device in devices:
-        for way in ways_of(device.question):
-            fitting, reasons = _candidates(device, goal, way)
-            candidates.setdefault(way.method, []).extend(fitting)
-            rows[device.profile.name, way.method] = _refusal(device, way, goal, fitting, reasons)
+        for method in METHODS:
+            fitting, reasons = _candidates(device, goal, method)
+            candidates.setdefault(method, []).extend(fitting)
+            rows[device.profile.name, method] = _refusal(device, method, goal, fitting, reasons)
     for method in METHODS:
         ranked = _ranked([candidate for candidate in candidates.get(method, ()) if candidate.serves])
         rows |= {(row.hardware, method): row for row in ranked}
     return rows, tuple(point for method in METHODS for point in pareto_front(candidates.get(method, ())))
 
 
-def _candidates(device: PlannedDevice, goal: ServiceGoal, way: WayOfDecoding) -> tuple[list[Candidate], list[str]]:
+def _candidates(device: PlannedDevice, goal: ServiceGoal, method: Method) -> tuple[list[Candidate], list[str]]:
     """One per split that fits, with the chunks that rank, and why the others do not."""
     fitting, reasons = [], []
     reading = PromptReading(chunk_tokens=chunks_of(device.question)[0])
-    for degree, need, refused in device.splits(way.method, goal.longest_tokens):
+    for degree, need, refused in device.splits(method, goal.longest_tokens):
         if refused is not None:
             reasons.append(refused)
             continue
         rows = need.largest_batch
-        fitting.append(Candidate(device=device, goal=goal, way=way, degree=degree, largest_batch=rows, reading=reading))
+        fitting.append(Candidate(device=device, goal=goal, method=method, degree=degree, largest_batch=rows, reading=reading))
     return fitting, reasons
 
 
@@ -227,16 +232,16 @@ def _ranked(candidates: Iterable[Candidate]) -> Iterator[DeploymentPlan]:
         simulated = max((candidate, *others), key=lambda choice: choice.load).simulated()
         tried += simulated is not None
         yield simulated or candidate.device.deployment(
-            candidate.way.method, "the mean of a steady load keeps the goal, the simulated percentiles do not at any load tried"
+            candidate.method, "the mean of a steady load keeps the goal, the simulated percentiles do not at any load tried"
         )
 
 
 def _refusal(
-    device: PlannedDevice, way: WayOfDecoding, goal: ServiceGoal, fitting: Sequence[Candidate], reasons: Sequence[str]
+    device: PlannedDevice, method: Method, goal: ServiceGoal, fitting: Sequence[Candidate], reasons: Sequence[str]
 ) -> DeploymentPlan:
     """Why no split keeps the goal, if none does: the one that misses it least, alone on its replica."""
     if not fitting:
-        return device.deployment(way.method, joined_reasons(reasons))
+        return device.deployment(method, joined_reasons(reasons))
     missed = []
     for candidate in fitting:
         # The first entry: a replica that mostly waits.
@@ -244,7 +249,7 @@ def _refusal(
         missed.append((max((goal.tokens_per_s or 0.0) / speed, read_s / goal.ttft_s), candidate.degree, speed, read_s))
     misses, degree, speed, read_s = min(missed)
     reason = f"a lone request has at most {speed:.3g} tokens/s, its first after {read_s:.3g} s ({device.words(degree)})"
-    return device.deployment(way.method, reason, misses)
+    return device.deployment(method, reason, misses)
 
 
 def pareto_front(candidates: Iterable[Candidate]) -> Iterator[ParetoPoint]:
@@ -253,9 +258,9 @@ def pareto_front(candidates: Iterable[Candidate]) -> Iterator[ParetoPoint]:
     for candidate in candidates:
         column, devices = candidate.steady, candidate.device.question.split(candidate.degree).devices
         for batch in _batches(int(column.rows[-1])):
-            speed, request_s = (float(np.interp(batch, column.rows, line)) for line in (column.tokens_per_s, column.request_s))
+            speed, request_s = (float(column.at(line, batch)) for line in (column.tokens_per_s, column.request_s))
             point = ParetoPoint(
-                method=candidate.way.method,
+                method=candidate.method,
                 hardware=candidate.device.profile.name,
                 tensor_parallel=candidate.degree,
                 batch=batch,

@@ -25,7 +25,8 @@ from harness.capacity.replica import Replica
 from harness.capacity.results import Band
 from harness.frozen import frozen
 from harness.roofline.operation import larger, smaller, some
-from harness.roofline.step import NTP, DecodeArm, StepPrice, price_step
+from harness.roofline.pricing import SummedPrice, sum_prices
+from harness.roofline.step import NTP, DecodeArm
 
 
 @frozen
@@ -51,9 +52,7 @@ def serve(replica: Replica, arm: DecodeArm, batch: Any, workload: RowTokens) -> 
     Raises:
         UnknownHardwareError: several devices whose link rate is not known.
     """
-    step = price_step(
-        replica.shape, replica.deployment, replica.ceilings, arm, rows=batch, context_tokens=workload.context_tokens
-    )
+    step = replica.price_step(arm, rows=batch, context_tokens=workload.context_tokens)
     written = batch * arm.tokens_per_step
     decode = Band(low=written / step.high_s, expected=written / step.expected_s, high=written / step.low_s)
     if workload.prompt_tokens is None or workload.output_tokens is None:
@@ -112,16 +111,16 @@ def _chunks(workload: RowTokens) -> Any:
     return -(-tokens // size) if size is not None and some(tokens > 0) else None
 
 
-def _prompt(replica: Replica, arm: DecodeArm, batch: Any, workload: RowTokens) -> StepPrice:
+def _prompt(replica: Replica, arm: DecodeArm, batch: Any, workload: RowTokens) -> SummedPrice:
     """The steps that read one prompt: a whole one alone, or chunks, each beside the rows that decode then.
 
     A chunk's price is almost linear in what is in the cache before it, so those before the last are priced at their mean.
     """
     tokens, before, chunks = workload.read_tokens, workload.shared_tokens, _chunks(workload)
     if not some(tokens > 0):
-        return StepPrice(low_s=0.0, expected_s=0.0, high_s=0.0)
+        return sum_prices(())
     at_once = _at_once(replica, larger(batch, 1))
-    price = partial(price_step, replica.shape, replica.deployment, replica.ceilings, prefill_rows=at_once)
+    price = partial(replica.price_step, prefill_rows=at_once)
     if chunks is None or workload.chunk_tokens is None:
         return price(NTP, rows=0, context_tokens=0, prefill_tokens=tokens, prefill_context=before, prefill_logits=1)
     assert workload.output_tokens is not None
@@ -133,8 +132,4 @@ def _prompt(replica: Replica, arm: DecodeArm, batch: Any, workload: RowTokens) -
     if not some(chunks > 1):
         return last
     mean = beside(prefill_tokens=size, prefill_context=before + size * larger(chunks - 2, 0) / 2)
-    return StepPrice(
-        low_s=last.low_s + (chunks - 1) * mean.low_s,
-        expected_s=last.expected_s + (chunks - 1) * mean.expected_s,
-        high_s=last.high_s + (chunks - 1) * mean.high_s,
-    )
+    return sum_prices(((1, last), (chunks - 1, mean)))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from harness.capacity.question import Question
-from harness.capacity.replica import PlannedDevice
+from harness.capacity.question import Question, RowTokens
+from harness.capacity.replica import PlannedDevice, Replica
 from harness.capacity.results import METHODS
 from harness.capacity.serving import serve
 from harness.errors import DoesNotFitError, UnknownHardwareError
@@ -14,12 +13,12 @@ from harness.hardware.profile import HardwareProfile
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.anchored import band_in_words, reached_in_words, what_if_ceilings
-from harness.roofline.pricing import PassPrice
-from harness.roofline.speedup import SpeedupPrediction
-from harness.roofline.step import NTP, price_step
+from harness.roofline.pricing import PassPrice, SummedPrice, sum_prices
+from harness.roofline.step import NTP
 from harness.roofline.storage import MEMORY_RESERVE, memory_need
 
 WHAT_IF_VERSION = 1
+WALL_SPEEDUPS = ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial")
 
 
 def what_if(question: Question, profile: HardwareProfile) -> dict[str, Any]:
@@ -32,55 +31,48 @@ def what_if(question: Question, profile: HardwareProfile) -> dict[str, Any]:
         UnknownHardwareError: a profile without the figures, or no known link of several devices.
     """
     degree, batch, context = question.degrees[0], question.goal.batch or 1, question.workload.context_tokens
-    device = PlannedDevice(
-        question=question, profile=profile, ceilings=what_if_ceilings(profile, question.rate_dtype, question.rung)
-    )
+    ceilings = what_if_ceilings(profile, question.rate_dtype, question.rung)
+    device = PlannedDevice(question=question, profile=profile, ceilings=ceilings)
     unlinked = device.no_link(degree)
     if unlinked is not None:
         raise UnknownHardwareError(unlinked)
     replica, acceptance = device.replica(degree), question.acceptance
-    deployed, prediction = replica.deployment, replica.at(batch, context)
-    read = price_step(
-        replica.shape,
-        deployed,
-        replica.ceilings,
-        NTP,
-        rows=0,
-        context_tokens=0,
-        prefill_tokens=max(1, context),
-        prefill_logits=1,
-    )
-    served = {method: serve(replica, replica.arm(method, batch), batch, question.workload) for method in METHODS}
-    speeds = {f"{method}_tokens_per_s": speed.decode_tokens_per_s.expected for method, speed in served.items()}
-    prices = _prices(prediction) | speeds | {"prefill": asdict(read)}
+    passes, prices = replica.arm("sbd", batch).passes_per_block, _prices(replica, batch, question.workload)
     try:
-        refused = fitting(question.shape, deployed, profile, batch, context, acceptance.block_size)
+        refused = fitting(question.shape, replica.deployment, profile, batch, context, acceptance.block_size)
     except DoesNotFitError as error:
         prices, refused = dict.fromkeys(prices), str(error)
     assumed = "passes per block of a row: 1 + binomial with the given mean"
-    return {
+    asked = {
         "version": WHAT_IF_VERSION,
         "model": question.shape.name,
         "hardware": profile.name,
-        "dtype": deployed.dtype,
-        "weights": deployed.weights.name if deployed.weights else None,
-        "kv_dtype": deployed.kv_dtype,
-        "tensor_parallel": degree,
-        "split": deployed.words,
-        "devices": deployed.devices,
         "batching": acceptance.batching,
         "block_size": acceptance.block_size,
         "nfe_speedup": acceptance.nfe_speedup,
         "batch": batch,
         "context_tokens": context,
-        "passes_per_block": prediction.arm.passes_per_block,
-        "rung": replica.ceilings.rung,
-        "arithmetic": replica.ceilings.arithmetic(deployed),
-        "reached": reached_in_words(profile, deployed.devices),
-        "band": band_in_words() if replica.ceilings.rung == "anchored" else None,
-        "assumed": assumed if prediction.arm.passes_per_block != acceptance.passes_per_block else None,
+        "passes_per_block": passes,
+        "reached": reached_in_words(profile, replica.deployment.devices),
+        "assumed": assumed if passes != acceptance.passes_per_block else None,
         "does_not_fit": refused,
-        **prices,
+    }
+    return asked | _stored(replica) | prices
+
+
+def _stored(replica: Replica) -> dict[str, object]:
+    """How the model is stored and split, and what the prices rest on."""
+    deployed, ceilings = replica.deployment, replica.ceilings
+    return {
+        "dtype": deployed.dtype,
+        "weights": deployed.weights.name if deployed.weights else None,
+        "kv_dtype": deployed.kv_dtype,
+        "tensor_parallel": deployed.tensor_parallel,
+        "split": deployed.words,
+        "devices": deployed.devices,
+        "rung": ceilings.rung,
+        "arithmetic": ceilings.arithmetic(deployed),
+        "band": band_in_words() if ceilings.rung == "anchored" else None,
     }
 
 
@@ -103,20 +95,21 @@ def fitting(
     return "; ".join(reasons) or None
 
 
-def _prices(prediction: SpeedupPrediction) -> dict[str, Any]:
-    names = ("wall_speedup", "wall_speedup_overlapped", "wall_speedup_serial")
-    passes = {"ntp_pass": prediction.ntp, "first_pass": prediction.first, "later_pass": prediction.later}
-    prices = {name: _described(price) for name, price in passes.items()}
-    share, first, later = prediction.first_passes / prediction.arm.passes_per_block, prices["first_pass"], prices["later_pass"]
-    step = {name: share * first[name] + (1 - share) * later[name] for name in first}
-    return {name: getattr(prediction, name) for name in names} | {"step_pass": step} | prices
+def _prices(replica: Replica, batch: int, workload: RowTokens) -> dict[str, object]:
+    """Wall speedups, each kind of step and SBD's mean, tokens/s of the replica, a prompt as long as the context, read alone."""
+    context = workload.context_tokens
+    prediction = replica.at(batch, context)
+    share, first, later = prediction.first_passes / prediction.arm.passes_per_block, prediction.first, prediction.later
+    step = sum_prices(((share, first), (1 - share, later)))
+    prices: dict[str, object] = {name: getattr(prediction, name) for name in WALL_SPEEDUPS}
+    for name, price in (("step", step), ("ntp", prediction.ntp), ("first", first), ("later", later)):
+        prices[f"{name}_pass"] = _seconds(price) | {"bytes": price.bytes_, "flops": price.flops}
+    for method in METHODS:
+        served = serve(replica, replica.arm(method, batch), batch, workload)
+        prices[f"{method}_tokens_per_s"] = served.decode_tokens_per_s.expected
+    read = replica.price_step(NTP, rows=0, context_tokens=0, prefill_tokens=max(1, context), prefill_logits=1)
+    return prices | {"prefill": _seconds(read)}
 
 
-def _described(price: PassPrice) -> dict[str, float]:
-    return {
-        "expected_s": price.expected_s,
-        "low_s": price.low_s,
-        "high_s": price.high_s,
-        "bytes": price.bytes_,
-        "flops": price.flops,
-    }
+def _seconds(price: PassPrice | SummedPrice) -> dict[str, float]:
+    return {name: getattr(price, name) for name in ("expected_s", "low_s", "high_s")}

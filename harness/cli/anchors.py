@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, get_args
+from typing import get_args
 
 from harness.cli.output import give, grid
 from harness.hardware.profile import known_profiles
@@ -41,36 +41,36 @@ def print_anchors(as_json: bool) -> None:
     give(as_json, lambda: describe(table, compared), lambda: render(table, compared))
 
 
-def describe(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> dict[str, Any]:
+def describe(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> dict[str, object]:
     """Everything as plain data; values in SI units, errors and shares as ratios."""
     return {
         "version": ANCHORS_VERSION,
         "constants": constants().model_dump(mode="json"),
-        "dropped": [one.model_dump(mode="json") for one in table.dropped],
-        "anchors": [_described(one) for one in compared],
+        "dropped": [entry.model_dump(mode="json") for entry in table.dropped],
+        "anchors": [_described(entry) for entry in compared],
     }
 
 
-def _described(one: ComparedAnchor) -> dict[str, Any]:
+def _described(entry: ComparedAnchor) -> dict[str, object]:
     names = ("value", "low", "high", "error")
     return {
-        **one.anchor.model_dump(mode="json"),
-        "measure": one.anchor.measure,
-        "kind": one.anchor.kind,
-        "published": one.anchor.published,
-        "predictions": {rung: {name: getattr(p, name) for name in names} for rung, p in one.predictions.items()},
-        "finding": one.finding,
-        "rival_error": one.rival_error,
-        "modelled_bytes_per_s": one.modelled_bytes_per_s,
-        "datasheet_share": one.datasheet_share,
+        **entry.anchor.model_dump(mode="json"),
+        "measure": entry.anchor.measure,
+        "kind": entry.anchor.kind,
+        "published": entry.anchor.published,
+        "predictions": {rung: {name: getattr(p, name) for name in names} for rung, p in entry.predictions.items()},
+        "finding": entry.finding,
+        "rival_error": entry.rival_error,
+        "modelled_bytes_per_s": entry.modelled_bytes_per_s,
+        "datasheet_share": entry.datasheet_share,
     }
 
 
 def render(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> str:
     """One block per source with conditions and address; then the errors, and what was dropped."""
     blocks = [HEAD]
-    by_system = sorted(compared, key=lambda one: list(table.systems).index(one.anchor.system))
-    for name, group in groupby(by_system, key=lambda one: one.anchor.system):
+    by_system = sorted(compared, key=lambda entry: list(table.systems).index(entry.anchor.system))
+    for name, group in groupby(by_system, key=lambda entry: entry.anchor.system):
         system = table.systems[name]
         dated = f", {system.source.date}" if system.source.date else ""
         where = f" on {system.device}" if system.device else ""
@@ -82,21 +82,21 @@ def render(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> str:
 
 def _rows(compared: list[ComparedAnchor]) -> str:
     figures = ("figure", "datasheet", "rates", "anchored", "band", "share", "other tool")
-    rows = [[*_cells(one), VERDICTS[one.finding]] for one in compared]
+    rows = [[*_cells(entry), VERDICTS[entry.finding]] for entry in compared]
     return grid(("", *figures, "verdict"), rows, right=figures, folds=("verdict",))
 
 
-def _cells(one: ComparedAnchor) -> Iterator[str]:
-    anchor, last = one.anchor, one.predictions["anchored"]
+def _cells(entry: ComparedAnchor) -> Iterator[str]:
+    anchor, last = entry.anchor, entry.predictions["anchored"]
     scale = MS_PER_S if UNITS[anchor.measure].startswith("ms") else 1.0
     yield anchor.name.removeprefix(f"{anchor.system}-")
     yield f"{_figure(anchor.published, scale)} {UNITS[anchor.measure]}"
     for rung in RUNGS:
-        found = one.predictions.get(rung)
-        yield "?" if found is None else f"{_figure(found.value, scale)} {100 * found.error:+6.1f} %"
+        prediction = entry.predictions.get(rung)
+        yield "?" if prediction is None else f"{_figure(prediction.value, scale)} {100 * prediction.error:+6.1f} %"
     yield f"{_figure(last.low, scale)}..{_figure(last.high, scale)}"
-    yield "" if one.datasheet_share is None else f"{100 * one.datasheet_share:.1f} %"
-    yield "" if anchor.rival is None or one.rival_error is None else f"{anchor.rival.name} {100 * one.rival_error:+.1f} %"
+    yield "" if entry.datasheet_share is None else f"{100 * entry.datasheet_share:.1f} %"
+    yield "" if anchor.rival is None or entry.rival_error is None else f"{anchor.rival.name} {100 * entry.rival_error:+.1f} %"
 
 
 def _figure(value: float, scale: float) -> str:
@@ -106,11 +106,11 @@ def _figure(value: float, scale: float) -> str:
 def _notes(table: AnchorTable, compared: Sequence[ComparedAnchor]) -> Iterator[str]:
     fitted = constants()
     for kind in get_args(Kind):
-        found = [one for one in compared if one.anchor.kind == kind]
-        inside, (low, high) = sum(one.finding == "within" for one in found), fitted.band[kind]
+        of_kind = [entry for entry in compared if entry.anchor.kind == kind]
+        inside, (low, high) = sum(entry.finding == "within" for entry in of_kind), fitted.band[kind]
         yield (
-            f"{kind}: {inside} of {len(found)} within {low:.2f} to {high:.2f} times the prediction; held out, the median "
+            f"{kind}: {inside} of {len(of_kind)} within {low:.2f} to {high:.2f} times the prediction; held out, the median "
             f"error is {fitted.median_error_pct[kind]:.1f} %"
         )
     yield "\nPublished, but not in the table:"
-    yield from (f"  {one.what}: {one.why}" for one in table.dropped)
+    yield from (f"  {entry.what}: {entry.why}" for entry in table.dropped)

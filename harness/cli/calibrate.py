@@ -18,8 +18,8 @@ from harness.cli.output import AsJson, grid, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import escaped_json, one_line
+from harness.hardware.figures import MeasuredCeilings, MeasuredCurve, MeasuredDtype
 from harness.hardware.local_profile import local_profile, save_profile
-from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredCurve, MeasuredDtype
 from harness.hardware.profile import HardwareProfile
 from harness.meters.environment_host import OtherLoad
 from harness.progress import Progress

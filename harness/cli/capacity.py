@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Exit, Option
 
 from harness.capacity.acceptance import AssumedAcceptance, assumed_acceptance, from_passes, from_speedup, from_table1
 from harness.capacity.columns import csv_lines, plain
@@ -31,80 +30,62 @@ OF_FULL_REPLICAS, OF_A_SERVICE = ("batch", "context", "break_even", "shared_pref
 """Options that say nothing about the other one."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class CapacityOptions(ModelOptions):
     """Of `sbd capacity`."""
 
-    model: Annotated[str, typer.Option(help="a known shape, or a folder with a config.json")]
-    hardware: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="a hardware profile, or its file; repeat for several; default: all")
-    ] = None
-    nfe_speedup: Annotated[float | None, typer.Option(help="acceptance: mean tokens per forward pass of a row")] = None
-    table1: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL/TASK/LEVEL", help="acceptance: a cell of the paper's Table 1; LEVEL is low or high (γ)"),
-    ] = None
-    from_run: Annotated[Path | None, typer.Option(metavar="RUN", help="acceptance: as a run of yours recorded it")] = None
-    passes_at: Annotated[
-        list[str] | None,
-        typer.Option(metavar="BATCH=PASSES", help="lockstep: passes per block until a batch's slowest row is done; repeat"),
-    ] = None
-    tokens_per_check: Annotated[
-        float | None, typer.Option(help="verified SBD: with --nfe-speedup, mean tokens of a block that its check makes final")
-    ] = None
-    context: Annotated[
-        int | None, typer.Option(help=f"workload: mean tokens in the cache per row; default, without a prompt: {CONTEXT}")
-    ] = None
-    prompt_tokens: Annotated[
-        int | None, typer.Option(help="workload, instead of --context: a request's prompt; its prefill is priced")
-    ] = None
-    output_tokens: Annotated[int | None, typer.Option(help="workload: tokens that a request writes")] = None
-    shared_prefix: Annotated[
-        int, typer.Option(metavar="TOKENS", help="workload: of the prompt, what all requests share and the cache has already")
-    ] = 0
-    chunk: Annotated[
-        int | None,
-        typer.Option(
-            metavar="TOKENS",
-            help="chunked prefill: prompt tokens that a step reads beside the rows that decode; default: "
-            "prompts are read whole, and nothing is decoded meanwhile",
-        ),
-    ] = None
-    batch: Annotated[int | None, typer.Option(help="goal: rows per replica; default: the most tokens/s that fit")] = None
-    tokens_per_s: Annotated[float | None, typer.Option(help="goal: at least so many tokens/s for every user")] = None
-    latency_ms: Annotated[float | None, typer.Option(help="goal: at most so many ms per token, on average")] = None
-    requests_per_s: Annotated[
-        float | None, typer.Option(help="goal: GPUs for so many requests/s of --output-tokens each; with --ttft simulated")
-    ] = None
-    users: Annotated[
-        int | None, typer.Option(help="service: so many users with a request in flight; needs --ttft and both token counts")
-    ] = None
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="service: arrivals and lengths, Mooncake's .jsonl or Azure's .csv")
-    ] = None
-    ttft: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="service: time to first token, queue included; simulates")
-    ] = None
-    think_s: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="service: mean time from a user's answer to the next request")
-    ] = None
-    percentile: Annotated[
-        float | None, typer.Option(help="service: % of requests for which --ttft and --tokens-per-s hold; default: 95")
-    ] = None
-    tensor_parallel: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto", help="GPUs per stage; auto: the fewest of 1, 2, 4, 8 that fit, with a speed goal the cheapest"
-        ),
-    ] = "auto"
-    memory_reserve: Annotated[float, typer.Option(help="share of the memory kept for runtime and prefill")] = 0.1
-    break_even: Annotated[
-        bool, typer.Option("--break-even", help="where SBD stops paying, at contexts 1k, 8k, 32k, 128k and your own")
-    ] = False
-    sort: Annotated[Sort, typer.Option(help="by SBD's USD per token, its tokens/s per user, or by name")] = "cost"
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="print CSV: a line per device and arm; with --break-even, per device and context")
-    ] = False
+    model: str
+    """a known shape, or a folder with a config.json"""
+    hardware: Annotated[list[str] | None, "NAME"] = None
+    """a hardware profile, or its file; repeat for several; default: all"""
+    nfe_speedup: float | None = None
+    """acceptance: mean tokens per forward pass of a row"""
+    table1: Annotated[str | None, "MODEL/TASK/LEVEL"] = None
+    """acceptance: a cell of the paper's Table 1; LEVEL is low or high (γ)"""
+    from_run: Annotated[Path | None, "RUN"] = None
+    """acceptance: as a run of yours recorded it"""
+    passes_at: Annotated[list[str] | None, "BATCH=PASSES"] = None
+    """lockstep: passes per block until a batch's slowest row is done; repeat"""
+    tokens_per_check: float | None = None
+    """verified SBD: with --nfe-speedup, mean tokens of a block that its check makes final"""
+    context: int | None = None
+    """workload: mean tokens in the cache per row; default, without a prompt: 4096"""
+    prompt_tokens: int | None = None
+    """workload, instead of --context: a request's prompt; its prefill is priced"""
+    output_tokens: int | None = None
+    """workload: tokens that a request writes"""
+    shared_prefix: Annotated[int, "TOKENS"] = 0
+    """workload: of the prompt, what all requests share and the cache has already"""
+    chunk: Annotated[int | None, "TOKENS"] = None
+    """chunked prefill: prompt tokens that a step reads beside the rows that decode; default: prompts are read whole, and
+    nothing is decoded meanwhile"""
+    batch: int | None = None
+    """goal: rows per replica; default: the most tokens/s that fit"""
+    tokens_per_s: float | None = None
+    """goal: at least so many tokens/s for every user"""
+    latency_ms: float | None = None
+    """goal: at most so many ms per token, on average"""
+    requests_per_s: float | None = None
+    """goal: GPUs for so many requests/s of --output-tokens each; with --ttft simulated"""
+    users: int | None = None
+    """service: so many users with a request in flight; needs --ttft and both token counts"""
+    trace: Annotated[Path | None, "FILE"] = None
+    """service: arrivals and lengths, Mooncake's .jsonl or Azure's .csv"""
+    ttft: Annotated[float | None, "SECONDS"] = None
+    """service: time to first token, queue included; simulates"""
+    think_s: Annotated[float | None, "SECONDS"] = None
+    """service: mean time from a user's answer to the next request"""
+    percentile: float | None = None
+    """service: % of requests for which --ttft and --tokens-per-s hold; default: 95"""
+    tensor_parallel: Annotated[str, "N|auto"] = "auto"
+    """GPUs per stage; auto: the fewest of 1, 2, 4, 8 that fit, with a speed goal the cheapest"""
+    memory_reserve: float = 0.1
+    """share of the memory kept for runtime and prefill"""
+    break_even: bool = False
+    """where SBD stops paying, at contexts 1k, 8k, 32k, 128k and your own"""
+    sort: Sort = "cost"
+    """by SBD's USD per token, its tokens/s per user, or by name"""
+    as_csv: Annotated[bool, Option(..., "--csv")] = False
+    """print CSV: a line per device and arm; with --break-even, per device and context"""
 
     @property
     def service(self) -> list[str]:
@@ -153,15 +134,15 @@ def capacity_command(options: CapacityOptions) -> None:
     question = question_of(options)
     names = options.hardware
     profiles = [load_profile(name) for name in names] if names else list(known_profiles().values())
-    found = plan(question, profiles).sorted_by(options.sort)
+    planned = plan(question, profiles).sorted_by(options.sort)
     if options.as_json:
-        print(json_text(plain(found)))
+        print(json_text(plain(planned)))
     elif options.as_csv:
-        print(csv_text(csv_lines(found, options.break_even)), end="")
+        print(csv_text(csv_lines(planned, options.break_even)), end="")
     else:
-        show(render_break_even(found) if options.break_even else render(found))
-    if not found.deployments("sbd") and (question.service is None or not found.deployments("ntp")):
-        raise typer.Exit(EXIT_INCONCLUSIVE)
+        show(render_break_even(planned) if options.break_even else render(planned))
+    if not planned.deployments("sbd") and (question.service is None or not planned.deployments("ntp")):
+        raise Exit(EXIT_INCONCLUSIVE)
 
 
 def question_of(options: CapacityOptions) -> Question:

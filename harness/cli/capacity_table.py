@@ -39,7 +39,7 @@ def _parts(*parts: str) -> str:
 def render_break_even(plan: CapacityPlan) -> str:
     """Two tables of devices by contexts: the batches that pay, and the tokens per pass where that ends."""
     planned = [device for device in plan.devices if device.deployments]
-    contexts = [f"{found.context_tokens:,}" for found in planned[0].break_even] if planned else []
+    contexts = [f"{entry.context_tokens:,}" for entry in planned[0].break_even] if planned else []
     k = plan.question.acceptance.block_size
     tables = [
         f"{title}, by tokens in the cache per row (predicted, k = {k})\n\n"
@@ -51,7 +51,7 @@ def render_break_even(plan: CapacityPlan) -> str:
             ("batches at which SBD decodes faster than NTP, of those that fit", pays_words),
             (
                 "tokens per pass (B x k) up to which it does, whether they fit or not; nothing .. fully overlapped",
-                lambda found: _end_in_tokens(found, k),
+                lambda entry: _end_in_tokens(entry, k),
             ),
         )
     ]
@@ -65,12 +65,12 @@ def render_break_even(plan: CapacityPlan) -> str:
     return _parts(wrapped(answer(plan)), *shown_tables, _listed("does not fit", small), _unplanned(plan), _assumed(plan))
 
 
-def _end_in_tokens(found: BreakEven, block_size: int) -> str:
+def _end_in_tokens(entry: BreakEven, block_size: int) -> str:
     """The end of the first paying range at both ends of the band; > where it exceeds all batches searched."""
-    if found.searched_batch is None:
+    if entry.searched_batch is None:
         return "does not fit"
-    ends = sorted(ranges[0][1] if ranges else 0 for ranges in (found.pays_serial, found.pays_overlapped))
-    words = [f"> {end * block_size:,}" if end == found.searched_batch else f"{end * block_size:,}" for end in ends]
+    ends = sorted(ranges[0][1] if ranges else 0 for ranges in (entry.pays_serial, entry.pays_overlapped))
+    words = [f"> {end * block_size:,}" if end == entry.searched_batch else f"{end * block_size:,}" for end in ends]
     return words[0] if words[0] == words[1] else "..".join(words)
 
 
@@ -122,10 +122,10 @@ def _front(points: Sequence[ParetoPoint]) -> str:
     """Fastest user first; of many points some, evenly, the ends among them."""
     rows = []
     for method in METHODS:
-        found = [point for point in points if point.method == method]
-        count = min(SHOWN_POINTS, len(found))
+        own = [point for point in points if point.method == method]
+        count = min(SHOWN_POINTS, len(own))
         for number in range(count):
-            point = found[number * (len(found) - 1) // max(count - 1, 1)]
+            point = own[number * (len(own) - 1) // max(count - 1, 1)]
             speeds = rate(point.tokens_per_s_per_user), rate(point.tokens_per_s_per_gpu)
             rows.append([point.hardware, method.upper(), f"{point.tensor_parallel}", f"{point.batch:,}", *speeds])
     if not rows:
@@ -139,10 +139,10 @@ def _unplanned(plan: CapacityPlan) -> str:
     question, refused = plan.question, plan.refused
     if question.service is None and question.goal.tokens_per_s_per_user is None:
         # SBD needs more memory than NTP, so NTP's reason covers both.
-        both = {one.hardware for one in refused if one.method == "ntp"}
-        refused = [one for one in refused if one.method != "sbd" or one.hardware not in both]
-    names = [f"{one.hardware} ({one.method.upper()})" if one.method else one.hardware for one in refused]
-    return _listed("no plan", zip(names, (one.reason for one in refused), strict=True))
+        both = {refusal.hardware for refusal in refused if refusal.method == "ntp"}
+        refused = [refusal for refusal in refused if refusal.method != "sbd" or refusal.hardware not in both]
+    names = [f"{refusal.hardware} ({refusal.method.upper()})" if refusal.method else refusal.hardware for refusal in refused]
+    return _listed("no plan", zip(names, (refusal.reason for refusal in refused), strict=True))
 
 
 def _priced(devices: Iterable[DevicePlan]) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.bar import Bar
 
+from harness.cli.options import RooflineOptions
 from harness.cli.output import grid, json_text
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.paper import MODEL, PaperCell
-from harness.roofline.paper_steps import PaperWaterfall, explain_slowdown, explain_speedup
+from harness.roofline.paper_steps import CorrectedStep, PaperWaterfall, explain_slowdown, explain_speedup
 
 EXPLAIN_VERSION = 1
 PART = "h100-sxm"  # whose peaks and bandwidth the paper's constants are
@@ -31,12 +32,14 @@ Each step is the model evaluated again on top of the steps before it: in another
 differ, the ends do not. Memory and arithmetic of an operation overlap fully, as in the paper."""
 
 
-def explain_paper(given: dict[str, Any]) -> str:
-    """The text of the command; ``given``: the options on the command line, by parameter name.
+def explain_paper(options: RooflineOptions) -> str:
+    """The text of the command. Table 4 is left out, with a reason, for a cell in Table 3 only.
 
     Raises:
-        UserError: an option without effect here, or a cell that is not in the paper.
+        UserError: an option without effect here, a cell that is not in the paper, an unknown dtype.
+        UnknownHardwareError: the part has no peak for the dtype.
     """
+    given = options.given
     strange = [f"--{name.replace('_', '-')}" for name in given if name not in OPTIONS]
     if strange or "paper" not in given:
         wrong = f"{', '.join(strange)} was given with --explain" if strange else "--explain was given without --paper"
@@ -44,76 +47,60 @@ def explain_paper(given: dict[str, Any]) -> str:
             f"{wrong}; it explains a cell of the paper's tables: sbd roofline --paper --explain, with --batch, --context, "
             "--block-size, --nfe-speedup, --dtype or --json"
         )
-    found = describe_explanation(given, given.get("dtype", "bfloat16"))
-    return json_text(found) if "as_json" in given else render(found)
-
-
-def describe_explanation(given: dict[str, Any], dtype: str) -> dict[str, Any]:
-    """Both waterfalls as plain data. ``table4`` is None, with a reason, for a cell in Table 3 only.
-
-    Raises:
-        UserError: no such cell; unknown dtype. UnknownHardwareError: the part has no peak for ``dtype``.
-    """
-    asked = DEFAULT_CELL | {name: value for name, value in given.items() if name in DEFAULT_CELL}
-    ceilings = ceilings_from_profile(load_profile(PART), dtype)
+    asked: dict[str, Any] = {name: getattr(options, name) if name in given else value for name, value in DEFAULT_CELL.items()}
+    ceilings = ceilings_from_profile(load_profile(PART), options.dtype)
     cell = PaperCell(batch_size=asked["batch"], kv_length=asked["context"], block_size=asked["block_size"])
-    table3 = _as_data(explain_slowdown(cell, ceilings))
-    table4, reason = None, None
+    table3, table4, reason = explain_slowdown(cell, ceilings), None, None
     try:
-        table4 = _as_data(explain_speedup(cell, asked["nfe_speedup"], ceilings))
+        table4 = explain_speedup(cell, asked["nfe_speedup"], ceilings)
     except UserError as error:
         if "nfe_speedup" in given:
             raise
         reason = str(error)
-    return {
-        "version": EXPLAIN_VERSION,
-        "model": MODEL.name,
-        "hardware": PART,
-        "rung": ceilings.rung,
-        "dtype": dtype,
-        "table3": table3,
-        "table4": table4,
-        "table4_reason": reason,
-    }
+    if options.as_json:
+        basis = {
+            "version": EXPLAIN_VERSION,
+            "model": MODEL.name,
+            "hardware": PART,
+            "rung": ceilings.rung,
+            "dtype": options.dtype,
+        }
+        tables = {"table3": _as_data(table3), "table4": table4 and _as_data(table4)}
+        return json_text(basis | tables | {"table4_reason": reason})
+    ours = f"{MODEL.name}, {options.dtype}, on {PART} ({ceilings.rung})"
+    last = str(reason) if table4 is None else _waterfall(table4, ours)
+    return "\n\n".join([_waterfall(table3, ours), last, "\n".join(_reasons(table3.steps)), NOTE])
 
 
-def render(found: dict[str, Any]) -> str:
-    """A table of steps with bars for each waterfall, then the reason of every step."""
-    ours = f"{found['model']}, {found['dtype']}, on {found['hardware']} ({found['rung']})"
-    parts = [_waterfall(found[name], ours) for name in ("table3", "table4") if found[name]]
-    if found["table4_reason"]:
-        parts.append(found["table4_reason"])
-    return "\n\n".join([*parts, "\n".join(_reasons(found["table3"]["steps"])), NOTE])
-
-
-def _as_data(waterfall: PaperWaterfall) -> dict[str, Any]:
+def _as_data(waterfall: PaperWaterfall) -> dict[str, object]:
     return asdict(waterfall) | {"factor_by_kind": waterfall.factor_by_kind}
 
 
-def _waterfall(found: dict[str, Any], ours: str) -> str:
-    ends = (found["published"], found["ours"])
-    figures = [*ends, *(step["after"] for step in found["steps"] if step["after"] is not None)]
+def _waterfall(waterfall: PaperWaterfall, ours: str) -> str:
+    """A table of steps with bars."""
+    ends = (waterfall.published, waterfall.ours)
+    figures = [*ends, *(step.after for step in waterfall.steps if step.after is not None)]
     scale = min(figures), max(figures)
     bar = f"{scale[0]:<{BAR_WIDTH // 2}.3f}{scale[1]:>{BAR_WIDTH // 2}.3f}"
     rows = [["", "published", f"{ends[0]:.3f}", "", ratio_bar(ends[0], ends[0], scale)]]
-    for number, step in enumerate(found["steps"], 1):
-        before, after = step["before"], step["after"]
-        if after is None:
-            rows.append([str(number), step["name"], "?", "", "not priced"])
+    for number, step in enumerate(waterfall.steps, 1):
+        if step.after is None:
+            rows.append([str(number), step.name, "?", "", "not priced"])
         else:
-            rows.append([str(number), step["name"], f"{after:.3f}", f"x{after / before:.3f}", ratio_bar(before, after, scale)])
+            drawn = ratio_bar(step.before, step.after, scale)
+            rows.append([str(number), step.name, f"{step.after:.3f}", f"x{step.factor:.3f}", drawn])
     rows.append(["", "ours", f"{ends[1]:.3f}", f"x{ends[1] / ends[0]:.3f}", ratio_bar(ends[1], ends[1], scale)])
     table = grid(("", "step", "figure", "factor", bar), rows, right=("", "figure", "factor"))
-    factors = ", ".join(f"{kind}s x{factor:.3f}" for kind, factor in found["factor_by_kind"].items() if kind in KINDS)
-    return f"{_title(found)}\nfrom the paper's to that of {ours}\n{factors}\n\n{table}"
+    factors = ", ".join(f"{kind}s x{factor:.3f}" for kind, factor in waterfall.factor_by_kind.items() if kind in KINDS)
+    return f"{_title(waterfall)}\nfrom the paper's to that of {ours}\n{factors}\n\n{table}"
 
 
-def _title(found: dict[str, Any]) -> str:
-    cell = found["cell"]
-    title = f"{HEADS[found['figure']]}: batch {cell['batch_size']}, KV length {cell['kv_length']:,}, k={cell['block_size']}"
-    if found["nfe_speedup"] is None:
+def _title(waterfall: PaperWaterfall) -> str:
+    cell = waterfall.cell
+    title = f"{HEADS[waterfall.figure]}: batch {cell.batch_size}, KV length {cell.kv_length:,}, k={cell.block_size}"
+    if waterfall.nfe_speedup is None:
         return title
-    return f"{title}, NFE speedup {found['nfe_speedup']:g} (slowest row: {found['passes_per_block']:.2f} passes)"
+    return f"{title}, NFE speedup {waterfall.nfe_speedup:g} (slowest row: {waterfall.passes_per_block:.2f} passes)"
 
 
 def ratio_bar(before: float, after: float, scale: tuple[float, float]) -> Bar:
@@ -126,7 +113,6 @@ def ratio_bar(before: float, after: float, scale: tuple[float, float]) -> Bar:
     return Bar(size=1.0, begin=begin, end=max(end, begin + tick), width=BAR_WIDTH)
 
 
-def _reasons(steps: list[dict[str, Any]]) -> Iterator[str]:
+def _reasons(steps: Sequence[CorrectedStep]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
-        text = f"{step['name']} ({step['kind']}): {step['reason']} [{step['source']}]"
-        yield f"{number:>2}  {text}"
+        yield f"{number:>2}  {step.name} ({step.kind}): {step.reason} [{step.source}]"

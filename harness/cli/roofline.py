@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from typer import Exit
 
 from harness.capacity.acceptance import from_speedup
 from harness.capacity.question import Goal, Question, RowTokens
@@ -18,7 +18,7 @@ from harness.capacity.what_if import fitting, what_if
 from harness.cli.anchors import print_anchors
 from harness.cli.calibrate import profile_here
 from harness.cli.methods import print_methods
-from harness.cli.options import ModelOptions, takes_options
+from harness.cli.options import RooflineOptions, takes_options
 from harness.cli.output import give, grid, json_text, lines_of, show
 from harness.cli.paper import explain_paper
 from harness.errors import EXIT_INCONCLUSIVE, UserError
@@ -27,9 +27,8 @@ from harness.models.choice import shape_called
 from harness.models.deployment import Deployment, dtype_called
 from harness.record.store import read_run
 from harness.roofline.anchored import what_if_ceilings
-from harness.roofline.batch_decode import passes_interval, predict_batch
-from harness.roofline.batches import recorded_batch
-from harness.roofline.paper import PaperMode, paper_tables
+from harness.roofline.batches import BatchPrediction, PassesInterval, predict_batch, recorded_batch
+from harness.roofline.paper import paper_tables
 from harness.roofline.recorded_acceptance import RecordedArm, recorded_arms
 from harness.roofline.step import BATCH_WORDS
 from harness.scenario.arms import Batching
@@ -51,42 +50,6 @@ SPLITS = (
 BATCHINGS: tuple[Batching, ...] = ("lockstep", "ragged")
 
 
-@dataclass(frozen=True, kw_only=True)
-class RooflineOptions(ModelOptions):
-    """Of `sbd roofline`."""
-
-    paper: Annotated[bool, typer.Option("--paper", help="print Tables 3 and 4 of the paper")] = False
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            help="with --paper: from a published figure to ours, one correction at a time; the cell is batch 1, context 65536, "
-            "block size 64, NFE speedup 4 unless --batch, --context, --block-size or --nfe-speedup say otherwise",
-        ),
-    ] = False
-    mode: Annotated[
-        PaperMode | None,
-        typer.Option(help="the paper's model as printed, or with its dimensions corrected; default: both side by side"),
-    ] = None
-    model: Annotated[str | None, typer.Option(help="what-if: a known shape, or a folder with a config.json")] = None
-    hardware: Annotated[str | None, typer.Option(help="what-if: a hardware profile (see `sbd hardware`)")] = None
-    tensor_parallel: Annotated[int, typer.Option(help="what-if: GPUs per stage")] = 1
-    nfe_speedup: Annotated[
-        float | None, typer.Option(help="what-if: mean tokens per forward pass of a row; default: 3", show_default=False)
-    ] = None
-    from_run: Annotated[
-        Path | None, typer.Option(help="what-if: acceptance and lengths of a recorded run instead, in lockstep and ragged")
-    ] = None
-    batch: Annotated[int, typer.Option(help="what-if: batch size")] = 1
-    context: Annotated[int, typer.Option(help="what-if: tokens already in the cache per row")] = 4096
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="what-if: on this machine's own profile, measured now where none is kept")
-    ] = False
-    methods: Annotated[bool, typer.Option("--methods", help="other decoding methods on the same roofline")] = False
-    systems: Annotated[Path | None, typer.Option(help="with --methods: your own list, as the shipped systems.yaml")] = None
-    anchors: Annotated[bool, typer.Option("--anchors", help="predictions beside speeds that others published")] = False
-
-
 @takes_options
 def roofline_command(options: RooflineOptions) -> None:
     """Predict: the paper's tables (--paper), other methods (--methods), published speeds (--anchors), or a what-if on a device.
@@ -101,18 +64,16 @@ def roofline_command(options: RooflineOptions) -> None:
         )
     dtype = dtype_called(options.dtype)
     if options.explain:
-        explained = explain_paper({name: getattr(options, name) for name in options.given})
+        explained = explain_paper(options)
         print(explained) if options.as_json else show(explained)
     elif options.methods:
-        target = None if options.model is None else shape_called(options.model)
-        print_methods(target, options.hardware, dtype, options.batch, options.context, options.systems, options.as_json)
+        print_methods(options, dtype)
     elif options.paper:
-        _print_paper(options.mode, options.as_json)
+        _print_paper(options)
     elif options.anchors:
         print_anchors(options.as_json)
     elif options.from_run is not None:
-        batches = describe_batches(options, dtype, options.from_run)
-        give(options.as_json, lambda: batches, lambda: render_batches(batches))
+        _print_batches(options, dtype, options.from_run)
     else:
         _print_what_if(options, dtype)
 
@@ -145,61 +106,64 @@ def _print_what_if(options: RooflineOptions, dtype: str) -> None:
     described = what_if(question, load_profile(hardware))
     give(options.as_json, lambda: described, lambda: _render_prediction(described))
     if described["wall_speedup"] is None:
-        raise typer.Exit(EXIT_INCONCLUSIVE)
+        raise Exit(EXIT_INCONCLUSIVE)
 
 
-def _render_prediction(found: dict[str, Any]) -> str:
+def _render_prediction(answer: dict[str, Any]) -> str:
     """A what-if as text; the batch's model stands below its header."""
-    stored = f" weights {found['weights']}" * bool(found["weights"]) + f" KV {found['kv_dtype']}" * bool(found["kv_dtype"])
-    split = f" x {found['devices']}, {found['split']}" if found["split"] else ""
+    stored = f" weights {answer['weights']}" * bool(answer["weights"]) + f" KV {answer['kv_dtype']}" * bool(answer["kv_dtype"])
+    split = f" x {answer['devices']}, {answer['split']}" if answer["split"] else ""
     lines = [
-        f"{found['model']} {found['dtype']}{stored} on {found['hardware']}{split} ({found['rung']}), batch {found['batch']}, "
-        f"context {found['context_tokens']}, k={found['block_size']}, NFE speedup {found['nfe_speedup']:g}",
-        f"  batch                   {BATCH_WORDS[found['batching']]}",
+        f"{answer['model']} {answer['dtype']}{stored} on {answer['hardware']}{split} ({answer['rung']}), "
+        f"batch {answer['batch']}, context {answer['context_tokens']}, k={answer['block_size']}, "
+        f"NFE speedup {answer['nfe_speedup']:g}",
+        f"  batch                   {BATCH_WORDS[answer['batching']]}",
     ]
-    if found["does_not_fit"]:
-        lines.append(f"  does not fit            {found['does_not_fit']}")
-    if found["wall_speedup"] is None:
+    if answer["does_not_fit"]:
+        lines.append(f"  does not fit            {answer['does_not_fit']}")
+    if answer["wall_speedup"] is None:
         return lines_of(*lines)
-    mixed = found["batching"] == "ragged" and found["batch"] > 1
+    mixed = answer["batching"] == "ragged" and answer["batch"] > 1
     sbd = (("step", "SBD step"),) if mixed else (("first", "first pass of a block"), ("later", "later pass of a block"))
     for name, what in (("ntp", "NTP step" if mixed else "NTP pass"), *sbd):
-        price = found[f"{name}_pass"]
+        price = answer[f"{name}_pass"]
         lines.append(f"  {what:24}{price['expected_s'] * MS_PER_S:9.3f} ms   {price['bytes'] / 1e9:8.3f} GB")
-    lines.append(f"  tokens/s                NTP {found['ntp_tokens_per_s']:,.0f}, SBD {found['sbd_tokens_per_s']:,.0f}")
+    lines.append(f"  tokens/s                NTP {answer['ntp_tokens_per_s']:,.0f}, SBD {answer['sbd_tokens_per_s']:,.0f}")
     lines.append(
-        f"  wall speedup            {found['wall_speedup']:.2f}x "
-        f"({found['wall_speedup_overlapped']:.2f}x overlapped, {found['wall_speedup_serial']:.2f}x serial)"
+        f"  wall speedup            {answer['wall_speedup']:.2f}x "
+        f"({answer['wall_speedup_overlapped']:.2f}x overlapped, {answer['wall_speedup_serial']:.2f}x serial)"
     )
     for name in ("arithmetic", "band", "reached"):
-        if found[name]:
-            lines.append(f"  {name:24}{found[name]}")
+        if answer[name]:
+            lines.append(f"  {name:24}{answer[name]}")
     lines.append(
-        f"  time to first token     {found['prefill']['expected_s'] * MS_PER_S:,.4g} ms for a prompt of "
-        f"{max(1, found['context_tokens']):,}, read alone"
+        f"  time to first token     {answer['prefill']['expected_s'] * MS_PER_S:,.4g} ms for a prompt of "
+        f"{max(1, answer['context_tokens']):,}, read alone"
     )
-    if found["assumed"]:
-        lines.append(f"  assumed                 {found['assumed']}; {found['passes_per_block']:.2f} passes a block")
+    if answer["assumed"]:
+        lines.append(f"  assumed                 {answer['assumed']}; {answer['passes_per_block']:.2f} passes a block")
     return lines_of(*lines)
 
 
-def _print_paper(mode: PaperMode | None, as_json: bool) -> None:
-    tables = paper_tables(mode)
-    if as_json:
+def _print_paper(options: RooflineOptions) -> None:
+    tables = paper_tables(options.mode)
+    if options.as_json:
         rows = [*tables["table3"], *tables["table4"]]
         print(json_text({"version": tables["version"], "mode": tables["mode"], "rows": rows}))
         return
     for number, title in ((3, "time(k) / time(1)"), (4, "wall speedup")):
-        rows, how = tables[f"table{number}"], "as printed, and corrected" if mode is None else mode
+        rows, how = tables[f"table{number}"], options.mode or "as printed, and corrected"
         shown = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
         show(f"Table {number}: {title} ({how})\n{grid(tuple(rows[0]), shown, right=tuple(rows[0]))}\n")
 
 
 BATCHES_VERSION = 1
+PricedArm = tuple[RecordedArm, list[BatchPrediction]]
+"""An arm with its batches, in lockstep and ragged."""
 
 
-def describe_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> dict[str, Any]:
-    """Passes and speedup of batches as plain data: one entry per SBD arm and task, each in lockstep and ragged.
+def _print_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> None:
+    """Passes and speedup of batches: one entry per SBD arm and task.
 
     Raises:
         UnknownHardwareError: no such profile.
@@ -216,41 +180,12 @@ def describe_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> dic
     profile = load_profile(hardware)
     fitting(shape, Deployment(dtype=dtype), profile, batch, context, block_size)
     ceilings = what_if_ceilings(profile, dtype, options.rung)
-
-    def predicted(arm: RecordedArm, batching: Batching) -> dict[str, Any]:
-        passes = recorded_batch(arm.rows, batch, batching)
-        interval = passes_interval(arm.rows, batch, batching)
-        found = predict_batch(shape, dtype, ceilings, passes, arm.rows, block_size=block_size, prompt_tokens=context)
-        return {
-            "passes": passes.passes,
-            "passes_low": interval.low,
-            "passes_high": interval.high,
-            "passes_reason": interval.reason,
-            "row_passes": passes.row_passes,
-            "query_tokens_per_pass": passes.query_tokens_per_pass(block_size),
-            "waiting_share": passes.waiting_share,
-            "ntp_passes": found.ntp_passes,
-            "wall_speedup": found.wall_speedup,
-            "wall_speedup_overlapped": found.wall_speedup_overlapped,
-            "wall_speedup_serial": found.wall_speedup_serial,
-            "sbd_decode_s": found.sbd.expected_s,
-            "ntp_decode_s": found.ntp.expected_s,
-        }
-
-    arms = [
-        {
-            "case_id": arm.case.case_id,
-            "part": arm.case.part,
-            "task": arm.case.task,
-            "label": arm.case.label,
-            "recorded_model": arm.case.shape.name,
-            "recorded_batch": arm.case.batch_size,
-            "prompts": len(arm.rows),
-        }
-        | {name: predicted(arm, name) for name in BATCHINGS}
+    predict = partial(predict_batch, shape, dtype, ceilings, block_size=block_size, prompt_tokens=context)
+    priced = [
+        (arm, [predict(recorded_batch(arm.rows, batch, batching), arm.rows) for batching in BATCHINGS])
         for arm in recorded_arms(read_run(run_dir), block_size)
     ]
-    return {
+    asked = {
         "version": BATCHES_VERSION,
         "model": shape.name,
         "hardware": hardware,
@@ -260,35 +195,71 @@ def describe_batches(options: RooflineOptions, dtype: str, run_dir: Path) -> dic
         "batch": batch,
         "context_tokens": context,
         "run": str(run_dir),
-        "arms": arms,
+    }
+    give(
+        options.as_json,
+        lambda: asked | {"arms": [_arm(arm, batches, block_size) for arm, batches in priced]},
+        lambda: _render_batches(asked, priced, block_size),
+    )
+
+
+def _arm(arm: RecordedArm, batches: list[BatchPrediction], block_size: int) -> dict[str, object]:
+    return {
+        "case_id": arm.case.case_id,
+        "part": arm.case.part,
+        "task": arm.case.task,
+        "label": arm.case.label,
+        "recorded_model": arm.case.shape.name,
+        "recorded_batch": arm.case.batch_size,
+        "prompts": len(arm.rows),
+    } | {batch.passes.batching: _batch(batch, block_size) for batch in batches}
+
+
+def _batch(batch: BatchPrediction, block_size: int) -> dict[str, object]:
+    passes, interval = batch.passes, batch.interval
+    return {
+        "passes": passes.passes,
+        "passes_low": interval.low,
+        "passes_high": interval.high,
+        "passes_reason": interval.reason,
+        "row_passes": passes.row_passes,
+        "query_tokens_per_pass": passes.query_tokens_per_pass(block_size),
+        "waiting_share": passes.waiting_share,
+        "ntp_passes": batch.ntp_passes,
+        "wall_speedup": batch.wall_speedup,
+        "wall_speedup_overlapped": batch.wall_speedup_overlapped,
+        "wall_speedup_serial": batch.wall_speedup_serial,
+        "sbd_decode_s": batch.sbd.expected_s,
+        "ntp_decode_s": batch.ntp.expected_s,
     }
 
 
-def render_batches(found: dict[str, Any]) -> str:
+def _render_batches(asked: dict[str, object], priced: list[PricedArm], block_size: int) -> str:
     """The batches as text."""
     lines = [
-        f"{found['model']} {found['dtype']} on {found['hardware']} ({found['rung']}), batch {found['batch']}, k="
-        f"{found['block_size']}, {found['context_tokens']} tokens in the cache at first; rows of a batch padded to the widest, "
-        f"as this program's own sessions run them; all matrix products in {found['dtype']}; acceptance and lengths from "
-        f"{found['run']}; priced, not run"
+        f"{asked['model']} {asked['dtype']} on {asked['hardware']} ({asked['rung']}), batch {asked['batch']}, k="
+        f"{block_size}, {asked['context_tokens']} tokens in the cache at first; rows of a batch padded to the widest, "
+        f"as this program's own sessions run them; all matrix products in {asked['dtype']}; acceptance and lengths from "
+        f"{asked['run']}; priced, not run"
     ]
-    for arm in found["arms"]:
-        lines.append(f"{arm['part']}, {arm['task']}, {arm['label']}: {arm['prompts']} prompts of {arm['recorded_model']}")
-        row = arm["lockstep"]["row_passes"]
-        lines.append(f"  a row alone   {row:8.2f} passes")
-        for name in BATCHINGS:
-            one = arm[name]
+    for arm, batches in priced:
+        case = arm.case
+        lines.append(f"{case.part}, {case.task}, {case.label}: {len(arm.rows)} prompts of {case.shape.name}")
+        lines.append(f"  a row alone   {batches[0].passes.row_passes:8.2f} passes")
+        for batch in batches:
+            passes = batch.passes
             lines.append(
-                f"  {name:12}  {one['passes']:8.2f} passes ({_range(one)}), "
-                f"{one['query_tokens_per_pass']:.1f} tokens a row and pass, rows wait in {100 * one['waiting_share']:.0f} %; "
-                f"wall speedup {one['wall_speedup']:.2f}x ({one['wall_speedup_overlapped']:.2f}x overlapped, "
-                f"{one['wall_speedup_serial']:.2f}x serial)"
+                f"  {passes.batching:12}  {passes.passes:8.2f} passes ({_range(batch.interval)}), "
+                f"{passes.query_tokens_per_pass(block_size):.1f} tokens a row and pass, "
+                f"rows wait in {100 * passes.waiting_share:.0f} %; "
+                f"wall speedup {batch.wall_speedup:.2f}x ({batch.wall_speedup_overlapped:.2f}x overlapped, "
+                f"{batch.wall_speedup_serial:.2f}x serial)"
             )
     return lines_of(*lines)
 
 
-def _range(one: dict[str, Any]) -> str:
+def _range(interval: PassesInterval) -> str:
     """The whole passes of 95 % of batches, or why they are unknown."""
-    if one["passes_low"] is None:
-        return str(one["passes_reason"])
-    return f"{math.ceil(round(one['passes_low'], 6))} to {math.floor(round(one['passes_high'], 6))} in 95 % of batches"
+    if interval.low is None or interval.high is None:
+        return str(interval.reason)
+    return f"{math.ceil(round(interval.low, 6))} to {math.floor(round(interval.high, 6))} in 95 % of batches"

@@ -76,14 +76,14 @@ class BandwidthScale(StrictModel):
             others["a read-only reduction"] = self.read.bytes_per_s_per_percent
         own = self.bytes_per_s_per_percent
         apart = {name: other / own - 1 for name, other in others.items() if other is not None}
-        said = [
+        apart_words = [
             f"{(others[name] or 0) / 1e9:.4g} GB/s ({100 * share:+.0f} %) by {name}"
             for name, share in apart.items()
             if abs(share) > AGREEMENT
         ]
-        if not said:
+        if not apart_words:
             return None
         return (
             f"the scales of {self.counter} disagree: one percent is {own / 1e9:.4g} GB/s by a copy of known bytes, which is "
-            f"used, and {' and '.join(said)}"
+            f"used, and {' and '.join(apart_words)}"
         )

@@ -13,8 +13,7 @@ from typing import Literal, get_args
 import yaml
 
 from harness.errors import StorageError, UserError
-from harness.hardware.figures import PeakDtype, SourcedFigure
-from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredFigure
+from harness.hardware.figures import MeasuredCeilings, MeasuredFigure, PeakDtype, SourcedFigure
 from harness.hardware.profile import HardwareProfile, known_profiles, match_profile
 from harness.paths import user_data_dir
 

@@ -20,6 +20,7 @@ from harness.errors import UnknownHardwareError
 from harness.hardware.figures import (
     Bandwidth,
     Cache,
+    MeasuredCeilings,
     Memory,
     MemoryMib,
     MemoryType,
@@ -31,7 +32,6 @@ from harness.hardware.figures import (
     Price,
     SourcedFigure,
 )
-from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.paths import data_dir, user_data_dir
 
 Contradiction = tuple[tuple[str, ...], str]
@@ -274,7 +274,7 @@ def load_profile(name: str) -> HardwareProfile:
     known = known_profiles() | local_profiles()
     profile = known.get(name.lower()) or find_local_profile(name)
     if profile is None:
-        longer = [one for one in known if one.startswith(name.lower())]
+        longer = [other for other in known if other.startswith(name.lower())]
         near = ", ".join(longer or difflib.get_close_matches(name.lower(), known, cutoff=0.65))
         raise UnknownHardwareError(
             f"no hardware profile is called {name!r}{f' (did you mean {near}?)' if near else ''}; "
@@ -292,10 +292,10 @@ def match_profile(device_name: str, memory_bytes: int | None, multiprocessors: i
     """
     if _SLICE.search(device_name):
         return None
-    found = [(len(alias), profile) for profile in known_profiles().values() if (alias := _longest_alias(profile, device_name))]
-    longest = max((length for length, _ in found), default=0)
+    named = [(len(alias), profile) for profile in known_profiles().values() if (alias := _longest_alias(profile, device_name))]
+    longest = max((length for length, _ in named), default=0)
     candidates = []
-    for length, profile in found:
+    for length, profile in named:
         published = profile.multiprocessors and profile.multiprocessors.value
         agree = multiprocessors is None or published in (None, multiprocessors)
         if length == longest and agree and memory_agrees(profile, memory_bytes):
@@ -317,7 +317,7 @@ def _contains_words(text: str, words: str) -> bool:
 def _read_profile(path: Path) -> HardwareProfile:
     document = read_yaml(path, UnknownHardwareError, "write a hardware profile (start from a shipped one)")
     profile = document.value(HardwareProfile)
-    found = [f"{path}:{document.line_of(place)}: {'.'.join(place)}: {what}" for place, what in contradictions(profile)]
-    if found:
-        raise UnknownHardwareError(*found)
+    wrong = [f"{path}:{document.line_of(place)}: {'.'.join(place)}: {what}" for place, what in contradictions(profile)]
+    if wrong:
+        raise UnknownHardwareError(*wrong)
     return profile

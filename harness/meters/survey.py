@@ -14,14 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness import __version__
-from harness.hardware.measured_ceilings import (
-    BEYOND_CACHE,
-    MeasuredCeilings,
-    MeasuredCurve,
-    MeasuredDtype,
-    MeasuredFigure,
-    MeasuredPoint,
-)
+from harness.hardware.figures import BEYOND_CACHE, MeasuredCeilings, MeasuredCurve, MeasuredDtype, MeasuredFigure, MeasuredPoint
 from harness.meters.calibration import (
     FOUR_GIB,
     REPEATS_MIN,

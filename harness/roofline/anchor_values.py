@@ -21,17 +21,6 @@ from harness.roofline.anchored import Kind
 Measure = Literal["tokens_per_s", "decode_tokens_per_s", "token_s", "first_token_s", "request_s", "block_tokens_per_s"]
 
 _FILE = Path(__file__).with_name("anchors.yaml")
-_INHERITED = (
-    "device",
-    "engine",
-    "dtype",
-    "rate_dtype",
-    "kv_dtype",
-    "prompt_tokens",
-    "new_tokens",
-    "split_vocab",
-    "quantised_head",
-)
 
 
 class Source(StrictModel):
@@ -71,7 +60,19 @@ class AnchorFormat(StrictModel):
     what: Text
 
 
-class AnchorSystem(StrictModel):
+class PublishedSetting(StrictModel):
+    """How a model was served where a speed was published."""
+
+    engine: Name
+    dtype: Name
+    kv_dtype: Name | None = None
+    split_vocab: Flag = True
+    quantised_head: Flag = False
+    conditions: Text
+    source: Source
+
+
+class AnchorSystem(PublishedSetting):
     """What the anchors of one source have in common; an anchor may say otherwise.
 
     ``window_slack_tokens``: tokens that layers with a sliding window keep and read beyond it. llama.cpp keeps the window and a
@@ -79,20 +80,13 @@ class AnchorSystem(StrictModel):
     """
 
     device: Name | None = None
-    engine: Name
-    dtype: Name
     rate_dtype: Name | None = None
-    kv_dtype: Name | None = None
     prompt_tokens: PositiveInt | None = None
     new_tokens: PositiveInt | None = None
-    split_vocab: Flag = True
-    quantised_head: Flag = False
     window_slack_tokens: NonNegativeInt = 0
-    conditions: Text
-    source: Source
 
 
-class Anchor(StrictModel):
+class Anchor(PublishedSetting):
     """One published figure: ``batch`` rows of ``prompt_tokens``, each continued by ``new_tokens``, and how fast that was.
 
     ``tokens_per_s``         new tokens of all rows over the whole time, prefill included; of one device where ``per_gpu``
@@ -108,19 +102,12 @@ class Anchor(StrictModel):
     name: Name
     system: Name
     device: Name
-    engine: Name
-    dtype: Name
     rate_dtype: Name
-    kv_dtype: Name | None = None
-    conditions: Text
-    source: Source
     shape: Name
     weights: Name | None = None
     attention_weights: Name | None = None
     lm_head: Name | None = None
     tensor_parallel: PositiveInt = 1
-    split_vocab: Flag
-    quantised_head: Flag
     batch: PositiveInt = 1
     prompt_tokens: PositiveInt
     new_tokens: PositiveInt = 1
@@ -179,7 +166,7 @@ class AnchorTable(StrictModel):
     @field_validator("shapes", mode="before")
     @classmethod
     def _name_shapes(cls, shapes: Any) -> Any:
-        return {name: {"name": name, **fields} for name, fields in shapes.items()}
+        return {name: {"name": name} | fields for name, fields in shapes.items()}
 
     @model_validator(mode="before")
     @classmethod
@@ -189,17 +176,21 @@ class AnchorTable(StrictModel):
         for anchor in data["anchors"]:
             own = dict(anchor)
             system = data["systems"][own["system"]]
-            source = {**system["source"], **({"date": own.pop("date")} if "date" in own else {})}
-            shared = {"split_vocab": True, "quantised_head": False} | {key: system[key] for key in _INHERITED if key in system}
-            whole = {**shared, "conditions": system["conditions"], "source": source, **own}
-            filled.append({"rate_dtype": whole["dtype"], **whole})
-        return {**data, "anchors": filled}
+            source = system["source"] | ({"date": own.pop("date")} if "date" in own else {})
+            shared = {key: value for key, value in system.items() if key in Anchor.model_fields}
+            whole = shared | {"source": source} | own
+            filled.append({"rate_dtype": whole["dtype"]} | whole)
+        return data | {"anchors": filled}
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         names = [anchor.name for anchor in self.anchors]
-        unknown = [one.shape for one in self.anchors if one.shape not in self.shapes and one.shape not in KNOWN_SHAPES]
-        formats = {name for one in self.anchors for name in (one.weights, one.attention_weights, one.lm_head) if name}
+        unknown = [
+            anchor.shape for anchor in self.anchors if anchor.shape not in self.shapes and anchor.shape not in KNOWN_SHAPES
+        ]
+        formats = {
+            name for anchor in self.anchors for name in (anchor.weights, anchor.attention_weights, anchor.lm_head) if name
+        }
         unknown += sorted(formats - set(self.formats) - set(WEIGHT_FORMATS))
         if unknown or len(set(names)) < len(names):
             raise ValueError(f"unknown or repeated names: {', '.join(unknown) or 'an anchor stands there twice'}")

@@ -121,8 +121,7 @@ def ceilings_from_anchors(
         all_reduce_s=fitted.all_reduce_us * US,
         expert_reuse=fitted.expert_reuse,
         fixed_reason=f"fitted to published speeds: {fitted.layer_us:.0f} µs a layer",
-        share_claimable=False,
-        share_reason="a bandwidth fitted to published speeds is no ceiling",
+        share_claimable=False,  # a bandwidth fitted to published speeds is no ceiling
     )
 
 
@@ -132,10 +131,10 @@ def what_if_ceilings(profile: HardwareProfile, dtype: str, rung: ProfileRung | N
     Raises:
         UnknownHardwareError: the profile has no peak for ``dtype`` or no bandwidth, or lacks what ``rung`` needs.
     """
-    found = None if rung else ceilings_of(profile, dtype)
-    if rung == "anchored" or (found and found.rung == "datasheet" and profile.memory_type in constants().copy_share):
+    ceilings = None if rung else ceilings_of(profile, dtype)
+    if rung == "anchored" or (ceilings and ceilings.rung == "datasheet" and profile.memory_type in constants().copy_share):
         return ceilings_from_anchors(profile, dtype)
-    return found or (ceilings_from_profile if rung == "datasheet" else ceilings_from_measured)(profile, dtype)
+    return ceilings or (ceilings_from_profile if rung == "datasheet" else ceilings_from_measured)(profile, dtype)
 
 
 def rung_called(name: str) -> ProfileRung:
@@ -157,8 +156,8 @@ def kind_of(tensor_parallel: int) -> Literal["single_gpu", "multi_gpu"]:
 
 def reached_in_words(profile: HardwareProfile, tensor_parallel: int = 1) -> str | None:
     """What published speeds reached of the datasheet rung on this class of device; None where nothing is known of it."""
-    found = constants().reached.get(profile.memory_type, {}) if profile.memory_type else {}
-    reached = found.get(kind_of(tensor_parallel))
+    by_kind = constants().reached.get(profile.memory_type, {}) if profile.memory_type else {}
+    reached = by_kind.get(kind_of(tensor_parallel))
     if reached is None:
         return None
     return (

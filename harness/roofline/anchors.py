@@ -24,6 +24,7 @@ from harness.roofline.anchor_values import Anchor, AnchorTable
 from harness.roofline.anchored import ceilings_from_anchors, constants
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, ceilings_from_published, joined
 from harness.roofline.operation import PassCounts
+from harness.roofline.operations import count_operations
 from harness.roofline.pricing import price_counts
 
 Rung = Literal["datasheet", "published", "anchored"]
@@ -116,9 +117,9 @@ def published_s(anchor: Anchor) -> float:
 def anchored_ceilings(anchor: Anchor, profile: HardwareProfile) -> Ceilings:
     """The anchored rung for an anchor. Apple publishes no matrix rate: its rows are decodes, priced by their bytes alone."""
     known = profile.peak_flops_per_s["float16"].value is not None
-    found = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, engine=anchor.engine)
-    found = joined(found, profile, anchor.tensor_parallel)
-    return found if known else replace(found, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
+    ceilings = ceilings_from_anchors(profile if known else with_endless_rates(profile), anchor.rate_dtype, engine=anchor.engine)
+    ceilings = joined(ceilings, profile, anchor.tensor_parallel)
+    return ceilings if known else replace(ceilings, matrix_rates=((1, math.inf),), unpacked_rates=((1, math.inf),))
 
 
 def with_endless_rates(profile: HardwareProfile) -> HardwareProfile:
@@ -129,7 +130,7 @@ def with_endless_rates(profile: HardwareProfile) -> HardwareProfile:
 
 def _sides(shape: ModelShape, deployment: Deployment, counts: PassCounts, ceilings: Ceilings) -> tuple[float, float, float]:
     price = price_counts(shape, deployment, counts, ceilings)
-    passes = np.broadcast_to(counts.context, np.shape(counts.context)).size
+    passes = np.size(counts.context)
     low, expected, high = (
         float(np.sum(np.broadcast_to(side, passes))) for side in (price.low_s, price.expected_s, price.high_s)
     )
@@ -180,13 +181,6 @@ def _finding(anchor: Anchor, prediction: AnchorPrediction) -> Finding:
 def _modelled_bandwidth(anchor: Anchor, shape: ModelShape, deployment: Deployment) -> float | None:
     if not anchor.measure.endswith("tokens_per_s") or anchor.block or anchor.batch > 1 or shape.moe or anchor.new_tokens == 1:
         return None
-    ceilings = Ceilings(
-        rung="datasheet",
-        device_name="bytes only",
-        dtype=anchor.dtype,
-        bandwidth_bytes_per_s=1.0,
-        matrix_rates=((1, 1.0),),
-        link_bytes_per_s=1.0,
-    )
-    bytes_ = price_counts(shape, deployment, counts_of(anchor)[-1], ceilings).bytes_
-    return float(np.mean(bytes_)) * anchor.published
+    operations = count_operations(shape, deployment, counts_of(anchor)[-1])
+    moved = sum(operation.memory_bytes(None) for operation in operations)
+    return float(np.mean(moved)) * anchor.published

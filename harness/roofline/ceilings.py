@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from harness.errors import UnknownHardwareError, UserError
 from harness.frozen import frozen
+from harness.hardware.figures import MeasuredCeilings
 from harness.hardware.links import Link, link_of
-from harness.hardware.measured_ceilings import MeasuredCeilings
 from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES, ModelShape
 from harness.models.deployment import Deployment, element_bytes
@@ -79,9 +79,9 @@ class PassFactors:
         if self.after_block_s:
             most, _ = self.after_block_s[-1]
             several = interpolate(self.after_block_s, lines) + larger(lines - most, 0) * self.s_per_block_line
-        one = self.after_one_s if self.after_one_s is not None else several
-        assert one is not None and several is not None, "made from no pass"
-        return choose(counts.logits == 1, one + (counts.rows - 1) * self.s_per_line, several)
+        single = self.after_one_s if self.after_one_s is not None else several
+        assert single is not None and several is not None, "made from no pass"
+        return choose(counts.logits == 1, single + (counts.rows - 1) * self.s_per_line, several)
 
 
 @frozen
@@ -94,7 +94,6 @@ class Ceilings:
     ``overlap``              0: memory and arithmetic run one after the other, 1: fully side by side; None: not measured,
                              priced as the middle of the two
     ``stall``                at least 1: streaming time over their sum, where the two hinder each other
-    ``fit_error``            largest relative error of overlap and stall on the measured streaming times
     ``fixed_s_per_pass``, ``fixed_s_per_layer``  cost besides bytes and flops; None: not known, not priced;
                              ``fixed_reason`` says why
     ``fixed_s_per_routing_layer``  cost on top in a layer that routes to experts: router, selection, gathering
@@ -110,7 +109,7 @@ class Ceilings:
     ``link_latency_s``       of one transfer between two devices, the bytes apart
     ``cache_bytes``          the last-level cache, which holds what one fused operation hands to the next; None: not known, and
                              then all activations are priced as moved
-    ``share_claimable``      whether a share of this bandwidth may be claimed; ``share_reason`` says why
+    ``share_claimable``      whether a share of this bandwidth may be claimed
     ``factors``              corrections from measured passes of the very model; None below the top rung
     """
 
@@ -122,7 +121,6 @@ class Ceilings:
     attention_rates: Points | None = None
     overlap: float | None = None
     stall: float = 1.0
-    fit_error: float | None = None
     fixed_s_per_pass: float | None = None
     fixed_s_per_layer: float | None = None
     fixed_s_per_routing_layer: float | None = None
@@ -139,7 +137,6 @@ class Ceilings:
     link_latency_s: float = 0.0
     cache_bytes: float | None = None
     share_claimable: bool = True
-    share_reason: str = ""
     factors: PassFactors | None = None
 
     def for_weights(self, deployment: Deployment, operation: str = "ffn") -> Ceilings:
@@ -233,7 +230,7 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         raise UnknownHardwareError(
             f"the hardware profile {profile.name!r} has {missing}; choose another dtype or add the figure with its source"
         )
-    found = Ceilings(
+    ceilings = Ceilings(
         rung="datasheet",
         device_name=profile.name,
         dtype=dtype,
@@ -242,9 +239,8 @@ def ceilings_from_profile(profile: HardwareProfile, dtype: str) -> Ceilings:
         native_rates=tuple((name, ((1, peaks[name]),)) for name in EIGHT_BITS if name in peaks),
         fixed_reason="a datasheet knows no launch cost",
         cache_bytes=profile.cache_bytes.value,
-        share_reason=f"published bandwidth: {profile.bandwidth_bytes_per_s.source}",
     )
-    return joined(found, profile, PAIR)
+    return joined(ceilings, profile, PAIR)
 
 
 def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
@@ -265,7 +261,7 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
             f"the hardware profile {profile.name!r} has no {missing} that others measured; use the datasheet rung, "
             "or add the figure with its source under published_ceilings"
         )
-    found = Ceilings(
+    ceilings = Ceilings(
         rung="published",
         device_name=profile.name,
         dtype=dtype,
@@ -273,9 +269,8 @@ def ceilings_from_published(profile: HardwareProfile, dtype: str) -> Ceilings:
         matrix_rates=((1, matrix.value),),
         fixed_reason="rates measured by others come without a launch cost",
         cache_bytes=profile.cache_bytes.value,
-        share_reason=f"copy rate measured by others: {copy.source}",
     )
-    return joined(found, profile, PAIR)
+    return joined(ceilings, profile, PAIR)
 
 
 def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
@@ -310,7 +305,6 @@ def ceilings_from_calibration(calibration: Calibration, dtype: str) -> Ceilings:
         fixed_reason=calibration.fixed_reason,
         sampler_s_per_logit=calibration.sampler_s_per_logit,
         share_claimable=calibration.dram_bound is True,
-        share_reason=calibration.dram_bound_reason,
     )
 
 
@@ -332,11 +326,10 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         )
     resident, bandwidth = curves[dtype].known, measured.largest_read[1]
     streaming, attention = (
-        {str(name): curve.known or None for name, curve in held.items()}.get(dtype)
-        for held in (measured.streaming_s_per_byte, measured.attention_flops_per_s)
+        {str(name): curve.known or None for name, curve in curve_of.items()}.get(dtype)
+        for curve_of in (measured.streaming_s_per_byte, measured.attention_flops_per_s)
     )
-    claimable, reason = measured.read_is_memory
-    found = _calibrated(
+    ceilings = _calibrated(
         measured,
         dtype,
         bandwidth,
@@ -348,10 +341,9 @@ def ceilings_from_measured(profile: HardwareProfile, dtype: str) -> Ceilings:
         fixed_reason=None if measured.fixed_s_per_pass.value is not None else measured.fixed_s_per_pass.source,
         sampler_s_per_logit=measured.sampler_s_per_logit.value,
         cache_bytes=measured.cache_bytes.value or None,
-        share_claimable=claimable,
-        share_reason=reason,
+        share_claimable=measured.read_is_memory[0],
     )
-    return joined(found, profile, PAIR)  # one machine alone measures no link: as published
+    return joined(ceilings, profile, PAIR)  # one machine alone measures no link: as published
 
 
 def _calibrated(
@@ -372,7 +364,6 @@ def _calibrated(
         attention_rates=attention,
         overlap=fit.overlap if fit else None,
         stall=fit.stall if fit else 1.0,
-        fit_error=fit.error if fit else None,
         fixed_hidden=measured.fixed_hidden,
         **others,
     )
@@ -391,7 +382,7 @@ def ceilings_of(profile: HardwareProfile, dtype: str) -> Ceilings:
 
 def joined(ceilings: Ceilings, profile: HardwareProfile, devices: int, link: Link | None = None) -> Ceilings:
     """The ceilings of each of ``devices`` devices that ``link`` joins; None: what the profile says of it (hardware.links)."""
-    found = link_of(profile, devices) if link is None else link
-    if found is None:
+    joining = link_of(profile, devices) if link is None else link
+    if joining is None:
         return replace(ceilings, link_bytes_per_s=None)
-    return replace(ceilings, link_bytes_per_s=found.rate(devices), link_latency_s=found.latency_s)
+    return replace(ceilings, link_bytes_per_s=joining.rate(devices), link_latency_s=joining.latency_s)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.frozen import frozen
-from harness.record.trace import ForwardPass
+from harness.record.trace import ForwardPass, Role
 
 OperationKind = Literal["linear", "attention", "memory", "link", "sampler"]
 
@@ -56,6 +56,22 @@ class PassCounts:
     def logit_lines(self) -> int:
         """Lines of the LM head's product."""
         return self.rows * self.logits
+
+
+def describe_pass(role: Role, batch: int, query: int, context: int, *, logits: int, kept: int = 0) -> ForwardPass:
+    """A pass written by hand, every row alike, for pricing only (nothing is decided in it)."""
+    return ForwardPass(
+        role=role,
+        query_tokens=(query,) * batch,
+        context_tokens=(context,) * batch,
+        logit_tokens=(logits,) * batch,
+        kept_tokens=(kept,) * batch,
+        decided_tokens=(0,) * batch,
+        final_tokens=(0,) * batch,
+        active=(True,) * batch,
+        padded_query=query,
+        padded_context=context,
+    )
 
 
 @frozen
@@ -115,14 +131,14 @@ def linear(name: str, layers: int, lines: int, weights: int, weight_bytes: float
 Points = tuple[tuple[int, float], ...]
 
 
-def larger(one: Any, other: Any) -> Any:
+def larger(first: Any, second: Any) -> Any:
     """The larger of the two, entry by entry."""
-    return np.maximum(one, other) if _is_array(one, other) else max(one, other)
+    return np.maximum(first, second) if _is_array(first, second) else max(first, second)
 
 
-def smaller(one: Any, other: Any) -> Any:
+def smaller(first: Any, second: Any) -> Any:
     """The smaller of the two, entry by entry."""
-    return np.minimum(one, other) if _is_array(one, other) else min(one, other)
+    return np.minimum(first, second) if _is_array(first, second) else min(first, second)
 
 
 def choose(condition: Any, yes: Any, no: Any) -> Any:
@@ -156,5 +172,5 @@ def interpolate(points: Points, at: Any) -> Any:
     return points[-1][1]
 
 
-def _is_array(one: Any, other: Any) -> bool:
-    return isinstance(one, np.ndarray) or isinstance(other, np.ndarray)
+def _is_array(first: Any, second: Any) -> bool:
+    return isinstance(first, np.ndarray) or isinstance(second, np.ndarray)

@@ -81,8 +81,8 @@ def _cached_tokens(shape: ModelShape, context: int) -> int:
     """Keys in the caches of all layers: a sliding layer's cache holds its window less the query itself."""
     if shape.sliding_window is None:
         return shape.layers * context
-    held: int = shape.full_layers * context + shape.sliding_layers * smaller(context, shape.sliding_window - 1)
-    return held
+    cached: int = shape.full_layers * context + shape.sliding_layers * smaller(context, shape.sliding_window - 1)
+    return cached
 
 
 def _row_flops(shape: ModelShape, counts: PassCounts) -> Any:

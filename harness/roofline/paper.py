@@ -25,9 +25,8 @@ from harness.frozen import frozen
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import element_bytes
 from harness.record.trace import ForwardPass
-from harness.roofline.operation import Operation, linear
+from harness.roofline.operation import Operation, describe_pass, linear
 from harness.roofline.operations import forward_operations, sampler_operation
-from harness.roofline.speedup import describe_pass
 
 PaperMode = Literal["as_printed", "corrected"]
 

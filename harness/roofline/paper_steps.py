@@ -28,8 +28,7 @@ from harness.roofline.paper import (
     wall_speedup,
 )
 from harness.roofline.pricing import UNMEASURED_OVERLAP
-from harness.roofline.speedup import SpeedupPrediction, price_three_steps
-from harness.roofline.step import DecodeArm
+from harness.roofline.step import DecodeArm, SpeedupPrediction, price_three_steps
 
 StepKind = Literal["fault", "omission", "choice"]
 CONFIG = f"config.json of {MODEL.name}"
@@ -208,7 +207,7 @@ class CorrectedStep:
 
 @frozen
 class PaperWaterfall:
-    """The steps from ``published`` to ``ours``, which is harness.roofline.speedup's answer and not the last step's.
+    """The steps from ``published`` to ``ours``, which is harness.roofline.step's answer and not the last step's.
 
     ``nfe_speedup`` and ``passes_per_block``, those of the slowest row, are None in Table 3, which knows no passes.
     """
@@ -296,11 +295,18 @@ def _steps(published: float, figure: Callable[[AdjustableModel], float], ceiling
             after=before,
         )
     ]
-    for one in corrections(ceilings):
-        model = replace(model, **one.changes)
+    for correction in corrections(ceilings):
+        model = replace(model, **correction.changes)
         after = figure(model)
         steps.append(
-            CorrectedStep(name=one.name, kind=one.kind, reason=one.reason, source=one.source, before=before, after=after)
+            CorrectedStep(
+                name=correction.name,
+                kind=correction.kind,
+                reason=correction.reason,
+                source=correction.source,
+                before=before,
+                after=after,
+            )
         )
         before = after
     reason = f"not priced: {ceilings.fixed_reason}, and every pass of either arm pays it; a calibration measures it"

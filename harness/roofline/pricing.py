@@ -9,6 +9,7 @@ comes on top, in sequence: bytes / link rate, and a latency for every transfer t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import add
 from typing import Any
 
 from harness.errors import UnknownHardwareError
@@ -107,15 +108,13 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: Groups
     deployed = as_deployment(deployment)
     lines = batch_lines(counts, deployed)
     counted = count_operations(shape, deployed, counts, visited_experts=ceilings.visited_experts(shape, lines))
-    operations = tuple(_cost(one, ceilings.for_weights(deployed, one.name)) for one in counted)
+    operations = tuple(_cost(operation, ceilings.for_weights(deployed, operation.name)) for operation in counted)
     sampler = sampler_operation(shape, counts, deployed.pipeline_parallel)
     sampler_cost = None if sampler is None else _cost(sampler, ceilings)
     fixed_s = ceilings.fixed_s(shape, deployed)
     low_s, expected_s, high_s = _sides(operations)
-    if ceilings.fixed_hidden:
-        forward: Sides = (larger(fixed_s, low_s), larger(fixed_s, expected_s), fixed_s + high_s)
-    else:
-        forward = (fixed_s + low_s, fixed_s + expected_s, fixed_s + high_s)
+    beside = larger if ceilings.fixed_hidden else add
+    forward: Sides = (beside(fixed_s, low_s), beside(fixed_s, expected_s), fixed_s + high_s)
     after = _sides(() if sampler_cost is None else (sampler_cost,))
     if ceilings.factors is not None:
         forward, after = _by_factors(forward, operations, _joined(counts), ceilings.factors)
@@ -132,15 +131,16 @@ def price_counts(shape: ModelShape, deployment: Deployment | str, counts: Groups
 
 @frozen
 class SummedPrice:
-    """Modelled seconds and bytes of passes, each as often as it is expected.
+    """Modelled seconds, bytes and flops of passes, each as often as it is expected. Numbers, or arrays of a grid.
 
     ``low_s`` memory and arithmetic overlapped, ``expected_s`` as the ceilings say, ``high_s`` nothing overlapped.
     """
 
-    low_s: float
-    expected_s: float
-    high_s: float
-    bytes_: float
+    low_s: Any
+    expected_s: Any
+    high_s: Any
+    bytes_: Any
+    flops: Any
 
     def speedup_of(self, other: SummedPrice) -> tuple[float, float, float]:
         """(low, expected, high) wall speedup of ``other`` over this one; both overlap alike, or neither does."""
@@ -149,15 +149,14 @@ class SummedPrice:
         return min(*ends, expected), expected, max(*ends, expected)
 
 
-def sum_prices(prices: Iterable[tuple[float, PassPrice]]) -> SummedPrice:
-    """The sum of prices, each times its expected count."""
-    low_s = expected_s = high_s = moved = 0.0
-    for count, price in prices:
-        low_s += count * price.low_s
-        expected_s += count * price.expected_s
-        high_s += count * price.high_s
-        moved += count * price.bytes_
-    return SummedPrice(low_s=low_s, expected_s=expected_s, high_s=high_s, bytes_=moved)
+def sum_prices(prices: Iterable[tuple[Any, PassPrice | SummedPrice]]) -> SummedPrice:
+    """The sum of prices, each times its expected count; nothing for no price."""
+    counted = list(prices)
+    low_s, expected_s, high_s, moved, flops = (
+        sum((count * getattr(price, name) for count, price in counted), 0.0)
+        for name in ("low_s", "expected_s", "high_s", "bytes_", "flops")
+    )
+    return SummedPrice(low_s=low_s, expected_s=expected_s, high_s=high_s, bytes_=moved, flops=flops)
 
 
 def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
@@ -167,7 +166,10 @@ def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
         memory_s = moved / ceilings.attention_bytes_per_s
     if operation.kind == "sampler" and ceilings.sampler_s_per_logit is not None:
         memory_s = operation.logits * ceilings.sampler_s_per_logit  # measured as a whole, so it is not split further
-    compute_s = operation.flops / _flops_per_s(operation, ceilings)
+    rate = ceilings.matrix_flops_per_s(operation.tokens)
+    if operation.kind == "attention":
+        rate = ceilings.attention_flops_per_s(operation.tokens, operation.sharing)
+    compute_s = operation.flops / rate
     longer, shorter = larger(memory_s, compute_s), smaller(memory_s, compute_s)
     overlap = UNMEASURED_OVERLAP if ceilings.overlap is None else ceilings.overlap
     # Only an operation with arithmetic can stall: memory and arithmetic hinder each other.
@@ -184,12 +186,6 @@ def _cost(operation: Operation, ceilings: Ceilings) -> OperationCost:
         expected_s=stall * (longer + (1 - overlap) * shorter) + link_s,
         high_s=stall * (longer + shorter) + link_s,
     )
-
-
-def _flops_per_s(operation: Operation, ceilings: Ceilings) -> float:
-    if operation.kind == "attention":
-        return ceilings.attention_flops_per_s(operation.tokens, operation.sharing)
-    return ceilings.matrix_flops_per_s(operation.tokens)
 
 
 def _link_s(operation: Operation, ceilings: Ceilings) -> float:

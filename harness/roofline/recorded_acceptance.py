@@ -51,18 +51,18 @@ def passes_per_block(run_dir: Path, block_size: int, label: str | None = None) -
         RecordError: the run holds no full block of this size.
     """
     run = read_run(run_dir)
-    found = [
+    whole = [
         passes
         for columns, row in _rows_of(run, {case.case_id for case in _cases(run, SBD, block_size, label)})
         for passes, decided in blocks_of_row(columns, row)
         if decided == block_size
     ]
-    if not found:
+    if not whole:
         raise RecordError(
             f"{run_dir}: no full block of size {block_size}{'' if label is None else f' and label {label!r}'} in its samples "
             f"(block sizes there: {_known(run)}); replay with one of those, or give an nfe_speedup"
         )
-    return found
+    return whole
 
 
 def recorded_arms(run: Run, block_size: int) -> tuple[RecordedArm, ...]:
@@ -128,9 +128,9 @@ def _cases(run: Run, way: Way, block_size: int | None = None, label: str | None 
 
 
 def _rows_of(run: Run, cases: Collection[str]) -> Iterator[tuple[PassColumns, int]]:
-    """Every row of the samples of these cases after their warm-up."""
+    """Every row of the samples of these cases after their warm-up; a served one whose ways of counting disagree is left out."""
     for sample in run.samples:
-        if sample.case_id in cases and not sample.warmup:
+        if sample.case_id in cases and not sample.warmup and not sample.meters.get("served_ways_disagree"):
             for row in range(len(sample.rows)):
                 yield sample.passes, row
 
@@ -173,7 +173,7 @@ def recorded_checks(source: Path, block_size: int, label: str | None, way: Way =
         RecordError: there is no such sample, or no block in it was checked to its end.
     """
     if source.is_file():
-        checks = _served_checks(accepted_in_file(source), block_size)
+        checks = _served_checks(accepted_in_file(source))
         there = "it has no pass"
     else:
         run = read_run(source)
@@ -183,9 +183,9 @@ def recorded_checks(source: Path, block_size: int, label: str | None, way: Way =
             check
             for columns, row in _rows_of(run, {case.case_id for case in _cases(run, way, block_size, label)})
             for check in islice(checks_of_row(columns, row, block_size), undrafted, None)
-        ] or _served_checks(accepted_in_run(run, label), block_size)
-        labels = dict.fromkeys(case.label for case in _cases(run, way))
-        there = f"{_words(way)} there: {', '.join(map(repr, labels)) or 'none'}; served: {known_labels(run)}"
+        ] or _served_checks(accepted_in_run(run, label))
+        served = (case for case in run.header.cases if case.arm.method == SERVED)
+        there = f"{_words(way)} there: {_labels(_cases(run, way))}; served: {_labels(served)}"
     whole = tuple(check.draft_passes for check in checks if not check.last)
     if not whole:
         wanted = "" if label is None else f" and label {label!r}"
@@ -202,8 +202,8 @@ def _words(way: Way) -> str:
     return f"{name} with copies" if copies else name
 
 
-def _served_checks(accepted: Iterable[Accepted], block_size: int) -> list[Check]:
-    return [Check(draft_passes=1, agreed=min(drafts, block_size - 1), last=cut) for drafts, cut in accepted]
+def _served_checks(accepted: Iterable[Accepted]) -> list[Check]:
+    return [Check(draft_passes=1, agreed=drafts, last=cut) for drafts, cut in accepted]
 
 
 def checks_of_row(passes: PassColumns, row: int, block_size: int) -> Iterator[Check]:
@@ -237,19 +237,10 @@ def miss_rates(checks: Sequence[Check], drafts: int) -> tuple[float, ...]:
 
 
 def accepted_in_run(run: Run, label: str | None = None) -> Iterator[Accepted]:
-    """Of every row of the run's served samples with an acceptance of their own; with ``label``, of that arm alone.
-
-    A sample whose ways of counting the passes disagree is left out.
-    """
-    arms = {
-        case.case_id
-        for case in run.header.cases
-        if case.arm.method == SERVED and case.replayed is None and label in (None, case.label)
-    }
-    for sample in run.samples:
-        if sample.case_id in arms and not sample.warmup and not sample.meters.get("served_ways_disagree"):
-            for row in range(len(sample.rows)):
-                yield from accepted_of_row(sample.passes, row)
+    """Of every row of the run's served samples with an acceptance of their own; with ``label``, of that arm alone."""
+    served = [case for case in run.header.cases if case.arm.method == SERVED and case.replayed is None]
+    for columns, row in _rows_of(run, {case.case_id for case in served if label in (None, case.label)}):
+        yield from accepted_of_row(columns, row)
 
 
 def accepted_of_row(passes: PassColumns, row: int) -> Iterator[Accepted]:
@@ -289,16 +280,14 @@ def _line(file: Path, number: int, line: str) -> Any:
 def _accepted(answer: Any, where: str) -> tuple[int, ...]:
     """Its listed passes, and those without a draft, which vLLM does not list: the other decode tokens, one a pass."""
     try:
-        listed = [int(one) for one in answer["metrics"]["speculative_decoding"]["per_step_accepted"]]
+        listed = [int(drafts) for drafts in answer["metrics"]["speculative_decoding"]["per_step_accepted"]]
         decoded = int(answer["usage"]["completion_tokens"]) - 1  # the prompt gave the first
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(
             f"{where}: lacks {WANTED}; ask vLLM with --enable-per-request-metrics --per-request-spec-decode-metrics detailed"
         ) from error
-    return (*listed, *(0,) * max(0, decoded - sum(one + 1 for one in listed)))
+    return (*listed, *(0,) * max(0, decoded - sum(drafts + 1 for drafts in listed)))
 
 
-def known_labels(run: Run) -> str:
-    """The labels of the served arms of a run, for a message."""
-    labels = dict.fromkeys(case.label for case in run.header.cases if case.arm.method == SERVED)
-    return ", ".join(map(repr, labels)) or "none"
+def _labels(cases: Iterable[CaseHeader]) -> str:
+    return ", ".join(map(repr, dict.fromkeys(case.label for case in cases))) or "none"

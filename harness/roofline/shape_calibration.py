@@ -76,38 +76,40 @@ def shape_calibrated(
     """
     if not passes:
         raise UserError("no measured pass to start from; give at least one")
-    factors = np.array([_factors(one, price_counts(shape, deployment, one.counts, base)) for one in passes])
+    factors = np.array([_factors(measured, price_counts(shape, deployment, measured.counts, base)) for measured in passes])
     if factors.min() <= 0:
         raise UserError(
             f"a measured pass took less than attention alone should on the {base.rung} rung, so that rung is no ground to "
             "stand on; calibrate again when the machine is quiet"
         )
-    lines = np.array([one.counts.lines for one in passes])
-    visits = np.array([one.visit for one in passes])
+    lines, visits = np.array([measured.counts.lines for measured in passes]), np.array([measured.visit for measured in passes])
     centers = {int(n): _center(factors[lines == n], visits[lines == n]) for n in np.unique(lines)}
-    relative = factors[:, 1] / [centers[int(n)][1] for n in lines]
-    seen = _spread(passes, lines, relative)
-    at_least = min(seen[0], least_spread[0]), max(seen[1], least_spread[1])
+    low, high = _spread(passes, lines, factors[:, 1] / [centers[int(n)][1] for n in lines])
+    at_least = min(low, least_spread[0]), max(high, least_spread[1])
     spread = _of_mean(at_least, visits, lines, machine_spread, decodes)
-    overlapped, expected, serial = (tuple((n, float(found[side])) for n, found in centers.items()) for side in range(3))
-    one = [p.after_s for p in passes if p.counts.logits == 1]
     per_line = shape.vocab * (base.sampler_s_per_logit or SAMPLER_SWEEPS * LOGIT_BYTES / base.bandwidth_bytes_per_s)
+    corrections = _pass_factors(passes, centers, spread, machine_spread, per_line)
+    return replace(base, rung="shape-calibrated", factors=corrections)
+
+
+def _pass_factors(
+    passes: Sequence[MeasuredPass], centers: dict[int, Array], spread: Span, drift: Span, s_per_line: float
+) -> PassFactors:
+    """``centers``: factors of the three overlaps by matrix lines; ``s_per_line``: what a logit line costs where none says."""
+    overlapped, expected, serial = (tuple((n, float(center[side])) for n, center in centers.items()) for side in range(3))
+    single = [measured.after_s for measured in passes if measured.counts.logits == 1]
     after_block = _after_block(passes)
-    return replace(
-        base,
-        rung="shape-calibrated",
-        factors=PassFactors(
-            overlapped=overlapped,
-            expected=expected,
-            serial=serial,
-            spread=spread,
-            spread_between=_between(spread, expected),
-            drift=machine_spread,
-            after_one_s=float(np.median(one)) if one else None,
-            after_block_s=after_block,
-            s_per_line=per_line,
-            s_per_block_line=_slope(after_block) or per_line,
-        ),
+    return PassFactors(
+        overlapped=overlapped,
+        expected=expected,
+        serial=serial,
+        spread=spread,
+        spread_between=_between(spread, expected),
+        drift=drift,
+        after_one_s=float(np.median(single)) if single else None,
+        after_block_s=after_block,
+        s_per_line=s_per_line,
+        s_per_block_line=_slope(after_block) or s_per_line,
     )
 
 
@@ -135,8 +137,8 @@ def _spread(passes: Sequence[MeasuredPass], lines: Array, relative: Array) -> Sp
     larger a batch, the further apart in time its arms are decoded.
     """
     of_decode: dict[tuple[int, int], list[float]] = {}
-    for one, n, factor in zip(passes, lines, relative, strict=True):
-        of_decode.setdefault((one.decode, int(n)), []).append(factor)
+    for measured, n, factor in zip(passes, lines, relative, strict=True):
+        of_decode.setdefault((measured.decode, int(n)), []).append(factor)
     means = np.log([np.mean(factors) for factors in of_decode.values()])
     low, high = np.exp(np.percentile(means, SPREAD_PERCENTILES)).tolist()
     return min(low, 1.0), max(high, 1.0)

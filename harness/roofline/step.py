@@ -12,6 +12,11 @@ and of the checked block only some tokens become final. So a step costs about th
 
 A chunk of a prompt attends causally to itself and to what of the prompt is in the cache. Its lines are multiplied together with
 those of the rows, so the weights are read once for both.
+
+The *wall speedup* of SBD over NTP follows: with l passes a block of k tokens, a row writes k / l tokens a step, so it is
+k * t(NTP step) / (l * t(SBD step)). At one row, and in lockstep, this is equation 16 of arXiv 2509.04185,
+k * t(1) / (t(2k) + (l - 1) * t(k)). Every pass is priced in full: all layers, LM head, KV traffic, sampler and known fixed
+costs. In lockstep the caller gives the slowest row's passes.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.operation import PassCounts, larger, smaller, some
 from harness.roofline.operations import Groups, groups_of
-from harness.roofline.pricing import PassPrice, price_counts
+from harness.roofline.pricing import PassPrice, SummedPrice, price_counts, sum_prices
 from harness.scenario.arms import Batching
 
 BATCH_WORDS: dict[Batching, str] = {
@@ -65,15 +70,6 @@ class DecodeArm:
 NTP = DecodeArm()
 
 
-@frozen
-class StepPrice:
-    """Seconds of a step: memory and arithmetic fully overlapped, as the ceilings expect, not overlapped. Numbers or arrays."""
-
-    low_s: Any
-    expected_s: Any
-    high_s: Any
-
-
 def price_step(
     shape: ModelShape,
     deployment: Deployment | str,
@@ -86,8 +82,8 @@ def price_step(
     prefill_context: Any = 0,
     prefill_logits: Any = 0,
     prefill_rows: Any = 1,
-) -> StepPrice:
-    """Mean seconds of one engine step, on each of the devices of a replica (they work side by side).
+) -> SummedPrice:
+    """Mean price of one engine step, on each of the devices of a replica (they work side by side).
 
     All counts broadcast against each other as numpy arrays do; the result has their shape. With stages (PP) it is the time in
     which every row makes one step.
@@ -95,8 +91,7 @@ def price_step(
     Args:
         deployment: how the model is stored and split; a dtype means everything in it, on one device.
         ceilings: of one device; ``harness.roofline.ceilings.joined`` gives them the link of several.
-        rows: rows that decode, 0 for a step that only reads a prompt.
-        context_tokens: tokens in the cache of each of them.
+        rows: rows that decode, 0 for a step that only reads a prompt; ``context_tokens``: in the cache of each of them.
         prefill_tokens: tokens of a prompt that the step reads, 0 for none.
         prefill_context: tokens of that prompt in the cache already: earlier chunks, or a shared prefix.
         prefill_logits: 1 where the chunk is the prompt's last one, whose logits give the first token.
@@ -107,18 +102,13 @@ def price_step(
         UnknownHardwareError: a split over devices whose link rate is not known.
     """
     counts = (rows, context_tokens, prefill_tokens, prefill_context)
-    if any(some(one < 0) for one in counts) or some(rows + prefill_tokens <= 0):
+    if any(some(count < 0) for count in counts) or some(rows + prefill_tokens <= 0):
         raise UserError(
             f"got a step of {rows} rows at {context_tokens} tokens with {prefill_tokens} tokens of a prompt; counts are at "
             "least 0, and there are rows or a prompt"
         )
     chunk = prefill_group(prefill_tokens, prefill_context, prefill_logits, prefill_rows)
-    prices = price_kinds(shape, deployment, ceilings, arm, rows, context_tokens, chunk)
-    low_s, expected_s, high_s = (sum(weight * getattr(price, side) for weight, price in prices) for side in _SIDES)
-    return StepPrice(low_s=low_s, expected_s=expected_s, high_s=high_s)
-
-
-_SIDES = ("low_s", "expected_s", "high_s")
+    return sum_prices(price_kinds(shape, deployment, ceilings, arm, rows, context_tokens, chunk))
 
 
 def prefill_group(tokens: Any, context: Any, logits: Any, prompts: Any) -> tuple[PassCounts, ...]:
@@ -185,3 +175,68 @@ def price_kinds(
         (weight, price_counts(shape, deployment, [*groups_of(groups), *chunk], ceilings))
         for weight, groups in decode_groups(arm, rows, context_tokens)
     )
+
+
+class WallSpeedups:
+    """The wall speedups of a prediction whose times are known for every overlap of memory and arithmetic."""
+
+    __slots__ = ()
+
+    def _speedup(self, side: str) -> float:
+        raise NotImplementedError
+
+    @property
+    def wall_speedup(self) -> float:
+        """Ratio of expected times per decode token, NTP / SBD."""
+        return self._speedup("expected_s")
+
+    @property
+    def wall_speedup_overlapped(self) -> float:
+        """The same with memory and arithmetic fully overlapped in both arms."""
+        return self._speedup("low_s")
+
+    @property
+    def wall_speedup_serial(self) -> float:
+        """The same with nothing overlapped in either arm."""
+        return self._speedup("high_s")
+
+
+@frozen
+class SpeedupPrediction(WallSpeedups):
+    """Prices of a step of NTP and of the two kinds of step of SBD, and the figures from them.
+
+    ``arm``               how the rows of SBD decode
+    ``first``, ``later``  in lockstep, and at one row: the first pass of a block and a later one. Ragged: the two steps, with
+                          more and with fewer rows that open a block, that stand for all
+    ``first_passes``      of the passes of a block, how many are ``first``; in lockstep one
+    """
+
+    arm: DecodeArm
+    ntp: PassPrice
+    first: PassPrice
+    later: PassPrice
+    first_passes: float
+
+    def _speedup(self, side: str) -> float:
+        ntp_s, first_s, later_s = (getattr(price, side) for price in (self.ntp, self.first, self.later))
+        block_s = self.first_passes * first_s + (self.arm.passes_per_block - self.first_passes) * later_s
+        speedup: float = self.arm.tokens_per_block * ntp_s / block_s
+        return speedup
+
+
+def price_three_steps(
+    shape: ModelShape, deployment: Deployment | str, ceilings: Ceilings, arm: DecodeArm, batch: int, context_tokens: int
+) -> SpeedupPrediction:
+    """Price NTP and an arm with blocks at ``context_tokens`` known tokens per row before the block.
+
+    The first pass of a block feeds 2k tokens (the previous block, whose KV it keeps, and k masks); later passes feed k.
+    At the start the previous block is not in the cache yet, so the first pass reads k tokens less of it. With numpy arrays as
+    counts the prices are arrays too (harness.roofline.operation).
+
+    Raises:
+        UnknownHardwareError: a split over devices whose link rate is not known.
+    """
+    ((_, ntp),) = price_kinds(shape, deployment, ceilings, NTP, batch, context_tokens)
+    (share, first), (_, later) = price_kinds(shape, deployment, ceilings, arm, batch, context_tokens)
+    first_passes = 1.0 if arm.batching == "lockstep" else share * arm.passes_per_block
+    return SpeedupPrediction(arm=arm, ntp=ntp, first=first, later=later, first_passes=first_passes)

@@ -11,63 +11,46 @@ from harness.models import ModelShape
 from harness.models.deployment import Deployment, as_deployment
 
 
-def shard(shape: ModelShape, devices: int, *, split_vocab: bool = True) -> ModelShape:
-    """What one of ``devices`` holds under tensor parallelism (Megatron-LM, arXiv 1909.08053, section 3), itself a ModelShape.
-
-    Heads, the inner widths of feed-forward networks and experts, and with ``split_vocab`` the vocabulary are split. Norms, the
-    router, biases of the width of ``hidden``, and with latent attention the down-projections and the cached latent stay whole.
-    Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does.
-
-    Raises:
-        UserError: the heads do not divide evenly.
-    """
-    if devices == 1:
-        return shape
-    if shape.heads % devices:
-        raise UserError(
-            f"{shape.name} has {shape.heads} attention heads, which cannot be split evenly over {devices} devices; "
-            f"choose a divisor of {shape.heads}"
-        )
-    moe = shape.moe
-    if moe is not None:
-        widths = {name: _part(getattr(moe, name), devices) for name in ("intermediate", "shared_intermediate")}
-        moe = moe.model_copy(update=widths)
-    heads = shape.heads // devices
-    return shape.model_copy(
-        update={
-            "heads": heads,
-            "kv_heads": heads if shape.mla else _part(shape.kv_heads, devices),
-            "intermediate": _part(shape.intermediate, devices),
-            "vocab": _part(shape.vocab, devices) if split_vocab else shape.vocab,
-            "moe": moe,
-        }
-    )
+def shard(shape: ModelShape, devices: int) -> ModelShape:
+    """What one of ``devices`` holds under tensor parallelism, whatever its dtype: see part_of."""
+    return part_of(shape, Deployment(dtype="bfloat16", tensor_parallel=devices))
 
 
 def part_of(shape: ModelShape, deployment: Deployment) -> ModelShape:
-    """What one device of a stage computes with, itself a ModelShape: ``shard`` with DP attention and EP.
+    """What one device of a stage computes with, itself a ModelShape (Megatron-LM, arXiv 1909.08053, section 3).
 
-    With DP attention the heads stay whole. With EP an expert stays whole; how many of them a device has is not in the shape.
+    Heads, the inner widths of feed-forward networks and experts, and with ``split_vocab`` the vocabulary are split. Norms, the
+    router, biases of the width of ``hidden``, and with latent attention the down-projections and the cached latent stay whole.
+    Fewer KV heads than devices are repeated. Odd widths are rounded up, as padding does. With DP attention the heads stay
+    whole. With EP an expert stays whole; how many of them a device has is not in the shape.
 
     Raises:
         UserError: the heads do not divide evenly, or EP of a model without experts.
     """
-    moe, devices = shape.moe, deployment.tensor_parallel
+    moe, devices, sharing = shape.moe, deployment.tensor_parallel, deployment.attention_split
     if deployment.expert_parallel and moe is None:
         raise UserError(f"{shape.name} has no experts to share out; leave out --expert-parallel")
-    if devices > 1 and moe is not None and deployment.expert_parallel and moe.experts % devices:
+    if deployment.expert_parallel and moe is not None and moe.experts % devices:
         raise UserError(
             f"{shape.name} has {moe.experts} experts, which cannot be shared out evenly over {devices} devices; "
             f"choose a divisor of {moe.experts}"
         )
-    # Heads that stay whole are no reason to refuse a split.
-    whole = shape.model_copy(update={"heads": devices, "kv_heads": devices}) if deployment.attention_data_parallel else shape
-    part = shard(whole, devices, split_vocab=deployment.split_vocab)
-    if deployment.attention_data_parallel:
-        part = part.model_copy(update={"heads": shape.heads, "kv_heads": shape.kv_heads})
-    if moe is not None and part.moe is not None and deployment.expert_parallel:
-        part = part.model_copy(update={"moe": part.moe.model_copy(update={"intermediate": moe.intermediate})})
-    return part
+    if shape.heads % sharing:
+        raise UserError(
+            f"{shape.name} has {shape.heads} attention heads, which cannot be split evenly over {sharing} devices; "
+            f"choose a divisor of {shape.heads}"
+        )
+    if moe is not None:
+        own = moe.intermediate if deployment.expert_parallel else _part(moe.intermediate, devices)
+        moe = moe.model_copy(update={"intermediate": own, "shared_intermediate": _part(moe.shared_intermediate, devices)})
+    parts = {
+        "heads": shape.heads // sharing,
+        "kv_heads": _part(shape.kv_heads, sharing),
+        "intermediate": _part(shape.intermediate, devices),
+        "vocab": _part(shape.vocab, devices) if deployment.split_vocab else shape.vocab,
+        "moe": moe,
+    }
+    return shape.model_copy(update=parts) if devices > 1 else shape
 
 
 def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> float:
@@ -76,29 +59,22 @@ def stored_weight_bytes(shape: ModelShape, deployment: Deployment | str) -> floa
     The stages of a pipeline are taken as balanced.
     """
     deployed = as_deployment(deployment)
-    part = part_of(shape, deployed)
-    if part.moe and deployed.expert_parallel:
-        held = part.moe.experts // deployed.tensor_parallel
-        routed = part.moe.experts - held  # those of the other devices, router and shared experts apart
-        elsewhere = part.moe.layers * routed * part.ffn_weights(part.moe.intermediate) * deployed.weight_bytes
-    else:
-        elsewhere = 0
-    return (_whole_weight_bytes(part, deployed) - elsewhere) / deployed.pipeline_parallel
-
-
-def _whole_weight_bytes(part: ModelShape, deployed: Deployment) -> float:
+    part, elsewhere, head = part_of(shape, deployed), 0.0, 0.0
     attention = part.layers * (part.qkv_weights + part.o_width * part.hidden)
     linear = part.dense_layers * part.ffn_weights(part.intermediate)
     if part.moe:
-        experts = part.ffn_weights(part.moe.shared_intermediate) + part.moe.experts * part.ffn_weights(part.moe.intermediate)
-        linear += part.moe.layers * experts
-    head = 0.0
+        expert = part.ffn_weights(part.moe.intermediate)
+        linear += part.moe.layers * (part.ffn_weights(part.moe.shared_intermediate) + part.moe.experts * expert)
+        if deployed.expert_parallel:
+            routed = part.moe.experts - part.moe.experts // deployed.tensor_parallel  # those of the other devices
+            elsewhere = part.moe.layers * routed * expert * deployed.weight_bytes
     if deployed.lm_head_weights is not None:
         # A tied table is looked up in the plain dtype, so its quantised copy comes on top instead of replacing it.
         replaced = 0 if part.tied_embeddings else deployed.element_bytes
         head = part.embedding_params * (deployed.lm_head_bytes - replaced)
     plain = (part.params - attention - linear) * deployed.element_bytes
-    return attention * deployed.attention_weight_bytes + linear * deployed.weight_bytes + plain + head
+    whole = attention * deployed.attention_weight_bytes + linear * deployed.weight_bytes + plain + head
+    return (whole - elsewhere) / deployed.pipeline_parallel
 
 
 def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int) -> int:
@@ -109,9 +85,9 @@ def kv_cache_bytes(shape: ModelShape, deployment: Deployment | str, tokens: int)
     deployed = as_deployment(deployment)
     part = part_of(shape, deployed)
     kept = tokens if part.sliding_window is None else min(tokens, part.sliding_window - 1)
-    held = (part.full_layers * tokens + part.sliding_layers * kept) * part.kv_width * deployed.kv_element_bytes
+    cached = (part.full_layers * tokens + part.sliding_layers * kept) * part.kv_width * deployed.kv_element_bytes
     sharing = deployed.pipeline_parallel * (deployed.tensor_parallel // deployed.attention_split)
-    return -(-held // sharing)
+    return -(-cached // sharing)
 
 
 def activation_bytes(part: ModelShape, element_bytes: int) -> int:

@@ -19,9 +19,9 @@ from harness.models.deployment import Deployment
 from harness.record.trace import ForwardPass, Role
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.shape_calibration import MEASURED_BLOCKS, MEASURED_CONTEXT
-from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import activation_bytes, kv_cache_bytes, memory_need, shard, slots_allocated
 from harness.runner.widths import BATCHES
 from harness.scenario.method import WIDTHS, ArmSettings, PlannedPass, per_token

@@ -20,8 +20,8 @@ from harness.engine.sessions import stepping
 from harness.engine.tensor_parallel import SplitEngine, dismiss, open_split_engine
 from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import MissingExtraError, UserError
+from harness.hardware.figures import MeasuredCeilings, MeasuredDtype
 from harness.hardware.local_profile import unknown_device
-from harness.hardware.measured_ceilings import MeasuredCeilings, MeasuredDtype
 from harness.hardware.profile import HardwareProfile, find_local_profile, match_profile
 from harness.kernels.library import NAMES, why_not_built
 from harness.meters.available import find_meters

@@ -20,8 +20,8 @@ from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Sha
 from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.paths import data_dir
+from harness.roofline.operation import describe_pass
 from harness.roofline.operations import forward_operations
-from harness.roofline.speedup import describe_pass
 from harness.scenario.loading import shipped_file
 from harness.workloads.spec import DatasetChoice, Workload
 

@@ -10,7 +10,7 @@ from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.pricing import Pricer
 from harness.models import ModelShape
 from harness.record.schema import Run
-from harness.roofline.speedup import describe_pass
+from harness.roofline.operation import describe_pass
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.synthetic_run import priced
 

@@ -17,8 +17,8 @@ from harness.analysis.tally.prices import ladder
 from harness.analysis.tally.pricing import Pricer
 from harness.analysis.tally.tally import TimedPasses
 from harness.record.passes import read_passes
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.synthetic_run import priced
 

@@ -30,7 +30,7 @@ from benchmarks.graph_bytes import (
 )
 from harness.check.grid import TINY
 from harness.models import ModelShape
-from harness.roofline.speedup import describe_pass
+from harness.roofline.operation import describe_pass
 from tests.helpers.emulated_gpu import FakeCuda
 from tests.helpers.pass_bytes import pass_bytes
 

@@ -17,16 +17,15 @@ from harness.capacity.question import Question, RowTokens, ServiceGoal, Trace
 from harness.capacity.queueing import QueueEngine, ServedRequests, closed_loop, simulate
 from harness.capacity.replica import PlannedDevice, device_of
 from harness.capacity.results import CapacityPlan, DeploymentPlan
-from harness.capacity.service import pareto_front, ways_of
-from harness.capacity.steady import largest_load, mean_request, steady
-from harness.capacity.steps import PromptReading, price_steps
+from harness.capacity.service import pareto_front
+from harness.capacity.steady import PromptReading, largest_load, mean_request, price_steps, steady
 from harness.capacity.trials import largest_kept
 from harness.capacity.wording import answer
 from harness.errors import UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
-from harness.roofline.step import price_step
+from harness.roofline.step import NTP, price_step
 
 QUESTION = Question(
     shape=KNOWN_SHAPES["llama-3.1-8b"],
@@ -38,7 +37,7 @@ QUESTION = Question(
 GOAL = ServiceGoal(users=500, prompt_tokens=2000, output_tokens=300, tokens_per_s=30, ttft_s=1.0)
 NAMES = ("h100-sxm", "l40s", "rtx-4090")
 READING = PromptReading(chunk_tokens=512)
-WAYS = {way.method: way for way in ways_of(QUESTION)}
+ARMS = {"ntp": NTP, "sbd": QUESTION.acceptance.arm_at(1)}
 
 
 def kept(goal: ServiceGoal, *names: str, chunk_tokens: int | None = None, degrees: tuple[int, ...] = (1, 2)) -> CapacityPlan:
@@ -59,7 +58,7 @@ def h100() -> PlannedDevice:
 def prices(method: str, batch: int = 150) -> Any:
     """Steps of one H100."""
     return price_steps(
-        h100().replica(1), WAYS[method], largest_batch=batch, contexts=(2000.0, 2300.0), reading=READING, prompts=[2000]
+        h100().replica(1), ARMS[method], largest_batch=batch, contexts=(2000.0, 2300.0), reading=READING, prompts=[2000]
     )
 
 
@@ -71,7 +70,7 @@ def test_the_table_is_the_step_model(method: str, rows: int, context: float, chu
     step_s = prices(method).as_function(READING)
     tokens, offset = (464, 1536.0) if chunk == 3 else (512, 512.0 * chunk)
     replica = h100().replica(1)
-    where = (replica.shape, replica.deployment, replica.ceilings, WAYS[method].arm)
+    where = (replica.shape, replica.deployment, replica.ceilings, ARMS[method])
     mixed = price_step(
         *where, rows=rows, context_tokens=context, prefill_tokens=tokens, prefill_context=offset, prefill_logits=1
     )
@@ -88,7 +87,7 @@ def test_a_step_of_any_prompt_tokens_is_near_its_price(method: str, rows: int, t
     """As prompts share steps, any number of tokens occurs; linear between powers of two, over the bend where matrices fill."""
     step_s = prices(method).as_function(READING)
     replica, priced = h100().replica(1), READING.priced(tokens)
-    where = (replica.shape, replica.deployment, replica.ceilings, WAYS[method].arm)
+    where = (replica.shape, replica.deployment, replica.ceilings, ARMS[method])
     mixed = price_step(*where, rows=rows, context_tokens=2000, prefill_tokens=priced, prefill_context=offset, prefill_logits=1)
     assert step_s(tokens, offset, rows, 2000.0) == pytest.approx(mixed.expected_s, rel=0.06)
 
@@ -98,13 +97,13 @@ def test_a_step_of_any_prompt_tokens_is_near_its_price(method: str, rows: int, t
 @given(users=st.integers(2, 40))
 def test_short_prompts_share_steps_in_the_closed_form_too(method: str, users: int) -> None:
     """Prompts of 100 and answers of 20 tokens: with one prompt a step no more than 19 rows would ever be open."""
-    goal, way = replace(GOAL, prompt_tokens=100, output_tokens=20), WAYS[method]
+    goal, arm = replace(GOAL, prompt_tokens=100, output_tokens=20), ARMS[method]
     table = price_steps(
-        h100().replica(1), way, largest_batch=60, contexts=(100.0, 120.0), reading=READING, prompts=goal.prompts
+        h100().replica(1), arm, largest_batch=60, contexts=(100.0, 120.0), reading=READING, prompts=goal.prompts
     )
-    column = steady(table, mean_request(goal, way, READING))
+    column = steady(table, mean_request(goal, arm, READING))
     engine = QueueEngine(
-        step_s=table.as_function(READING), largest_batch=60, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass
+        step_s=table.as_function(READING), largest_batch=60, chunk_tokens=512, tokens_per_pass=arm.tokens_per_step
     )
     served = simulate(engine, closed_loop(users, 0.05, [100] * 900, [20] * 900, over_s=0.2, seed=2)).steady(0.3, 0.2)
     stayed_s = (served.finished_s - served.arrived_s).mean() + 0.05
@@ -115,10 +114,10 @@ def test_short_prompts_share_steps_in_the_closed_form_too(method: str, users: in
 @pytest.mark.parametrize(("method", "users"), [("ntp", 4), ("ntp", 30), ("ntp", 70), ("sbd", 4), ("sbd", 12), ("sbd", 24)])
 def test_the_closed_form_is_the_mean_of_the_simulation(method: str, users: int) -> None:
     """Speed of a user and requests per second, for users who never think; few rows end together, which costs some per cent."""
-    way = WAYS[method]
-    column = steady(prices(method), mean_request(GOAL, way, READING))
+    arm = ARMS[method]
+    column = steady(prices(method), mean_request(GOAL, arm, READING))
     engine = QueueEngine(
-        step_s=prices(method).as_function(READING), largest_batch=150, chunk_tokens=512, tokens_per_pass=way.tokens_per_pass
+        step_s=prices(method).as_function(READING), largest_batch=150, chunk_tokens=512, tokens_per_pass=arm.tokens_per_step
     )
     served: ServedRequests = simulate(engine, closed_loop(users, 0.0, [2000] * 600, [300] * 600, over_s=3.0)).steady(0.3, 0.2)
     rows = np.interp(users, column.users(0.0), column.rows)
@@ -234,7 +233,7 @@ def test_a_trace_of_equal_requests_is_a_rate() -> None:
 def test_the_closed_form_of_an_open_load_is_near_the_simulated_one() -> None:
     """Its largest rate is the first guess of the search: within 40 % either way."""
     goal = ServiceGoal(requests_per_s=20, prompt_tokens=2000, output_tokens=300, tokens_per_s=30, ttft_s=1.0)
-    guess = largest_load(goal, steady(prices("ntp"), mean_request(goal, WAYS["ntp"], READING)))
+    guess = largest_load(goal, steady(prices("ntp"), mean_request(goal, ARMS["ntp"], READING)))
     found = kept(goal, "h100-sxm", chunk_tokens=512, degrees=(1,)).deployments("ntp")[0]
     assert 0.6 < guess / found.largest_load < 1.4
 

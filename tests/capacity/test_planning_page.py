@@ -12,12 +12,12 @@ from harness.capacity.plan import plan
 from harness.capacity.question import Question, RowTokens, ServiceGoal
 from harness.capacity.replica import device_of
 from harness.capacity.results import DeploymentPlan
-from harness.capacity.service import ways_of
-from harness.capacity.steps import PromptReading, price_steps
+from harness.capacity.steady import PromptReading, price_steps
 from harness.formatting import figure
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
+from harness.roofline.step import NTP
 from tests.helpers import ROOT
 
 PAGE = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def by_program(ntp: DeploymentPlan) -> dict[str, float]:
     assert not isinstance(device, str)
     reading = PromptReading(chunk_tokens=2048)
     prices = price_steps(
-        device.replica(1), ways_of(QUESTION)[0], largest_batch=185, contexts=(2000.0, 2300.0), reading=reading, prompts=[PROMPT]
+        device.replica(1), NTP, largest_batch=185, contexts=(2000.0, 2300.0), reading=reading, prompts=[PROMPT]
     )
     step_s = prices.as_function(reading)
     per_gpu = ntp.tokens_per_s_per_gpu

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from inspect import signature
-from typing import Annotated
 
 import pytest
 import typer
@@ -16,12 +14,13 @@ from harness.errors import UserError
 SEEN: list[RowOptions] = []
 
 
-@dataclass(frozen=True, kw_only=True)
 class RowOptions(ModelOptions):
     """Of a command that asks for rows beside the model's options."""
 
-    rows: Annotated[int, typer.Option(help="rows at once")]
-    spare: Annotated[int, typer.Option(help="rows to spare")] = 3
+    rows: int
+    """rows at once"""
+    spare: int = 3
+    """rows to spare"""
 
 
 @takes_options

@@ -16,8 +16,7 @@ from harness.engine.static_session import StaticSession
 from harness.models import ModelShape
 from harness.record.schema import PassColumns, RowResult, Sample
 from harness.record.trace import ForwardPass
-from harness.roofline.batch_decode import predict_batch
-from harness.roofline.batches import RecordedRow, recorded_batch
+from harness.roofline.batches import RecordedRow, predict_batch, recorded_batch
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.recorded_acceptance import blocks_of_row
 from tests.helpers.priced_trace import price_trace

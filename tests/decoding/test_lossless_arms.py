@@ -15,9 +15,9 @@ from harness.regression.counted import counted
 from harness.regression.gate.counts import judge_counted
 from harness.reporting.cells import Pointers
 from harness.reporting.columns import ARMS
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
-from harness.roofline.speedup import describe_pass
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fake_machine import uncalibrated

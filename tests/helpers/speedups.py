@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from harness.models import ModelShape
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.speedup import SpeedupPrediction, price_three_steps
-from harness.roofline.step import DecodeArm
+from harness.roofline.step import DecodeArm, SpeedupPrediction, price_three_steps
 from harness.scenario.arms import Batching
 
 

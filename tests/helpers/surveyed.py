@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.hardware.measured_ceilings import MeasuredCeilings
+from harness.hardware.figures import MeasuredCeilings
 from harness.meters.survey import survey
 from harness.meters.torch_bench import Kernel
 from harness.progress import Progress

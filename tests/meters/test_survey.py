@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.analysis.tally.prices import Ladder, ladder
+from harness.hardware.figures import MeasuredCurve, MeasuredFigure, MeasuredPoint
 from harness.hardware.local_profile import local_profile
-from harness.hardware.measured_ceilings import MeasuredCurve, MeasuredFigure, MeasuredPoint
 from harness.hardware.profile import HardwareProfile
 from harness.meters.calibration import ATTENTION_QUERIES, measure
 from harness.meters.survey import TOKENS, buffer_sizes
@@ -111,13 +111,15 @@ def test_its_ceilings_price_like_those_of_a_calibration() -> None:
         assert getattr(ours, name) == pytest.approx(getattr(theirs, name))
     assert ours.matrix_flops_per_s(16) == pytest.approx(theirs.matrix_flops_per_s(16))
     assert ours.matrix_flops_per_s(4096) == pytest.approx(6.4e12)
-    assert ours.share_claimable and "128.0 times the last-level cache" in ours.share_reason
+    assert profile.measured is not None and "128.0 times the last-level cache" in profile.measured.read_is_memory[1]
+    assert ours.share_claimable
 
 
 def test_an_unknown_cache_claims_no_share() -> None:
     """Where the system tells no cache, a read rate cannot be told memory from cache."""
-    ceilings = ceilings_from_measured(local_profile(surveyed(SurveyedBench(cache=None))), "bfloat16")
-    assert not ceilings.share_claimable and "cannot be told memory from cache" in ceilings.share_reason
+    measured = surveyed(SurveyedBench(cache=None))
+    assert not ceilings_from_measured(local_profile(measured), "bfloat16").share_claimable
+    assert "cannot be told memory from cache" in measured.read_is_memory[1]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from harness.hardware.profile import known_profiles, load_profile
 from harness.roofline.anchor_values import Anchor, AnchorTable, known_anchors
 from harness.roofline.anchors import ComparedAnchor, compare_anchors, published_s, seconds
 from harness.roofline.ceilings import ceilings_from_profile, ceilings_from_published
-from harness.roofline.speedup import describe_pass
+from harness.roofline.operation import describe_pass
 from harness.roofline.storage import kv_cache_bytes, stored_weight_bytes
 from tests.helpers import DATA
 from tests.helpers.command import Cli

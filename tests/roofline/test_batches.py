@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness.errors import UserError
-from harness.roofline.batch_decode import passes_interval
-from harness.roofline.batches import BatchPasses, RecordedRow, recorded_batch, slowest_row_passes
+from harness.roofline.batches import BatchPasses, RecordedRow, passes_interval, recorded_batch, slowest_row_passes
 
 Passes = tuple[tuple[bool, int], ...]
 BATCHINGS = ("lockstep", "ragged")

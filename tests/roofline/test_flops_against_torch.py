@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from harness.models import shape_from_config
+from harness.roofline.operation import describe_pass
 from harness.roofline.operations import forward_operations
-from harness.roofline.speedup import describe_pass
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

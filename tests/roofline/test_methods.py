@@ -17,15 +17,20 @@ from harness.models import KNOWN_SHAPES
 from harness.models.shape import with_layers
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
 from harness.roofline.methods.calls import MethodTrace, PricedAt, price_method, whole_widths
-from harness.roofline.methods.diffusion import (
+from harness.roofline.methods.set_block import (
     approximate_cache,
     block_diffusion,
+    chunks,
     longest_prefix,
+    next_block,
+    next_token,
+    over_a_link,
+    pruned,
+    pruned_decoding,
+    set_block,
     whole_sequence,
     with_auxiliary,
 )
-from harness.roofline.methods.ranges import spans
-from harness.roofline.methods.set_block import chunks, next_block, next_token, over_a_link, pruned, pruned_decoding, set_block
 from harness.roofline.methods.speculative import (
     PricedDrafter,
     caught_up,
@@ -36,8 +41,9 @@ from harness.roofline.methods.speculative import (
     speculative,
     tree_drafting,
 )
+from harness.roofline.methods.systems import spans
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass
 from tests.helpers.speedups import predict_speedup
 
 TARGET = KNOWN_SHAPES["llama-3.1-8b"]  # 32 layers

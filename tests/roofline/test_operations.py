@@ -14,10 +14,9 @@ from harness.models.deployment import WEIGHT_FORMATS, Deployment
 from harness.record.trace import ForwardPass
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.feed_forward import expected_experts
-from harness.roofline.operation import Operation
+from harness.roofline.operation import Operation, describe_pass
 from harness.roofline.operations import forward_operations
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes, shard, stored_weight_bytes
 from tests.helpers.speedups import predict_speedup
 

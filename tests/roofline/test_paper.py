@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import UserError
+from harness.roofline.operation import describe_pass
 from harness.roofline.paper import (
     BATCH_SIZES,
     KV_LENGTHS,
@@ -15,7 +16,6 @@ from harness.roofline.paper import (
     published_speedups,
     slowdown,
 )
-from harness.roofline.speedup import describe_pass
 
 
 def test_all_224_cells_of_table_3():

@@ -17,6 +17,7 @@ from harness.models import KNOWN_SHAPES
 from harness.roofline import paper
 from harness.roofline.batches import slowest_row_passes
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile
+from harness.roofline.operation import describe_pass
 from harness.roofline.paper import (
     MODEL,
     AdjustableModel,
@@ -27,7 +28,6 @@ from harness.roofline.paper import (
     wall_speedup,
 )
 from harness.roofline.paper_steps import PaperWaterfall, corrections, explain_slowdown, explain_speedup
-from harness.roofline.speedup import describe_pass
 from tests.helpers.speedups import predict_speedup
 
 CELLS_3, CELLS_4 = sorted(published_slowdowns()), sorted(published_speedups())

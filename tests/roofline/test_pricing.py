@@ -12,10 +12,9 @@ from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.roofline.ceilings import Ceilings, ceilings_from_profile, fit_overlap
-from harness.roofline.operation import interpolate
+from harness.roofline.operation import describe_pass, interpolate
 from harness.roofline.operations import forward_operations, sampler_operation
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass
 from tests.helpers.pass_bytes import pass_bytes
 from tests.helpers.priced_trace import price_trace
 from tests.helpers.speedups import predict_speedup

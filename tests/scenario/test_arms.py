@@ -10,8 +10,8 @@ import pytest
 
 from harness.errors import UserError
 from harness.models.shape import ModelShape, with_layers
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory, estimate_time
 from harness.scenario.loading import load_scenario
 from tests.helpers.plans import CEILINGS, DRAFT, SDAR, SMALL, TARGET, case_of, published_arm

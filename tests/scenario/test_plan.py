@@ -23,8 +23,8 @@ from harness.hardware.profile import Calibration
 from harness.models import KNOWN_SHAPES
 from harness.models.deployment import Deployment
 from harness.roofline.ceilings import ceilings_from_calibration
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes
 from harness.runner.estimates import estimate_memory, estimate_time, process_bytes, prompt_tokens_at_most
 from harness.scenario.plan import Slot, balanced_order, make_plan

@@ -18,8 +18,8 @@ from harness.models.shape import with_layers
 from harness.record.passes import from_stored, pack
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
-from harness.roofline.speedup import describe_pass
 from harness.runner.estimates import estimate_memory
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan

@@ -15,7 +15,7 @@ from harness.analysis.tally.pass_values import PassCurve, PassWidth
 from harness.analysis.tally.pricing import Places, Pricer
 from harness.analysis.tally.tally import Tally, TimedPasses
 from harness.frozen import frozen
-from harness.roofline.speedup import describe_pass
+from harness.roofline.operation import describe_pass
 from harness.stats.quantity import Quantity, absent, quotient
 
 CURVE_STEPS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)

@@ -15,7 +15,7 @@ from harness.analysis.tally.requests import Request
 from harness.analysis.tally.traffic import Counted, TrafficCounter
 from harness.frozen import frozen
 from harness.record.schema import FIRST_TOKENS, REQUEST_S, CaseHeader, RowResult, Run, Sample
-from harness.roofline.speedup import describe_pass
+from harness.roofline.operation import describe_pass
 
 Key = tuple[str, int, int, int]
 """(task, group, repeat, process): identifies the decodes of NTP and of an arm that form a pair."""

@@ -15,8 +15,8 @@ from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.record.trace import ForwardPass, Role
 from harness.roofline.ceilings import Ceilings
+from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import SummedPrice, price_pass, sum_prices
-from harness.roofline.speedup import describe_pass
 
 # Shares and probabilities are typed in decimal; a sum of them may miss 1 by their rounding.
 SHARE_TOLERANCE = 1e-9

@@ -3,6 +3,9 @@
 No system here was run: its published figures are put into a trace and priced. A figure that no source gives is absent with
 the reason; then the system has no trace of its own, but may have one over a stated range of that figure. A recipe names the
 figures that it needs and makes the model calls.
+
+A range is an assumption and is labelled so. All assumed figures of a system go from their worst end to their best together;
+a *share* is how far they are, from 0 to 1. Where both ends are equal, the figure is a setting that is held.
 """
 
 from __future__ import annotations
@@ -17,28 +20,103 @@ from pydantic import Field, model_validator
 
 from harness.config_file import StrictModel, Text, read_yaml
 from harness.errors import InvariantError, UserError
+from harness.frozen import frozen
 from harness.hardware.figures import SourcedFigure
 from harness.models import ModelShape
 from harness.models.shape import with_layers
 from harness.roofline.methods.calls import MethodTrace, PricedAt, at_least, probability, whole_widths
-from harness.roofline.methods.diffusion import (
+from harness.roofline.methods.set_block import (
     approximate_cache,
     block_diffusion,
-    longest_prefix,
-    whole_sequence,
-    with_auxiliary,
-)
-from harness.roofline.methods.ranges import AssumedFigure, figures_at
-from harness.roofline.methods.set_block import (
     chunks,
+    longest_prefix,
     next_block,
     next_token,
     over_a_link,
     pruned_decoding,
     set_block,
     verified_set_block,
+    whole_sequence,
+    with_auxiliary,
 )
 from harness.roofline.methods.speculative import PricedDrafter, caught_up, copied_state, hierarchy, speculative, tree_drafting
+from harness.roofline.pricing import SummedPrice
+
+STEPS = 24
+"""Parts of a range that are priced; where it begins to pay is then halved in on."""
+HALVINGS = 20
+
+
+class AssumedFigure(StrictModel):
+    """The ends of a range, and why these: ``worst`` and ``best`` for the system's speed."""
+
+    worst: float = Field(ge=0)
+    best: float = Field(ge=0)
+    why: Text
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        if not self.why.startswith("assumption: "):
+            raise ValueError(f"got the reason {self.why!r}; it begins with 'assumption: ', since no source gives the figure")
+        return self
+
+    def at(self, share: float) -> float:
+        """The figure at a share of the way from the worst end to the best."""
+        return self.worst + share * (self.best - self.worst)
+
+
+def figures_at(assumed: Mapping[str, AssumedFigure], share: float) -> dict[str, float]:
+    """Every assumed figure at that share."""
+    return {name: figure.at(share) for name, figure in assumed.items()}
+
+
+@frozen
+class PricedRange:
+    """A system at the worst and the best end, and the prices between. ``faster``: spans of shares where it beats the other
+    system by expected seconds per token; None where it is compared with none.
+    """
+
+    worst: MethodTrace
+    best: MethodTrace
+    prices: tuple[SummedPrice, ...]
+    faster: tuple[tuple[float, float], ...] | None
+
+
+def priced_range(
+    trace: Callable[[float], MethodTrace],
+    price: Callable[[MethodTrace], SummedPrice],
+    other: Callable[[float], SummedPrice] | None,
+) -> PricedRange:
+    """Price ``trace`` at shares from 0 to 1; ``other``: the price to beat at a share."""
+    shares = [step / STEPS for step in range(STEPS + 1)]
+    return PricedRange(
+        worst=trace(0.0),
+        best=trace(1.0),
+        prices=tuple(price(trace(share)) for share in shares),
+        faster=None if other is None else spans(lambda share: price(trace(share)).expected_s < other(share).expected_s, shares),
+    )
+
+
+def spans(holds: Callable[[float], bool], shares: list[float]) -> tuple[tuple[float, float], ...]:
+    """(from, to) of every stretch of the rising ``shares`` on which ``holds``; ends between two shares are halved in on."""
+    stretches: list[tuple[float, float]] = []
+    begun: float | None = None
+    holding = [holds(share) for share in shares]
+    for number, (share, now) in enumerate(zip(shares, holding, strict=True)):
+        if now and begun is None:
+            begun = share if number == 0 else _turn(holds, shares[number - 1], share)
+        elif not now and begun is not None:
+            stretches.append((begun, _turn(holds, share, shares[number - 1])))
+            begun = None
+    return (*stretches, (begun, shares[-1])) if begun is not None else tuple(stretches)
+
+
+def _turn(holds: Callable[[float], bool], outside: float, inside: float) -> float:
+    """The end of a stretch, where it still holds."""
+    for _ in range(HALVINGS):
+        middle = (outside + inside) / 2
+        outside, inside = (outside, middle) if holds(middle) else (middle, inside)
+    return inside
 
 
 class Recipe:
@@ -50,12 +128,12 @@ class Recipe:
 
     def __init__(self, build: Callable[..., MethodTrace]) -> None:
         _, *taken = signature(build).parameters.values()
-        figures = [one for one in taken if one.name != "auxiliary"]
+        figures = [parameter for parameter in taken if parameter.name != "auxiliary"]
         self.build = build
-        self.needs = tuple(one.name for one in figures if one.default is one.empty)
-        self.may_have = tuple(one.name for one in figures if one.default is not one.empty)
+        self.needs = tuple(parameter.name for parameter in figures if parameter.default is parameter.empty)
+        self.may_have = tuple(parameter.name for parameter in figures if parameter.default is not parameter.empty)
         self.auxiliary = len(figures) < len(taken)
-        self._whole = {one.name for one in figures if one.annotation.startswith("int")}
+        self._whole = {parameter.name for parameter in figures if parameter.annotation.startswith("int")}
 
     def trace(self, at: PricedAt, figures: Mapping[str, float], auxiliary: ModelShape | None) -> MethodTrace:
         """The model calls at these figures."""
@@ -190,10 +268,10 @@ class System(StrictModel):
         return self
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """``figure: why no source gives it`` for every figure that keeps the system from being priced."""
-        needs = RECIPES[self.recipe].needs
-        return tuple(f"{name}: {self.figures[name].source}" for name in needs if self.figures[name].value is None)
+    def missing(self) -> dict[str, str]:
+        """Every figure that keeps the system from being priced, and why no source gives it."""
+        needs = {name: self.figures[name] for name in RECIPES[self.recipe].needs}
+        return {name: figure.source for name, figure in needs.items() if figure.value is None}
 
     @property
     def grade(self) -> str | None:
