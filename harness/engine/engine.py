@@ -75,7 +75,7 @@ class LocalEngine:
         self._watched: set[str] = set()
 
     @property
-    def meters(self) -> dict[str, Any] | None:
+    def meters(self) -> dict[str, object] | None:
         """Units and sources of the figures that every timed sample carries, and what this machine cannot tell."""
         if self._meters is None:
             return None
@@ -88,7 +88,7 @@ class LocalEngine:
             "bandwidth_scale_reason": scale if isinstance(scale, str) else None,
         }
 
-    def fingerprint(self, part: Part) -> dict[str, Any]:
+    def fingerprint(self, part: Part) -> dict[str, object]:
         """What the model, or this rank's share of it, runs on here, for the shapes of ``part``."""
         share = shard(self.shape, part.tensor_parallel)
         return fingerprint(part, replace(self._model, shape=share))

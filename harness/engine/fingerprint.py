@@ -6,8 +6,6 @@ heads, Q fed tokens, C slots, D head dimension.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.nn.attention import SDPBackend
 
@@ -23,7 +21,7 @@ MOST_KV_BYTES = 2**28
 TYPICAL_CONTEXT = 512
 
 
-def fingerprint(part: Part, model: LoadedModel) -> dict[str, Any]:
+def fingerprint(part: Part, model: LoadedModel) -> dict[str, object]:
     """Plain JSON values for the record; what is None has its reason beside it, under ``..._reason``."""
     revision = getattr(model.module.config, "_commit_hash", None)
     digest = None if model.tokenizer is None else model.tokenizer.digest
@@ -54,7 +52,7 @@ def _captured_kernel(part: Part, shape: ModelShape) -> str | None:
     return captured_kernel(part.attention, device, getattr(torch, part.dtype), shape.head_dim)
 
 
-def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, Any]]:
+def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, object]]:
     """The backend for every decode pass a part makes: 1 token, k, and 2k where a block is committed and the next one opened.
 
     Each with and without a mask, for every batch size, as eager torch chooses.
@@ -68,7 +66,7 @@ def sdpa_backends(part: Part, shape: ModelShape) -> list[dict[str, Any]]:
     ]
 
 
-def sdpa_backend(part: Part, shape: ModelShape, *, rows: int, query: int, masked: bool) -> dict[str, Any]:
+def sdpa_backend(part: Part, shape: ModelShape, *, rows: int, query: int, masked: bool) -> dict[str, object]:
     """What torch picks for tensors of this shape, dtype and device, laid out as the part's session lays them out."""
     choose_kernels(part.device)
     dtype: torch.dtype = getattr(torch, part.dtype)

@@ -33,7 +33,7 @@ class SplitEngine:
         self._group = group
         self.shape, self.tokenizer, self.meters = engine.shape, engine.tokenizer, engine.meters
 
-    def fingerprint(self, part: Part) -> dict[str, Any]:
+    def fingerprint(self, part: Part) -> dict[str, object]:
         """As the engine's, for this rank's share of the heads; with the ranks and the backend of the split."""
         backend = "nccl" if part.device.startswith("cuda") else "gloo"
         ranks = {"processes": self._group.ranks.world, "backend": backend}

@@ -18,11 +18,12 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness import __version__
 from harness.meters.environment_gpu import gpu_readers
 from harness.meters.environment_host import Reading, host_readers
+from harness.record.written import Environment
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -70,7 +71,7 @@ def _gpus(torch: Any) -> Reading:
     return found, f"this torch does not tell {', '.join(untold)}" if untold else None
 
 
-def _gpu(properties: Any) -> dict[str, Any]:
+def _gpu(properties: Any) -> dict[str, object]:
     """What this torch does not tell is None."""
     uuid, major = getattr(properties, "uuid", None), getattr(properties, "major", None)
     return {
@@ -152,7 +153,7 @@ NVML_PACKAGE = "nvidia-ml-py"
 DEPRECATED_NVML_PACKAGE = "pynvml"
 
 
-def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), sysfs: Path = Path("/sys")) -> dict[str, Any]:
+def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), sysfs: Path = Path("/sys")) -> Environment:
     """The environment now, as plain JSON values; sizes in bytes, times in seconds or clock ticks as named."""
     readers: dict[str, Callable[[], Reading]] = {
         "python": lambda: (platform.python_version(), None),
@@ -166,7 +167,7 @@ def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), 
         "commit_has_changes": lambda: _dirty(_git),
         "repository": _repository,
     }
-    found: dict[str, Any] = {"taken_at": datetime.now(UTC).isoformat(timespec="microseconds")}
+    found: dict[str, object] = {"taken_at": datetime.now(UTC).isoformat(timespec="microseconds")}
     reasons: dict[str, str] = {}
     for name, reader in readers.items():
         try:
@@ -176,7 +177,7 @@ def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), 
         found[name] = value
         if reason is not None:
             reasons[name] = reason
-    return {**found, "reasons": reasons}
+    return cast(Environment, found | {"reasons": reasons})
 
 
 def _version(package: str) -> str | None:

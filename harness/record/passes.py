@@ -95,7 +95,7 @@ class PackedPasses:
         """The same column by column; the last ones are cached, because they are read repeatedly."""
         return _spelt(self)
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, object]:
         """The object of a record."""
         data = base64.b64encode(zlib.compress(self.data)).decode("ascii")
         models = {"models": list(self.models)} if self.models else {}

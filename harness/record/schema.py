@@ -28,30 +28,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, field_serializer, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, field_serializer, model_validator
 
 from harness.errors import RecordError
 from harness.models import ModelShape
-from harness.record.bounds import (
-    Device,
-    Dtype,
-    Environment,
-    Happened,
-    Moment,
-    OpenValues,
-    Reading,
-    Seconds,
-    Seed,
-    TablePlace,
-    Tokens,
-    WrittenScenario,
-)
+from harness.record.bounds import Device, Dtype, Moment, OpenValues, Reading, Seconds, Seed, TablePlace, Tokens
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
-from harness.record.written import WrittenArm, WrittenPart
+from harness.record.written import (
+    OPEN,
+    Environment,
+    Happened,
+    WrittenArm,
+    WrittenPart,
+    WrittenScenario,
+    facts,
+    happened,
+    named_parts,
+)
 
 MOST_ROWS = 1 << 16
 """Limit of a batch, and of the processes that share a model."""
@@ -67,7 +64,7 @@ UNTOLD = "untold_tokens"
 """Of an imported sample's ``meters``: tokens without a piece of the stream, where each should have one."""
 SUPPRESSED_FIRST = "suppressed_first_pct"
 """Of the ``meters`` of a case's first decode: positions where an id that no answer may hold, as the mask, came first."""
-REMARK = "remark"
+REMARK: Final = "remark"
 """The event, and its key, of what is odd about a part's prompts or its head."""
 FIRST_TOKENS = "served_first_tokens"
 """Of a served sample's ``meters``: tokens of the first chunks of its answers."""
@@ -211,10 +208,10 @@ class Sample(_Frozen):
         return self
 
     @field_serializer("packed_passes")
-    def _written(self, packed: PackedPasses | None) -> dict[str, Any] | None:
+    def _written(self, packed: PackedPasses | None) -> dict[str, object] | None:
         return None if packed is None else packed.stored()
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
         """A copy with other values; ``passes`` among them in any form."""
         changes = dict(update or {})
         if "passes" in changes:
@@ -234,7 +231,7 @@ class Event(_Frozen):
     """One line of what happened besides samples: how a case ended, or what a session found."""
 
     outcome: CaseOutcome | None = None
-    session: Happened | None = None
+    session: Annotated[Happened, OPEN, AfterValidator(happened)] | None = None
 
 
 def _known(value: _T | None, case_id: str) -> _T:
@@ -382,7 +379,7 @@ class RunHeader(_Frozen):
     run_id: str
     scenario_name: str
     question: str
-    scenario: WrittenScenario
+    scenario: Annotated[WrittenScenario, OPEN, AfterValidator(named_parts)]
     scenario_digest: str
     command: str
     created_at: str
@@ -390,7 +387,7 @@ class RunHeader(_Frozen):
     hardware: OpenValues | None
     hardware_reason: str | None = None
     calibration: OpenValues | None = None
-    environment: Environment
+    environment: Annotated[Environment, OPEN, AfterValidator(facts)]
     imported: Annotated[Imported | None, _IF_KNOWN] = None
 
     def written(self, part: str) -> WrittenPart:
@@ -424,7 +421,7 @@ class Run(_Frozen):
     header: RunHeader
     samples: list[Sample]
     outcomes: list[CaseOutcome]
-    sessions: list[dict[str, Any]]
+    sessions: list[Annotated[Happened, OPEN]]
     seal: Seal | None = None
 
     def of_arms(self) -> Iterator[tuple[CaseHeader, Sample]]:
@@ -440,6 +437,6 @@ class Run(_Frozen):
         ended = "; ".join(f"{one.case_id}: {one.reason}" for one in self.outcomes[:4])
         return f"nothing was measured: {len(self.outcomes)} of {len(self.header.cases)} cases failed ({ended})"
 
-    def events(self, name: str, part: str) -> list[dict[str, Any]]:
+    def events(self, name: str, part: str) -> list[Happened]:
         """What the sessions recorded under this name of ``part``, in order."""
         return [one for one in self.sessions if one.get("event") == name and one.get("part") == part]

@@ -5,7 +5,7 @@ A part also sets the limits of a valid timed sample, and when a cell has enough 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
@@ -152,7 +152,7 @@ class Part(StrictModel):
         return "eager" if self.attention == "eager" else "sdpa"
 
     @property
-    def engine(self) -> dict[str, Any]:
+    def engine(self) -> dict[str, object]:
         """All settings of what is loaded for this part; parts with equal ones can share one engine."""
         return self.model_dump(
             include={

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, Field
 
@@ -142,7 +142,8 @@ class SolverSettings(BlockSettings):
     @property
     def knobs(self) -> dict[str, float]:
         """The value of each knob of the solver, where acceptance is real."""
-        return {name: self.values[name] for name in SOLVERS[self.solver].knobs}
+        values = cast(dict[str, float], self.values)
+        return {name: values[name] for name in SOLVERS[self.solver].knobs}
 
     @property
     def setting_in_words(self) -> str:

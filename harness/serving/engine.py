@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 
@@ -69,7 +68,7 @@ class ServedEngine:
             self.close: Callable[[], None] = weakref.finalize(self, opened.pop_all().close)
 
     @property
-    def meters(self) -> dict[str, Any] | None:
+    def meters(self) -> dict[str, object] | None:
         """The figures of the samples, this machine's and the servers', with unit and source."""
         if self._windows is None:
             return None
@@ -77,7 +76,7 @@ class ServedEngine:
         absent = [asdict(one) for one in self._absent]
         return {"figures": own | {name: asdict(figure) for name, figure in FIGURES.items()}, "absent": absent}
 
-    def fingerprint(self, part: Part) -> dict[str, Any]:
+    def fingerprint(self, part: Part) -> dict[str, object]:
         """What every server of the part says of itself."""
         return {"servers": {name: self._servers[name].described() for name in part.servers}}
 

@@ -163,7 +163,7 @@ class ServedModel:
             self._slow = isinstance(error.__cause__, TimeoutError)
             return {}
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Version, model, command, environment, and what its figures mean, for the record. A record that is passed on names no
         folder of this machine: programs and weights stand by their own names.
         """
