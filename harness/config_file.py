@@ -27,6 +27,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -62,6 +63,12 @@ class StrictModel(BaseModel):
                 found = {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
                 raise PydanticCustomError("unknown_key", "unknown key {key}; allowed here: {allowed}; {hint}", found)
         return data
+
+
+def folder_of(info: ValidationInfo) -> Path | None:
+    """The folder of the file that is read; None for a recorded value, whose files are not looked up again."""
+    base: Path | None = (info.context or {}).get("base")
+    return base
 
 
 def named_by_key(*kinds: str, message: str, error_type: str = "unknown_key") -> Discriminator:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import CountOrZero, Flag, StrictModel, Text, named_by_key
+from harness.config_file import CountOrZero, Flag, StrictModel, Text, folder_of, named_by_key
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_families import native_config, recognised
@@ -38,7 +38,7 @@ MASK_EMBEDDING, BIGRAM = "mask_embedding.safetensors", "bigram.safetensors"
 
 def _adapter_found(name: str, info: ValidationInfo) -> str:
     """The folder's own path; a relative one begins at the scenario file."""
-    base = (info.context or {}).get("base")
+    base = folder_of(info)
     if base is None:
         return name
     folder = Path(base, os.path.expanduser(name))
@@ -98,7 +98,7 @@ class HuggingFaceModel(StrictModel):
     @classmethod
     def _found(cls, name: str, info: ValidationInfo) -> str:
         """A path must exist (relative to the scenario file); anything else must look like a hub id."""
-        base = (info.context or {}).get("base")
+        base = folder_of(info)
         if base is None:
             return name
         file = info.data.get("gguf_file") or "config.json"

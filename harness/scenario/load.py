@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, Counts, StrictModel, Text, as_list, read_text
+from harness.config_file import Count, Counts, StrictModel, Text, as_list, folder_of, read_text
 from harness.errors import ScenarioError
 from harness.record.written import WrittenPart
 from harness.workloads.arrivals import TracedRequest, of_lengths, read_trace
@@ -48,7 +48,7 @@ class Load(StrictModel):
     @field_validator("trace")
     @classmethod
     def _readable(cls, name: str | None, info: ValidationInfo) -> str | None:
-        base = (info.context or {}).get("base")
+        base = folder_of(info)
         return name if name is None or base is None else str((base / name).resolve())
 
     @field_validator("trace_sha256")
@@ -56,7 +56,7 @@ class Load(StrictModel):
     def _pinned(cls, wanted: str | None, info: ValidationInfo) -> str | None:
         """The digest of the trace, which pins it for a run; a given one must agree."""
         file = info.data.get("trace")
-        if file is None or (info.context or {}).get("base") is None:
+        if file is None or folder_of(info) is None:
             return wanted
         found = hashlib.sha256(read_text(Path(file), "trace").encode()).hexdigest()
         if wanted not in {None, found}:
@@ -68,7 +68,7 @@ class Load(StrictModel):
     def _counted(cls, wanted: int | None, info: ValidationInfo) -> int | None:
         """Count the lines of the trace, which is read here for the first time."""
         file = info.data.get("trace")
-        if file is None or info.data.get("trace_sha256") is None or (info.context or {}).get("base") is None:
+        if file is None or info.data.get("trace_sha256") is None or folder_of(info) is None:
             return wanted
         try:
             return len(read_trace(Path(file), wanted))

@@ -9,7 +9,18 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Counts, Flag, Name, NonNegative, StrictModel, distinct, one_or_several
+from harness.config_file import (
+    Count,
+    CountOrZero,
+    Counts,
+    Flag,
+    Name,
+    NonNegative,
+    StrictModel,
+    distinct,
+    folder_of,
+    one_or_several,
+)
 from harness.errors import ScenarioError
 from harness.models.choice import ModelChoice, RandomModel, has_chat_template
 from harness.scenario.arms import NtpArm
@@ -334,7 +345,7 @@ class Part(StrictModel):
                     f"{self.workload.prompt_count} prompts do not fill samples of {whole} requests; ask for a multiple, or "
                     "change requests in load"
                 )
-            if load.trace is not None and (info.context or {}).get("base") is not None:
+            if load.trace is not None and folder_of(info) is not None:
                 _refuse_longer(load, self.workload.max_new_tokens)
         return self
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
-from harness.config_file import StrictModel, Text, named_by_key
+from harness.config_file import StrictModel, Text, folder_of, named_by_key
 from harness.scenario.method import ArmSettings, ReplaySpec, number
 from harness.scenario.solvers import SolverSettings, Younger
 
@@ -83,7 +83,7 @@ class ReplayFromTrace(StrictModel):
     @field_validator("trace")
     @classmethod
     def _found(cls, path: str, info: ValidationInfo) -> str:
-        base = (info.context or {}).get("base")
+        base = folder_of(info)
         if base is None:
             return path
         if not (base / path).exists():

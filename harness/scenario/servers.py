@@ -225,6 +225,5 @@ SERVED: Method[ArmSettings] = Method(
     decoder="harness.serving.engine:ServedEngine",
     arm_id=lambda arm, replay: f"served-{arm.server}-t{number(arm.temperature)}",
     label=lambda arm, replay: f"server {arm.server}" + (" replayed" if replay else ""),
-    widest=lambda arm, prompt, new: (1, 1),
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", 1, 1, 1)),
 )

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Share, StrictModel, Text, read_yaml
+from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Share, StrictModel, Text, folder_of, read_yaml
 from harness.errors import ScenarioError
 from harness.frozen import frozen
 from harness.models import ModelShape
@@ -156,7 +156,7 @@ class TrainRecipe(StrictModel):
     @classmethod
     def _from_the_files_folder(cls, path: str | None, info: ValidationInfo) -> str | None:
         """A path that exists beside the recipe is meant from there; a model may also be a hub id."""
-        base = (info.context or {}).get("base")
+        base = folder_of(info)
         if path is None or base is None:
             return path
         local = Path(base, os.path.expanduser(path))

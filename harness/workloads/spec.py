@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, StrictModel, Text, distinct
+from harness.config_file import Count, StrictModel, Text, distinct, folder_of
 from harness.errors import ScenarioError
 from harness.models.digests import file_digest
 from harness.models.pretrained import here_or_on_hub, hub_cache
@@ -43,12 +43,6 @@ def fields_of(template: str) -> tuple[str, ...]:
         if not name.isidentifier() or spec or convert:
             raise ValueError(f"{template!r}: {{{name}}} is not the name of a field; write {{field}}, and {{{{ for a brace")
     return tuple(name for name, _, _ in parsed)
-
-
-def _base(info: ValidationInfo) -> Path | None:
-    """The folder of the scenario file; None for a recorded scenario, whose files are not looked up again."""
-    base: Path | None = (info.context or {}).get("base")
-    return base
 
 
 def _as_meant(wanted: str | None, file: str, digest: str) -> str:
@@ -94,7 +88,7 @@ class DatasetChoice(StrictModel):
     @field_validator("path")
     @classmethod
     def _found(cls, path: str, info: ValidationInfo) -> str:
-        base = _base(info)
+        base = folder_of(info)
         if base is None:
             return path
         found = here_or_on_hub(path, base, lambda local: local.is_dir() or (local.is_file() and local.suffix in FORMATS))
@@ -110,7 +104,7 @@ class DatasetChoice(StrictModel):
     def _pinned(cls, revision: str | None, info: ValidationInfo) -> str | None:
         """The commit of a branch or tag in the hub's cache on this machine; the hub is not asked."""
         path = info.data.get("path")
-        if path is None or _base(info) is None:
+        if path is None or folder_of(info) is None:
             return revision
         if Path(path).is_absolute():
             if revision is not None:
@@ -130,7 +124,7 @@ class DatasetChoice(StrictModel):
     @classmethod
     def _same_files(cls, wanted: str | None, info: ValidationInfo) -> str | None:
         path = info.data.get("path")
-        if path is None or _base(info) is None or not Path(path).is_absolute():
+        if path is None or folder_of(info) is None or not Path(path).is_absolute():
             return wanted
         return _as_meant(wanted, path, digest_of(Path(path)))
 
@@ -242,7 +236,7 @@ class Workload(StrictModel):
     @field_validator("prompts_file")
     @classmethod
     def _readable_prompts(cls, name: str | None, info: ValidationInfo) -> str | None:
-        base = _base(info)
+        base = folder_of(info)
         if name is None or base is None:
             return name
         file = (base / name).resolve()
@@ -257,7 +251,7 @@ class Workload(StrictModel):
     def _pinned_prompts(cls, wanted: str | None, info: ValidationInfo) -> str | None:
         """Fill in the file's digest, which pins the prompts of a run; a given one must agree."""
         file = info.data.get("prompts_file")
-        if file is None or _base(info) is None:
+        if file is None or folder_of(info) is None:
             return wanted
         return _as_meant(wanted, file, file_digest(Path(file)))
 
@@ -270,7 +264,7 @@ class Workload(StrictModel):
                 f"got {wanted}, but a domain has {MOST_PROMPTS} prompts of a split; ask for at most {MOST_PROMPTS}"
             )
         file = info.data.get("prompts_file")
-        if file is None or _base(info) is None:
+        if file is None or folder_of(info) is None:
             return wanted
         there = len(read_prompts(Path(file), info.data.get("cluster")))
         if wanted is not None and wanted > there:

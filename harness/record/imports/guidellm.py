@@ -73,16 +73,16 @@ class Benchmark(Keys):
     """One load."""
 
     requests: Requests
-    metrics: dict[str, Any]
+    metrics: dict[str, object]
     duration: Whole | None = None
-    config: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, object] = Field(default_factory=dict)
 
 
 class Report(Keys):
     """The whole file."""
 
     benchmarks: Each[Benchmark]
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: dict[str, object] = Field(default_factory=dict)
 
 
 def is_it(value: Any) -> bool:
