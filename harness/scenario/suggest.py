@@ -21,8 +21,9 @@ def scenario_text(facts: ModelFacts, device: str) -> str:
         model["mask_token_id"] = facts.mask_id
     arms = _arms(facts)
     alone = facts.family is None or facts.family.is_ntp
-    ours = _part("blocks", model, ([{"method": "ntp"}] if alone else []) + arms, facts, device)
-    base = _part("ntp", {"huggingface": facts.base or ANY_NTP_MODEL}, [{"method": "ntp"}], facts, device)
+    ntp: list[dict[str, object]] = [{"method": "ntp"}]
+    ours = _part("blocks", model, ntp + arms if alone else arms, facts, device)
+    base = _part("ntp", {"huggingface": facts.base or ANY_NTP_MODEL}, ntp, facts, device)
     parts = [ours] if alone else [base, ours | {"baseline": "ntp"}]
     scenario = {
         "version": 1,
