@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -63,6 +64,12 @@ class StrictModel(BaseModel):
                 found = {"key": str(key), "allowed": ", ".join(allowed), "hint": hint}
                 raise PydanticCustomError("unknown_key", "unknown key {key}; allowed here: {allowed}; {hint}", found)
         return data
+
+
+Younger = Field(exclude_if=lambda value: value is None)
+"""Of a key that came after version 1 of its format: left out where it is None, so that digests of older files do not change."""
+YoungerMany = Field(exclude_if=not_)
+"""The same of a flag or a collection: left out where it is false or empty."""
 
 
 def folder_of(info: ValidationInfo) -> Path | None:

@@ -32,6 +32,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, field_serializer, model_validator
 
+from harness.config_file import Younger
 from harness.errors import RecordError
 from harness.models import ModelShape
 from harness.record.bounds import Device, Dtype, Moment, OpenValues, Reading, Seconds, Seed, TablePlace, Tokens
@@ -77,9 +78,6 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True)
 
 
-_IF_KNOWN = Field(exclude_if=lambda value: value is None)
-
-
 def _read_known(given: Any) -> PackedPasses | None:
     return None if given is None else read_passes(given)
 
@@ -114,9 +112,9 @@ class RowResult(_Frozen):
     stop_reason: Literal["stop", "length"] | None
     correct: bool | None
     ungraded_reason: str | None = None
-    cluster: Annotated[str | None, _IF_KNOWN] = None
-    prompt_digest: Annotated[str | None, _IF_KNOWN] = None
-    times: Annotated[RowTimes | None, _IF_KNOWN] = None
+    cluster: Annotated[str | None, Younger] = None
+    prompt_digest: Annotated[str | None, Younger] = None
+    times: Annotated[RowTimes | None, Younger] = None
 
     @property
     def ids(self) -> list[int]:
@@ -152,8 +150,8 @@ class Sample(_Frozen):
     decode_s: Seconds | None
     started_at: Moment | None
     ended_at: Moment | None = None
-    started_clock_s: Annotated[Seconds | None, _IF_KNOWN] = None
-    ended_clock_s: Annotated[Seconds | None, _IF_KNOWN] = None
+    started_clock_s: Annotated[Seconds | None, Younger] = None
+    ended_clock_s: Annotated[Seconds | None, Younger] = None
     node: str | None = None
     load_1min: Reading | None
     meters: dict[str, Reading] = {}
@@ -305,7 +303,7 @@ class CaseHeader(_Frozen):
     tensor_parallel: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
     replayed: OpenValues | None = None
     draft_models: dict[str, ModelShape] = {}
-    width: Annotated[WidthChoice | None, _IF_KNOWN] = None
+    width: Annotated[WidthChoice | None, Younger] = None
 
     @property
     def is_check(self) -> bool:
@@ -388,7 +386,7 @@ class RunHeader(_Frozen):
     hardware_reason: str | None = None
     calibration: OpenValues | None = None
     environment: Annotated[Environment, OPEN, AfterValidator(facts)]
-    imported: Annotated[Imported | None, _IF_KNOWN] = None
+    imported: Annotated[Imported | None, Younger] = None
 
     def written(self, part: str) -> WrittenPart:
         """A part as the recorded scenario has it; empty where the scenario lacks it."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.config_file import Flag, Name, Numbers, Shares, one_or_several
+from harness.config_file import Flag, Name, Numbers, Shares, Younger, one_or_several
 from harness.scenario.method import (
     GREEDY,
     ArmKeys,
@@ -26,7 +26,7 @@ from harness.scenario.method import (
     widths,
 )
 from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replay_id, with_choice
-from harness.scenario.solvers import SolverChoice, SolverSettings, Younger
+from harness.scenario.solvers import SolverChoice, SolverSettings
 
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, Counts, StrictModel, Text, as_list, folder_of, read_text
+from harness.config_file import Count, Counts, StrictModel, Text, Younger, YoungerMany, as_list, folder_of, read_text
 from harness.errors import ScenarioError
 from harness.record.written import WrittenPart
 from harness.workloads.arrivals import TracedRequest, of_lengths, read_trace
@@ -36,7 +36,7 @@ class Load(StrictModel):
     """Poisson arrivals: requests per second, on average, at the same times for every arm."""
     trace: Text | None = None
     """A file of arrivals and lengths: Mooncake's JSONL or Azure's CSV. Prompts are cut to its lengths."""
-    trace_sha256: Annotated[str | None, Field(validate_default=True, exclude_if=lambda digest: digest is None)] = None
+    trace_sha256: Annotated[str | None, Field(validate_default=True), Younger] = None
     """SHA-256 of the trace. Filled in."""
     requests: Annotated[Count | None, Field(validate_default=True)] = None
     """Requests of one sample. Left out: all prompts of a task, or all lines of the trace."""
@@ -120,11 +120,7 @@ def _read(file: str, digest: str | None, most: int | None) -> tuple[TracedReques
     return read_trace(Path(file), most)
 
 
-Loads = Annotated[
-    tuple[Load, ...],
-    BeforeValidator(as_list, json_schema_input_type=Load | list[Load]),
-    Field(exclude_if=lambda loads: not loads),
-]
+Loads = Annotated[tuple[Load, ...], BeforeValidator(as_list, json_schema_input_type=Load | list[Load]), YoungerMany]
 
 
 def by_size(loads: Sequence[Load], prompts: int) -> dict[int, Load]:

@@ -17,6 +17,7 @@ from harness.config_file import (
     Name,
     NonNegative,
     StrictModel,
+    YoungerMany,
     distinct,
     folder_of,
     one_or_several,
@@ -109,7 +110,7 @@ class Part(StrictModel):
     """All samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds. One process is one
     random draw of everything fixed at program start (memory layout, threads, graphs). Verdicts on time need three.
     """
-    devices: Annotated[tuple[Name, ...], AfterValidator(distinct), Field(exclude_if=lambda names: not names)] = ()
+    devices: Annotated[tuple[Name, ...], AfterValidator(distinct), YoungerMany] = ()
     """Accelerator types of a cluster, by their Ray names (H100, A100-80G); the part is measured on each, as a part of its own.
     For `sbd run --on ray` only.
     """
@@ -127,9 +128,7 @@ class Part(StrictModel):
     """Another part whose NTP arm is the baseline, for a model that predicts no next tokens. Left out: this part's own."""
     baseline_check: CountOrZero = 8
     """transformers' `generate()` decodes so many batches of every task too, to show that the NTP arm is not slow; 0: none."""
-    baseline_engines: Annotated[
-        tuple[BaselineEngine, ...], *one_or_several(BaselineEngine), Field(exclude_if=lambda names: not names)
-    ] = ()
+    baseline_engines: Annotated[tuple[BaselineEngine, ...], *one_or_several(BaselineEngine), YoungerMany] = ()
     """Engines of others that decode the batches of `baseline_check` too, with the same weights and cores: `installed`, or some
     by name. Left out: none. `sbd run --engines` holds NTP against all that are installed.
     """

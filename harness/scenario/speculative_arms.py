@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag, ValidationInfo, model_validator
 
-from harness.config_file import Count, Counts, Numbers, Share, Shares, StrictModel, folder_of, named_by_key
+from harness.config_file import Count, Counts, Numbers, Share, Shares, StrictModel, Younger, folder_of, named_by_key
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
@@ -31,7 +31,6 @@ from harness.scenario.method import (
     number,
     per_token,
 )
-from harness.scenario.solvers import Younger
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
 """transformers' defaults: num_output_tokens and max_matching_ngram_size of prompt lookup."""

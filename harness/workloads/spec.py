@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, StrictModel, Text, distinct, folder_of
+from harness.config_file import Count, StrictModel, Text, Younger, distinct, folder_of
 from harness.errors import ScenarioError
 from harness.models.digests import file_digest
 from harness.models.pretrained import here_or_on_hub, hub_cache
@@ -192,7 +192,7 @@ class Workload(StrictModel):
     split: Literal["test", "validation"] = "test"
     """Split of the built-in tasks."""
     # Before the file, which is read with it. Added after version 1 of the format, as the dataset below.
-    cluster: Text | None = Field(default=None, exclude_if=lambda value: value is None)
+    cluster: Annotated[Text | None, Younger] = None
     """Field of a file's line, or of a dataset's row, that says which prompts are related (one document, one table). They count
     as fewer in intervals of accuracy. Left out: no prompts are related.
     """
@@ -203,9 +203,9 @@ class Workload(StrictModel):
     prompts_sha256: str | None = Field(default=None, validate_default=True)
     """SHA-256 of that file; filled in, and a given one must agree."""
     # Added after version 1 of the format: left out where it is None, so that digests of older files do not change.
-    dataset: DatasetChoice | None = Field(default=None, exclude_if=lambda value: value is None)
+    dataset: Annotated[DatasetChoice | None, Younger] = None
     """A Hugging Face dataset, or local files as `datasets` reads them."""
-    instructions: Instructions | None = Field(default=None, exclude_if=lambda value: value is None)
+    instructions: Annotated[Instructions | None, Younger] = None
     """Generated prompts for a chat model, which nothing checks."""
     synthetic: Synthetic | None = None
     """Random tokens, which nothing checks; the only prompts of random weights."""
