@@ -57,11 +57,13 @@ def widths_of(run: Run) -> tuple[CaseHeader, dict[int, str]]:
     """
     for auto in run.header.cases:
         if auto.width is not None:
-            key = auto.arm.values["auto"]
+            key = str(auto.arm.values["auto"])
             same = {name: value for name, value in auto.arm.values.items() if name not in ("auto", key)}
             beside = [one for one in run.header.cases if (one.part, one.batch_size) == (auto.part, auto.batch_size)]
             return auto, {
-                one.arm.values[key]: one.label for one in beside if one.arm.values == same | {key: one.arm.values.get(key)}
+                int(str(one.arm.values[key])): one.label
+                for one in beside
+                if one.arm.values == same | {key: one.arm.values.get(key)}
             }
     raise SystemExit("the run has no arm with auto; give a run of scenarios/real_model.yaml")
 

@@ -47,7 +47,7 @@ def totals(held: Run) -> dict[float, dict[str, Sums]]:
     for sample in held.samples:
         arm = arms[sample.case_id]
         if arm.method == "sbd" and not sample.warmup:
-            add(found[arm.gamma or 0.0][arm.values["batching"]], sample)
+            add(found[arm.gamma or 0.0][str(arm.values["batching"])], sample)
     return found
 
 

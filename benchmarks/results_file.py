@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from harness.meters.environment import snapshot
+from harness.record.written import Environment
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 def write_results(
     name: str,
     figures: Mapping[str, float | None],
-    environment: dict[str, Any] | None = None,
+    environment: Environment | None = None,
     reasons: Mapping[str, str] | None = None,
     commits: Mapping[str, str] | None = None,
 ) -> Path:

@@ -110,10 +110,9 @@ def fitted(loops: Sequence[Taken]) -> Floats:
 
 def by_arm(run: Run) -> dict[str, list[Taken]]:
     """The samples of every arm."""
-    parts = {part["name"]: part for part in run.header.scenario["parts"]}
     found: dict[str, list[Taken]] = {}
     for case, sample in run.of_arms():
-        load = recorded_load(parts[case.part], case.batch_size)
+        load = recorded_load(run.header.written(case.part), case.batch_size)
         assert load is not None, f"{case.case_id}: a part without a load"
         found.setdefault(case.label, []).append(Taken(load, case.batch_size, sample))
     return found

@@ -13,6 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -67,8 +68,14 @@ class StrictModel(BaseModel):
         return data
 
 
-def base_of(info: ValidationInfo) -> Path | None:
-    """The folder of the file that is read, from which its paths begin; None where a value is not read from a file."""
+Younger = Field(exclude_if=lambda value: value is None)
+"""Of a key that came after version 1 of its format: left out where it is None, so that digests of older files do not change."""
+YoungerMany = Field(exclude_if=not_)
+"""The same of a flag or a collection: left out where it is false or empty."""
+
+
+def folder_of(info: ValidationInfo) -> Path | None:
+    """The folder of the file that is read; None for a recorded value, whose files are not looked up again."""
     base: Path | None = (info.context or {}).get("base")
     return base
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.engines.figures import NotMeasured
+from harness.hardware.profile import Calibration
 from harness.record.schema import Run, Sample
 from harness.record.store import read_run
 
@@ -41,8 +42,8 @@ def started(name: str) -> dict[str, float]:
 
 def calibrated_after(held: Run, begun_at: float) -> bool:
     """Whether a calibration of the run is younger than the seconds of a wall clock."""
-    found = (held.header.calibration or {}).values()
-    return any(datetime.fromisoformat(one["created_at"]).timestamp() >= begun_at for one in found)
+    found = map(Calibration.model_validate, (held.header.calibration or {}).values())
+    return any(datetime.fromisoformat(one.created_at).timestamp() >= begun_at for one in found)
 
 
 def waits_of(samples: Sequence[Sample], ntp: set[str], begun_s: float) -> dict[str, float]:

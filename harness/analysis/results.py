@@ -65,7 +65,7 @@ class ArmResult:
     gamma: float | None
     temperature: float
     solver: str | None
-    replayed: dict[str, Any] | None
+    replayed: dict[str, object] | None
     is_ntp: bool
     case_ids: tuple[str, ...]
     samples: int

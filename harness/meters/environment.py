@@ -18,12 +18,13 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness import __version__
 from harness.meters.environment_gpu import gpu_readers
 from harness.meters.environment_host import Reading, host_readers, known, read
 from harness.meters.window import Unreadable
+from harness.record.written import Environment
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -154,7 +155,7 @@ NVML_PACKAGE = "nvidia-ml-py"
 DEPRECATED_NVML_PACKAGE = "pynvml"
 
 
-def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), sysfs: Path = Path("/sys")) -> dict[str, Any]:
+def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), sysfs: Path = Path("/sys")) -> Environment:
     """The environment now, as plain JSON values; sizes in bytes, times in seconds or clock ticks as named."""
     taken_at = datetime.now(UTC).isoformat(timespec="microseconds")
     readers: dict[str, Callable[[], Any]] = {
@@ -175,7 +176,8 @@ def snapshot(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"), 
     }
     readings = {name: read(reader) for name, reader in readers.items()}
     reasons = {name: reading.reason for name, reading in readings.items() if reading.reason is not None}
-    return {"taken_at": taken_at, **{name: reading.value for name, reading in readings.items()}, "reasons": reasons}
+    values = {name: reading.value for name, reading in readings.items()}
+    return cast(Environment, {"taken_at": taken_at, **values, "reasons": reasons})
 
 
 def _version(package: str) -> str | None:

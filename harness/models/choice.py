@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import CountOrZero, Flag, StrictModel, Text, base_of, named_by_key
+from harness.config_file import CountOrZero, Flag, StrictModel, Text, Younger, folder_of, named_by_key
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, ModelShape, shape_from_config
 from harness.models.block_families import native_config, recognised
@@ -38,7 +38,7 @@ MASK_EMBEDDING, BIGRAM = "mask_embedding.safetensors", "bigram.safetensors"
 
 def _adapter_found(name: str, info: ValidationInfo) -> str:
     """The folder's own path; a relative one begins at the scenario file."""
-    base = base_of(info)
+    base = folder_of(info)
     if base is None:
         return name
     folder = Path(base, os.path.expanduser(name))
@@ -49,9 +49,7 @@ def _adapter_found(name: str, info: ValidationInfo) -> str:
     return str(folder.resolve())
 
 
-GatedAdapter = Annotated[
-    Annotated[Text, AfterValidator(_adapter_found)] | None, Field(exclude_if=lambda folder: folder is None)
-]
+GatedAdapter = Annotated[Annotated[Text, AfterValidator(_adapter_found)] | None, Younger]
 """A folder in PEFT's format (harness.engine.adapter_files). The adapter acts on what an arm feeds bidirectionally, and on
 nothing that next-token prediction feeds (harness.engine.gated_adapter).
 """
@@ -76,9 +74,7 @@ class ReferenceModel(StrictModel):
 class HuggingFaceModel(StrictModel):
     """A causal LM on the Hugging Face hub or in a local folder."""
 
-    gguf_file: Annotated[str, StringConstraints(pattern=r"^[^/\\]+\.gguf$")] | None = Field(
-        default=None, exclude_if=lambda name: name is None
-    )
+    gguf_file: Annotated[Annotated[str, StringConstraints(pattern=r"^[^/\\]+\.gguf$")] | None, Younger] = None
     """The file of the folder that holds weights, config and tokenizer in one; it is de-quantised. A tokenizer.json beside
     it is read instead of its own tokenizer.
     """
@@ -98,7 +94,7 @@ class HuggingFaceModel(StrictModel):
     @classmethod
     def _found(cls, name: str, info: ValidationInfo) -> str:
         """A path must exist (relative to the scenario file); anything else must look like a hub id."""
-        base = base_of(info)
+        base = folder_of(info)
         if base is None:
             return name
         file = info.data.get("gguf_file") or "config.json"

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
 from harness.errors import UserError
 from harness.record.same import MachineIdentity, machine_of, software_of
 from harness.record.schema import Run
+from harness.record.written import Environment, Happened, WrittenPartKeys
 
 CEILINGS = "ceilings"
 """The event of a part's calibration, and of a node's hardware profile."""
@@ -51,13 +52,13 @@ def of_one_machine(run: Run) -> Run:
     )
 
 
-def calibrations(sessions: Sequence[dict[str, Any]], nodes: Sequence[str | None] = (None,)) -> dict[str, Any]:
+def calibrations(sessions: Sequence[Happened], nodes: Sequence[str | None] = (None,)) -> dict[str, object]:
     """By part, what its machine, or these nodes, were measured to reach before its first sample."""
     events = _ceilings(sessions, nodes)
     return {event["part"]: event["calibration"] for event in events if event.get("calibration") is not None}
 
 
-def _ceilings(sessions: Sequence[dict[str, Any]], nodes: Sequence[str | None]) -> list[dict[str, Any]]:
+def _ceilings(sessions: Sequence[Happened], nodes: Sequence[str | None]) -> list[Happened]:
     return [event for event in sessions if event.get("event") == CEILINGS and event.get("node") in nodes]
 
 
@@ -72,16 +73,17 @@ def _kind(run: Run, node: str | None) -> tuple[MachineIdentity, str]:
     return machine_of(header), json.dumps(software_of(header), sort_keys=True)
 
 
-def _environment(run: Run, node: str | None) -> dict[str, Any] | None:
+def _environment(run: Run, node: str | None) -> Environment | None:
     """The environment of a node when it began; that of the header where the samples have no node."""
     if node is None:
         return run.header.environment
-    return next((event for event in run.sessions if event.get("event") == "start" and event.get("node") == node), None)
+    starts = (event for event in run.sessions if event.get("event") == "start" and event.get("node") == node)
+    return cast(Environment | None, next(starts, None))
 
 
 def _of_nodes(run: Run, nodes: Sequence[str | None]) -> Run:
     """The samples of these nodes, with a header that describes their machine."""
-    header: dict[str, Any] = {"environment": _environment(run, nodes[0]) or {}}
+    header: dict[str, object] = {"environment": _environment(run, nodes[0]) or {}}
     profiles = [event for event in _ceilings(run.sessions, nodes) if "hardware" in event]
     if profiles:
         header |= {
@@ -114,8 +116,8 @@ def _apart(run: Run, machine: MachineIdentity, software: str) -> Run:
         return f"{names[part]}/{rest}"
 
     cases = [case.model_copy(update={"part": names[case.part], "case_id": renamed(case.case_id)}) for case in own]
-    baselines = [names.get(part.get("baseline"), part.get("baseline")) for part in parts]
-    written = [part | {"name": names[part["name"]], "baseline": base} for part, base in zip(parts, baselines, strict=True)]
+    baselines = [names.get(part.get("baseline") or "", part.get("baseline")) for part in parts]
+    written = [{**part, "name": names[part["name"]], "baseline": base} for part, base in zip(parts, baselines, strict=True)]
     kind = hashlib.sha256(f"{machine.fingerprint} {software}".encode()).hexdigest()[:12]
     own_header = {"run_id": f"{header.run_id}-{kind}", "scenario": header.scenario | {"parts": written}, "cases": cases}
     ids = {case.case_id for case in own}
@@ -124,11 +126,11 @@ def _apart(run: Run, machine: MachineIdentity, software: str) -> Run:
         "header": header.model_copy(update=own_header),
         "samples": [one.model_copy(update={"case_id": renamed(one.case_id)}) for one in run.samples],
         "outcomes": [one.model_copy(update={"case_id": renamed(one.case_id)}) for one in outcomes],
-        "sessions": [one | {"part": names[one["part"]]} if one.get("part") in names else one for one in run.sessions],
+        "sessions": [{**one, "part": names[one["part"]]} if one.get("part") in names else one for one in run.sessions],
     }
     return run.model_copy(update=changes)
 
 
-def _common_name(part: dict[str, Any]) -> str:
-    name, devices = str(part["name"]), part.get("devices") or []
+def _common_name(part: WrittenPartKeys) -> str:
+    name, devices = part["name"], part.get("devices") or []
     return name.removesuffix(f"-{devices[0]}") if len(devices) == 1 else name

@@ -8,13 +8,13 @@ event ``allowed`` records it. A value that is unknown on one side is not compare
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from harness.errors import UserError
 from harness.frozen import frozen
 from harness.record.same import LATER_FACTS, LIBRARIES, facts_of
 from harness.record.schema import Run, RunHeader
+from harness.record.written import Environment
 
 IDENTITY, ALLOWED = "identity", "allowed"
 """The names of the events."""
@@ -75,7 +75,7 @@ def allowed_items(given: Iterable[str]) -> tuple[str, ...]:
     return ITEMS if ALL in words else words
 
 
-def machine_facts(environment: dict[str, Any]) -> dict[str, Any]:
+def machine_facts(environment: Environment) -> dict[str, object]:
     """What an environment tells of an identity, by key; None where it does not."""
     model, flags = environment.get("cpu_model"), environment.get("isa_flags")
     gpus = {
@@ -90,7 +90,9 @@ def machine_facts(environment: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def differences(header: RunHeader, earlier: Sequence[dict[str, Any]], event: dict[str, Any]) -> tuple[Difference, ...]:
+def differences(
+    header: RunHeader, earlier: Sequence[Mapping[str, object]], event: Mapping[str, object]
+) -> tuple[Difference, ...]:
     """What of an identity event is known to differ from the first values of the run, for a model of its part.
 
     Args:
@@ -116,7 +118,7 @@ def differences(header: RunHeader, earlier: Sequence[dict[str, Any]], event: dic
     return tuple(differing)
 
 
-def refuse_other(differing: Sequence[Difference], event: dict[str, Any], allow: Collection[str]) -> None:
+def refuse_other(differing: Sequence[Difference], event: Mapping[str, object], allow: Collection[str]) -> None:
     """Refuse to continue with items that ``allow`` does not name.
 
     Raises:
@@ -133,9 +135,9 @@ def refuse_other(differing: Sequence[Difference], event: dict[str, Any], allow: 
         )
 
 
-def allowed_event(differing: Sequence[Difference], event: dict[str, Any]) -> dict[str, Any]:
+def allowed_event(differing: Sequence[Difference], event: Mapping[str, object]) -> dict[str, object]:
     """The event that records what --allow accepted."""
-    whose: dict[str, Any] = {name: value for name, value in event.items() if name in ("part", "process", "node")}
+    whose = {name: value for name, value in event.items() if name in ("part", "process", "node")}
     return {"event": ALLOWED, **whose, "items": {one.item: {"then": one.then, "now": one.now} for one in differing}}
 
 
@@ -158,17 +160,17 @@ def mixes(run: Run) -> tuple[Mix, ...]:
     return tuple(mixed)
 
 
-def model_values(run: Run, part: str) -> dict[str, list[Any]]:
+def model_values(run: Run, part: str) -> dict[str, list[object]]:
     """Every known value of the items of a part's model, in order, each once."""
-    values: dict[str, list[Any]] = {}
+    values: dict[str, list[object]] = {}
     for event in run.events(IDENTITY, part):
-        for item in OF_MODEL:
-            if event.get(item) is not None and event[item] not in values.setdefault(item, []):
-                values[item].append(event[item])
+        for item, value in facts_of(event, OF_MODEL).items():
+            if value is not None and value not in values.setdefault(item, []):
+                values[item].append(value)
     return values
 
 
-def _words(key: str, value: Any) -> str:
+def _words(key: str, value: object) -> str:
     """The value, a digest by its first digits; a commit and a version are named as such."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_words(key, inner)}" for name, inner in value.items())

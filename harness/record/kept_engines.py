@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from harness.errors import StorageError
 from harness.formatting import one_line
@@ -18,12 +17,12 @@ LONGEST = 300
 """Characters of a sentence."""
 
 
-def _file(identity: Mapping[str, Any], dtype: str, threads: int | None) -> Path:
+def _file(identity: Mapping[str, object], dtype: str, threads: int | None) -> Path:
     facts = [identity.get(name) for name in ("weights", "cpu", "gpus", *LATER_FACTS)]
     return cache_dir() / f"engines-{hashlib.sha256(repr((facts, dtype, threads)).encode()).hexdigest()[:16]}.txt"
 
 
-def keep(identity: Mapping[str, Any], dtype: str, threads: int | None, words: str) -> None:
+def keep(identity: Mapping[str, object], dtype: str, threads: int | None, words: str) -> None:
     """Keep ``words`` for the parts of such an identity event in place of older ones; a disk that refuses keeps nothing."""
     file = _file(identity, dtype, threads)
     with suppress(OSError, StorageError):
@@ -31,7 +30,7 @@ def keep(identity: Mapping[str, Any], dtype: str, threads: int | None, words: st
         write_whole(file, words.encode())
 
 
-def kept(identity: Mapping[str, Any], dtype: str, threads: int | None) -> str | None:
+def kept(identity: Mapping[str, object], dtype: str, threads: int | None) -> str | None:
     """The words that were kept for such parts; None: there are none."""
     with suppress(OSError, UnicodeDecodeError), _file(identity, dtype, threads).open(encoding="utf-8") as file:
         return one_line(file.read(LONGEST))

@@ -69,7 +69,7 @@ class PackedPasses:
             if kind == "-":
                 continue
             one: array[Any] = array(kind)
-            end = start + self._length(name, found) * one.itemsize
+            end = start + _length(name, found, self.count, self.rows) * one.itemsize
             if end > len(self.data):
                 break
             one.frombytes(self.data[start:end])
@@ -77,14 +77,6 @@ class PackedPasses:
         if end != len(self.data):
             raise ValueError(f"the columns of the passes take {end} bytes or more, {len(self.data)} are there")
         return found
-
-    def _length(self, name: str, before: Arrays) -> int:
-        """Numbers in a column; the columns before give the number of slots."""
-        if name == "slots":
-            return sum(before["slot_counts"])
-        if name == "slot_counts":
-            return sum(before["slots_given"]) * self.rows
-        return self.count * self.rows if name in PER_ROW else self.count
 
     def untimed(self) -> PackedPasses:
         """The same passes without their durations."""
@@ -95,11 +87,20 @@ class PackedPasses:
         """The same column by column; the last ones are cached, because they are read repeatedly."""
         return _spelt(self)
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> dict[str, object]:
         """The object of a record."""
         data = base64.b64encode(zlib.compress(self.data)).decode("ascii")
         models = {"models": list(self.models)} if self.models else {}
         return {"roles": list(self.roles), "count": self.count, "rows": self.rows, "types": self.types, "data": data} | models
+
+
+def _length(name: str, columns: Arrays, count: int, rows: int) -> int:
+    """Numbers in a column; the columns before it give the number of slots."""
+    if name == "slots":
+        return sum(columns["slot_counts"])
+    if name == "slot_counts":
+        return sum(columns["slots_given"]) * rows
+    return count * rows if name in PER_ROW else count
 
 
 def read_passes(given: Any) -> PackedPasses:
@@ -122,8 +123,7 @@ def pack(passes: PassColumns) -> PackedPasses:
     lists: dict[str, Any] = dict(passes)
     try:
         roles = tuple(dict.fromkeys(lists["role"]))
-        codes = {role: code for code, role in enumerate(roles)}
-        columns: Arrays = {"role": _unsigned([codes[role] for role in lists["role"]])}
+        columns: Arrays = {"role": _unsigned(list(map(roles.index, lists["role"])))}
         rows = len(next(iter(lists["query_tokens"]), ()))
         for name in PER_ROW:
             if set(map(len, lists[name])) - {rows}:
@@ -139,8 +139,7 @@ def pack(passes: PassColumns) -> PackedPasses:
     except OverflowError as error:
         raise ValueError(f"a column holds something else than whole numbers from 0 on: {error}") from error
     count = len(columns["role"])
-    known = {"slot_counts": sum(columns.get("slots_given", ())) * rows, "slots": sum(columns.get("slot_counts", ()))}
-    uneven = [n for n, one in columns.items() if len(one) != known.get(n, count * rows if n in PER_ROW else count)]
+    uneven = [name for name, one in columns.items() if len(one) != _length(name, columns, count, rows)]
     if uneven:
         raise ValueError(f"there are {count} passes, but not as many entries in {', '.join(uneven)}")
     return _checked(_packed(roles, rows, columns, models))

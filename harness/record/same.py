@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
 
 from harness.frozen import frozen
 from harness.record.schema import RunHeader
+from harness.record.written import Checkout, Environment
 
 OF_KIND = ("cpu_model", "logical_cores", "affinity_cores", "cgroup_cpus", "isa_flags", "hypervisor")
 """Two kinds of machine differ in one of them; flags count because hypervisors give several processors one name."""
@@ -41,7 +42,7 @@ class MachineIdentity:
     words: str
 
 
-def facts_of(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def facts_of(values: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
     """The value under each name; None where it is not known."""
     return {name: values.get(name) for name in names}
 
@@ -64,12 +65,11 @@ def machine_of(header: RunHeader) -> MachineIdentity:
     return MachineIdentity(fingerprint=_digest(written) + more, words=_words(environment, gpus))
 
 
-def hardware_of(environment: dict[str, Any]) -> dict[str, Any]:
+def hardware_of(environment: Environment) -> dict[str, object]:
     """What two runs must agree in of their machine: as machine_of, with its setup and its memory in GiB."""
     memory = environment.get("memory_total_bytes")
-    known = {name: environment[name] for name in (*OF_KIND, *OF_SETUP) if name in environment}
     return {
-        **known,
+        **facts_of(environment, (name for name in (*OF_KIND, *OF_SETUP) if name in environment)),
         **facts_of(environment, LATER_FACTS),
         "memory_gib": None if memory is None else round(memory / 2**30),
         "gpus": [facts_of(gpu, OF_GPU) for gpu in environment.get("gpus") or []],
@@ -77,7 +77,7 @@ def hardware_of(environment: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def versions_of(environment: dict[str, Any]) -> dict[str, Any]:
+def versions_of(environment: Environment) -> dict[str, object]:
     """The versions that two runs must agree in."""
     packages = environment.get("packages") or {}
     pinned = {name: packages[name] for name in (*LIBRARIES, *COMPILERS) if name in packages}
@@ -88,7 +88,7 @@ def _digest(written: str) -> str:
     return hashlib.sha256(written.encode()).hexdigest()[:12]
 
 
-def _words(environment: dict[str, Any], gpus: list[dict[str, Any]]) -> str:
+def _words(environment: Environment, gpus: Sequence[Mapping[str, object]]) -> str:
     if gpus:
         names = [str(gpu["name"]) for gpu in gpus]
         return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
@@ -97,7 +97,7 @@ def _words(environment: dict[str, Any], gpus: list[dict[str, Any]]) -> str:
     return f"{model}, {cores} cores" if cores else str(model)
 
 
-def crowded(environment: dict[str, Any], threads: int | None = None) -> str:
+def crowded(environment: Environment, threads: int | None = None) -> str:
     """That more threads share the quota of CPUs than fit, and the remedy; empty where they fit, or it is not known.
 
     ``threads``: of a part; None: torch's own number.
@@ -111,11 +111,11 @@ def crowded(environment: dict[str, Any], threads: int | None = None) -> str:
     )
 
 
-def checkout_of(environment: dict[str, Any]) -> dict[str, Any]:
+def checkout_of(environment: Environment) -> Checkout:
     """``commit``, ``commit_has_changes`` and ``committed_at`` of the repository that the run was begun in; nothing where it was
     begun in none. Older records have sbd's own checkout alone.
     """
-    return environment.get("repository", environment) or {}
+    return cast(Checkout, environment.get("repository", environment) or {})
 
 
 def software_of(header: RunHeader) -> dict[str, str]:
@@ -145,7 +145,7 @@ class Differing(NamedTuple):
     other: Any
 
 
-def differing(one: Any, other: Any, where: str = "") -> list[Differing]:
+def differing(one: object, other: object, where: str = "") -> list[Differing]:
     """Every place at which two values made of dicts, lists and scalars differ, down to the scalars."""
     if isinstance(one, dict) and isinstance(other, dict):
         pairs = [(str(key), one.get(key, ABSENT), other.get(key, ABSENT)) for key in dict.fromkeys([*one, *other])]

@@ -28,30 +28,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, field_serializer, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, field_serializer, model_validator
 
+from harness.config_file import Younger
 from harness.errors import RecordError
 from harness.models import ModelShape
-from harness.record.bounds import (
-    Device,
-    Dtype,
-    Environment,
-    Happened,
-    Moment,
-    OpenValues,
-    Reading,
-    Seconds,
-    Seed,
-    TablePlace,
-    Tokens,
-    WrittenScenario,
-)
+from harness.record.bounds import Device, Dtype, Moment, OpenValues, Reading, Seconds, Seed, TablePlace, Tokens
 from harness.record.passes import PackedPasses, read_passes
 from harness.record.seal import Seal
 from harness.record.trace import PassColumns as PassColumns
-from harness.record.written import WrittenArm, WrittenPart
+from harness.record.written import (
+    OPEN,
+    Environment,
+    Happened,
+    WrittenArm,
+    WrittenPart,
+    WrittenScenario,
+    facts,
+    happened,
+    named_parts,
+)
 
 MOST_ROWS = 1 << 16
 """Limit of a batch, and of the processes that share a model."""
@@ -67,7 +65,7 @@ UNTOLD = "untold_tokens"
 """Of an imported sample's ``meters``: tokens without a piece of the stream, where each should have one."""
 SUPPRESSED_FIRST = "suppressed_first_pct"
 """Of the ``meters`` of a case's first decode: positions where an id that no answer may hold, as the mask, came first."""
-REMARK = "remark"
+REMARK: Final = "remark"
 """The event, and its key, of what is odd about a part's prompts or its head."""
 FIRST_TOKENS = "served_first_tokens"
 """Of a served sample's ``meters``: tokens of the first chunks of its answers."""
@@ -78,9 +76,6 @@ SampleKey = tuple[str, int, int, bool, int]
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, serialize_by_alias=True)
-
-
-_IF_KNOWN = Field(exclude_if=lambda value: value is None)
 
 
 def _read_known(given: Any) -> PackedPasses | None:
@@ -117,9 +112,9 @@ class RowResult(_Frozen):
     stop_reason: Literal["stop", "length"] | None
     correct: bool | None
     ungraded_reason: str | None = None
-    cluster: Annotated[str | None, _IF_KNOWN] = None
-    prompt_digest: Annotated[str | None, _IF_KNOWN] = None
-    times: Annotated[RowTimes | None, _IF_KNOWN] = None
+    cluster: Annotated[str | None, Younger] = None
+    prompt_digest: Annotated[str | None, Younger] = None
+    times: Annotated[RowTimes | None, Younger] = None
 
     @property
     def ids(self) -> list[int]:
@@ -155,8 +150,8 @@ class Sample(_Frozen):
     decode_s: Seconds | None
     started_at: Moment | None
     ended_at: Moment | None = None
-    started_clock_s: Annotated[Seconds | None, _IF_KNOWN] = None
-    ended_clock_s: Annotated[Seconds | None, _IF_KNOWN] = None
+    started_clock_s: Annotated[Seconds | None, Younger] = None
+    ended_clock_s: Annotated[Seconds | None, Younger] = None
     node: str | None = None
     load_1min: Reading | None
     meters: dict[str, Reading] = {}
@@ -211,10 +206,10 @@ class Sample(_Frozen):
         return self
 
     @field_serializer("packed_passes")
-    def _written(self, packed: PackedPasses | None) -> dict[str, Any] | None:
+    def _written(self, packed: PackedPasses | None) -> dict[str, object] | None:
         return None if packed is None else packed.stored()
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
         """A copy with other values; ``passes`` among them in any form."""
         changes = dict(update or {})
         if "passes" in changes:
@@ -234,7 +229,7 @@ class Event(_Frozen):
     """One line of what happened besides samples: how a case ended, or what a session found."""
 
     outcome: CaseOutcome | None = None
-    session: Happened | None = None
+    session: Annotated[Happened, OPEN, AfterValidator(happened)] | None = None
 
 
 def _known(value: _T | None, case_id: str) -> _T:
@@ -308,7 +303,7 @@ class CaseHeader(_Frozen):
     tensor_parallel: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 1
     replayed: OpenValues | None = None
     draft_models: dict[str, ModelShape] = {}
-    width: Annotated[WidthChoice | None, _IF_KNOWN] = None
+    width: Annotated[WidthChoice | None, Younger] = None
 
     @property
     def is_check(self) -> bool:
@@ -382,7 +377,7 @@ class RunHeader(_Frozen):
     run_id: str
     scenario_name: str
     question: str
-    scenario: WrittenScenario
+    scenario: Annotated[WrittenScenario, OPEN, AfterValidator(named_parts)]
     scenario_digest: str
     command: str
     created_at: str
@@ -390,8 +385,8 @@ class RunHeader(_Frozen):
     hardware: OpenValues | None
     hardware_reason: str | None = None
     calibration: OpenValues | None = None
-    environment: Environment
-    imported: Annotated[Imported | None, _IF_KNOWN] = None
+    environment: Annotated[Environment, OPEN, AfterValidator(facts)]
+    imported: Annotated[Imported | None, Younger] = None
 
     def written(self, part: str) -> WrittenPart:
         """A part as the recorded scenario has it; empty where the scenario lacks it."""
@@ -424,7 +419,7 @@ class Run(_Frozen):
     header: RunHeader
     samples: list[Sample]
     outcomes: list[CaseOutcome]
-    sessions: list[dict[str, Any]]
+    sessions: list[Annotated[Happened, OPEN]]
     seal: Seal | None = None
 
     def of_arms(self) -> Iterator[tuple[CaseHeader, Sample]]:
@@ -440,6 +435,6 @@ class Run(_Frozen):
         ended = "; ".join(f"{one.case_id}: {one.reason}" for one in self.outcomes[:4])
         return f"nothing was measured: {len(self.outcomes)} of {len(self.header.cases)} cases failed ({ended})"
 
-    def events(self, name: str, part: str) -> list[dict[str, Any]]:
+    def events(self, name: str, part: str) -> list[Happened]:
         """What the sessions recorded under this name of ``part``, in order."""
         return [one for one in self.sessions if one.get("event") == name and one.get("part") == part]

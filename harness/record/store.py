@@ -15,9 +15,10 @@ import gc
 import json
 import os
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -95,7 +96,7 @@ class RunStore:
                 self._journals[name] = Journal(self.directory / name, lent)
         return self._journals[SAMPLES].descriptor, self._journals[EVENTS].descriptor
 
-    def resume(self, scenario: dict[str, Any], digest: str) -> Run:
+    def resume(self, scenario: Mapping[str, object], digest: str) -> Run:
         """Continue the run that is here; a torn last line is removed. Returns what it holds so far.
 
         Raises:
@@ -131,7 +132,7 @@ class RunStore:
         """Keep how a case ended that has no samples. Raises StorageError as ``append`` does."""
         self._append(EVENTS, json.dumps({"outcome": outcome.model_dump(mode="json")}))
 
-    def append_session(self, snapshot: dict[str, Any]) -> None:
+    def append_session(self, snapshot: Mapping[str, object]) -> None:
         """Keep an environment snapshot (plain JSON values). Raises StorageError as ``append`` does."""
         self._append(EVENTS, json.dumps({"session": snapshot}))
 

@@ -1,12 +1,174 @@
-"""Arms and parts as a record has them: typed where figures are derived from them, every other key as it was written."""
+"""What a record holds as it was written: typed where figures are derived from it, every other key kept as it is.
+
+The state of a machine, an event and a scenario are plain objects, whose known keys are checked when a record is read: a key may
+be absent, or hold None, and every number is finite and bounded as a meter's reading is. Arms and parts are values.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, Self, TypedDict, cast, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, model_serializer, model_validator
 
-from harness.record.bounds import finite
+from harness.record.bounds import OpenValues, finite
+
+OPEN = GetPydanticSchema(lambda source, handler: handler(dict[str, object]))
+"""Beside an object of these types in a model: pydantic reads any object, and keeps the order of its keys."""
+_WORDS = {str: "a text", int: "a whole number", float: "a number", dict: "an object", list: "a list"}
+_OF_A_PART = {"ceilings", "engine", "meters", "measured_passes", "token_texts"}
+
+
+class Threads(TypedDict, total=False):
+    """Numbers of threads by who counts them, and the variables that set them."""
+
+    torch: int | None
+
+
+class Checkout(TypedDict, total=False):
+    """A commit, whether files were changed since, and when it was made (ISO 8601)."""
+
+    commit: str
+    commit_has_changes: bool
+    committed_at: str
+
+
+class Environment(TypedDict, total=False):
+    """A machine and its state, as harness.meters.environment reads it."""
+
+    logical_cores: int
+    affinity_cores: int
+    cgroup_cpus: float
+    memory_total_bytes: float
+    cpu_model: str
+    cpu_id: str
+    isa_flags: list[str]
+    machine: str
+    """What whoever imported a run calls it."""
+    gpus: list[dict[str, object]]
+    nvidia_gpus: list[dict[str, object]]
+    threads: Threads
+    python: str
+    harness: str
+    packages: dict[str, str]
+    commit: str
+    repository: dict[str, object]
+    reasons: dict[str, str]
+    """Why a value is None, by its key."""
+
+
+class Happened(TypedDict, total=False):
+    """An event: what happened besides samples. One at the start or end of a session has the keys of an Environment too."""
+
+    event: str
+    part: str
+    node: str
+    process: int
+    pid: int
+    taken_at: str
+    ended_at: str
+    case_id: str
+    tokenizer_sha256: str
+    model_revision: str
+    reason: str
+    hardware_reason: str
+    remark: str
+    calibration: dict[str, object]
+    hardware: dict[str, object]
+    items: dict[str, object]
+    figures: dict[str, object]
+    texts: dict[str, str]
+    """Of tokens, by their numbers."""
+    decodes: list[Any]
+    servers: dict[str, dict[str, object]]
+    absent: list[Any]
+    bandwidth_scale_reason: str
+    found: list[Any]
+    rounding: float
+
+
+class WrittenWorkKeys(TypedDict, total=False):
+    """What of a part's workload figures are derived from (``WrittenWork``)."""
+
+    synthetic: dict[str, object]
+    prompts: int
+    max_new_tokens: int
+
+
+class WrittenPartKeys(TypedDict, total=False):
+    """What of a part figures are derived from (``WrittenPart``)."""
+
+    name: str
+    baseline: str
+    dtype: str
+    threads: int
+    seed: int
+    devices: list[str]
+    workload: dict[str, object]
+    servers: dict[str, object]
+    health: dict[str, object]
+
+
+class WrittenScenario(TypedDict, total=False):
+    """A scenario with all that was filled in; of a part, ``RunHeader.written`` gives what a reader needs."""
+
+    version: int
+    name: str
+    question: str
+    parts: list[WrittenPartKeys]
+    claims: list[object]
+
+
+@cache
+def _kinds(known: type) -> dict[str, type]:
+    """The type of each key, ``list`` of ``list[str]``."""
+    kinds = {name: get_origin(hint) or hint for name, hint in get_type_hints(known).items()}
+    return {name: kind for name, kind in kinds.items() if kind in _WORDS}
+
+
+def _of_their_kinds(values: Any, known: type) -> None:
+    """Raises ValueError where a value that figures are derived from has another type, or a number is damaged."""
+    for name, kind in _kinds(known).items():
+        given = values.get(name)
+        allowed = (int, float) if kind is float else kind
+        if given is not None and (isinstance(given, bool) or not isinstance(given, allowed)):
+            raise ValueError(f"{name}: got {given!r}, {_WORDS[kind]} is needed")
+    finite(values)
+
+
+def facts(environment: Environment) -> Environment:
+    """The same. Raises ValueError where it is damaged."""
+    _of_their_kinds(environment, Environment)
+    listed = [*(environment.get("gpus") or ()), *(environment.get("nvidia_gpus") or ())]
+    if not all(isinstance(gpu, dict) for gpu in listed):
+        raise ValueError("gpus and nvidia_gpus are lists of objects")
+    return environment
+
+
+def named_parts(scenario: WrittenScenario) -> WrittenScenario:
+    """The same. Raises ValueError where it is damaged."""
+    finite(scenario)
+    parts: object = scenario.get("parts", [])
+    if not isinstance(parts, list) or not all(isinstance(part, dict) and isinstance(part.get("name"), str) for part in parts):
+        raise ValueError("the parts of the scenario are a list of objects with a name each")
+    for part in parts:
+        _of_their_kinds(part, WrittenPartKeys)
+        _of_their_kinds(part.get("workload") or {}, WrittenWorkKeys)
+    return scenario
+
+
+def happened(event: Happened) -> Happened:
+    """The same. Raises ValueError where it is damaged."""
+    _of_their_kinds(event, Happened)
+    name = event.get("event")
+    if name in ("start", "end"):
+        facts(cast(Environment, event))
+    if name in _OF_A_PART and event.get("part") is None:
+        raise ValueError(f"part: an event {name!r} says whose it is")
+    if not all(token.isdecimal() and isinstance(text, str) for token, text in (event.get("texts") or {}).items()):
+        raise ValueError("texts: the texts of tokens stand under their numbers")
+    return event
 
 
 class _Written(BaseModel):
@@ -14,7 +176,7 @@ class _Written(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True)
 
-    values: dict[str, Any]
+    values: dict[str, object]
     """Every key as it is written, those that no program here knows too."""
 
     @model_validator(mode="before")
@@ -25,7 +187,7 @@ class _Written(BaseModel):
         return {name: value for name, value in given.items() if value is not None} | {"values": given}
 
     @model_serializer
-    def _as_written(self) -> dict[str, Any]:
+    def _as_written(self) -> dict[str, object]:
         return self.values
 
 
@@ -37,7 +199,7 @@ class WrittenArm(_Written):
     16
     """
 
-    values: Annotated[dict[str, Any], AfterValidator(finite)]
+    values: OpenValues
     method: str = ""
     """``ntp``, ``sbd``, ...; ``generate`` is what checks the baseline."""
     temperature: Annotated[float, Field(ge=0, le=1e6)] | None = None
@@ -61,17 +223,17 @@ class WrittenArm(_Written):
         """Whether it is no arm but generate(), or an engine of others, which checks the baseline."""
         return self.method == "generate"
 
-    def __or__(self, changes: dict[str, Any]) -> Self:
+    def __or__(self, changes: Mapping[str, object]) -> Self:
         """The arm with these values."""
         known = {name: value for name, value in changes.items() if name in type(self).model_fields}
-        return self.model_copy(update=known | {"values": self.values | changes})
+        return self.model_copy(update=known | {"values": {**self.values, **changes}})
 
 
 class WrittenWork(_Written):
     """The workload of a part."""
 
     prompts: int = 1
-    synthetic: dict[str, Any] = {}
+    synthetic: dict[str, int] = {}
     chat_template: Any = None
     """None: in a run of before there was the key."""
     max_new_tokens: int = 0
@@ -91,5 +253,5 @@ class WrittenPart(_Written):
     threads: int | None = None
     dtype: str | None = None
     seed: int | None = None
-    servers: dict[str, Any] = {}
-    health: dict[str, Any] = {}
+    servers: dict[str, object] = {}
+    health: dict[str, object] = {}

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -19,8 +19,9 @@ from harness.errors import UserError
 from harness.formatting import one_line
 from harness.frozen import frozen
 from harness.record.identity import mixes, model_values
-from harness.record.same import ABSENT, LATER_FACTS, differing, hardware_of, versions_of
+from harness.record.same import ABSENT, LATER_FACTS, differing, facts_of, hardware_of, versions_of
 from harness.record.schema import Run, RunHeader, Sample
+from harness.record.written import WrittenPartKeys, WrittenScenario
 from harness.scenario.scenario import NOT_MEASURED, Scenario
 
 GROUPS = ("hardware", "versions", "scenario", "model", "cases", "prompts", "record_version")
@@ -110,7 +111,7 @@ def work_fingerprint(header: RunHeader) -> str:
     return hashlib.sha256(json.dumps(done, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: Run) -> dict[str, object]:
     return {
         "hardware": hardware_of(run.header.environment) | _told(run.header),
         "versions": versions_of(run.header.environment),
@@ -130,24 +131,24 @@ def _told(header: RunHeader) -> dict[str, str]:
     return {} if header.imported is None else {"machine": header.environment.get("machine") or f"not named ({header.run_id})"}
 
 
-def _scenario(recorded: dict[str, Any]) -> dict[str, object]:
+def _scenario(recorded: WrittenScenario) -> dict[str, object]:
     """The scenario with today's defaults filled in, so that a record older than a key agrees with its default.
 
     Parts are compared by name, a file of prompts by its digest and not by its path.
     """
     try:
-        data: dict[str, Any] = Scenario.model_validate(recorded).model_dump(mode="json")
+        data = cast(WrittenScenario, Scenario.model_validate(recorded).model_dump(mode="json"))
     except ValidationError:
         data = recorded
     parts = {part["name"]: _without_place(part) for part in data.get("parts", [])}
     return {key: value for key, value in data.items() if key not in (*WORDS, *NOT_MEASURED)} | {"parts": parts}
 
 
-def _without_place(part: dict[str, object]) -> dict[str, object]:
-    workload = part.get("workload")
-    if not isinstance(workload, dict) or workload.get("prompts_sha256") is None:
+def _without_place(part: WrittenPartKeys) -> WrittenPartKeys:
+    workload = part.get("workload") or {}
+    if workload.get("prompts_sha256") is None:
         return part
-    return part | {"workload": {key: value for key, value in workload.items() if key != "prompts_file"}}
+    return {**part, "workload": {key: value for key, value in workload.items() if key != "prompts_file"}}
 
 
 def _models(run: Run) -> dict[str, object]:
@@ -155,11 +156,9 @@ def _models(run: Run) -> dict[str, object]:
     models: dict[str, object] = {}
     for case in run.header.cases:
         if not case.is_check and case.part not in models:
-            engine = next(iter(run.events("engine", case.part)), {})
+            engine = facts_of(next(iter(run.events("engine", case.part)), {}), ("model_revision", "tokenizer_sha256"))
             shape = case.model.model_dump(mode="json") if case.model else case.model_source.get("named")
-            models[case.part] = {"shape": shape, "execution": case.execution} | {
-                name: engine.get(name) for name in ("model_revision", "tokenizer_sha256")
-            }
+            models[case.part] = {"shape": shape, "execution": case.execution, **engine}
     return models
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -19,6 +19,7 @@ from harness.analysis.frames import RunFrames
 from harness.analysis.results import Comparison
 from harness.record.schema import Run
 from harness.record.store import EVENTS
+from harness.record.written import Environment, Happened
 
 PACKED = 6
 """Compression level, of nine; level 9 takes three times as long for 1 % less."""
@@ -63,7 +64,7 @@ def as_csv(frame: pd.DataFrame) -> str:
     return str(plain.rename(columns=formatting.csv_cell).to_csv(index=False))
 
 
-def facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
+def facts(environment: Environment) -> list[tuple[str, str]]:
     """The snapshot of the machine as names and text; a None is shown with its reason."""
     reasons = environment.get("reasons") or {}
     return [(name, _fact(value, reasons.get(name))) for name, value in environment.items() if name != "reasons"]
@@ -104,15 +105,15 @@ WHOSE = ("part", "process", "pid", "taken_at", "ended_at")
 """Keys that name a process or a moment; two states that differ in nothing else are equal."""
 
 
-def states(sessions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def states(sessions: Sequence[Happened]) -> list[Mapping[str, object]]:
     """What the processes recorded, by event and node: the first whole, of later ones what differs, and how many are equal."""
-    kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    kinds: dict[tuple[str, str], list[Happened]] = {}
     for entry in sessions:
         kinds.setdefault((str(entry.get("event")), str(entry.get("node"))), []).append(entry)
     return [_of_one_kind(entries) for entries in kinds.values()]
 
 
-def _of_one_kind(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _of_one_kind(entries: Sequence[Happened]) -> Mapping[str, object]:
     first, *later = entries
     if first.get("event") in NOT_STATES:
         return {"event": first["event"], "recorded": len(entries), "where": f"{EVENTS} of the run's directory"}
@@ -129,10 +130,10 @@ def _of_one_kind(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _difference(first: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+def _difference(first: Mapping[str, object], entry: Mapping[str, object]) -> dict[str, object]:
     """Whose ``entry`` is, and its values that differ from those of ``first``."""
     absent = "not recorded"
-    keys = [key for key in first | entry if key in WHOSE or first.get(key, absent) != entry.get(key, absent)]
+    keys = [key for key in {**first, **entry} if key in WHOSE or first.get(key, absent) != entry.get(key, absent)]
     return {key: entry.get(key, absent) for key in keys}
 
 

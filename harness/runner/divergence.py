@@ -9,6 +9,7 @@ the gaps of control pairs in both dtypes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from math import sqrt
 from statistics import fmean
 from typing import Any, Literal, TypeVar
@@ -133,18 +134,8 @@ def classified(
     told = []
     for one in found:
         gap, behind = next(gaps) if one in whole else (None, None)
-        told.append(
-            {
-                "case_id": one.case_id,
-                "prompt_id": one.prompt_id,
-                "at": one.at,
-                "ntp": one.ntp,
-                "other": one.other,
-                "gap": gap,
-                "behind": behind,
-                "class": _verdict(behind, rounding),
-            }
-        )
+        told.append(asdict(one) | {"gap": gap, "behind": behind, "class": _verdict(behind, rounding)})
+        del told[-1]["context"]
     return {"rounding": rounding, "controls": len(differences), "deviations": DEVIATIONS, "found": told}
 
 

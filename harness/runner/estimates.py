@@ -124,7 +124,7 @@ def estimate_memory(case: Case) -> tuple[MemoryEstimate | None, str | None]:
     if case.workload.dataset is not None:
         return None, NOT_READ
     part, size = case.part, DTYPE_BYTES[case.part.dtype]
-    fed, logits = method_of(case.arm).widest(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
+    fed, logits = method_of(case.arm).widest_of(case.arm, prompt_tokens_at_most(case), case.workload.max_new_tokens)
     length = prompt_tokens_at_most(case) + case.workload.max_new_tokens + (fed if fed > 1 else 0)
     shares = part.tensor_parallel if part.device == "cpu" else 1
     own = shard(case.shape, part.tensor_parallel)

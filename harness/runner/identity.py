@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from harness.models.choice import model_name
 from harness.models.digests import Known, model_digests
 from harness.record.identity import machine_facts
+from harness.record.written import Environment
 from harness.scenario.part import Part
 from harness.scenario.speculative_arms import draft_models
 
@@ -28,7 +28,7 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-def identity_of(part: Part, environment: dict[str, Any]) -> dict[str, Any]:
+def identity_of(part: Part, environment: Environment) -> dict[str, object]:
     """The values of an identity event (harness.record.identity) by key; ``reasons`` says why one is None.
 
     Args:
@@ -38,7 +38,7 @@ def identity_of(part: Part, environment: dict[str, Any]) -> dict[str, Any]:
     facts["code"] = source_digest()
     if part.device == "cpu":
         facts["gpus"], reasons["gpus"] = None, "the part runs on the CPU"
-    found: dict[str, tuple[Any, str | None]] = {**model_digests(part.model, part.seed, part.dtype), "drafts": _drafts(part)}
+    found: dict[str, tuple[object, str | None]] = {**model_digests(part.model, part.seed, part.dtype), "drafts": _drafts(part)}
     facts |= {name: value for name, (value, _) in found.items()}
     reasons |= {name: reason for name, (_, reason) in found.items() if reason is not None}
     return {**facts, "reasons": {name: reasons.get(name, "not told") for name, value in facts.items() if value is None}}

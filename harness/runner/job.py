@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from harness.errors import UserError
 from harness.frozen import frozen
@@ -18,6 +18,7 @@ from harness.paths import data_dir
 from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.record.store import RunStore, read_run
+from harness.record.written import WrittenScenario
 from harness.runner.options import RunOptions
 from harness.runner.protocols import Machine
 from harness.runner.stopping_rule import StoppingRule, missing_slots
@@ -37,7 +38,7 @@ class Job:
     path: Path | str
     scenario: Scenario
     plan: Plan
-    resolved: dict[str, Any]
+    resolved: WrittenScenario
     digest: str
     options: RunOptions
 
@@ -52,7 +53,7 @@ class Job:
             if not any(part.takes_engines for part in parts):
                 raise UserError("--engines: no part decodes a checkpoint, in one process, as other engines would; remove it")
             scenario = scenario.model_copy(update={"parts": parts})
-        resolved = scenario.model_dump(mode="json")
+        resolved = cast(WrittenScenario, scenario.model_dump(mode="json"))
         plan = make_plan(scenario)
         for case in plan.cases:
             for model in (case.part.model, *draft_models(case.arm)):

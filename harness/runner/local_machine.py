@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -101,7 +101,7 @@ def _served(logs: Path, part: Part) -> ServedEngine:
     )
 
 
-def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -> dict[str, Any]:
+def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -> dict[str, object]:
     """Where the servers' answers part, judged by the weights in our engine: in the served dtype, and in a wider one."""
     choice = part.model
     assert not isinstance(choice, RandomModel)
@@ -119,7 +119,7 @@ def _divergences(part: Part, cases: Sequence[Case], samples: Sequence[Sample]) -
         return lambda asked: gaps_of(open_engine(part.model_copy(update=keys)))(asked)
 
     measured = controls(samples, by_id, prompts)
-    return {"compared": compared} | classified(found, measured, gaps_in(WIDER[part.dtype]), gaps_in(part.dtype))
+    return {"compared": compared, **classified(found, measured, gaps_in(WIDER[part.dtype]), gaps_in(part.dtype))}
 
 
 def _weights(choice: StoredModel) -> str:
@@ -142,7 +142,7 @@ def _shape(part: Part) -> ModelShape:
     return checkpoint_shape(part.model)
 
 
-def _calibrate(part: Part, shape: ModelShape, progress: Progress, known: Sequence[Any]) -> dict[str, Any] | None:
+def _calibrate(part: Part, shape: ModelShape, progress: Progress, known: Sequence[object]) -> dict[str, object] | None:
     """Measured ceilings for a part's device, dtype and model size (its share of a split model), cached on this machine or
     ``known`` from a part like it, else measured.
 
@@ -176,7 +176,7 @@ def _free_bytes(part: Part) -> int | None:
     return available_host_bytes()
 
 
-def _profile(scenario: Scenario) -> tuple[dict[str, Any] | None, str | None]:
+def _profile(scenario: Scenario) -> tuple[dict[str, object] | None, str | None]:
     """The profile of the scenario's device, or the reason for its absence."""
     profile, reason = profile_of(profiled_device(scenario))
     return profile.model_dump(mode="json") if profile else None, reason

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.progress import Progress
 from harness.record.decode import Decoded
 from harness.record.schema import Sample
+from harness.record.written import Environment
 from harness.runner.identity import identity_of
 from harness.scenario.part import Beside, Part
 from harness.scenario.plan import Case
@@ -29,10 +30,10 @@ class Engine(Protocol):
         """None where the model has none."""
 
     @property
-    def meters(self) -> dict[str, Any] | None:
+    def meters(self) -> dict[str, object] | None:
         """The samples' figures with unit and source, and what cannot be read here; None without meters."""
 
-    def fingerprint(self, part: Part) -> dict[str, Any]:
+    def fingerprint(self, part: Part) -> dict[str, object]:
         """What the model runs on here, for the shapes of ``part``, as plain data for the record."""
 
     def measure_passes(self, block_sizes: Sequence[int], beside: Sequence[tuple[Beside, int]]) -> Sequence[Decoded]:
@@ -57,12 +58,12 @@ class Machine:
     """
 
     open_engine: Callable[[Part], Engine]
-    calibrate: Callable[[Part, ModelShape, Progress, Sequence[Any]], dict[str, Any] | None]
+    calibrate: Callable[[Part, ModelShape, Progress, Sequence[object]], dict[str, object] | None]
     free_bytes: Callable[[Part], int | None]
-    profile: Callable[[Scenario], tuple[dict[str, Any] | None, str | None]]
+    profile: Callable[[Scenario], tuple[dict[str, object] | None, str | None]]
     execution: Callable[[Part], str]
     shape: Callable[[Part], ModelShape]
     close: Callable[[], None] = lambda: None
     date: Callable[[str], None] = lambda begun_at: None
-    identity: Callable[[Part, dict[str, Any]], dict[str, Any]] = identity_of
-    divergences: Callable[[Part, Sequence[Case], Sequence[Sample]], dict[str, Any]] = lambda part, cases, samples: {}
+    identity: Callable[[Part, Environment], dict[str, object]] = identity_of
+    divergences: Callable[[Part, Sequence[Case], Sequence[Sample]], dict[str, object]] = lambda part, cases, samples: {}

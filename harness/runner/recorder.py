@@ -7,8 +7,8 @@ failed try is an event with its reason; the last one is the case's outcome. A pr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from harness.frozen import frozen
 from harness.progress import Progress
@@ -51,7 +51,7 @@ class Failure:
     node: str | None = None
 
 
-Entry = Sample | Begun | Skipped | Failure | dict[str, Any]
+Entry = Sample | Begun | Skipped | Failure | dict[str, object]
 """What a unit yields; a dict is an event for the record."""
 
 
@@ -61,7 +61,7 @@ class Recorder:
     def __init__(self, store: RunStore, progress: Progress, job: Job, held: Run, marks: bool = False) -> None:
         self._store, self._progress, self._attempts, self._marks = store, progress, job.scenario.attempts, marks
         self._header, self._allow = held.header, job.options.allow
-        self._identities = [one for one in held.sessions if one.get("event") == IDENTITY]
+        self._identities: list[Mapping[str, object]] = [one for one in held.sessions if one.get("event") == IDENTITY]
         self._failed = Counter(str(one["case_id"]) for one in held.sessions if one.get("event") == ATTEMPT)
         self._lost = Counter((one.get("part"), one.get("process")) for one in held.sessions if one.get("event") == LOST)
         self._ended = {outcome.case_id for outcome in held.outcomes}
@@ -97,7 +97,7 @@ class Recorder:
         for entry in entries:
             self.keep(entry)
 
-    def _expect_same(self, entry: dict[str, Any]) -> None:
+    def _expect_same(self, entry: Mapping[str, object]) -> None:
         """Refuse other weights, another machine or another program, or record that they are allowed."""
         found = differences(self._header, self._identities, entry)
         refuse_other(found, entry, self._allow)

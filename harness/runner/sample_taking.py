@@ -87,7 +87,7 @@ def take_sample(slot: Slot, engine: Engine, items: list[PromptItem], node: str |
             _row(decoded.generation, row, item, engine.tokenizer, case, times)
             for row, (item, times) in enumerate(zip(items, row_times, strict=True))
         ],
-        passes=_told_passes(decoded, timed),
+        passes=pass_columns(decoded, timed) if decoded.generation.passes else None,  # None: a server does not tell them
         prefill_s=decoded.prefill_s if timed else None,
         decode_s=decoded.decode_s if timed else None,
         started_at=started_at,
@@ -129,18 +129,12 @@ def _row(
     )
 
 
-def _told_passes(decoded: Decoded, timed: bool) -> PassColumns | None:
-    """None where a server does not tell them."""
-    if not decoded.generation.passes:
-        return None
-    return pass_columns(decoded) if timed else pass_columns(decoded).untimed()
-
-
-def pass_columns(decoded: Decoded) -> PassColumns:
+def pass_columns(decoded: Decoded, timed: bool = True) -> PassColumns:
     """Column by column; empty columns where a server does not tell its passes."""
     columns: dict[str, Any] = {name: [] for name, field in PassColumns.model_fields.items() if field.is_required()}
     for name in ForwardPass._fields:
         values = [getattr(one, name) for one in decoded.generation.passes]
         if any(v is not None for v in values):
             columns[name] = [list(v) if isinstance(v, tuple) else v for v in values]
-    return PassColumns(**columns, forward_s=decoded.forward_s, sampler_s=decoded.sampler_s)
+    found = PassColumns(**columns, forward_s=decoded.forward_s, sampler_s=decoded.sampler_s)
+    return found if timed else found.untimed()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
 
 from harness.errors import CaseError, MissingExtraError, NotPossibleError
 from harness.meters.environment import snapshot
@@ -55,10 +54,10 @@ class Sampling:
         yield from self._samples(measured_s)
         yield from self._passes()
 
-    def _event(self, name: str) -> dict[str, Any]:
+    def _event(self, name: str) -> dict[str, object]:
         return self._work.event(name, self._part.name)
 
-    def _remark(self, words: str) -> dict[str, Any]:
+    def _remark(self, words: str) -> dict[str, object]:
         return self._event(REMARK) | {REMARK: words}
 
     def _passes(self) -> Generator[Entry, None, float]:
@@ -67,12 +66,13 @@ class Sampling:
         if not part.timed:
             return measured_s
         yield Begun(case_id="", what="measuring passes")
-        found: dict[str, Any] = self._event("measured_passes") | {"decodes": []}
+        decodes: list[object] = []
+        found = self._event("measured_passes") | {"decodes": decodes}
         try:
             for decoded in self._engine.measure_passes(part.block_sizes, part.measured_beside):
                 measured_s += decoded.prefill_s + decoded.decode_s
                 columns = pass_columns(decoded).model_dump(mode="json")
-                found["decodes"].append({"passes": columns, "decode_s": decoded.decode_s})
+                decodes.append({"passes": columns, "decode_s": decoded.decode_s})
         except CaseError as error:
             found["reason"] = str(error)
         # An ex-ante price may use only passes that ended before the first sample began.

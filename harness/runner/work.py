@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from statistics import median
-from typing import Any
 
 from harness.errors import CaseError, DoesNotFitError, NoTokenError, NotPossibleError
 from harness.frozen import frozen
@@ -34,18 +33,18 @@ class Work:
     begun_at: str
     known_s: dict[str, float] = field(default_factory=dict)
     free_bytes: dict[str, int | None] = field(default_factory=dict)
-    calibrations: dict[str, Any] = field(default_factory=dict)
+    calibrations: dict[str, object] = field(default_factory=dict)
 
     @property
     def process(self) -> int:
         """The process number of the samples."""
         return self.share.process if self.share else 0
 
-    def event(self, name: str, part: str | None = None) -> dict[str, Any]:
+    def event(self, name: str, part: str | None = None) -> dict[str, object]:
         """The first fields of an entry about a part or about this whole process."""
         about = part or (self.share.part if self.share else None)
-        found: dict[str, Any] = {"event": name} | ({"part": about} if about else {}) | {"process": self.process}
-        return found | ({"node": self.node} if self.node else {})
+        whose = {"event": name, "part": about or None, "process": self.process, "node": self.node or None}
+        return {key: value for key, value in whose.items() if value is not None}
 
     def failure(self, case: Case, error: CaseError, final: bool = False) -> Failure:
         """That of a case that could not run now; it is left out from here on."""

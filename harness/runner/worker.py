@@ -1,6 +1,6 @@
 """Takes the missing samples of a unit of a run: opens each part's model, decodes in order, yields all entries for the record.
 
-``take`` is the whole walk: a _Loader has the model in memory, harness.runner.sampling decodes a part's samples with it. It
+``take`` is the whole walk: a ModelInMemory holds the model, harness.runner.sampling decodes a part's samples with it. It
 serves the process of `sbd run`, a fresh process and a cluster node. It writes nothing: the caller records an entry before it
 asks for the next, so at most one decode is lost.
 """
@@ -8,9 +8,8 @@ asks for the next, so at most one decode is lost.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from harness.errors import CaseError, DoesNotFitError
 from harness.meters.environment import snapshot
@@ -37,7 +36,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
     """
     machine.date(work.begun_at)
     environment = snapshot()
-    yield environment | work.event("start") | {"pid": os.getpid()}
+    yield {**environment, **work.event("start"), "pid": os.getpid()}
 
     # 1. Leave out what cannot fit: a host may kill a process that asks for too much memory.
     failures = list(_that_cannot_fit(work, machine))
@@ -52,7 +51,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
     yield from (work.event(IDENTITY, name) | identity for name, identity in identities.items())
 
     # 3. Load each part's model and take its samples.
-    loader = _Loader(work, machine, progress)
+    loader = ModelInMemory(work, machine, progress)
     for name, of_part in groupby(missing, key=lambda slot: slot.case.part.name):
         part, slots = parts[name], list(of_part)
         try:
@@ -72,7 +71,7 @@ def take(work: Work, machine: Machine, progress: Progress) -> Iterator[Entry]:
         loader.free()  # the servers make room for the weights
         yield work.event(DIVERGENCES, name) | machine.divergences(part, [slot.case for slot in slots], samples)
 
-    yield snapshot() | work.event("end")
+    yield {**snapshot(), **work.event("end")}
 
 
 def _announce(work: Work, missing: Sequence[Slot], progress: Progress) -> None:
@@ -89,7 +88,7 @@ def _announce(work: Work, missing: Sequence[Slot], progress: Progress) -> None:
     )
 
 
-def _known_of_engines(part: Part, identity: dict[str, Any], work: Work) -> Iterator[Entry]:
+def _known_of_engines(part: Part, identity: Mapping[str, object], work: Work) -> Iterator[Entry]:
     """What an earlier run found of NTP beside the engines of others, where this one asks none."""
     asks = part.timed and part.has_ntp and part.takes_engines and not part.engines_beside and not work.process
     if asks and (known := kept(identity, part.dtype, part.threads)):
@@ -115,13 +114,13 @@ def _failures(slots: Sequence[Slot], error: CaseError, work: Work) -> Iterator[E
     yield from (Skipped(case_id=slot.case.case_id) for slot in slots)
 
 
-class _Loader:
+class ModelInMemory:
     """The model in memory: one at a time, shared by consecutive parts of equal settings."""
 
     def __init__(self, work: Work, machine: Machine, progress: Progress) -> None:
         self._work, self._machine, self._progress = work, machine, progress
         self._engine: Engine | None = None
-        self._settings: dict[str, Any] | None = None
+        self._settings: dict[str, object] | None = None
 
     @property
     def loaded(self) -> Engine:

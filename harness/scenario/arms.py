@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.config_file import Flag, Name, Numbers, Shares, one_or_several
+from harness.config_file import Flag, Name, Numbers, Shares, Younger, one_or_several
 from harness.scenario.method import (
     GREEDY,
     ArmKeys,
@@ -26,7 +26,7 @@ from harness.scenario.method import (
     widths,
 )
 from harness.scenario.replay import AcceptanceChoice, RecordedAcceptance, choice_id, replay_id, with_choice
-from harness.scenario.solvers import SolverChoice, SolverSettings, Younger
+from harness.scenario.solvers import SolverChoice, SolverSettings
 
 Batching = Literal["lockstep", "ragged"]
 Form = Literal["linear", "quadratic"]
@@ -171,16 +171,12 @@ def _sbd_passes(arm: SbdSettings, prompt_tokens: int, new_tokens: int, passes_of
         yield PlannedPass(role="decide", query_tokens=block, context_tokens=prompt_tokens + start, logits=block, count=later)
 
 
-def _self_speculation_widest(arm: SelfSpeculationSettings) -> int:
-    return arm.block_size if arm.form == "linear" else arm.block_size * (arm.block_size + 1)
-
-
 def _self_speculation_passes(arm: SelfSpeculationSettings, prompt_tokens: int, steps: int) -> Iterator[PlannedPass]:
     block = arm.block_size
     if arm.form == "linear":
         yield from per_token(prompt_tokens, steps, ("draft", block, 0, 1), ("verify", block, 1, 1))
     else:
-        yield from per_token(prompt_tokens, steps, ("verify+draft", _self_speculation_widest(arm), 1, 1))
+        yield from per_token(prompt_tokens, steps, ("verify+draft", block * (block + 1), 1, 1))
 
 
 NTP: Method[ArmSettings] = Method(
@@ -189,7 +185,6 @@ NTP: Method[ArmSettings] = Method(
     decoder="harness.engine.decoders:next_token",
     label=lambda arm, replay: "NTP",
     arm_id=lambda arm, replay: "ntp" if arm.temperature == GREEDY else f"ntp-t{number(arm.temperature)}",
-    widest=lambda arm, prompt, new: (1, 1),
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("decide", 1, 1, 1)),
 )
 SBD: Method[SbdSettings] = Method(
@@ -209,7 +204,6 @@ VERIFIED_SBD: Method[SolverSettings] = Method(
     label=lambda arm, replay: (
         with_choice(f"SBD verified k={arm.k}", arm, replay) + confidence_bound(arm.least_confidence, " c>")
     ),
-    widest=lambda arm, prompt, new: (2 * arm.block_size, 2 * arm.block_size),
     passes=lambda arm, prompt, new, passes_of: per_token(
         prompt, new - 1, ("draft", arm.block_size, 0, arm.block_size - 1), ("verify+draft", 2 * arm.block_size, 1, 1)
     ),
@@ -224,6 +218,5 @@ SELF_SPECULATION: Method[SelfSpeculationSettings] = Method(
     label=lambda arm, replay: (
         f"{arm.form} self-speculation k={arm.k}" + " with copies" * bool(arm.copies) + " replayed" * bool(replay)
     ),
-    widest=lambda arm, prompt, new: (_self_speculation_widest(arm),) * 2,
     passes=lambda arm, prompt, new, passes_of: _self_speculation_passes(arm, prompt, new - 1),
 )

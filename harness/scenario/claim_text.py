@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from pydantic import Field, ValidationError
 
@@ -32,15 +33,30 @@ from harness.scenario.loading import shipped_file
 EXAMPLES = '"wall_speedup >= 3", "3-5x fewer passes within 1 point", "wall_speedup >= 3 at part=bandwidth, batch=1"'
 _SAME_AS = str.maketrans({"–": "-", "—": "-", "≥": ">=", "≤": "<=", "×": "x"})
 _TOKEN = re.compile(r"""\s*('[^']*'|"[^"]*"|>=|<=|==|[=,<>]|[^\s,=<>'"]+)""")
-_RANGE = re.compile(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)x")
 _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(x|%)?")
-# Our margin and our limit: at most so many percentage points lost; wall speedup ÷ NFE speedup. The paper names none.
-_PHRASES: dict[tuple[str, ...], dict[str, Any]] = {
-    ("same", "accuracy"): {"metric": "accuracy_loss_points", "max": 1.0},
-    ("close", "to", "the", "pass", "reduction"): {"metric": "wall_over_nfe", "min": 0.9},
-}
-LOSSLESS = 0.99
 _WHOLE = {"batch", "block_size", "prompt_tokens"}
+
+
+class _Limits(TypedDict, total=False):
+    """A bound, by the keys of a claim."""
+
+    metric: str
+    min: float
+    max: float
+    estimator: str
+
+
+LOSSLESS = 0.99
+_RANGE = r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)x"
+# Our margin and our limits: at most so many percentage points lost; wall speedup ÷ NFE speedup. The paper names none.
+_SHORT: dict[str, _Limits] = {
+    "same accuracy": {"metric": "accuracy_loss_points", "max": 1.0},
+    "close to the pass reduction": {"metric": "wall_over_nfe", "min": 0.9},
+    "lossless(?! [<>]=)": {"metric": "lossless", "min": LOSSLESS},
+    f"{_RANGE} fewer passes": {"metric": "nfe_speedup"},
+    f"{_RANGE}(?: faster)?": {"metric": "wall_speedup"},
+}
+"""Bounds in few words; a range stands for its lower end. With a comparison, ``lossless`` is read as any metric."""
 
 
 def read_claim(text: str) -> Claim:
@@ -51,7 +67,7 @@ def read_claim(text: str) -> Claim:
     """
     reader = _Reader(text=text, words=_tokens(text))
     bounds = [reader.bound()]
-    clauses: dict[str, Any] = {}
+    clauses: dict[str, object] = {}
     while (word := reader.take()) is not None:
         if word == "and" and not clauses:
             bounds.append(reader.bound())
@@ -66,7 +82,7 @@ def read_claim(text: str) -> Claim:
             allowed = "and (before the others), within 1 point, at part=..., batch=..., in this process"
             raise reader.refusal(f"{word!r} is {said}", allowed)
     try:
-        return Claim(**_merged(bounds, clauses), **clauses)
+        return Claim.model_validate({**_merged(bounds, clauses), **clauses})
     except ValidationError as error:
         raise _refused(text, error, "") from error
 
@@ -78,8 +94,8 @@ def _refused(text: str, error: ValidationError, whole: str) -> UserError:
     return UserError(": ".join(filter(None, (f"claim {text!r}", where, first["msg"].removeprefix("Value error, ")))))
 
 
-def _merged(bounds: list[dict[str, Any]], clauses: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a Claim: one bound stands by itself; a lone bound on accuracy is the claim's margin."""
+def _merged(bounds: list[_Limits], clauses: dict[str, object]) -> Mapping[str, object]:
+    """The keys of a Claim: one bound stands by itself; a lone bound on accuracy is the claim's margin."""
     if len(bounds) > 1:
         return {"all": tuple(bounds)}
     alone = bounds[0]
@@ -125,19 +141,27 @@ class _Reader:
         del self.words[: len(words)]
         return True
 
-    def bound(self) -> dict[str, Any]:
-        phrase = next((dict(bound) for words, bound in _PHRASES.items() if self.took(*words)), None)
-        found = phrase or self._lossless() or self._range() or self._between() or self._one_sided()
+    def bound(self) -> _Limits:
+        found = self._short() or self._between() or self._one_sided()
         if self.took("by"):
             found["estimator"] = self._one_of(ESTIMATORS, "an estimator")
         return found
 
-    def _lossless(self) -> dict[str, Any] | None:
-        """The metric's name alone, with our limit; with a comparison it is read as any metric."""
-        if self.peek() != "lossless" or self.words[1:2] in (["<="], [">="]):
-            return None
-        self.take()
-        return {"metric": "lossless", "min": LOSSLESS}
+    def _short(self) -> _Limits | None:
+        rest = " ".join(self.words)
+        for pattern, limits in _SHORT.items():
+            match = re.match(f"{pattern}(?= |$)", rest)
+            if match is None:
+                continue
+            words = match[0].split()
+            del self.words[: len(words)]
+            if not match.groups():
+                return limits.copy()
+            low, high = map(float, match.groups())
+            if low > high:
+                raise self.refusal(f"{words[0]} runs downwards", "the smaller number first")
+            return {**limits, "min": low}
+        return None
 
     def points(self) -> float:
         value = self._number()
@@ -146,7 +170,7 @@ class _Reader:
         return value
 
     def where(self) -> Where:
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         while True:
             key = self._one_of(tuple(Where.model_fields), "a key after 'at'")
             if key in found:
@@ -157,11 +181,11 @@ class _Reader:
             if not self.took(","):
                 break
         try:
-            return Where(**found)
+            return Where.model_validate(found)
         except ValidationError as error:
             raise _refused(self.text, error, "at") from error
 
-    def _value(self, key: str) -> Any:
+    def _value(self, key: str) -> object:
         word = self.take()
         if word is None or word in {",", "=", "<", ">", "<=", ">="}:
             raise self.refusal(f"{key} has no value", f"{key}=VALUE, in quotes where it has spaces")
@@ -173,20 +197,7 @@ class _Reader:
             return self._as_number(word)
         return word[1:-1] if word[0] in "'\"" else word
 
-    def _range(self) -> dict[str, Any] | None:
-        match = _RANGE.fullmatch(self.peek() or "")
-        if match is None:
-            return None
-        self.take()
-        low, high = map(float, match.groups())
-        if low > high:
-            raise self.refusal(f"{match.group()} runs downwards", "the smaller number first")
-        passes = self.took("fewer", "passes")
-        if not passes:
-            self.took("faster")
-        return {"metric": "nfe_speedup" if passes else "wall_speedup", "min": low}
-
-    def _between(self) -> dict[str, Any] | None:
+    def _between(self) -> _Limits | None:
         if _NUMBER.fullmatch(self.peek() or "") is None:
             return None
         low = self._number()
@@ -195,10 +206,11 @@ class _Reader:
         self._operator("<=")
         return {"metric": metric, "min": low, "max": self._number()}
 
-    def _one_sided(self) -> dict[str, Any]:
+    def _one_sided(self) -> _Limits:
         metric = self._one_of(METRIC_NAMES, "a metric (or a range such as 3-5x)")
-        side = "min" if self._operator(">=", "<=") == ">=" else "max"
-        return {"metric": metric, side: self._number()}
+        at_least = self._operator(">=", "<=") == ">="
+        limit = self._number()
+        return {"metric": metric, "min": limit} if at_least else {"metric": metric, "max": limit}
 
     def _operator(self, *allowed: str) -> str:
         word = self.take()
@@ -218,7 +230,7 @@ class _Reader:
             raise self.refusal(f"{word!r} is no number", "a number such as 3, 0.9, 3x or 10%")
         return float(match.group(1)) / (100 if match.group(2) == "%" else 1)
 
-    def _one_of(self, allowed: tuple[str, ...], what: str) -> Any:
+    def _one_of(self, allowed: tuple[str, ...], what: str) -> str:
         word = self.take()
         if word in allowed:
             return word

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import cast
 
 from harness import __version__
 from harness.errors import UserError
@@ -14,6 +14,7 @@ from harness.models import ModelShape
 from harness.record.imports.measured import MOST_REQUESTS, ResultFile
 from harness.record.imports.samples import Placed, imported_of, samples_of
 from harness.record.schema import CaseHeader, RunHeader, Sample
+from harness.record.written import Environment, WrittenPartKeys, WrittenScenario
 from harness.scenario.arms import NTP
 from harness.scenario.claims import Claims
 from harness.scenario.loading import scenario_digest
@@ -121,17 +122,16 @@ def imported_run(arms: Sequence[ImportedArm], about: About) -> tuple[RunHeader, 
         cases=[_case(arm, files[0], about) for arm in arms],
         hardware=None,
         hardware_reason="an imported run has no passes to price",
-        environment={
-            "harness": __version__,
-            "machine": about.machine,
-            "reasons": {} if about.machine else {"machine": NO_MACHINE},
-        },
+        environment=cast(
+            Environment,
+            {"harness": __version__, "machine": about.machine, "reasons": {} if about.machine else {"machine": NO_MACHINE}},
+        ),
         imported=origin,
     )
     return header, list(samples_of(files, origin.pairing))
 
 
-def _scenario(arms: Sequence[ImportedArm], files: Sequence[Placed], about: About) -> dict[str, Any]:
+def _scenario(arms: Sequence[ImportedArm], files: Sequence[Placed], about: About) -> WrittenScenario:
     """The same for every import of the same arms under the same load, so that a history joins them."""
     first = files[0].file
     part = {
@@ -149,7 +149,7 @@ def _scenario(arms: Sequence[ImportedArm], files: Sequence[Placed], about: About
         "version": 1,
         "name": f"imported-{first.format}",
         "question": QUESTION.format(tool=first.tool),
-        "parts": [part],
+        "parts": [cast(WrittenPartKeys, part)],
         "claims": [claim.model_dump(mode="json", exclude_defaults=True) for claim in about.claims],
     }
 

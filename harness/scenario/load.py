@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, Counts, StrictModel, Text, as_list, base_of, read_text
+from harness.config_file import Count, Counts, StrictModel, Text, Younger, YoungerMany, as_list, folder_of, read_text
 from harness.errors import ScenarioError
 from harness.record.written import WrittenPart
 from harness.workloads.arrivals import TracedRequest, of_lengths, read_trace
@@ -36,7 +36,7 @@ class Load(StrictModel):
     """Poisson arrivals: requests per second, on average, at the same times for every arm."""
     trace: Text | None = None
     """A file of arrivals and lengths: Mooncake's JSONL or Azure's CSV. Prompts are cut to its lengths."""
-    trace_sha256: Annotated[str | None, Field(validate_default=True, exclude_if=lambda digest: digest is None)] = None
+    trace_sha256: Annotated[str | None, Field(validate_default=True), Younger] = None
     """SHA-256 of the trace. Filled in."""
     requests: Annotated[Count | None, Field(validate_default=True)] = None
     """Requests of one sample. Left out: all prompts of a task, or all lines of the trace."""
@@ -48,7 +48,7 @@ class Load(StrictModel):
     @field_validator("trace")
     @classmethod
     def _readable(cls, name: str | None, info: ValidationInfo) -> str | None:
-        base = base_of(info)
+        base = folder_of(info)
         return name if name is None or base is None else str((base / name).resolve())
 
     @field_validator("trace_sha256")
@@ -56,7 +56,7 @@ class Load(StrictModel):
     def _pinned(cls, wanted: str | None, info: ValidationInfo) -> str | None:
         """The digest of the trace, which pins it for a run; a given one must agree."""
         file = info.data.get("trace")
-        if file is None or base_of(info) is None:
+        if file is None or folder_of(info) is None:
             return wanted
         found = hashlib.sha256(read_text(Path(file), "trace").encode()).hexdigest()
         if wanted not in {None, found}:
@@ -68,7 +68,7 @@ class Load(StrictModel):
     def _counted(cls, wanted: int | None, info: ValidationInfo) -> int | None:
         """Count the lines of the trace, which is read here for the first time."""
         file = info.data.get("trace")
-        if file is None or info.data.get("trace_sha256") is None or base_of(info) is None:
+        if file is None or info.data.get("trace_sha256") is None or folder_of(info) is None:
             return wanted
         try:
             return len(read_trace(Path(file), wanted))
@@ -120,11 +120,7 @@ def _read(file: str, digest: str | None, most: int | None) -> tuple[TracedReques
     return read_trace(Path(file), most)
 
 
-Loads = Annotated[
-    tuple[Load, ...],
-    BeforeValidator(as_list, json_schema_input_type=Load | list[Load]),
-    Field(exclude_if=lambda loads: not loads),
-]
+Loads = Annotated[tuple[Load, ...], BeforeValidator(as_list, json_schema_input_type=Load | list[Load]), YoungerMany]
 
 
 def by_size(loads: Sequence[Load], prompts: int) -> dict[int, Load]:

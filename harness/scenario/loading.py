@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -67,7 +67,7 @@ def shipped_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(file.stem for file in folder.glob("*.yaml")))
 
 
-def scenario_digest(scenario: dict[str, Any]) -> str:
+def scenario_digest(scenario: Mapping[str, object]) -> str:
     """SHA-256 of a resolved scenario (``model_dump(mode="json")``): equal if and only if all measured values are equal.
 
     Keys that no sample depends on are left out: runs older than claims can be continued, and hung runs with a later deadline.

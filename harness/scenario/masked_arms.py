@@ -89,7 +89,6 @@ APD: Method[ApdSettings] = Method(
     decoder="harness.engine.decoders:apd",
     arm_id=lambda arm, replay: f"apd-k{arm.block_size}-r{number(arm.mixture)}-t{number(arm.temperature)}",
     label=lambda arm, replay: f"APD k={arm.block_size} R={number(arm.mixture)}",
-    widest=lambda arm, prompt, new: (2 * arm.block_size, 2 * arm.block_size),
     passes=lambda arm, prompt, new, passes_of: per_token(
         prompt, new, ("draft", arm.block_size, 0, 1), ("verify+draft", 2 * arm.block_size, 1, 1)
     ),

@@ -104,21 +104,24 @@ class ArmKeys(StrictModel):
 
     ``axes``: the keys of a variant after ``method``, in order; one that is not dumped is left out. ``lossless``: whether the
     output is identical to that of NTP, or, in words, to what. A replayed arm writes nothing that could be identical.
+    ``models``: the keys that hold models, each one value: a variant has them as they were read, with what was granted to them.
     ``settings``: the class of a variant.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("temperature",)
+    models: ClassVar[tuple[str, ...]] = ()
     lossless: ClassVar[bool | str] = False
     settings: ClassVar[type[ArmSettings]] = ArmSettings
 
     def axis(self, name: str, dumped: Any) -> list[dict[str, Any]]:
         """The keys of a variant at each point of one axis; ``auto`` is the widest that may be chosen until it is."""
-        values = dumped if isinstance(dumped, list) else [dumped]
+        values = dumped if isinstance(dumped, list) and name not in self.models else [dumped]
         return [{name: WIDTHS[-1], AUTO: name} if value == AUTO else {name: value} for value in values]
 
     def variants(self) -> list[ArmSettings]:
         """The settings of every point."""
-        return [self.settings.model_validate(point) for point in self.points()]
+        models = {name: getattr(self, name) for name in self.models}
+        return [self.settings.model_validate(point).model_copy(update=models) for point in self.points()]
 
     def points(self) -> list[dict[str, Any]]:
         """One mapping per point of the product of the axes, every key with a single value, as a record has it."""
@@ -173,8 +176,8 @@ class Method(Generic[S]):
     ``arm_id``   its part of a case id, which never changes once a run was recorded
     ``label``    what tables and figures call it, without the temperature
     ``decoder``  dotted name, ``module:function``, of a function from harness.engine.decoders.Decoding to the decoder
-    ``widest``   (query tokens, logits) of a row's widest decode pass, by prompt tokens and new tokens
     ``passes``   the decode passes of one sample, at most, by prompt tokens, new tokens and passes per block
+    ``widest``   (query tokens, logits) of a row's widest decode pass, by prompt tokens and new tokens; left out: by ``passes``
     ``rival``    whether it stands beside another method to be compared with it, so that no answer is about it first
     """
 
@@ -183,9 +186,16 @@ class Method(Generic[S]):
     arm_id: Callable[[S, ReplaySpec | None], str]
     label: Callable[[S, ReplaySpec | None], str]
     decoder: str
-    widest: Callable[[S, int, int], tuple[int, int]]
     passes: Callable[[S, int, int, PassesOfBlock], Iterable[PlannedPass]]
+    widest: Callable[[S, int, int], tuple[int, int]] | None = None
     rival: bool = False
+
+    def widest_of(self, arm: S, prompt_tokens: int, new_tokens: int) -> tuple[int, int]:
+        """As ``widest``."""
+        if self.widest is not None:
+            return self.widest(arm, prompt_tokens, new_tokens)
+        planned = list(self.passes(arm, prompt_tokens, new_tokens, float))
+        return max(one.query_tokens for one in planned), max(one.logits for one in planned)
 
 
 def per_token(prompt_tokens: int, steps: int, *passes: tuple[Role, int, int, int]) -> Iterable[PlannedPass]:

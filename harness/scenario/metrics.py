@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Literal
 
 Basis = Literal["measured", "counted", "modelled", "predicted", "replayed"]
@@ -73,6 +74,10 @@ def _percentile_words(percent: int) -> str:
 
 
 _SHARE_OF_NTP = "NTP's time per token by the arm's, geometric mean over the prompts of a process"
+_claimed = partial(Metric, claimed=True)
+_of_requests = partial(Metric, claimed=True, averaged=False, of_requests=True)
+_of_answers = partial(Metric, basis="counted", claimed=True, clock=False, averaged=False, of_prompts=True)
+_counted = partial(Metric, basis="counted", gated="deterministic")
 _ALL = (
     # speed by the clock; a gate takes the first few
     Metric(
@@ -82,28 +87,26 @@ _ALL = (
         gated="timed",
         what="decode time by decode tokens, median over the samples of a process",
     ),
-    Metric(
+    _claimed(
         "wall_speedup",
         "x",
         "higher",
         words="faster by the clock",
         what=_SHARE_OF_NTP,
-        claimed=True,
         gated="timed",
         tracked=True,
         by_default=True,
         to_ntp=True,
     ),
-    Metric("request_speedup", "x", "higher", words="faster, prompt included", claimed=True, to_ntp=True),
-    Metric("wall_over_nfe", "x", "higher", words="speedup by the clock ÷ passes saved", claimed=True, to_ntp=True),
-    Metric("tokens_per_s", "tokens/s", "higher", words="tokens per second", claimed=True, tracked=True),
+    _claimed("request_speedup", "x", "higher", words="faster, prompt included", to_ntp=True),
+    _claimed("wall_over_nfe", "x", "higher", words="speedup by the clock ÷ passes saved", to_ntp=True),
+    _claimed("tokens_per_s", "tokens/s", "higher", words="tokens per second", tracked=True),
     Metric("time_per_token_s", "s/token", "lower", tracked=True, by_default=True),
     *(
-        Metric(
+        _claimed(
             f"latency_p{percent}_s",
             "s",
             "lower",
-            claimed=True,
             averaged=False,
             percentile=percent,
             words=f"request latency, {_percentile_words(percent)}",
@@ -112,81 +115,42 @@ _ALL = (
     ),
     # requests to servers under a load
     *(
-        Metric(
+        _of_requests(
             f"{wait}_p{percent}_s",
             "s",
             "lower",
-            claimed=True,
             tracked=True,
-            averaged=False,
-            of_requests=True,
             words=f"{words}, {_percentile_words(percent)}",
-            what=f"{words}, {_percentile_words(percent)} over the requests of a process",
-            gated="timed" if percent < 99 else None,  # the highest rests on too few requests
+            # the highest rests on too few requests to be gated
+            what="" if percent == 99 else f"{words}, {_percentile_words(percent)} over the requests of a process",
+            gated=None if percent == 99 else "timed",
         )
         for wait, words in WAITS.items()
         for percent in REQUEST_PERCENTILES
     ),
     *(
-        Metric(
+        _of_requests(
             f"{wait}_p{percent}_speedup",
             "x",
             "higher",
-            claimed=True,
-            averaged=False,
-            of_requests=True,
             to_ntp=True,
             words=f"{words}, {_percentile_words(percent)}, NTP's by its own",
         )
         for wait, words in WAITS.items()
         for percent in REQUEST_PERCENTILES
     ),
-    Metric(
-        "throughput_tokens_per_s",
-        "tokens/s",
-        "higher",
-        claimed=True,
-        tracked=True,
-        averaged=False,
-        of_requests=True,
-        words="output tokens per second of all requests",
+    _of_requests(
+        "throughput_tokens_per_s", "tokens/s", "higher", tracked=True, words="output tokens per second of all requests"
     ),
-    Metric(
-        "throughput_ratio",
-        "x",
-        "higher",
-        claimed=True,
-        averaged=False,
-        of_requests=True,
-        to_ntp=True,
-        words="output tokens per second against NTP's",
+    _of_requests("throughput_ratio", "x", "higher", to_ntp=True, words="output tokens per second against NTP's"),
+    _of_requests(
+        "goodput_per_s", "requests/s", "higher", tracked=True, words="requests per second within the limits of the load"
     ),
-    Metric(
-        "goodput_per_s",
-        "requests/s",
-        "higher",
-        claimed=True,
-        tracked=True,
-        averaged=False,
-        of_requests=True,
-        words="requests per second within the limits of the load",
-    ),
-    Metric(
-        "goodput_ratio",
-        "x",
-        "higher",
-        claimed=True,
-        averaged=False,
-        of_requests=True,
-        to_ntp=True,
-        words="goodput against NTP's",
-    ),
+    _of_requests("goodput_ratio", "x", "higher", to_ntp=True, words="goodput against NTP's"),
     Metric("prefill_s", "s", "lower", gated="timed", what="time of the prefill, median over the samples of a process"),
     # resources of the machine
-    Metric("joules_per_token", "J/token", "lower", words="energy per token", claimed=True),
-    Metric(
-        "bandwidth_share", "of the read ceiling", "higher", basis="modelled", words="share of the read ceiling", claimed=True
-    ),
+    _claimed("joules_per_token", "J/token", "lower", words="energy per token"),
+    _claimed("bandwidth_share", "of the read ceiling", "higher", basis="modelled", words="share of the read ceiling"),
     Metric("ceiling_share", "share", "higher", tracked=True),
     Metric(
         "peak_device_memory_bytes",
@@ -205,49 +169,13 @@ _ALL = (
         what="most memory of the process that was resident",
     ),
     # counts
-    Metric(
-        "nfe_speedup",
-        "x",
-        "higher",
-        basis="counted",
-        words="fewer forward passes",
-        claimed=True,
-        clock=False,
-        tracked=True,
-        by_default=True,
+    _claimed(
+        "nfe_speedup", "x", "higher", basis="counted", words="fewer forward passes", clock=False, tracked=True, by_default=True
     ),
-    Metric(
-        "passes",
-        "passes",
-        "equal",
-        basis="counted",
-        gated="deterministic",
-        what="forward passes after prefill (NFE), first repeat",
-    ),
-    Metric(
-        "final_tokens_per_pass",
-        "tokens/pass",
-        "equal",
-        basis="counted",
-        gated="deterministic",
-        what="decode tokens by forward passes after prefill",
-    ),
-    Metric(
-        "decode_tokens",
-        "tokens",
-        "equal",
-        basis="counted",
-        gated="deterministic",
-        what="output tokens less those of the prefill, first repeat",
-    ),
-    Metric(
-        "output_sha256",
-        "",
-        "equal",
-        basis="counted",
-        gated="deterministic",
-        what="SHA-256 over all output ids in the order of the prompts, first repeat",
-    ),
+    _counted("passes", "passes", "equal", what="forward passes after prefill (NFE), first repeat"),
+    _counted("final_tokens_per_pass", "tokens/pass", "equal", what="decode tokens by forward passes after prefill"),
+    _counted("decode_tokens", "tokens", "equal", what="output tokens less those of the prefill, first repeat"),
+    _counted("output_sha256", "", "equal", what="SHA-256 over all output ids in the order of the prompts, first repeat"),
     Metric(
         "modelled_bytes",
         "bytes",
@@ -257,83 +185,44 @@ _ALL = (
         what="bytes that the decode passes move, by the byte model",
     ),
     # what was written
-    Metric(
-        "accuracy_loss_points",
-        "percentage points",
-        "lower",
-        basis="counted",
-        words="accuracy lost to NTP",
-        claimed=True,
-        clock=False,
-        averaged=False,
-        of_prompts=True,
-    ),
-    Metric(
+    _of_answers("accuracy_loss_points", "percentage points", "lower", words="accuracy lost to NTP"),
+    _of_answers(
         "identical_to_ntp",
         "of the prompts",
         "higher",
-        basis="counted",
         words="outputs identical to NTP's",
-        claimed=True,
         gated="deterministic",
         gate_unit="identical/prompt",
-        clock=False,
-        averaged=False,
-        of_prompts=True,
         what="share of the prompts with NTP's very output, first repeat; of arms that decode without loss",
     ),
     # an answer that parts from NTP's where rounding explains it counts as without loss (harness.runner.divergence)
-    Metric(
-        "lossless",
-        "of the prompts",
-        "higher",
-        basis="counted",
-        words="answers without an error",
-        claimed=True,
-        clock=False,
-        averaged=False,
-        of_prompts=True,
-    ),
-    Metric(
+    _of_answers("lossless", "of the prompts", "higher", words="answers without an error"),
+    _counted(
         "accuracy",
         "share",
         "higher",
-        basis="counted",
-        gated="deterministic",
         gate_unit="correct/prompt",
         tracked=True,
         scale="difference",
         what="share of correct prompts, each the mean over its repeats; compared prompt by prompt",
     ),
     # distinct 4-grams ÷ all 4-grams of an answer's token ids, median over prompts: repetition flatters every method
-    Metric(
-        "distinct4_median",
-        "share",
-        "higher",
-        basis="counted",
-        words="distinct 4-grams of an answer",
-        claimed=True,
-        clock=False,
-        averaged=False,
-        of_prompts=True,
-    ),
+    _of_answers("distinct4_median", "share", "higher", words="distinct 4-grams of an answer"),
     Metric("accuracy_difference", "share", "higher", tracked=True, scale="difference"),
     # predictions
-    Metric(
+    _claimed(
         "prediction_error",
         "predicted ÷ measured - 1",
         "lower",
         basis="predicted",
-        claimed=True,
         words="error of the prediction, ex-ante",
         either_way=True,
     ),
-    Metric(
+    _claimed(
         "prediction_error_during_run",
         "predicted ÷ measured - 1",
         "lower",
         basis="predicted",
-        claimed=True,
         words="error of the prediction calibrated during the run",
         either_way=True,
     ),

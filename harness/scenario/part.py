@@ -5,11 +5,23 @@ A part also sets the limits of a valid timed sample, and when a cell has enough 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Counts, Flag, Name, NonNegative, StrictModel, distinct, one_or_several
+from harness.config_file import (
+    Count,
+    CountOrZero,
+    Counts,
+    Flag,
+    Name,
+    NonNegative,
+    StrictModel,
+    YoungerMany,
+    distinct,
+    folder_of,
+    one_or_several,
+)
 from harness.errors import ScenarioError
 from harness.models.choice import ModelChoice, RandomModel, has_chat_template
 from harness.scenario.arms import NtpArm
@@ -98,7 +110,7 @@ class Part(StrictModel):
     """All samples are taken so many times, each time in a fresh interpreter with the same prompts and seeds. One process is one
     random draw of everything fixed at program start (memory layout, threads, graphs). Verdicts on time need three.
     """
-    devices: Annotated[tuple[Name, ...], AfterValidator(distinct), Field(exclude_if=lambda names: not names)] = ()
+    devices: Annotated[tuple[Name, ...], AfterValidator(distinct), YoungerMany] = ()
     """Accelerator types of a cluster, by their Ray names (H100, A100-80G); the part is measured on each, as a part of its own.
     For `sbd run --on ray` only.
     """
@@ -116,9 +128,7 @@ class Part(StrictModel):
     """Another part whose NTP arm is the baseline, for a model that predicts no next tokens. Left out: this part's own."""
     baseline_check: CountOrZero = 8
     """transformers' `generate()` decodes so many batches of every task too, to show that the NTP arm is not slow; 0: none."""
-    baseline_engines: Annotated[
-        tuple[BaselineEngine, ...], *one_or_several(BaselineEngine), Field(exclude_if=lambda names: not names)
-    ] = ()
+    baseline_engines: Annotated[tuple[BaselineEngine, ...], *one_or_several(BaselineEngine), YoungerMany] = ()
     """Engines of others that decode the batches of `baseline_check` too, with the same weights and cores: `installed`, or some
     by name. Left out: none. `sbd run --engines` holds NTP against all that are installed.
     """
@@ -152,7 +162,7 @@ class Part(StrictModel):
         return "eager" if self.attention == "eager" else "sdpa"
 
     @property
-    def engine(self) -> dict[str, Any]:
+    def engine(self) -> dict[str, object]:
         """All settings of what is loaded for this part; parts with equal ones can share one engine."""
         return self.model_dump(
             include={
@@ -334,7 +344,7 @@ class Part(StrictModel):
                     f"{self.workload.prompt_count} prompts do not fill samples of {whole} requests; ask for a multiple, or "
                     "change requests in load"
                 )
-            if load.trace is not None and (info.context or {}).get("base") is not None:
+            if load.trace is not None and folder_of(info) is not None:
                 _refuse_longer(load, self.workload.max_new_tokens)
         return self
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
-from harness.config_file import StrictModel, Text, base_of, named_by_key
+from harness.config_file import StrictModel, Text, Younger, folder_of, named_by_key
 from harness.scenario.method import ArmSettings, ReplaySpec, number
-from harness.scenario.solvers import SolverSettings, Younger
+from harness.scenario.solvers import SolverSettings
 
 BaseModelName = Literal["llama-3.1-8b", "qwen-3-8b"]
 Sampling = Literal["sbd_gamma_low", "sbd_gamma_high"]
@@ -83,7 +83,7 @@ class ReplayFromTrace(StrictModel):
     @field_validator("trace")
     @classmethod
     def _found(cls, path: str, info: ValidationInfo) -> str:
-        base = base_of(info)
+        base = folder_of(info)
         if base is None:
             return path
         if not (base / path).exists():

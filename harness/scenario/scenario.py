@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, Name, StrictModel
+from harness.config_file import Count, Name, StrictModel, Younger
 from harness.scenario.claims import Claims, misplaced
 from harness.scenario.method import refuse_many
 from harness.scenario.part import Part
@@ -39,9 +39,7 @@ class Scenario(StrictModel):
     """Tries in all, over this run and later ones, of a case whose process died, hung or ran out of memory; then it is left out,
     with its reason. If so many processes of a share are lost outside any case, the run ends.
     """
-    deadline_s: Annotated[
-        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Field(exclude_if=lambda limit: limit is None)
-    ] = None
+    deadline_s: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Younger] = None
     """Seconds that one step (loading a model, calibrating, one decode) may take before its process counts as hung and is ended.
     Samples are then taken in processes of their own. Left out: no limit.
     """

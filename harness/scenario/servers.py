@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from harness.config_file import Name, Numbers, StrictModel, Text, one_or_several
+from harness.config_file import Name, Numbers, StrictModel, Text, YoungerMany, one_or_several
 from harness.models.choice import RandomModel
 from harness.scenario.method import GREEDY, ArmKeys, ArmSettings, Method, ReplaySpec, number, per_token
 
@@ -76,7 +76,7 @@ class Server(StrictModel):
     """Where it runs, as http://HOST:PORT. Left out: this program starts it, and ends it with all its children."""
     model: Text | None = None
     """Its name in requests. Left out: the only one that it serves."""
-    diffusion: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    diffusion: Annotated[bool, YoungerMany] = False
     """Whether it decodes a diffusion model whose passes it does not tell, so its answers are timed and not counted."""
     arguments: tuple[str, ...] = ()
     """Further arguments of the command that starts it; none may load code."""
@@ -123,7 +123,7 @@ def _means(argument: str, word: str) -> bool:
     return word in argument or (argument.startswith("--") and f"--{word}".startswith(argument.partition("=")[0]))
 
 
-Servers = Annotated[dict[Name, Server], Field(exclude_if=lambda servers: not servers)]
+Servers = Annotated[dict[Name, Server], YoungerMany]
 
 
 FORCES = {"vllm": "synthetic", "llama_cpp": "--spec-synth", "sglang": "SGLANG_SIMULATE_ACC"}
@@ -225,6 +225,5 @@ SERVED: Method[ArmSettings] = Method(
     decoder="harness.serving.engine:ServedEngine",
     arm_id=lambda arm, replay: f"served-{arm.server}-t{number(arm.temperature)}",
     label=lambda arm, replay: f"server {arm.server}" + (" replayed" if replay else ""),
-    widest=lambda arm, prompt, new: (1, 1),
     passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", 1, 1, 1)),
 )

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, Field
 
-from harness.config_file import Counts, Numbers, Shares, one_or_several
+from harness.config_file import Counts, Numbers, Shares, Younger, one_or_several
 from harness.frozen import frozen
 from harness.scenario.method import ArmKeys, ArmSettings, BlockSettings, refuse_many
 
@@ -32,9 +32,9 @@ class Knob:
     symbol: str
     in_ids: str
     unit: str
-    least: float
-    most: float | None
-    whole: bool
+    least: float = 0
+    most: float | None = None
+    whole: bool = False
     bolder: Literal["more", "less"]
 
     @property
@@ -45,12 +45,12 @@ class Knob:
 
 
 KNOBS = {
-    "gamma": Knob(symbol="γ", in_ids="g", unit="nats", least=0, most=None, whole=False, bolder="more"),
-    "tau": Knob(symbol="τ", in_ids="tau", unit="probability", least=0, most=1, whole=False, bolder="less"),
-    "factor": Knob(symbol="f", in_ids="f", unit="1", least=0, most=None, whole=False, bolder="more"),
-    "delta": Knob(symbol="δ", in_ids="d", unit="probability", least=0, most=1, whole=False, bolder="less"),
-    "tokens": Knob(symbol="tokens", in_ids="n", unit="tokens per pass", least=1, most=None, whole=True, bolder="more"),
-    "steps": Knob(symbol="steps", in_ids="s", unit="passes per block", least=1, most=None, whole=True, bolder="less"),
+    "gamma": Knob(symbol="γ", in_ids="g", unit="nats", bolder="more"),
+    "tau": Knob(symbol="τ", in_ids="tau", unit="probability", most=1, bolder="less"),
+    "factor": Knob(symbol="f", in_ids="f", unit="1", bolder="more"),
+    "delta": Knob(symbol="δ", in_ids="d", unit="probability", most=1, bolder="less"),
+    "tokens": Knob(symbol="tokens", in_ids="n", unit="tokens per pass", least=1, whole=True, bolder="more"),
+    "steps": Knob(symbol="steps", in_ids="s", unit="passes per block", least=1, whole=True, bolder="less"),
 }
 
 
@@ -63,7 +63,7 @@ class SolverSpec:
     """
 
     sweep: Mapping[str, tuple[float, ...]]
-    reads: tuple[SlotFigure, ...]
+    reads: tuple[SlotFigure, ...] = ("confidence",)
     words: str
     source: str
     rule: str = ""
@@ -89,32 +89,23 @@ _OWN = {
     "entropy_bounded_margin": SolverSpec(
         sweep={"gamma": _GAMMAS}, reads=("entropy", "margin"), words="margin order", source=_EB
     ),
-    "threshold": SolverSpec(sweep={"tau": _TAUS}, reads=("confidence",), words="threshold", source=_FAST_DLLM),
-    "threshold_strict": SolverSpec(
-        sweep={"tau": _TAUS}, reads=("confidence",), words="strict threshold", source="Fast-dLLM v2 (arXiv 2509.26328)"
-    ),
-    "factor": SolverSpec(
-        sweep={"factor": _FACTORS}, reads=("confidence",), words="factor", source=f"{_FAST_DLLM}, the rule of its theorem"
-    ),
+    "threshold": SolverSpec(sweep={"tau": _TAUS}, words="threshold", source=_FAST_DLLM),
+    "threshold_strict": SolverSpec(sweep={"tau": _TAUS}, words="strict threshold", source="Fast-dLLM v2 (arXiv 2509.26328)"),
+    "factor": SolverSpec(sweep={"factor": _FACTORS}, words="factor", source=f"{_FAST_DLLM}, the rule of its theorem"),
     "factor_fastdllm": SolverSpec(
         sweep={"factor": _FACTORS},
-        reads=("confidence",),
         words="factor as released",
         source="NVlabs/Fast-dLLM f6b35ec, llada/generate.py, get_transfer_index_dynamic",
     ),
-    "frechet": SolverSpec(
-        sweep={"delta": (0.3, 0.25, 0.1)}, reads=("confidence",), words="Fréchet", source="Fast-dLLM++ (arXiv 2606.02955)"
-    ),
-    "longest_prefix": SolverSpec(
-        sweep={"tau": _PREFIX_TAUS}, reads=("confidence",), words="longest prefix", source=f"{_SDLM}, prob_conf"
-    ),
+    "frechet": SolverSpec(sweep={"delta": (0.3, 0.25, 0.1)}, words="Fréchet", source="Fast-dLLM++ (arXiv 2606.02955)"),
+    "longest_prefix": SolverSpec(sweep={"tau": _PREFIX_TAUS}, words="longest prefix", source=f"{_SDLM}, prob_conf"),
     "longest_prefix_entropy": SolverSpec(
         sweep={"tau": _PREFIX_TAUS}, reads=("entropy",), words="longest prefix by entropy", source=f"{_SDLM}, entropy_conf"
     ),
-    "top_k": SolverSpec(sweep={"tokens": (2, 4, 8)}, reads=("confidence",), words="top-k", source=_LLADA),
-    "uniform": SolverSpec(sweep={"steps": (12, 6, 3)}, reads=("confidence",), words="uniform", source=_LLADA),
+    "top_k": SolverSpec(sweep={"tokens": (2, 4, 8)}, words="top-k", source=_LLADA),
+    "uniform": SolverSpec(sweep={"steps": (12, 6, 3)}, words="uniform", source=_LLADA),
     "low_confidence_dynamic": SolverSpec(
-        sweep={"tau": _TAUS, "steps": (8,)}, reads=("confidence",), words="dynamic", source="JetAstra/SDAR c2041a8, generate.py"
+        sweep={"tau": _TAUS, "steps": (8,)}, words="dynamic", source="JetAstra/SDAR c2041a8, generate.py"
     ),
 }
 SOLVERS = {name: replace(spec, rule=f"harness.decoding.solvers:{name}") for name, spec in _OWN.items()}
@@ -130,8 +121,6 @@ def _known(name: str) -> str:
 
 SolverName = Annotated[str, AfterValidator(_known), Field(json_schema_extra=lambda schema: schema.update(enum=list(SOLVERS)))]
 SolverNames = Annotated[tuple[SolverName, ...], *one_or_several(SolverName)]
-# Added after version 1 of the format: left out where it is None, so that digests of older files do not change.
-Younger = Field(exclude_if=lambda value: value is None)
 
 
 class SolverSettings(BlockSettings):
@@ -142,7 +131,8 @@ class SolverSettings(BlockSettings):
     @property
     def knobs(self) -> dict[str, float]:
         """The value of each knob of the solver, where acceptance is real."""
-        return {name: self.values[name] for name in SOLVERS[self.solver].knobs}
+        values = cast(dict[str, float], self.values)
+        return {name: values[name] for name in SOLVERS[self.solver].knobs}
 
     @property
     def setting_in_words(self) -> str:

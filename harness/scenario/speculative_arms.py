@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag, ValidationInfo, model_validator
 
-from harness.config_file import Count, Counts, Numbers, Share, Shares, StrictModel, base_of, named_by_key
+from harness.config_file import Count, Counts, Numbers, Share, Shares, StrictModel, Younger, folder_of, named_by_key
 from harness.errors import UserError
 from harness.models import ModelShape
 from harness.models.choice import ModelChoice, RandomModel, model_name, shape_of
@@ -31,7 +31,6 @@ from harness.scenario.method import (
     number,
     per_token,
 )
-from harness.scenario.solvers import Younger
 
 LOOKUP_TOKENS, LOOKUP_NGRAM = 10, 2
 """transformers' defaults: num_output_tokens and max_matching_ngram_size of prompt lookup."""
@@ -44,7 +43,7 @@ thresholds from 0.1 to 0.95 the best, within half a per cent, where a draft pass
 
 
 def _in_a_file(given: Any, info: ValidationInfo) -> Any:
-    return DRAFT_CONFIDENCE if given is None and base_of(info) is not None else given
+    return DRAFT_CONFIDENCE if given is None and folder_of(info) is not None else given
 
 
 ByConfidence = Younger, BeforeValidator(_in_a_file), Field(validate_default=True)
@@ -147,14 +146,11 @@ class _ModelDrafts(_Rival):
 class DraftModelArm(_ModelDrafts):
     """A smaller model drafts."""
 
+    models = ("draft",)
     method: Literal["draft_model", "universal_draft"]
     """`draft_model`: the draft has the target's tokenizer; `universal_draft`: another, and tokens are translated."""
     draft: ModelChoice
     """The model that drafts."""
-
-    def variants(self) -> list[ArmSettings]:
-        """With the model as it was read, and what was granted to it."""
-        return [variant.model_copy(update={"draft": self.draft}) for variant in super().variants()]
 
     @model_validator(mode="after")
     def _other_tokens_need_text(self) -> DraftModelArm:
@@ -176,6 +172,7 @@ class HierarchicalArm(ArmKeys):
     """A stack of drafts, the best first: each is checked by the one before it, and the first by the target."""
 
     axes = ("stack", "temperature")
+    models = ("stack",)
     lossless = True
     settings = DraftingSettings
     method: Literal["hierarchical"]
@@ -192,14 +189,6 @@ class HierarchicalArm(ArmKeys):
         if any(isinstance(stage, LookupStage) for stage in self.stack[:-1]):
             raise ValueError("prompt lookup checks nothing, so nothing can stand below it; make it the last of the stack")
         return self
-
-    def variants(self) -> list[ArmSettings]:
-        """With the models as they were read, and what was granted to them."""
-        return [variant.model_copy(update={"stack": self.stack}) for variant in super().variants()]
-
-    def axis(self, name: str, dumped: Any) -> list[dict[str, Any]]:
-        """The stack is one value, not an axis."""
-        return [{name: dumped}] if name == "stack" else super().axis(name, dumped)
 
 
 def stages(arm: ArmSettings) -> tuple[DraftingStage, ...]:
@@ -278,7 +267,6 @@ def _rival(name: str, arm: type[ArmKeys], before: str = "") -> Method[DraftingSe
         decoder="harness.engine.decoders:draft_and_check",
         arm_id=arm_id,
         label=label,
-        widest=lambda arm, prompt, new: (checked(arm), checked(arm)),
         passes=lambda arm, prompt, new, passes_of: per_token(prompt, new - 1, ("verify", checked(arm), 1, 1)),
         rival=True,
     )

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Share, StrictModel, Text, base_of, read_yaml
+from harness.config_file import Count, CountOrZero, Flag, Name, NonNegative, Share, StrictModel, Text, folder_of, read_yaml
 from harness.frozen import frozen
 from harness.models import ModelShape
 from harness.paths import data_dir
@@ -130,7 +130,7 @@ class _Subject(StrictModel):
     @classmethod
     def _from_the_files_folder(cls, path: str | None, info: ValidationInfo) -> str | None:
         """A path that exists beside the recipe is meant from there; a model may also be a hub id."""
-        base = base_of(info)
+        base = folder_of(info)
         if path is None or base is None:
             return path
         local = Path(base, os.path.expanduser(path))

@@ -93,7 +93,7 @@ def _snapshot(choice: DatasetChoice) -> str:
         ) from error
 
 
-def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any], cluster: str | None) -> Prompt:
+def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, object], cluster: str | None) -> Prompt:
     where = f"{choice.words}, row {index}"
     answer = None if choice.answer is None else _filled_in(choice.answer, row, f"{where}: answer")
     if answer is not None and choice.answer_pattern is not None:
@@ -109,7 +109,7 @@ def _prompt(choice: DatasetChoice, index: int, row: Mapping[str, Any], cluster: 
         raise ScenarioError(f"{where}: {first_mistake(error, 'the prompt')}") from error
 
 
-def _filled_in(template: str, row: Mapping[str, Any], where: str) -> str:
+def _filled_in(template: str, row: Mapping[str, object], where: str) -> str:
     """The template with the row's values. A whole number that others of its column made a float is whole again."""
     for name in fields_of(template):
         if not isinstance(row.get(name), str | int | float):

@@ -126,7 +126,7 @@ def last_match(pattern: str, text: str) -> str | None:
     return (matches[-1].group(matches[-1].re.groups) or "") if matches else None
 
 
-def cluster_of(row: Mapping[str, Any], field: str, where: str) -> str:
+def cluster_of(row: Mapping[str, object], field: str, where: str) -> str:
     """The cluster of ``row`` (a line of a file, a row of a dataset; ``where`` in messages).
 
     Raises:
@@ -171,7 +171,7 @@ def _read_row(where: str, row: Any, cluster: str | None) -> Prompt:
         raise ScenarioError(f"{where}: {first_mistake(error, 'the line')}") from error
 
 
-def _conversation(said: Any, where: str) -> dict[str, Any]:
+def _conversation(said: Any, where: str) -> dict[str, object]:
     """The prompt and the turns of a conversation up to its last user turn. Raises ScenarioError."""
     turns, turn = list[dict[str, str]](), said
     try:

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.config_file import Count, StrictModel, Text, base_of, distinct
+from harness.config_file import Count, StrictModel, Text, Younger, distinct, folder_of
 from harness.errors import ScenarioError
 from harness.models.digests import file_digest
 from harness.models.pretrained import here_or_on_hub, hub_cache
@@ -88,7 +88,7 @@ class DatasetChoice(StrictModel):
     @field_validator("path")
     @classmethod
     def _found(cls, path: str, info: ValidationInfo) -> str:
-        base = base_of(info)
+        base = folder_of(info)
         if base is None:
             return path
         found = here_or_on_hub(path, base, lambda local: local.is_dir() or (local.is_file() and local.suffix in FORMATS))
@@ -104,7 +104,7 @@ class DatasetChoice(StrictModel):
     def _pinned(cls, revision: str | None, info: ValidationInfo) -> str | None:
         """The commit of a branch or tag in the hub's cache on this machine; the hub is not asked."""
         path = info.data.get("path")
-        if path is None or base_of(info) is None:
+        if path is None or folder_of(info) is None:
             return revision
         if Path(path).is_absolute():
             if revision is not None:
@@ -124,7 +124,7 @@ class DatasetChoice(StrictModel):
     @classmethod
     def _same_files(cls, wanted: str | None, info: ValidationInfo) -> str | None:
         path = info.data.get("path")
-        if path is None or base_of(info) is None or not Path(path).is_absolute():
+        if path is None or folder_of(info) is None or not Path(path).is_absolute():
             return wanted
         return _as_meant(wanted, path, digest_of(Path(path)))
 
@@ -192,7 +192,7 @@ class Workload(StrictModel):
     split: Literal["test", "validation"] = "test"
     """Split of the built-in tasks."""
     # Before the file, which is read with it. Added after version 1 of the format, as the dataset below.
-    cluster: Text | None = Field(default=None, exclude_if=lambda value: value is None)
+    cluster: Annotated[Text | None, Younger] = None
     """Field of a file's line, or of a dataset's row, that says which prompts are related (one document, one table). They count
     as fewer in intervals of accuracy. Left out: no prompts are related.
     """
@@ -203,9 +203,9 @@ class Workload(StrictModel):
     prompts_sha256: str | None = Field(default=None, validate_default=True)
     """SHA-256 of that file; filled in, and a given one must agree."""
     # Added after version 1 of the format: left out where it is None, so that digests of older files do not change.
-    dataset: DatasetChoice | None = Field(default=None, exclude_if=lambda value: value is None)
+    dataset: Annotated[DatasetChoice | None, Younger] = None
     """A Hugging Face dataset, or local files as `datasets` reads them."""
-    instructions: Instructions | None = Field(default=None, exclude_if=lambda value: value is None)
+    instructions: Annotated[Instructions | None, Younger] = None
     """Generated prompts for a chat model, which nothing checks."""
     synthetic: Synthetic | None = None
     """Random tokens, which nothing checks; the only prompts of random weights."""
@@ -236,7 +236,7 @@ class Workload(StrictModel):
     @field_validator("prompts_file")
     @classmethod
     def _readable_prompts(cls, name: str | None, info: ValidationInfo) -> str | None:
-        base = base_of(info)
+        base = folder_of(info)
         if name is None or base is None:
             return name
         file = (base / name).resolve()
@@ -251,7 +251,7 @@ class Workload(StrictModel):
     def _pinned_prompts(cls, wanted: str | None, info: ValidationInfo) -> str | None:
         """Fill in the file's digest, which pins the prompts of a run; a given one must agree."""
         file = info.data.get("prompts_file")
-        if file is None or base_of(info) is None:
+        if file is None or folder_of(info) is None:
             return wanted
         return _as_meant(wanted, file, file_digest(Path(file)))
 
@@ -264,7 +264,7 @@ class Workload(StrictModel):
                 f"got {wanted}, but a domain has {MOST_PROMPTS} prompts of a split; ask for at most {MOST_PROMPTS}"
             )
         file = info.data.get("prompts_file")
-        if file is None or base_of(info) is None:
+        if file is None or folder_of(info) is None:
             return wanted
         there = len(read_prompts(Path(file), info.data.get("cluster")))
         if wanted is not None and wanted > there:

@@ -125,7 +125,7 @@ def record() -> dict[str, Any]:
     header["hardware"] = json.loads(known_profiles()["cpu-amx"].model_dump_json())
     samples = [json.loads(sample.model_dump_json()) for sample in run.samples]
     samples[1]["meters"] = {"kernel_before_s": 0.1, "kernel_after_s": 0.1, "energy_j": 3.0, "dram_bandwidth_pct": 5.0}
-    events = [{"session": one} for one in run.sessions]
+    events: list[dict[str, Any]] = [{"session": one} for one in run.sessions]
     old = (RECORDS / "v8" / "events.jsonl").read_text().splitlines()
     events += [json.loads(line) for line in old if json.loads(line).get("session", {}).get("part")][:4]
     outcome = CaseOutcome(case_id=header["cases"][-1]["case_id"], outcome="does_not_fit", reason="too large")

@@ -65,7 +65,7 @@ def at_commit(run: Run, commit: str, dirty: bool = False) -> Run:
 
 def stored(run: Run, directory: Path) -> Path:
     """The run as a directory."""
-    events = [{"outcome": outcome.model_dump(mode="json")} for outcome in run.outcomes]
+    events: list[dict[str, Any]] = [{"outcome": outcome.model_dump(mode="json")} for outcome in run.outcomes]
     events += [{"session": session} for session in run.sessions]
     directory.mkdir(parents=True)
     header = run.header.model_dump_json().encode()

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from harness.analysis.figures import accuracy as on_accuracy
 from harness.analysis.figures.accuracy import Clusters, Grades, Outputs
@@ -63,7 +62,7 @@ class Arm:
         return self.spec.temperature or 0.0
 
     @property
-    def replayed(self) -> dict[str, Any] | None:
+    def replayed(self) -> dict[str, object] | None:
         """Source of the acceptance, for an arm whose acceptance was replayed."""
         return next((case.replayed for case in self.cases if case.replayed is not None), None)
 

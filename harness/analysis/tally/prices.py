@@ -20,6 +20,7 @@ from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import Deployment
 from harness.record.schema import CaseHeader, PassColumns, Run, RunHeader
+from harness.record.written import Happened
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_measured, ceilings_from_profile, joined
 from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
@@ -43,9 +44,8 @@ def read_calibration(header: RunHeader, case: CaseHeader) -> Calibration | Missi
 
     A header holds one calibration for the whole run, or one per part under the part's name.
     """
-    recorded = header.calibration
-    if recorded is not None and "read_bandwidth" not in recorded:
-        recorded = recorded.get(case.part)
+    whole = header.calibration or {}
+    recorded = whole if "read_bandwidth" in whole else whole.get(case.part)
     if shared := _shared_cpu(case):
         return shared
     if recorded is None:
@@ -252,7 +252,7 @@ def measured_passes(run: Run, part: str, *, ex_ante: bool = False, masked: bool 
     return found or str(events[-1].get("reason", "its decodes made no pass"))
 
 
-def _before_samples(run: Run, part: str, events: list[dict[str, Any]]) -> list[dict[str, Any]] | Missing:
+def _before_samples(run: Run, part: str, events: list[Happened]) -> list[Happened] | Missing:
     """The measurements that ended before the first sample of the part began, warm-ups included.
 
     Older records have no times. Their sessions load a model, measure passes and then take samples, in this order. So the first
@@ -289,7 +289,7 @@ def machine_spread(run: Run, part: str) -> tuple[float, float]:
     return low, high
 
 
-def _of_decode(decode: dict[str, Any], number: int, visit: int) -> list[MeasuredPass]:
+def _of_decode(decode: Any, number: int, visit: int) -> list[MeasuredPass]:
     """The decode passes; the loop's time beyond forwards and samplers is shared out evenly."""
     columns = PassColumns.model_validate(decode["passes"])
     if columns.forward_s is None or columns.sampler_s is None:

@@ -84,7 +84,7 @@ def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCount
 def _headline_means(run: Run, part: str, case_ids: Collection[str]) -> str | None:
     names = {case.arm.server for case in run.header.cases if case.case_id in case_ids}
     told = [about for event in run.events("engine", part) for name, about in event.get("servers", {}).items() if name in names]
-    return next((about["headline"] for about in told if about.get("headline")), None)
+    return next((str(about["headline"]) for about in told if about.get("headline")), None)
 
 
 def partings_of(run: Run, part: str, case_ids: Collection[str]) -> Partings | None:

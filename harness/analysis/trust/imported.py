@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from math import isclose
 
 from harness.formatting import count, seconds
-from harness.record.imports.measured import Request, figures, totals
+from harness.record.imports.measured import MeasuredRequest, figures, totals
 from harness.record.imports.samples import GAPS_S
 from harness.record.schema import REQUEST_S, Imported, ImportedFile, Run, Sample
 
@@ -108,10 +108,10 @@ def _named(file: ImportedFile) -> str:
     return f"{file.name} ({file.case_id}, process {file.process})"
 
 
-def _request(one: Sample) -> Request:
+def _request(one: Sample) -> MeasuredRequest:
     first_s, row = one.prefill_s or 0.0, one.rows[0]
     last_s = first_s + (one.decode_s or 0.0)
-    return Request(
+    return MeasuredRequest(
         place=one.group,
         prompt_tokens=row.prompt_tokens,
         output_tokens=row.output_tokens,

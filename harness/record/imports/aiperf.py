@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from harness.record.imports.document import LONGEST, Document, Each, Keys, Line, Number
-from harness.record.imports.measured import Request, ResultFile
+from harness.record.imports.measured import MeasuredRequest, ResultFile
 
 NAME, TOOL = "aiperf", "AIPerf"
 IN_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
@@ -61,7 +61,7 @@ class Time(Duration):
         return self.list_s[0]
 
 
-class Count(Keys):
+class TokenCount(Keys):
     """A number of tokens."""
 
     value: Annotated[float, Field(strict=True, ge=0, le=1 << 24, multiple_of=1)]
@@ -82,8 +82,8 @@ class Metrics(Keys):
 
     request_latency: Time
     time_to_first_token: Time | None = None
-    input_sequence_length: Count
-    output_sequence_length: Count
+    input_sequence_length: TokenCount
+    output_sequence_length: TokenCount
     inter_token_latency: Time | None = None
     inter_chunk_latency: Duration | None = None
 
@@ -95,7 +95,7 @@ class Record(Keys):
     error: Any = None
 
 
-class Answered(Keys):
+class AnsweredLine(Keys):
     """The line of an answered request."""
 
     metrics: Metrics
@@ -112,7 +112,7 @@ def read(document: Document) -> ResultFile:
     Raises:
         BenchmarkFileError: a line lacks a figure of its request, or has a value that does not fit.
     """
-    timed, own_s = list[tuple[int, int, Request | None]](), list[float]()
+    timed, own_s = list[tuple[int, int, MeasuredRequest | None]](), list[float]()
     for line in document.lines:
         record = line.read(Record)
         about = record.metadata
@@ -120,7 +120,7 @@ def read(document: Document) -> ResultFile:
             continue
         request = None
         if record.error is None and not about.was_cancelled:
-            metrics = line.read(Answered).metrics
+            metrics = line.read(AnsweredLine).metrics
             request = _request(line, about, metrics)
             own_s += metrics.inter_token_latency.list_s if metrics.inter_token_latency else []
         timed.append((about.session_num, about.turn_index or 0, request))
@@ -137,14 +137,14 @@ def read(document: Document) -> ResultFile:
     )
 
 
-def _request(line: Line, about: Metadata, metrics: Metrics) -> Request:
+def _request(line: Line, about: Metadata, metrics: Metrics) -> MeasuredRequest:
     if metrics.time_to_first_token is None:
         raise line.refusal(
             "metrics.time_to_first_token: the key is required and missing; a stream (--streaming) is needed for it"
         )
     whole_s, gaps = metrics.request_latency.seconds, metrics.inter_chunk_latency
     begun = datetime.fromtimestamp(about.request_start_ns / 1e9, UTC)
-    return Request(
+    return MeasuredRequest(
         place=0,
         prompt_tokens=int(metrics.input_sequence_length.value),
         output_tokens=int(metrics.output_sequence_length.value),

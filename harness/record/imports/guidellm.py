@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harness.record.imports.document import Document, Each, Keys, Line, Tokens, Whole
-from harness.record.imports.measured import Request, ResultFile
+from harness.record.imports.measured import MeasuredRequest, ResultFile
 from harness.record.imports.vllm_bench import one_run
 
 NAME, TOOL = "guidellm", "GuideLLM"
@@ -73,16 +73,16 @@ class Benchmark(Keys):
     """One load."""
 
     requests: Requests
-    metrics: dict[str, Any]
+    metrics: dict[str, object]
     duration: Whole | None = None
-    config: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, object] = Field(default_factory=dict)
 
 
 class Report(Keys):
     """The whole file."""
 
     benchmarks: Each[Benchmark]
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: dict[str, object] = Field(default_factory=dict)
 
 
 def is_it(value: Any) -> bool:
@@ -123,10 +123,10 @@ def read(document: Document) -> ResultFile:
     )
 
 
-def _request(one: Answered, place: int) -> Request:
+def _request(one: Answered, place: int) -> MeasuredRequest:
     times, begun_s = one.info.timings, one.info.timings.request_start
     first_s, last_s = times.first_token_iteration or begun_s, times.last_token_iteration or begun_s
-    return Request(
+    return MeasuredRequest(
         place=place,
         prompt_tokens=one.prompt_tokens,
         output_tokens=one.output_tokens or 0,

@@ -22,7 +22,7 @@ FIGURES = ("first_token_s", "time_per_token_s", "gap_s", "request_s")
 
 
 @frozen
-class Request:
+class MeasuredRequest:
     """One answered request.
 
     ``place``: among all requests of its file, in the order they were made, from 0. ``first_token_s``: from sending to the first
@@ -64,7 +64,7 @@ class ResultFile:
 
     format: str
     tool: str
-    requests: tuple[Request, ...]
+    requests: tuple[MeasuredRequest, ...]
     sent: int
     printed: Mapping[str, float]
     lacks: Mapping[str, str]
@@ -94,7 +94,7 @@ Weighted = Sequence[tuple[float, float]]
 """Values, each with its weight."""
 
 
-def figures(requests: Sequence[Request], rule: Rule = "per_request") -> dict[str, float]:
+def figures(requests: Sequence[MeasuredRequest], rule: Rule = "per_request") -> dict[str, float]:
     """``median_first_token_s``, ``mean_...`` and ``p99_...`` of every figure that the requests have, by the tool's ``rule``."""
     values = {
         "first_token_s": [one.first_token_s for one in requests],
@@ -144,7 +144,7 @@ def weighted_percentile(values: Weighted, percent: float) -> float:
 TOTALS = ("output_tokens", "prompt_tokens", "requests", "output_tokens_per_s", "requests_per_s")
 
 
-def totals(requests: Sequence[Request], duration_s: float | None) -> dict[str, float]:
+def totals(requests: Sequence[MeasuredRequest], duration_s: float | None) -> dict[str, float]:
     """Sums over the answered requests, and rates where the duration of all is known."""
     found = {
         "output_tokens": float(sum(one.output_tokens for one in requests)),

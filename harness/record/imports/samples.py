@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.frozen import frozen
 from harness.record.bounds import SHORTEST_S, arrived_together
-from harness.record.imports.measured import Request, ResultFile
+from harness.record.imports.measured import MeasuredRequest, ResultFile
 from harness.record.schema import REQUEST_S, TOGETHER, UNTOLD, Imported, ImportedFile, Pairing, RowResult, Sample
 
 GAPS_S, PIECES = "gaps_s", "stream_pieces"
@@ -95,7 +95,7 @@ def samples_of(files: Sequence[Placed], pairing: Pairing | None) -> Iterator[Sam
             yield _sample(placed, request, group, repeat, prompt_id)
 
 
-def _sample(of: Placed, request: Request, group: int, repeat: int, prompt_id: str) -> Sample:
+def _sample(of: Placed, request: MeasuredRequest, group: int, repeat: int, prompt_id: str) -> Sample:
     """The decode has no time where the file contradicts itself; ``request_s`` then shows it."""
     decode_s = _no_dust(request.last_token_s - request.first_token_s)
     meters = {REQUEST_S: request.request_s}
@@ -131,7 +131,7 @@ def _sample(of: Placed, request: Request, group: int, repeat: int, prompt_id: st
     )
 
 
-def _clock(request: Request, decode_s: float, ntp: bool) -> dict[str, float]:
+def _clock(request: MeasuredRequest, decode_s: float, ntp: bool) -> dict[str, float]:
     """What shows whether the stream tells the time of its tokens. An arm's pass makes several, which may come one by one: there
     only its first two pieces, of two passes, and those before its first token show something.
     """

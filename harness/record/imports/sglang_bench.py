@@ -28,7 +28,7 @@ LACKS = {
 }
 
 
-class Result(Lists, Totals):
+class SglangResult(Lists, Totals):
     """The lists and the figures; which model it was is not kept."""
 
     request_rate: Asked = None
@@ -49,7 +49,7 @@ def read(document: Document) -> ResultFile:
     line = one_run(document)
     if "ttfts" not in line.value:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --output-details")
-    result = line.read(Result)
+    result = line.read(SglangResult)
     return ResultFile(
         format=NAME,
         tool=TOOL,

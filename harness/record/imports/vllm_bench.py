@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field
 
 from harness.record.bounds import Moment
 from harness.record.imports.document import Asked, Document, Each, Keys, Line, Rate, Time, Tokens, Total, Whole, asked_rate
-from harness.record.imports.measured import Request, ResultFile
+from harness.record.imports.measured import MeasuredRequest, ResultFile
 
 NAME, TOOL = "vllm", "vllm bench serve"
 FIGURES = {"ttft": "first_token_s", "tpot": "time_per_token_s", "itl": "gap_s", "e2el": "request_s"}
@@ -56,7 +56,7 @@ class Lists(Keys):
     max_concurrency: Annotated[int, Field(strict=True, ge=1, le=1 << 24)] | None = None
 
 
-class Result(Lists):
+class VllmResult(Lists):
     """What else is read; figures are in ``printed``. ``date``: of the end, ``20261120-100000``; without a zone it is UTC."""
 
     backend: str
@@ -89,7 +89,7 @@ def read(document: Document) -> ResultFile:
     line = one_run(document)
     if "ttfts" not in line.value:
         raise line.refusal("ttfts: the times of single requests are missing; run it with --save-result --save-detailed")
-    result, sums = line.read(Result), line.read(Totals)
+    result, sums = line.read(VllmResult), line.read(Totals)
     return ResultFile(
         format=NAME,
         tool=TOOL,
@@ -115,7 +115,7 @@ def one_run(document: Document) -> Line:
     return document.first
 
 
-def requests_of(line: Line, result: Lists) -> tuple[Request, ...]:
+def requests_of(line: Line, result: Lists) -> tuple[MeasuredRequest, ...]:
     """The answered requests, by the lists of this tool and of those that took them over.
 
     Raises:
@@ -131,10 +131,10 @@ def requests_of(line: Line, result: Lists) -> tuple[Request, ...]:
     return tuple(_request(result, place) for place in range(sent) if not result.errors[place])
 
 
-def _request(result: Lists, place: int) -> Request:
+def _request(result: Lists, place: int) -> MeasuredRequest:
     gaps, first_s = array("d", result.itls[place]), result.ttfts[place] or 0.0
     whole = math.fsum((first_s, *gaps)) if result.latencies is None else result.latencies[place]
-    return Request(
+    return MeasuredRequest(
         place=place,
         prompt_tokens=result.input_lens[place],
         output_tokens=result.output_lens[place],

@@ -5,7 +5,7 @@ Its orders carry the digest of the program, because nodes must run the same code
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from harness.frozen import frozen
@@ -27,7 +27,7 @@ class NodeTask:
     sending program. ``here``: the node that the unit began on, or None. ``options``: of the sender's command line.
     """
 
-    scenario: dict[str, Any]
+    scenario: Mapping[str, object]
     path: str
     digest: str
     code: str

@@ -159,7 +159,7 @@ class _Spread:
         else:
             if isinstance(entry, dict):
                 flight.begun = None  # it has started, and is at no case
-                flight.node = entry.get("node") or flight.node
+                flight.node = str(entry["node"]) if entry.get("node") else flight.node
             self._keeper.keep(entry)
         flight.since_s = CLOCK()
         self._flights[self._cluster.ask(flight.unit)] = flight

@@ -41,7 +41,6 @@ class Task(ABC):
     """A family of problems whose answers a program can check."""
 
     name: str
-    description: str
 
     @abstractmethod
     def draw(self, rng: random.Random) -> Problem:

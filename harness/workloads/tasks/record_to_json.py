@@ -105,7 +105,6 @@ class RecordToJson(Task):
     """Records of four to six fields, to be written as one JSON object in canonical key order."""
 
     name = "record_to_json"
-    description = "a record in words to a one-line JSON object with keys in a fixed order"
 
     def draw(self, rng: random.Random) -> Problem:
         """Draw a record; its level is the number of fields."""

@@ -122,9 +122,6 @@ class VariableTrace(Task):
         self.name = name
         self._shortest, self._longest = shortest, longest
         self._hard_share = hard_share
-        lengths = f"{shortest}" if shortest == longest else f"{shortest}-{longest}"
-        hard = f"; about {100 * hard_share:.0f} % need a hard product" if hard_share else ""
-        self.description = f"trace {lengths} assignments and print one variable{hard}"
 
     def draw(self, rng: random.Random) -> Problem:
         """Draw a program; level 2 holds one product of two three-digit numbers."""

@@ -170,7 +170,6 @@ class WordProblems(Task):
     """Stories of two or three arithmetic steps, solved one equation at a time."""
 
     name = "word_problems"
-    description = "two- and three-step arithmetic stories with a worked solution"
 
     def draw(self, rng: random.Random) -> Problem:
         """Draw a story; its level is the number of equations in the solution."""

@@ -11,7 +11,7 @@ class AfterTorch(PathFinder):
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        """None for every other module. Programs ask whether there is torch before they import it, so this stays in its place."""
+        """None for every other module. It stays in its place: programs ask for torch before they import it."""
         spec = super().find_spec(name, path, target) if name == "torch" else None
         if spec is not None:
             execute = spec.loader.exec_module

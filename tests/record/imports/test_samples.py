@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.record.imports.formats import read_file
-from harness.record.imports.measured import Request, ResultFile, figures, percentile, weighted_percentile
+from harness.record.imports.measured import MeasuredRequest as Request
+from harness.record.imports.measured import ResultFile, figures, percentile, weighted_percentile
 from harness.record.imports.samples import Placed, pairing_of, samples_of
 from tests.helpers.bench_files import LENGTHS, vllm_result, written
 
