@@ -161,6 +161,12 @@ def between(quantity: Quantity, write: Write) -> str:
     return "" if quantity.low is None or quantity.high is None else f"{write(quantity.low)} – {write(quantity.high)}"
 
 
+def with_ends(quantity: Quantity, write: Write) -> str:
+    """``3.16x (2.90x – 3.45x)``."""
+    ends = between(quantity, write)
+    return write(quantity.value or 0.0) + (f" ({ends})" if ends else "")
+
+
 def _inner(holder: Any, name: str) -> Any:
     """A field, or the value of a key; None where there is no holder."""
     if holder is None or isinstance(holder, dict):

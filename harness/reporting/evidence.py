@@ -17,16 +17,29 @@ import pandas as pd
 from harness import formatting
 from harness.analysis.frames import RunFrames
 from harness.analysis.results import Comparison
+from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.record.store import EVENTS
 
 PACKED = 6
 """Compression level, of nine; level 9 takes three times as long for 1 % less."""
+LONGEST_PLAIN = 60_000
+"""Bytes of a file; a longer one is compressed, so that the page stays small."""
 LONGEST_LINK = 1_500_000
 """Characters; a browser cuts addresses, data URLs too, at two million."""
 
 
-def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[dict[str, Any]]:
+@frozen
+class Download:
+    """A file inside the page, as a data URL; ``href`` is None where it is too long for one."""
+
+    name: str
+    about: str
+    href: str | None
+    bytes: int
+
+
+def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[Download]:
     """The derived values (the JSON form of a comparison) as JSON and as a table of arms, and the raw samples."""
     plain = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return [
@@ -36,15 +49,13 @@ def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[di
     ]
 
 
-def download(name: str, about: str, media_type: str, text: str) -> dict[str, Any]:
-    """``text`` as a data URL; compressed where it is too long, and None where that is too long as well."""
-    data = text.encode()
-    for ending, kind in (("", media_type), (".gz", "application/gzip")):
-        body = gzip.compress(data, PACKED, mtime=0) if ending else data
-        if 4 * len(body) <= 3 * LONGEST_LINK:
-            coded = base64.b64encode(body).decode("ascii")
-            return {"name": name + ending, "about": about, "href": f"data:{kind};base64,{coded}", "bytes": len(body)}
-    return {"name": name, "about": about, "href": None, "bytes": len(data)}
+def download(name: str, about: str, media_type: str, text: str) -> Download:
+    """``text`` as a file of this name; a long one is compressed (gzip), as its name then says."""
+    body = text.encode()
+    if len(body) > LONGEST_PLAIN:
+        name, media_type, body = f"{name}.gz", "application/gzip", gzip.compress(body, PACKED, mtime=0)
+    link = f"data:{media_type};base64,{base64.b64encode(body).decode('ascii')}"
+    return Download(name=name, about=about, href=link if len(link) <= LONGEST_LINK else None, bytes=len(body))
 
 
 def arms_csv(data: dict[str, Any]) -> str:
@@ -69,15 +80,12 @@ def facts(environment: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, _fact(value, reasons.get(name))) for name, value in environment.items() if name != "reasons"]
 
 
-def _fact(value: Any, reason: str | None) -> str:
+def _fact(value: object, reason: str | None) -> str:
     if value is None:
         return f"none: {reason or 'no reason recorded'}"
-    said = str(value)
-    if isinstance(value, dict):
-        said = ", ".join(f"{key} {inner}" for key, inner in value.items())
-    elif isinstance(value, list):
-        said = ", ".join(map(str, value))
-    return f"{said} ({reason})" if reason else said
+    words = [f"{key} {inner}" for key, inner in value.items()] if isinstance(value, dict) else value
+    text = ", ".join(map(str, words)) if isinstance(words, list) else str(value)
+    return f"{text} ({reason})" if reason else text
 
 
 def health(comparison: Comparison) -> Sequence[str]:
@@ -85,17 +93,18 @@ def health(comparison: Comparison) -> Sequence[str]:
 
     Before them, the parts whose processes were not measured with the same.
     """
-    said = [f"{one.part}: {words}" for one in comparison.mixes for words in (one.why_void, one.weakness) if words]
-    for one in comparison.health:
-        rules = "".join(f"; {words} ({times})" for words, times in one.reasons.items())
-        said.append(f"{one.part}: {one.timed} timed samples, {one.void} void{rules}")
-        arms = [(cell, arm) for cell in comparison.cells if cell.part == one.part and cell.is_summary for arm in cell.arms]
-        said += [
-            f"{one.part}, {cell.size_words}, {arm.label}: {arm.voids.words}"
-            for cell, arm in arms
+    lines = [f"{mix.part}: {words}" for mix in comparison.mixes for words in (mix.why_void, mix.weakness) if words]
+    for part in comparison.health:
+        rules = "".join(f"; {words} ({times})" for words, times in part.reasons.items())
+        lines.append(f"{part.part}: {part.timed} timed samples, {part.void} void{rules}")
+        lines += [
+            f"{cell.part}, {cell.size_words}, {arm.label}: {arm.voids.words}"
+            for cell in comparison.cells
+            if cell.part == part.part and cell.is_summary
+            for arm in cell.arms
             if arm.voids and arm.voids.void
         ]
-    return said
+    return lines
 
 
 NOT_STATES = ("measured_passes", "token_texts")
@@ -104,15 +113,15 @@ WHOSE = ("part", "process", "pid", "taken_at", "ended_at")
 """Keys that name a process or a moment; two states that differ in nothing else are equal."""
 
 
-def states(sessions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def states(sessions: Sequence[dict[str, object]]) -> list[dict[str, object]]:
     """What the processes recorded, by event and node: the first whole, of later ones what differs, and how many are equal."""
-    kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    kinds: dict[tuple[str, str], list[dict[str, object]]] = {}
     for entry in sessions:
         kinds.setdefault((str(entry.get("event")), str(entry.get("node"))), []).append(entry)
     return [_of_one_kind(entries) for entries in kinds.values()]
 
 
-def _of_one_kind(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _of_one_kind(entries: Sequence[dict[str, object]]) -> dict[str, object]:
     first, *later = entries
     if first.get("event") in NOT_STATES:
         return {"event": first["event"], "recorded": len(entries), "where": f"{EVENTS} of the run's directory"}
@@ -129,7 +138,7 @@ def _of_one_kind(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _difference(first: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+def _difference(first: dict[str, object], entry: dict[str, object]) -> dict[str, object]:
     """Whose ``entry`` is, and its values that differ from those of ``first``."""
     absent = "not recorded"
     keys = [key for key in first | entry if key in WHOSE or first.get(key, absent) != entry.get(key, absent)]
@@ -172,7 +181,7 @@ def raw_frame(run: Run) -> pd.DataFrame:
     return frame[list(HEADS)].dropna(axis=1, how="all")
 
 
-def raw_table(frame: pd.DataFrame) -> dict[str, Any]:
+def raw_table(frame: pd.DataFrame) -> dict[str, object]:
     """``frame`` (of raw_frame) as text: whole counts, times with six significant digits, missing values as none.
 
     Column names (of harness.analysis.frames), their heads, which of them are text, and the rows. ``samples``: how many the
@@ -192,20 +201,18 @@ def _added_up(frame: pd.DataFrame) -> pd.DataFrame:
     """One row for all samples of a case, process and state: their count and the sums of their numbers."""
     numbers = [name for name in frame.columns if name not in (*ALIKE, "group", "repeat")]
     grouped = frame.groupby([name for name in ALIKE if name in frame.columns], observed=True, sort=False, dropna=False)
-    found = grouped[numbers].sum(min_count=1)
-    found.insert(0, "samples", grouped.size())
-    return found.reset_index()
+    sums = grouped[numbers].sum(min_count=1)
+    sums.insert(0, "samples", grouped.size())
+    return sums.reset_index()
 
 
 def _state_words(frame: pd.DataFrame) -> list[str]:
     """The state of each sample: kept, warm-up, void (with the rules it broke) or not timed."""
-    told = []
+    states = []
     for warmup, void, decode_s in zip(frame["warmup"], frame["void"], frame["decode_s"], strict=True):
-        state = "not timed" if pd.isna(decode_s) else "kept"
-        if isinstance(void, str):
-            state = f"void: {void}"
-        told.append(f"warm-up, {state}" if warmup else state)
-    return told
+        state = f"void: {void}" if isinstance(void, str) else "not timed" if pd.isna(decode_s) else "kept"
+        states.append(f"warm-up, {state}" if warmup else state)
+    return states
 
 
 def _writer(column: pd.Series[Any]) -> Callable[[Any], str]:

@@ -16,7 +16,7 @@ from harness.analysis.evidence.explain import waterfall as waterfall_of
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.tally.pass_values import reasons_in_words
 from harness.record.schema import Run
-from harness.reporting import figures_arms, figures_batch, figures_blocks, figures_factors, figures_load, figures_roofline
+from harness.reporting import figures_arms, figures_bars, figures_blocks, figures_factors, figures_load, figures_roofline
 from harness.reporting.figures_roofline import pass_time
 from harness.reporting.svg import MOST_ARMS, Drawing, placed
 
@@ -46,15 +46,15 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         figures_factors.waterfall([fall for fall in falls if fall is not None])
         or f"From passes to the clock: {_no_factors(shown, chosen)}",
         figures_load.speed_by_load(speeds_by_load(cells)),
-        figures_batch.straggler_loss(cells) or _no_stragglers(cells),
+        figures_load.straggler_loss(cells) or _no_stragglers(cells),
         *(_at(cell, pass_time(cell), cells) for cell in chosen),
         *(_at(cell, figures_blocks.cost_by_width(run.header, cell), cells) for cell in chosen),
         figures_roofline.roofline_plot(roofline_points(cells), cells[0].roofs) or f"Passes under the roofline: {NO_TIME}",
-        figures_batch.bandwidth_bars(bandwidths(telling)) or f"Bandwidth: {NO_TIME}",
+        figures_bars.bandwidth_bars(bandwidths(telling)) or f"Bandwidth: {NO_TIME}",
         figures_factors.predicted_measured(residuals(chosen), highlighted)
         or f"Predicted against measured: {_no_prediction(chosen)}",
         *_acceptance(run, shown, telling),
-        figures_batch.energy_bars(telling) or _no_energy(cells),
+        figures_bars.energy_bars(telling) or _no_energy(cells),
     ]
     missing = [f"{one.rstrip('.')}." for one in found if isinstance(one, str)]
     return placed((one for one in found if isinstance(one, Drawing)), name), missing
@@ -103,7 +103,7 @@ def _arms(cell: Cell) -> Iterator[Drawing | None]:
     yield found
     several = ways(cell)
     if len(several) > 1 and (found is None or len(cell.arms) > MOST_ARMS):
-        yield figures_arms.ways_compared(several, cell.timed)
+        yield figures_bars.ways_compared(several, cell.timed)
 
 
 def _no_factors(shown: Shown, cells: list[Cell]) -> str:
@@ -128,5 +128,5 @@ def _no_stragglers(cells: list[Cell]) -> str | None:
 
 
 def _no_energy(cells: list[Cell]) -> str:
-    reasons = (arm.figures[figures_batch.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
+    reasons = (arm.figures[figures_bars.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
     return f"Energy: {next((reason for reason in reasons if reason), 'no arm was metered')}"

@@ -1,4 +1,4 @@
-"""The figure of the speedup over the load: measured with its interval, predicted beside it, and where each is gone."""
+"""Figures over the load of a part: its speedup, measured and predicted, and where each is gone; rows that wait."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 from harness import formatting
 from harness.analysis.evidence.break_even import Points, SpeedByLoad, break_even
+from harness.analysis.results import Cell
 from harness.reporting import svg
 from harness.reporting.cells import Marks
 from harness.reporting.svg import Drawing
@@ -104,3 +105,34 @@ def _gone(points: Points, in_flight: bool) -> str:
     if first[1] <= 1:
         return f"is at or below 1 already with {first[0]:g} {what}"
     return f"is not gone up to {last[0]:g} {what}"
+
+
+def straggler_loss(cells: Sequence[Cell]) -> Drawing | None:
+    """Active rows per pass relative to NTP, over the batch sizes of a part: the effect of waiting for the slowest row."""
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for cell in cells:
+        for arm in cell.arms:
+            if not arm.is_ntp and arm.factors is not None:
+                lines.setdefault(arm.label, []).append((cell.batch_size, arm.factors.rows_per_pass))
+    sizes = sorted({size for line in lines.values() for size, _ in line})
+    if sizes in ([], [1]):
+        return None
+    shown = sorted(lines.items(), key=lambda named: named[1][-1][1])[: len(svg.SERIES)]
+    with svg.new_axes() as (figure, axes):
+        axes.axhline(1, color=svg.MUTED, lw=0.8)
+        for colour, (label, line) in zip(svg.SERIES, shown, strict=False):
+            axes.plot(*zip(*line, strict=True), "-", color=colour, label=label)
+            for size, share in line:
+                svg.dot(axes, size, share, "o", colour, f"{label}, batch {size}: ×{formatting.figure(share, 3)}", 5)
+        axes.set_xscale("log", base=2)
+        svg.key(axes)
+        svg.log_ticks(axes.xaxis, sizes)
+        highest = max(1.0, *(share for _, line in shown for _, share in line))
+        axes.set(ylim=(0, highest * 1.08), xlabel="batch size (rows)", ylabel="active rows per pass ÷ NTP's")
+        label, line = shown[0]
+        caption = (
+            f"At batch {line[-1][0]}, rows that wait for the slowest row of their batch change the speedup of {label} by ×"
+            f"{formatting.figure(line[-1][1], 3)}. 1 is no loss; NTP's own rows wait too, so a factor may lie above 1."
+        )
+        replayed = ("replayed",) if any(arm.replayed for cell in cells for arm in cell.arms) else ()
+        return svg.drawing(figure, "Rows that wait for the slowest", caption, ("measured", *replayed))
