@@ -8,7 +8,6 @@ in a few lines, in its words. This module puts values of a comparison into words
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from harness import formatting
@@ -106,64 +105,74 @@ def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
 
 
 @frozen
-class Answer:
+class AnswerCard:
     """One card: a large figure with its unit and basis, the claims, titled paragraphs, weaknesses.
 
-    ``figure`` is an entry as in a table; it has no value where it is a word.
+    ``figure`` is an entry as in a table; it has no value where it is a word. ``arm`` is None where none answers.
     """
 
+    highlight: Highlight
+    cell: Cell
+    arm: ArmResult | None
     title: str
     about: str
     figure: Entry
-    unit: str = ""
-    interval: str = ""
+    unit: str
+    interval: str
     claims: list[ClaimShown]
     paragraphs: tuple[tuple[str, str], ...]
     weaknesses: tuple[str, ...]
 
 
-def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers) -> list[Answer]:
+def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers) -> list[AnswerCard]:
     """One card per part and batch size with a planned arm besides NTP, in the order of the scenario."""
     planned = [highlight for highlight in comparison.answers if has_contender(highlight, header)]
-    return [_answer(highlight, comparison, header, held, pointers) for highlight in planned]
+    return [_card(highlight, comparison, header, held, pointers) for highlight in planned]
 
 
-def _answer(
+def _card(
     highlight: Highlight, comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers
-) -> Answer:
-    cell = comparison.summary(highlight.part, highlight.batch_size)
-    own = [one for one in held if one.place == (highlight.part, str(highlight.batch_size))]
-    where = f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
-    arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
-    card = partial(
-        Answer,
+) -> AnswerCard:
+    cell, void = comparison.summary(highlight.part, highlight.batch_size), comparison.integrity.void
+    arm, about = cell.arm(highlight.label), f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
+    if void is not None or arm is None:
+        figure, unit, interval = Entry(text="Void" if void else "No answer"), "no answer" if void else "", ""
+        told: tuple[tuple[str, str], ...] = (("No answer", _sentence(void or f"nothing can be said: {highlight.reason}")),)
+    else:
+        about = f"{wording.arm(arm)}; {about}"
+        figure, unit, interval = _figure(highlight, cell, arm, pointers)
+        fast = sentences.baseline(cell) if cell.baseline_check.state == "kept_up" else ""
+        more = (("Prompts", _sentence(sentences.prompted(cell, arm, header))), ("Baseline", fast))
+        told = (*sentences.paragraphs(cell, arm, highlight), *(one for one in more if one[1]))
+    return AnswerCard(
+        highlight=highlight,
+        cell=cell,
+        arm=arm,
         title=f"{cell.part}, {cell.size_words}",
-        claims=claims_shown(own, pointers),
+        about=about,
+        figure=figure,
+        unit=unit,
+        interval=interval,
+        claims=claims_shown([one for one in held if one.place == (cell.part, str(cell.batch_size))], pointers),
+        paragraphs=told,
         weaknesses=weaknesses(cell, arm, comparison, header),
     )
-    if (void := comparison.integrity.void) is not None:
-        return card(about=where, figure=Entry(text="Void"), unit="no answer", paragraphs=(("No answer", _sentence(void)),))
-    if arm is None:
-        nothing = ("No answer", f"Nothing can be said: {highlight.reason}.")
-        return card(about=where, figure=Entry(text="No answer"), paragraphs=(nothing,))
-    fast = sentences.baseline(cell) if cell.baseline_check.state == "kept_up" else ""
-    more = (("Prompts", _sentence(sentences.prompted(cell, arm, header))), ("Baseline", fast))
-    told = (*sentences.paragraphs(cell, arm, highlight), *(one for one in more if one[1]))
-    card = partial(card, about=f"{wording.arm(arm)}; {where}", paragraphs=told)
+
+
+def _figure(highlight: Highlight, cell: Cell, arm: ArmResult, pointers: Pointers) -> tuple[Entry, str, str]:
+    """The speed of the arm in large type, its unit and its interval; words where it is no answer."""
     speed = arm.wall_speedup if cell.timed else arm.passes_saved
     read_by: Mark = "measured" if cell.timed else "counted"
     marks: Marks = (read_by, "replayed") if arm.replayed else (read_by,)
     if highlight.basis == "none":  # a speed that costs accuracy is not an answer: the large type is not that speed
-        return card(figure=Entry(text="No arm keeps NTP's accuracy", marks=marks), unit=_at_a_loss(speed, cell, arm))
+        return Entry(text="No arm keeps NTP's accuracy", marks=marks), _at_a_loss(speed, cell, arm), ""
     if speed.value is None:
-        return card(figure=Entry(text="No wall-clock figure", marks=marks), unit=speed.reason or "")
-    figure = shown(speed, formatting.ratio, pointers.of(speed), marks=marks)
+        return Entry(text="No wall-clock figure", marks=marks), speed.reason or "", ""
     words = (_unit(speed, cell, arm), cell.baseline_check.far_from_ceiling, sentences.lossless(arm), faster(cell, arm))
-    unit = ", ".join(filter(None, words))
     ground = sentences.ground(speed, cell) if cell.timed else ""
     if cell.timed and arm.request_speedup.value is not None:
         ground += f"; whole request {formatting.ratio(arm.request_speedup.value)}"
-    return card(figure=figure, unit=unit, interval=ground)
+    return shown(speed, formatting.ratio, pointers.of(speed), marks=marks), ", ".join(filter(None, words)), ground
 
 
 def _at_a_loss(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
@@ -195,11 +204,7 @@ MOST_SENTENCE = 120
 def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
     """At most seven lines: the first part's answer in full, the number of other parts, the verdict, the next command."""
     cards = answers(comparison, header, (), Pointers(comparison))
-    asked = [one for one in comparison.answers if has_contender(one, header)]
-    first = zip(cards[:1], asked, strict=False)
-    lines = [line for card, highlight in first for line in _of_part(card, highlight, comparison, header)]
-    if not cards:
-        lines.append("answer  none: the scenario has no arm besides NTP")
+    lines = [*_of_card(cards[0], comparison, header)] if cards else ["answer  none: the scenario has no arm besides NTP"]
     for card in cards[1:2]:
         more = f"; {len(cards) - 2} more on the page" if len(cards) > 2 else ""
         figure = "" if card.figure.raw is None else f"{card.figure.text} "
@@ -209,11 +214,10 @@ def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
     return "\n".join(map(formatting.one_line, lines))
 
 
-def _of_part(card: Answer, highlight: Highlight, comparison: Comparison, header: RunHeader) -> Iterator[str]:
-    cell = comparison.summary(highlight.part, highlight.batch_size)
-    arm = next((one for one in cell.arms if one.label == highlight.label), None)
-    if arm is None or comparison.integrity.void is not None:
-        yield f"answer  {card.title}: {comparison.integrity.void or highlight.reason}"
+def _of_card(card: AnswerCard, comparison: Comparison, header: RunHeader) -> Iterator[str]:
+    cell, arm, void = card.cell, card.arm, comparison.integrity.void
+    if arm is None or void is not None:
+        yield f"answer  {card.title}: {void or card.highlight.reason}"
         return
     interval = f" ({card.interval})" if card.interval else ""
     yield f"answer  {arm.label}, {card.title}: {card.figure.text}{',' if card.figure.raw is None else ''} {card.unit}{interval}"

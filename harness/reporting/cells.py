@@ -98,7 +98,7 @@ def shown(quantity: Quantity, write: Write, key: str, small: str = "", marks: Ma
 
 
 @frozen
-class Table:
+class PageTable:
     """Rows of entries under sections; the first column names the row. ``marks``: the basis of all figures of a column."""
 
     heading: str
@@ -108,7 +108,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Column heads of every row; a rung may price one pass and not another."""
+        """Heads of the columns of every row; a rung may price one pass and not another."""
         return list(dict.fromkeys(name for _, rows in self.sections for row in rows for name in row))
 
     def cells(self, row: Row) -> list[Entry]:
@@ -150,10 +150,10 @@ class Notes:
         key = self._pointers.of(holder, name) if name in _fields(holder) else ""
         return Entry(text=write(value), raw=value, key=key)
 
-    def table(self, heading: str, sections: Iterable[tuple[str, Sequence[Row]]], marks: dict[str, Marks]) -> Table | None:
+    def table(self, heading: str, sections: Iterable[tuple[str, Sequence[Row]]], marks: dict[str, Marks]) -> PageTable | None:
         """The table of the sections that have rows, with the notes of all entries so far; None without rows."""
         kept = tuple((name, tuple(rows)) for name, rows in sections if rows)
-        return Table(heading=heading, sections=kept, notes=tuple(map(str, self._numbers)), marks=marks) if kept else None
+        return PageTable(heading=heading, sections=kept, notes=tuple(map(str, self._numbers)), marks=marks) if kept else None
 
 
 def between(quantity: Quantity, write: Write) -> str:
@@ -175,8 +175,8 @@ def _inner(holder: Any, name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: Column("Wall speedup", ("measured",), "wall_speedup", formatting.ratio, between).
+class PageColumn:
+    """One column of a table: PageColumn("Wall speedup", ("measured",), "wall_speedup", formatting.ratio, between).
 
     ``of``      the path of the value from the row's subject, through fields and keys: a Quantity or a plain number
     ``under``   what stands in small type below a value
@@ -225,10 +225,10 @@ class Listing:
     """A table of a run: its heading, its columns, and the subjects of its rows in a cell of the comparison."""
 
     heading: str
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
     subjects: Callable[[Cell], Iterable[Any]] = attrgetter("arms")
 
-    def table(self, cells: Sequence[Cell], pointers: Pointers, more: str = "") -> Table | None:
+    def table(self, cells: Sequence[Cell], pointers: Pointers, more: str = "") -> PageTable | None:
         """A section per cell, headed for example ``all 3 tasks, batch 1``; ``more`` ends the heading. None without rows."""
         notes, rows_of = Notes(pointers), [(cell, list(self.subjects(cell))) for cell in cells]
         every = [one for _, rows in rows_of for one in rows]

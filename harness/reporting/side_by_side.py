@@ -17,7 +17,7 @@ from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
 from harness.regression.side_by_side import Against, SharedArm, SideBySide, to_json
 from harness.reporting.assets import fill_template
-from harness.reporting.cells import Entry, Marks, Notes, Pointers, Row, Table, between, shown
+from harness.reporting.cells import Entry, Marks, Notes, PageTable, Pointers, Row, between, shown
 from harness.reporting.columns import ARMS
 from harness.reporting.figures_changes import changes_figure, speedups_figure
 from harness.reporting.svg import Drawing, placed
@@ -30,7 +30,7 @@ FIGURES = [one for one in ARMS.columns if one.head in ("NFE speedup", "Wall spee
 """Of an arm, for every run."""
 
 
-def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str) -> Table | None:
+def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str) -> PageTable | None:
     """Changes with their place, a section per metric, reasons for open ones below; None without changes."""
     notes = Notes()
     sections: dict[str, list[Row]] = {}
@@ -70,7 +70,7 @@ def _change(change: Change, key: str) -> Entry:
     return shown(moved, write, f"{key}/{'ratio' if change.difference is None else 'difference'}", change.interval)
 
 
-def arms_table(found: SideBySide) -> Table | None:
+def arms_table(found: SideBySide) -> PageTable | None:
     """NFE, wall and request speedup and accuracy of every shared arm, run by run; None where no arm is shared."""
     pointers = [Pointers(side.comparison) for side in found.sides]
     letters = [side.letter for side in found.sides]
