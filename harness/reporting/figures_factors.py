@@ -7,7 +7,7 @@ first sample, and with what the run measured. It draws Waterfall and Residual va
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness import formatting
-from harness.analysis.evidence.explain import Claimed, Residual, Step, Waterfall
+from harness.analysis.evidence.explain import Residual, Step, Waterfall
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
 from harness.reporting import svg
 from harness.reporting.cells import ends
@@ -38,10 +38,9 @@ def waterfall(falls: Sequence[Waterfall]) -> Drawing | None:
         lines = [len(_lines(fall)) for fall in falls]
         figure = Figure(figsize=(svg.WIDTH_IN, 0.7 + sum(0.31 * count + 0.5 for count in lines)))
         blocks = figure.subplots(len(falls), 1, sharex=True, squeeze=False, height_ratios=lines)[:, 0]
-        every = [1.0, *(level for fall in falls for step in fall.steps for level in (step.before, step.after))]
-        every += [fall.claimed.at_least for fall in falls if fall.claimed]
-        every += [fall.measured.high for fall in falls if fall.measured.high]
-        low, high = min(every) / 1.12, max(every)
+        levels = [level for fall in falls for step in fall.steps for level in (step.before, step.after)]
+        levels += [end for fall in falls for end in (fall.claimed and fall.claimed.at_least, fall.measured.high) if end]
+        low, high = min(1.0, *levels) / 1.12, max(1.0, *levels)
         for axes, fall in zip(blocks, falls, strict=True):
             _block(axes, fall, (low, high * (high / low) ** ROOM))
         svg.log_ticks(blocks[-1].xaxis, TICKS, "x")
@@ -57,46 +56,40 @@ def _lines(fall: Waterfall) -> list[Step]:
 
 
 def _block(axes: Axes, fall: Waterfall, ends: tuple[float, float]) -> None:
-    lines = _lines(fall)
-    names = ["claimed"] * bool(fall.claimed) + [step.name for step in lines] + ["measured"]
-    places = dict(zip(names, range(len(names)), strict=True))
+    lines, claimed = _lines(fall), fall.claimed
+    names = ["claimed"] * bool(claimed) + [step.name for step in lines] + ["measured"]
     axes.set(xscale="log", xlim=ends, ylim=(len(names) - 0.4, -0.75))
     title = "\n".join(wrap(f"{fall.arm.label}, batch {fall.batch_size}", LONGEST_TITLE))
     axes.set_title(title, loc="left", fontsize=9.5)
     svg.name_rows(axes, names)
     axes.axvline(1, color=svg.MUTED, lw=0.8)
-    if fall.claimed:
-        _claim(axes, fall.claimed, len(names))
-    for step in lines:
-        _step(axes, step, places[step.name])
-    _measured(axes, fall, places["measured"])
+    if claimed:
+        end = _bar(axes, 0, 1.0, claimed.at_least, svg.FAINT, f"claimed: {claimed.words}")
+        axes.plot([claimed.at_least] * 2, [0, len(names) - 0.6], color=svg.MUTED, lw=0.8, ls=":")
+        svg.beside(axes, end, 0, claimed.words.replace("x ", "x\n", 1), 9.5)
+    for place, step in enumerate(lines, start=int(bool(claimed))):
+        text, colour = f"×{formatting.figure(step.factor, 3)}", svg.GREEN if step.factor >= 1 else svg.VERMILION
+        told = f"{step.name}: {text}, from {step.before:.2f}x to {step.after:.2f}x"
+        end = _bar(axes, place, step.before, step.after, colour, told)
+        axes.plot([step.after] * 2, [place, place + 1], color=svg.MUTED, lw=0.7)
+        svg.beside(axes, end, place, text, 9.5)
+    _measured(axes, fall, len(names) - 1)
 
 
-def _claim(axes: Axes, claimed: Claimed, count: int) -> None:
-    (bar,) = axes.barh(0, claimed.at_least - 1, BAR, left=1, facecolor=svg.FAINT, edgecolor=svg.MUTED, lw=1, ls="--")
-    svg.tell(bar, f"claimed: {claimed.words}")
-    axes.plot([claimed.at_least] * 2, [0, count - 0.6], color=svg.MUTED, lw=0.8, ls=":")
-    svg.beside(axes, max(1.0, claimed.at_least), 0, claimed.words.replace("x ", "x\n", 1), 9.5)
-
-
-def _step(axes: Axes, step: Step, place: int) -> None:
-    low, high = sorted((step.before, step.after))
-    colour = svg.GREEN if step.factor >= 1 else svg.VERMILION
+def _bar(axes: Axes, place: int, start: float, stop: float, colour: str, told: str) -> float:
+    """A bar between the two, and its right end."""
+    low, high = sorted((start, stop))
     (bar,) = axes.barh(place, high - low, BAR, left=low, color=colour, edgecolor=colour, lw=1)
-    svg.tell(bar, f"{step.name}: ×{formatting.figure(step.factor, 3)}, from {step.before:.2f}x to {step.after:.2f}x")
-    axes.plot([step.after] * 2, [place, place + 1], color=svg.MUTED, lw=0.7)
-    svg.beside(axes, high, place, f"×{formatting.figure(step.factor, 3)}", 9.5)
+    svg.tell(bar, told)
+    return high
 
 
 def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
-    measured = fall.measured.value or fall.product
-    low, high = sorted((1.0, measured))
-    (bar,) = axes.barh(place, high - low, BAR, left=low, color=svg.BLUE, edgecolor=svg.BLUE, lw=1)
-    band = ends(fall.measured)
+    measured, band = fall.measured.value or fall.product, ends(fall.measured)
     text = formatting.ratio(measured) + (f"\n({band})" if band else "")
+    end = _bar(axes, place, 1.0, measured, svg.BLUE, f"measured: {text}, mean over prompts")
     svg.interval(axes, fall.measured, place, lw=1.4)
-    svg.tell(bar, f"measured: {text}, mean over prompts")
-    svg.beside(axes, max(high, fall.measured.high or 0.0), place, text, 9.5, weight="bold")
+    svg.beside(axes, max(end, fall.measured.high or 0.0), place, text, 9.5, weight="bold")
 
 
 def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
@@ -150,25 +143,26 @@ def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_bat
     _beside(beside, -0.75, svg.MUTED, ("", "speedup", "time"))
     for row, arm in enumerate(arms):
         step = LINE / (len(arm) + 2)
-        named, *places = [row - LINE / 2 + (i + 0.5) * step for i in range(len(arm) + 2)]
+        top = row - (LINE - step) / 2
         name = arm[0].arm.label + (f", {arm[0].size}" if with_batch else "")
-        svg.name_above(axes, named, name, up=-0.4 * step)
-        colour = svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION
-        _line(axes, arm[0].measured, places[0], colour, f"{name}: measured")
-        _beside(beside, places[0], colour, ("measured", formatting.ratio(arm[0].measured.value or 0.0), ""))
-        for one, place in zip(arm, places[1:], strict=True):
-            colour = svg.RUNGS.get(rung_of(one.price), svg.MUTED)
-            _line(axes, one.predicted, place, colour, f"{name}: {price_words(one.price)}", hollow=True)
-            _beside(beside, place, colour, (SHORT.get(one.price, one.price), _error(one.speedup_error), _error(one.time_error)))
+        svg.name_above(axes, top, name, up=-0.4 * step)
+        for number, (value, what, colour, texts) in enumerate(_of_arm(arm), start=1):
+            place, hollow = top + number * step, number > 1
+            low, high = (value.value if end is None else end for end in (value.low, value.high))
+            svg.interval(axes, value, place, colour, lw=1.5)
+            text = f"{name}: {what} {formatting.ratio(value.value or 0.0)} ({low:.2f}–{high:.2f})"
+            svg.dot(axes, value.value or 0.0, place, "D" if hollow else "o", colour, text, 4.5, hollow)
+            _beside(beside, place, colour, texts)
     axes.set_xlim(left=0)
 
 
-def _line(axes: Axes, quantity: Quantity, place: float, colour: str, said: str, hollow: bool = False) -> None:
-    value = quantity.value or 0.0
-    low, high = (value if end is None else end for end in (quantity.low, quantity.high))
-    svg.interval(axes, quantity, place, colour, lw=1.5)
-    text = f"{said} {formatting.ratio(value)} ({low:.2f}–{high:.2f})"
-    svg.dot(axes, value, place, "D" if hollow else "o", colour, text, 4.5, hollow)
+def _of_arm(arm: Sequence[Residual]) -> Iterator[tuple[Quantity, str, str, tuple[str, str, str]]]:
+    """The measured speedup, then each prediction: what it is, its colour, and the texts beside its line."""
+    colour, measured = svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION, arm[0].measured
+    yield measured, "measured", colour, ("measured", formatting.ratio(measured.value or 0.0), "")
+    for one in arm:
+        texts = SHORT.get(one.price, one.price), _error(one.speedup_error), _error(one.time_error)
+        yield one.predicted, price_words(one.price), svg.RUNGS.get(rung_of(one.price), svg.MUTED), texts
 
 
 def _beside(axes: Axes, place: float, colour: str, texts: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from harness import formatting
 from harness.analysis.evidence.explain import RooflinePoint
@@ -41,7 +41,7 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Dra
         axes.set_ylim(axes.get_ylim()[0] / 1.3, axes.get_ylim()[1] * 1.6)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 3)))
-            axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+            axis.set_major_formatter("{x:g}")
             axis.set_minor_locator(NullLocator())
         axes.set_xlabel("arithmetic intensity, modelled (flops per byte)")
         axes.set_ylabel("attained (GFLOP/s)")
@@ -154,7 +154,7 @@ def pass_time(cell: Cell) -> Drawing | None:
         if curves:
             svg.key(axes)
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlim(axes.get_xlim()[0] / 1.25, axes.get_xlim()[1] * 1.25)
         axes.set_ylim(0, 1.18 * top)

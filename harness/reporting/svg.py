@@ -26,7 +26,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.path import Path
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from harness.formatting import one_line
@@ -117,7 +117,7 @@ def log_ticks(axis: Axis, ticks: Sequence[float], suffix: str = "") -> None:
         if all(abs(math.log(tick / other)) >= least for other in kept):
             kept.append(tick)
     axis.set_major_locator(FixedLocator(sorted(kept)))
-    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}{suffix}"))
+    axis.set_major_formatter(f"{{x:g}}{suffix}")
     axis.set_minor_locator(NullLocator())
 
 
