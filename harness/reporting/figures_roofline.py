@@ -38,17 +38,15 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Dra
         if roofs:
             svg.key(axes)
         axes.set_xlim(ends)
-        axes.set_ylim(axes.get_ylim()[0] / 1.3, axes.get_ylim()[1] * 1.6)
+        axes.margins(y=0.12)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 3)))
             axis.set_major_formatter("{x:g}")
             axis.set_minor_locator(NullLocator())
-        axes.set_xlabel("arithmetic intensity, modelled (flops per byte)")
-        axes.set_ylabel("attained (GFLOP/s)")
+        axes.set(xlabel="arithmetic intensity, modelled (flops per byte)", ylabel="attained (GFLOP/s)")
         batches = len({one.batch_size for one in points}) > 1
         svg.name_points(axes, [_name(point, batches) for point in named(points)], list(map(_place, points)))
-        predicted = ("predicted",) if any(point.predicted_flops_per_s for point in points) else ()
-        marks = ("measured", "modelled", *predicted)
+        marks = ("measured", "modelled") + ("predicted",) * any(point.predicted_flops_per_s for point in points)
         return svg.drawing(figure, "Passes under the roofline", roofline_sentence(points, roofs), marks)
 
 
@@ -92,9 +90,9 @@ def named(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
     if len(points) <= MOST_LABELS:
         return list(points)
     sizes = [point.batch_size for point in points]
-    found = [point for point in points if point.batch_size in (min(sizes), max(sizes)) and point.width.role != "commit+decide"]
-    if len(found) <= MOST_LABELS:
-        return found
+    outer = [point for point in points if point.batch_size in (min(sizes), max(sizes)) and point.width.role != "commit+decide"]
+    if len(outer) <= MOST_LABELS:
+        return outer
     ordered = sorted(points, key=lambda point: point.intensity_flops_per_byte)
     ends = [ordered[0], ordered[-1]]
     return ends + [point for point in points if point.width.method == "ntp" and point not in ends][: MOST_LABELS - len(ends)]
@@ -144,9 +142,7 @@ def pass_time(cell: Cell) -> Drawing | None:
     if not measured:
         return None
     with svg.new_axes() as (figure, axes):
-        top = max(1e3 * (x or 0) for width in measured for x in (width.measured_s.high, width.measured_s.value))
         curves = [curve for curve in cell.curves if curve.rung in one_a_rung(other.rung for other in cell.curves)]
-        top = max([top, *(1e3 * curve.points[-1][3] for curve in curves)])
         for curve in curves:
             _roofline(axes, curve, svg.RUNGS.get(rung_of(curve.rung), svg.MUTED))
         for width in measured:
@@ -156,16 +152,13 @@ def pass_time(cell: Cell) -> Drawing | None:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlim(axes.get_xlim()[0] / 1.25, axes.get_xlim()[1] * 1.25)
-        axes.set_ylim(0, 1.18 * top)
-        axes.set_xlabel("query tokens of each row in the pass")
-        axes.set_ylabel("time of one forward pass (ms)")
+        axes.margins(x=0.08, y=0.18)
+        axes.set(xlabel="query tokens of each row in the pass", ylabel="time of one forward pass (ms)", ylim=0)
         axes.grid(axis="y")
         named = sorted(telling(cell), key=lambda width: (width.method != "ntp", -width.query_tokens))
         svg.name_points(axes, list(map(_pass_name, named)), list(map(_pass_place, measured)))
-        caption = pass_time_sentence(cell)
         marks = ("measured", "predicted") if cell.curves else ("measured",)
-        return svg.drawing(figure, "Time of a pass", caption, marks)
+        return svg.drawing(figure, "Time of a pass", pass_time_sentence(cell), marks)
 
 
 def _roofline(axes: Axes, curve: PassCurve, colour: str) -> None:
