@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from operator import add, attrgetter
 from shutil import which
 from typing import Annotated, Any
 
 import typer
 
 from harness.cli.calibrate import profile_of_scenario
-from harness.cli.output import AsJson, give, grid, json_text, lines_of
+from harness.cli.output import AsJson, by_reason, give, grid, json_text, lines_of
 from harness.cli.progress import format_duration
 from harness.errors import UnknownHardwareError
 from harness.formatting import one_line
@@ -137,62 +138,45 @@ class PlanEstimate:
 
 def estimated(plan: Plan, ceilings_for: CeilingsFor) -> PlanEstimate:
     """What every case of a plan needs."""
-    cases = tuple(_estimated(case, ceilings_for) for case in plan.cases)
-    known = [one.time.total_s for one in cases if one.time]
-    missing = len(cases) - len(known)
-    beside = [_beside(part, cases) for part in plan.scenario.parts]
-    whole = None if missing or None in beside else sum(known) + sum(one or 0.0 for one in beside)
-    return PlanEstimate(
-        plan=plan,
-        cases=cases,
-        total_s=None if missing else sum(known),
-        run_s=whole,
-        total_reason=f"{missing} of {len(cases)} cases have no estimate" if missing else None,
-    )
+    cases = []
+    for case in plan.cases:
+        memory, memory_reason = estimate_memory(case)
+        ceilings, time_reason = ceilings_for(case)
+        time, time_reason = (None, time_reason) if ceilings is None else estimate_time(case, ceilings)
+        of_case = CaseEstimate(case=case, memory=memory, memory_reason=memory_reason, time=time, time_reason=time_reason)
+        cases.append(of_case)
+    missing = sum(one.time is None for one in cases)
+    if missing:
+        reason = f"{missing} of {len(cases)} cases have no estimate"
+        return PlanEstimate(plan=plan, cases=tuple(cases), total_s=None, run_s=None, total_reason=reason)
+    seconds = [_of_part(part, cases) for part in plan.scenario.parts]
+    total, beside = sum(own for own, _ in seconds), [more for _, more in seconds]
+    run = None if None in beside else total + sum(filter(None, beside))
+    return PlanEstimate(plan=plan, cases=tuple(cases), total_s=total, run_s=run, total_reason=None)
 
 
-def _beside(part: Part, cases: Sequence[CaseEstimate]) -> float | None:
-    """Seconds of a part beside its samples."""
+def _of_part(part: Part, cases: Sequence[CaseEstimate]) -> tuple[float, float | None]:
+    """Seconds of a part's samples, and of what it does beside them; None: not known."""
     own = [one for one in cases if one.case.part.name == part.name]
-    layers = next((one.case.shape.layers for one in own if one.case.shape), None)
-    if layers is None or None in [one.time for one in own]:
-        return None
-    return beside_samples_s(part, layers, sum(one.time.total_s for one in own if one.time))
-
-
-def _estimated(case: Case, ceilings_for: CeilingsFor) -> CaseEstimate:
-    memory, memory_reason = estimate_memory(case)
-    ceilings, time_reason = ceilings_for(case)
-    time = None
-    if ceilings is not None:
-        time, time_reason = estimate_time(case, ceilings)
-    return CaseEstimate(case=case, memory=memory, memory_reason=memory_reason, time=time, time_reason=time_reason)
+    total, shapes = sum(one.time.total_s for one in own if one.time), [one.case.shape for one in own if one.case.shape]
+    return total, beside_samples_s(part, shapes[0].layers, total) if shapes else None
 
 
 def render(estimate: PlanEstimate, whole: bool = False) -> str:
     """The arms of every part and batch size, all tasks together; ``whole``: every case in a row. Then totals and reasons."""
     cases = estimate.cases
-    blocks = [_every_case(cases)] if whole else [_block(list(found)) for _, found in groupby(cases, key=_place)]
+    place = attrgetter("case.part.name", "case.batch_size")
+    blocks = [_every_case(cases)] if whole else [_block(list(of_place)) for _, of_place in groupby(cases, key=place)]
     return "\n\n".join([*blocks, lines_of(*_remarks(estimate))])
 
 
 def _every_case(cases: Sequence[CaseEstimate]) -> str:
     rows = [
-        [
-            one.case.case_id,
-            model_name(one.case.part.model),
-            f"{one.case.part.device} {one.case.part.dtype}",
-            str(one.case.sample_count),
-            _memory([one]),
-            _time([one]),
-        ]
+        [case.case_id, model_name(case.part.model), f"{case.part.device} {case.part.dtype}", *_needed([one])]
         for one in cases
+        for case in [one.case]
     ]
     return grid(("case", "model", "device", *RIGHT), rows, right=RIGHT, folds=("case",))
-
-
-def _place(one: CaseEstimate) -> tuple[str, int]:
-    return one.case.part.name, one.case.batch_size
 
 
 def _block(cases: Sequence[CaseEstimate]) -> str:
@@ -204,10 +188,7 @@ def _block(cases: Sequence[CaseEstimate]) -> str:
     arms: dict[str, list[CaseEstimate]] = {}
     for one in cases:
         arms.setdefault(one.case.label, []).append(one)
-    rows = []
-    for label, labels in joined(list(arms)).items():
-        of_row = [one for name in labels for one in arms[name]]
-        rows.append([label, str(sum(one.case.sample_count for one in of_row)), _memory(of_row), _time(of_row)])
+    rows = [[label, *_needed([one for name in labels for one in arms[name]])] for label, labels in joined(list(arms)).items()]
     return f"{one_line(head)}\n{grid(('arm', *RIGHT), rows, right=RIGHT, folds=('arm',))}"
 
 
@@ -216,26 +197,25 @@ NUMBER = re.compile(r"(?<==)[\d.]+")
 
 def joined(labels: Sequence[str]) -> dict[str, list[str]]:
     """Labels that differ in one number under one name: ``SBD k=16 γ=0.003, 0.1``."""
-    alike: dict[str, list[str]] = {}
-    for label in labels:
-        alike.setdefault(NUMBER.sub("#", label), []).append(label)
-    found: dict[str, list[str]] = {}
-    for members in alike.values():
-        numbers = list(zip(*(NUMBER.findall(one) for one in members), strict=True))
-        varied = [at for at, values in enumerate(numbers) if len(set(values)) > 1]
-        if len(varied) == 1:
-            texts = [", ".join(dict.fromkeys(values)) for values in numbers]
-            words = NUMBER.split(members[0])
-            found["".join(word + text for word, text in zip(words, [*texts, ""], strict=True))] = members
+    names: dict[str, list[str]] = {}
+    for members in by_reason((label, NUMBER.sub("#", label)) for label in labels).values():
+        numbers = [dict.fromkeys(values) for values in zip(*map(NUMBER.findall, members), strict=True)]
+        if sum(len(values) > 1 for values in numbers) == 1:
+            texts = [*map(", ".join, numbers), ""]
+            names["".join(map(add, NUMBER.split(members[0]), texts))] = members
         else:
-            found |= {one: [one] for one in members}
-    return found
+            names |= {label: [label] for label in members}
+    return names
 
 
-def _memory(cases: Sequence[CaseEstimate]) -> str:
-    """The most that any of the cases needs."""
-    needed = [one.process_bytes or one.memory.total_bytes for one in cases if one.memory]
-    return f"{max(needed) / 1e9:.2f} GB" if len(needed) == len(cases) else "?"
+def _needed(cases: Sequence[CaseEstimate]) -> tuple[str, str, str]:
+    """Under RIGHT: all samples, the most memory that any of the cases needs, and all time."""
+    sizes = [one.process_bytes or one.memory.total_bytes for one in cases if one.memory]
+    times = [one.time for one in cases if one.time]
+    memory = f"{max(sizes) / 1e9:.2f} GB" if len(sizes) == len(cases) else "?"
+    at_most = "≤ " if any(time.bound == "at_most" for time in times) else ""
+    total = f"{at_most}{format_duration(sum(time.total_s for time in times))}" if len(times) == len(cases) else "?"
+    return str(sum(one.case.sample_count for one in cases)), memory, total
 
 
 def _remarks(estimate: PlanEstimate) -> Iterator[str]:
@@ -265,14 +245,6 @@ def _remarks(estimate: PlanEstimate) -> Iterator[str]:
         yield "replayed: passes per block follow a stated mean; their distribution is assumed"
     reasons = (reason for one in cases for reason in (one.memory_reason, one.time_reason))
     yield from (f"?: {reason}" for reason in dict.fromkeys(reason for reason in reasons if reason))
-
-
-def _time(cases: Sequence[CaseEstimate]) -> str:
-    known = [one.time for one in cases if one.time]
-    if len(known) < len(cases):
-        return "?"
-    bounded = any(time.bound == "at_most" for time in known)
-    return f"{'≤ ' if bounded else ''}{format_duration(sum(time.total_s for time in known))}"
 
 
 def _profile_ceilings(name: str) -> CeilingsFor:
@@ -306,12 +278,11 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
     counts.
     """
     ways = ("native", "graphs", "eager") if part.execution == "auto" else (part.execution,)
-    kept = [kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json"))]
+    kept = (kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json")))
     fitting = [
         one
-        for one in kept
-        if one is not None
-        and one.device == part.device
+        for one in filter(None, kept)
+        if one.device == part.device
         and one.model_bytes == model_bytes
         and (part.threads is None or one.threads == part.threads)
         and (part.device != "cpu" or one.device_name == cpu_name())
