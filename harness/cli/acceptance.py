@@ -56,5 +56,4 @@ def _text(found: ForcedAcceptance) -> str:
     ]
     if found.own_draft_passes:
         lines.append(f"{found.own_draft_passes:.2f} drafting passes of the same model for each; no engine's figure has them")
-    lines += ["", *(f"{engine:15} {words}" for engine, words in found.engines().items())]
-    return "\n".join(lines_of(line) for line in lines)
+    return lines_of(*lines, "", *(f"{engine:15} {words}" for engine, words in found.engines().items()))

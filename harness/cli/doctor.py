@@ -30,7 +30,7 @@ from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
 MODEL_VERSION = 1
 
 
-def to_json(facts: ModelFacts, scenario: str) -> dict[str, Any]:
+def to_json(facts: ModelFacts, scenario: str) -> dict[str, object]:
     """The facts as plain values."""
     family = facts.family
     return {

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import groupby
 from operator import add, attrgetter
 from shutil import which
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -84,7 +84,7 @@ class CaseEstimate:
         """Of a whole process on a CPU."""
         return None if self.memory is None else process_bytes(self.case, self.memory)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """For JSON."""
         case, memory = self.case, self.memory
         return {
@@ -122,7 +122,7 @@ class PlanEstimate:
         """Of all cases."""
         return sum(one.case.sample_count for one in self.cases)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """For JSON."""
         return {
             "version": PLAN_VERSION,

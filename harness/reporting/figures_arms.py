@@ -14,10 +14,25 @@ from matplotlib.axes import Axes
 from harness import formatting
 from harness.analysis.evidence.best_settings import name_of, telling_arms
 from harness.analysis.results import ArmResult, Cell
-from harness.reporting import svg
 from harness.reporting.cells import with_ends
 from harness.reporting.sentences import lossless
-from harness.reporting.svg import MOST_ARMS, Drawing
+from harness.reporting.svg import (
+    BLUE,
+    GREEN,
+    MOST_ARMS,
+    MUTED,
+    VERMILION,
+    Drawing,
+    Named,
+    dot,
+    drawing,
+    interval,
+    name_above,
+    name_points,
+    name_rows,
+    new_axes,
+    tell,
+)
 from harness.stats.quantity import Quantity
 
 Speed = Callable[[ArmResult], Quantity]
@@ -35,8 +50,8 @@ def speed_accuracy(cell: Cell) -> Drawing | None:
     ntp = [arm for arm in arms if arm.is_ntp]
     if not sbd:
         return None
-    with svg.new_axes(height_in=3.2) as (figure, axes):
-        axes.axvline(1, color=svg.MUTED, lw=0.8)
+    with new_axes(height_in=3.2) as (figure, axes):
+        axes.axvline(1, color=MUTED, lw=0.8)
         for _, settings in groupby(sorted(sbd, key=_kind), key=_kind):
             line = list(settings)
             axes.plot(*zip(*(at[arm.label] for arm in line), strict=True), color=_colour(line[0]), lw=0.9, ls=":")
@@ -47,8 +62,8 @@ def speed_accuracy(cell: Cell) -> Drawing | None:
         axes.set_xlim(left=min(0.8, axes.get_xlim()[0]))
         axes.grid(axis="y")
         first = [*ntp, sbd[-1], sbd[0], *(sbd[1:-1] if len(arms) <= MOST_NAMED else ())]  # the caption is about the first three
-        svg.name_points(axes, [svg.Named(text=label, at=at[label]) for label in dict.fromkeys(arm.label for arm in first)])
-        return svg.drawing(figure, "Speed against accuracy", _caption(sbd, ntp, speed, cell.timed), ("measured",))
+        name_points(axes, [Named(text=label, at=at[label]) for label in dict.fromkeys(arm.label for arm in first)])
+        return drawing(figure, "Speed against accuracy", _caption(sbd, ntp, speed, cell.timed), ("measured",))
 
 
 def _kind(arm: ArmResult) -> tuple[str, int]:
@@ -57,16 +72,16 @@ def _kind(arm: ArmResult) -> tuple[str, int]:
 
 
 def _colour(arm: ArmResult) -> str:
-    return svg.BLUE if arm.is_ntp else svg.GREEN if arm.lossless else svg.VERMILION
+    return BLUE if arm.is_ntp else GREEN if arm.lossless else VERMILION
 
 
 def _point(axes: Axes, arm: ArmResult, speed: Quantity) -> None:
     """A point with the 95 % intervals of both its values."""
     x, y, colour = _value(speed), 100 * _value(arm.accuracy), _colour(arm)
     named, right = ", ".join(filter(None, (arm.label, lossless(arm)))), with_ends(arm.accuracy, formatting.percent)
-    svg.dot(axes, x, y, "o", colour, f"{named}: {with_ends(speed, formatting.ratio)}, {right} of the answers right")
-    svg.interval(axes, speed, y, colour)
-    svg.interval(axes, arm.accuracy, x, colour, unit=0.01, upright=True)
+    dot(axes, x, y, "o", colour, f"{named}: {with_ends(speed, formatting.ratio)}, {right} of the answers right")
+    interval(axes, speed, y, colour)
+    interval(axes, arm.accuracy, x, colour, unit=0.01, upright=True)
 
 
 def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, timed: bool) -> str:
@@ -94,27 +109,27 @@ def tokens_per_pass(cell: Cell) -> Drawing | None:
         return None
     arms = sorted(every, key=lambda arm: -_value(arm.nfe_speedup))[:MOST_STRIPS]
     widest = max(len(arm.final_tokens_histogram) for arm in arms)
-    with svg.new_axes(height_in=0.6 + 0.62 * len(arms)) as (figure, axes):
+    with new_axes(height_in=0.6 + 0.62 * len(arms)) as (figure, axes):
         for i, arm in enumerate(reversed(arms)):
             _strip(axes, arm, i)
         xlabel = "output tokens made final by one pass of one row"
         axes.set(xlim=(-0.6, widest - 0.4), ylim=(-0.05, len(arms)), xlabel=xlabel, xticks=range(0, widest, 1 + widest // 12))
-        svg.name_rows(axes, ())
+        name_rows(axes, ())
         caption = _tokens_caption(arms[0], len(every) - len(arms))
         marks = ("replayed",) if any(arm.replayed for arm in arms) else ("measured",)
-        return svg.drawing(figure, "Tokens per pass", caption, marks)
+        return drawing(figure, "Tokens per pass", caption, marks)
 
 
 def _strip(axes: Axes, arm: ArmResult, row: int) -> None:
     """Bars to their own scale under the arm's name."""
     counts = arm.final_tokens_histogram
-    bars = axes.bar(range(len(counts)), [0.6 * count / max(counts) for count in counts], 0.8, bottom=row, color=svg.VERMILION)
+    bars = axes.bar(range(len(counts)), [0.6 * count / max(counts) for count in counts], 0.8, bottom=row, color=VERMILION)
     for tokens, (bar, count) in enumerate(zip(bars, counts, strict=True)):
         if count:
             share = formatting.percent(count / sum(counts))
-            svg.tell(bar, f"{arm.label}: {share} of the passes make {tokens} token{'s' if tokens != 1 else ''} final")
-    axes.axhline(row, color=svg.MUTED, lw=0.6)
-    svg.name_above(axes, row + 0.62, f"{_value(arm.nfe_speedup):.2f} on average: {arm.label}", up=0.0)
+            tell(bar, f"{arm.label}: {share} of the passes make {tokens} token{'s' if tokens != 1 else ''} final")
+    axes.axhline(row, color=MUTED, lw=0.6)
+    name_above(axes, row + 0.62, f"{_value(arm.nfe_speedup):.2f} on average: {arm.label}", up=0.0)
 
 
 def _tokens_caption(best: ArmResult, others: int) -> str:

@@ -16,11 +16,26 @@ from harness.analysis.figures.accuracy import MARGIN
 from harness.analysis.results import ArmResult, Cell
 from harness.formatting import one_line
 from harness.frozen import frozen
-from harness.reporting import svg
 from harness.reporting.cells import with_ends
 from harness.reporting.figures_arms import SPEED_AXIS
 from harness.reporting.sentences import lossless
-from harness.reporting.svg import MOST_ARMS, Drawing
+from harness.reporting.svg import (
+    BLUE,
+    GREEN,
+    INK,
+    MOST_ARMS,
+    PURPLE,
+    VERMILION,
+    Drawing,
+    beside,
+    drawing,
+    interval,
+    name_above,
+    name_lines,
+    name_rows,
+    new_axes,
+    tell,
+)
 from harness.stats.quantity import Quantity
 
 ENERGY = "joules_per_token"
@@ -57,18 +72,18 @@ def _drawing(
     ``lines``  places of the axis with an upright line each, and its name
     ``room``   of the axis, in widths of the longest bar
     """
-    with svg.new_axes(height_in=0.85 + 0.19 * sum(1 + len(bars) for _, bars in rows)) as (figure, axes):
+    with new_axes(height_in=0.85 + 0.19 * sum(1 + len(bars) for _, bars in rows)) as (figure, axes):
         for place, name in lines:
-            axes.axvline(place, color=svg.PURPLE, lw=1.2, label=name)
+            axes.axvline(place, color=PURPLE, lw=1.2, label=name)
         for row, (name, bars) in enumerate(rows):
-            svg.name_above(axes, row, name, up=0.08)
+            name_above(axes, row, name, up=0.08)
             for number, bar in enumerate(bars):
                 _draw(axes, bar, row + 0.2 + 0.3 * (number - (len(bars) - 1) / 2))
         if lines:
-            svg.key(axes)
-        svg.name_rows(axes, ())
+            name_lines(axes)
+        name_rows(axes, ())
         axes.set(xlim=(0, axes.get_xlim()[1] * room), ylim=(len(rows) - 0.4, -0.55), xlabel=axis)
-        return svg.drawing(figure, heading, caption, marks, aloud)
+        return drawing(figure, heading, caption, marks, aloud)
 
 
 def _draw(axes: Axes, bar: Bar, place: float) -> None:
@@ -76,9 +91,9 @@ def _draw(axes: Axes, bar: Bar, place: float) -> None:
     if bar.solid:
         axes.barh(place, value, 0.24, color=bar.colour, alpha=bar.solid)
     (outline,) = axes.barh(place, value, 0.24, facecolor="none", edgecolor=bar.colour, lw=1.2)
-    svg.tell(outline, bar.told)
-    svg.interval(axes, bar.of, place, lw=1.4, unit=bar.unit)
-    svg.beside(axes, max(value, high), place, bar.text)
+    tell(outline, bar.told)
+    interval(axes, bar.of, place, lw=1.4, unit=bar.unit)
+    beside(axes, max(value, high), place, bar.text)
 
 
 def _names(arms: Sequence[tuple[ArmResult, int]]) -> list[str]:
@@ -108,7 +123,7 @@ def bandwidth_bars(bandwidths: Sequence[Bandwidth]) -> Drawing | None:
 def _moved(one: Bandwidth) -> list[Bar]:
     """Modelled, hollow; counted, where a counter was read."""
     modelled = _rate(one.arm, one.modelled, "modelled", _colour(one.arm), solid=0.0)
-    return [modelled] if one.measured.value is None else [modelled, _rate(one.arm, one.measured, "counted", svg.INK)]
+    return [modelled] if one.measured.value is None else [modelled, _rate(one.arm, one.measured, "counted", INK)]
 
 
 def _rate(arm: ArmResult, rate: Quantity, word: str, colour: str, solid: float = 1.0) -> Bar:
@@ -117,7 +132,7 @@ def _rate(arm: ArmResult, rate: Quantity, word: str, colour: str, solid: float =
 
 
 def _colour(arm: ArmResult) -> str:
-    return svg.BLUE if arm.is_ntp else svg.VERMILION
+    return BLUE if arm.is_ntp else VERMILION
 
 
 def _bandwidth_sentence(shown: Sequence[Bandwidth]) -> str:
@@ -186,7 +201,7 @@ def _way(way: Way) -> Bar:
         told += f", {with_ends(right, formatting.percent)} of the answers right"
     told += f", {formatting.figure(fed, 3)} query tokens fed for a token" if fed is not None else ""
     solid = {True: 1.0, None: 0.3, False: 0.0}[way.keeps]
-    return Bar(of=way.speed, text=text, told=told, colour=svg.GREEN if way.lossless else svg.VERMILION, solid=solid)
+    return Bar(of=way.speed, text=text, told=told, colour=GREEN if way.lossless else VERMILION, solid=solid)
 
 
 def _ways_caption(ways: Sequence[Way], timed: bool) -> str:

@@ -15,13 +15,24 @@ from matplotlib.ticker import MaxNLocator
 from harness import formatting
 from harness.regression.changes import Change, Outcome
 from harness.regression.side_by_side import Against, SharedArm
-from harness.reporting import svg
-from harness.reporting.svg import Drawing
+from harness.reporting.svg import (
+    GREEN,
+    MUTED,
+    SERIES,
+    VERMILION,
+    Drawing,
+    beside,
+    drawing,
+    interval,
+    name_above,
+    name_rows,
+    new_axes,
+)
 
 MOST_ROWS = 24
 """More rows than this cannot be read in one drawing; the table has them all."""
 ROW_IN = 0.46
-COLOURS: dict[Outcome, str] = {"better": svg.GREEN, "worse": svg.VERMILION}
+COLOURS: dict[Outcome, str] = {"better": GREEN, "worse": VERMILION}
 SHAPES: dict[Outcome, str] = {"better": "^", "worse": "v"}
 METRIC_WORDS = {"decode_s_per_token": "time per token", "wall_speedup": "wall speedup", "prefill_s": "prefill"}
 
@@ -32,10 +43,10 @@ def changes_figure(against: Against) -> Drawing | None:
     if not known:
         return None
     shown = sorted(known, key=lambda change: change.metric)[:MOST_ROWS]
-    with svg.new_axes(height_in=0.9 + ROW_IN * len(shown)) as (figure, axes):
+    with new_axes(height_in=0.9 + ROW_IN * len(shown)) as (figure, axes):
         for row, change in enumerate(shown):
-            ratio, colour = change.ratio, COLOURS.get(change.outcome, svg.MUTED)
-            svg.interval(axes, ratio, row, colour, lw=2)
+            ratio, colour = change.ratio, COLOURS.get(change.outcome, MUTED)
+            interval(axes, ratio, row, colour, lw=2)
             inside = "none" if ratio.these_processes_only else colour
             axes.plot([ratio.value or 1.0], [row], SHAPES.get(change.outcome, "o"), color=colour, mfc=inside, ms=6)
         _name(axes, [_row_words(change) for change in shown])
@@ -43,15 +54,15 @@ def changes_figure(against: Against) -> Drawing | None:
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(lambda value, _: formatting.signed_percent(value - 1).replace("\u00a0", " "))
         caption = _changes_words(against, shown, len(known))
-        return svg.drawing(figure, f"Times of run {against.letter} against run A", caption, ("measured",))
+        return drawing(figure, f"Times of run {against.letter} against run A", caption, ("measured",))
 
 
 def _name(axes: Axes, labels: Sequence[str]) -> None:
     """A row per label, which stands above its marks and has the whole width; 1, no difference, is a line."""
-    axes.axvline(1, color=svg.MUTED, lw=1.0, zorder=0)
+    axes.axvline(1, color=MUTED, lw=1.0, zorder=0)
     for row, label in enumerate(labels):
-        svg.name_above(axes, row, label)
-    svg.name_rows(axes, ())
+        name_above(axes, row, label)
+    name_rows(axes, ())
     axes.set_ylim(len(labels) - 0.4, -0.85)
     axes.grid(axis="x")
 
@@ -79,25 +90,25 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str]) -> Drawin
     if not shown:
         return None
     rows = shown[: max(1, MOST_ROWS // len(letters))]
-    with svg.new_axes(height_in=0.9 + ROW_IN * len(rows) * (0.6 + 0.4 * len(letters))) as (figure, axes):
+    with new_axes(height_in=0.9 + ROW_IN * len(rows) * (0.6 + 0.4 * len(letters))) as (figure, axes):
         for row, arm in enumerate(rows):
             _speedups(axes, row, arm, letters)
         _name(axes, [f"{arm.label}, {arm.part}, batch {arm.batch_size}" for arm in rows])
         axes.set_xlabel("wall speedup over NTP, with its 95 % interval (1: as fast as NTP)")
         axes.xaxis.set_major_formatter("{x:g}x")
         caption = _speedups_words(rows, letters, len(shown))
-        return svg.drawing(figure, "Wall speedup, run by run", caption, ("measured",))
+        return drawing(figure, "Wall speedup, run by run", caption, ("measured",))
 
 
 def _speedups(axes: Axes, row: int, arm: SharedArm, letters: Sequence[str]) -> None:
     """The runs of one arm, the first on top."""
-    colours = (svg.MUTED, *islice(cycle(svg.SERIES), len(letters) - 1))
+    colours = (MUTED, *islice(cycle(SERIES), len(letters) - 1))
     places = np.linspace(row - 0.06, row + 0.3, len(letters))
     for letter, speed, colour, at in zip(letters, arm.wall_speedups, colours, places, strict=True):
         if speed is not None and speed.value is not None:
-            svg.interval(axes, speed, at, colour, lw=2)
+            interval(axes, speed, at, colour, lw=2)
             axes.plot([speed.value], [at], "o", color=colour, ms=4.5)
-            svg.beside(axes, speed.high or speed.value, at, letter, 8, colour)
+            beside(axes, speed.high or speed.value, at, letter, 8, colour)
 
 
 def _speedups_words(rows: Sequence[SharedArm], letters: Sequence[str], known: int) -> str:

@@ -17,9 +17,26 @@ from matplotlib.figure import Figure
 from harness import formatting
 from harness.analysis.evidence.explain import Residual, Step, Waterfall
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words, rung_of
-from harness.reporting import svg
 from harness.reporting.cells import ends
-from harness.reporting.svg import Drawing
+from harness.reporting.svg import (
+    BLUE,
+    FAINT,
+    GREEN,
+    MUTED,
+    RUNGS,
+    VERMILION,
+    WIDTH_IN,
+    Drawing,
+    beside,
+    dot,
+    drawing,
+    interval,
+    log_ticks,
+    name_above,
+    name_rows,
+    styled,
+    tell,
+)
 from harness.stats.quantity import Quantity
 
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30)
@@ -34,20 +51,20 @@ def waterfall(falls: Sequence[Waterfall]) -> Drawing | None:
     """One block of bars per batch size, the highlighted arm of each."""
     if not falls:
         return None
-    with svg.styled():
+    with styled():
         lines = [len(_lines(fall)) for fall in falls]
-        figure = Figure(figsize=(svg.WIDTH_IN, 0.7 + sum(0.31 * count + 0.5 for count in lines)))
+        figure = Figure(figsize=(WIDTH_IN, 0.7 + sum(0.31 * count + 0.5 for count in lines)))
         blocks = figure.subplots(len(falls), 1, sharex=True, squeeze=False, height_ratios=lines)[:, 0]
         levels = [level for fall in falls for step in fall.steps for level in (step.before, step.after)]
         levels += [end for fall in falls for end in (fall.claimed and fall.claimed.at_least, fall.measured.high) if end]
         low, high = min(1.0, *levels) / 1.12, max(1.0, *levels)
         for axes, fall in zip(blocks, falls, strict=True):
             _block(axes, fall, (low, high * (high / low) ** ROOM))
-        svg.log_ticks(blocks[-1].xaxis, TICKS, "x")
+        log_ticks(blocks[-1].xaxis, TICKS, "x")
         blocks[-1].set_xlabel("speed against NTP (logarithmic)")
         caption = " ".join(waterfall_sentence(fall, len(falls) > 1) for fall in falls)
         replayed = ("replayed",) if any(fall.arm.replayed for fall in falls) else ()
-        return svg.drawing(figure, "From passes to the clock", caption, ("measured", *replayed))
+        return drawing(figure, "From passes to the clock", caption, ("measured", *replayed))
 
 
 def _lines(fall: Waterfall) -> list[Step]:
@@ -61,18 +78,18 @@ def _block(axes: Axes, fall: Waterfall, ends: tuple[float, float]) -> None:
     axes.set(xscale="log", xlim=ends, ylim=(len(names) - 0.4, -0.75))
     title = "\n".join(wrap(f"{fall.arm.label}, batch {fall.batch_size}", LONGEST_TITLE))
     axes.set_title(title, loc="left", fontsize=9.5)
-    svg.name_rows(axes, names)
-    axes.axvline(1, color=svg.MUTED, lw=0.8)
+    name_rows(axes, names)
+    axes.axvline(1, color=MUTED, lw=0.8)
     if claimed:
-        end = _bar(axes, 0, 1.0, claimed.at_least, svg.FAINT, f"claimed: {claimed.words}")
-        axes.plot([claimed.at_least] * 2, [0, len(names) - 0.6], color=svg.MUTED, lw=0.8, ls=":")
-        svg.beside(axes, end, 0, claimed.words.replace("x ", "x\n", 1), 9.5)
+        end = _bar(axes, 0, 1.0, claimed.at_least, FAINT, f"claimed: {claimed.words}")
+        axes.plot([claimed.at_least] * 2, [0, len(names) - 0.6], color=MUTED, lw=0.8, ls=":")
+        beside(axes, end, 0, claimed.words.replace("x ", "x\n", 1), 9.5)
     for place, step in enumerate(lines, start=int(bool(claimed))):
-        text, colour = f"×{formatting.figure(step.factor, 3)}", svg.GREEN if step.factor >= 1 else svg.VERMILION
+        text, colour = f"×{formatting.figure(step.factor, 3)}", GREEN if step.factor >= 1 else VERMILION
         told = f"{step.name}: {text}, from {step.before:.2f}x to {step.after:.2f}x"
         end = _bar(axes, place, step.before, step.after, colour, told)
-        axes.plot([step.after] * 2, [place, place + 1], color=svg.MUTED, lw=0.7)
-        svg.beside(axes, end, place, text, 9.5)
+        axes.plot([step.after] * 2, [place, place + 1], color=MUTED, lw=0.7)
+        beside(axes, end, place, text, 9.5)
     _measured(axes, fall, len(names) - 1)
 
 
@@ -80,16 +97,16 @@ def _bar(axes: Axes, place: int, start: float, stop: float, colour: str, told: s
     """A bar between the two, and its right end."""
     low, high = sorted((start, stop))
     (bar,) = axes.barh(place, high - low, BAR, left=low, color=colour, edgecolor=colour, lw=1)
-    svg.tell(bar, told)
+    tell(bar, told)
     return high
 
 
 def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
     measured, band = fall.measured.value or fall.product, ends(fall.measured)
     text = formatting.ratio(measured) + (f"\n({band})" if band else "")
-    end = _bar(axes, place, 1.0, measured, svg.BLUE, f"measured: {text}, mean over prompts")
-    svg.interval(axes, fall.measured, place, lw=1.4)
-    svg.beside(axes, max(end, fall.measured.high or 0.0), place, text, 9.5, weight="bold")
+    end = _bar(axes, place, 1.0, measured, BLUE, f"measured: {text}, mean over prompts")
+    interval(axes, fall.measured, place, lw=1.4)
+    beside(axes, max(end, fall.measured.high or 0.0), place, text, 9.5, weight="bold")
 
 
 def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:
@@ -122,47 +139,47 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
     if not any(not arm[0].arm.is_ntp for arm in arms):
         return None
     with_batch = len({arm[0].batch_size for arm in arms}) > 1
-    with svg.styled():
-        figure = Figure(figsize=(svg.WIDTH_IN, 0.9 + sum(0.1 + LINE_IN * (len(arm) + 2) for arm in arms)))
-        axes, beside = figure.subplots(1, 2, sharey=True, width_ratios=(8, 10))
-        _draw(axes, beside, arms, with_batch)
+    with styled():
+        figure = Figure(figsize=(WIDTH_IN, 0.9 + sum(0.1 + LINE_IN * (len(arm) + 2) for arm in arms)))
+        axes, aside = figure.subplots(1, 2, sharey=True, width_ratios=(8, 10))
+        _draw(axes, aside, arms, with_batch)
         axes.set_xlabel("wall speedup over NTP,\nmean over prompts (x)")
         aloud = f"{residual_sentence(residuals)} {_every(arms)}"
         caption = residual_sentence([one for one in residuals if one.price == residuals[0].price])
         marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
-        return svg.drawing(figure, "Predicted against measured", caption, marks, aloud)
+        return drawing(figure, "Predicted against measured", caption, marks, aloud)
 
 
-def _draw(axes: Axes, beside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
+def _draw(axes: Axes, aside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
     """The speedups; beside each line its name and its error."""
     axes.set_ylim(len(arms) - 0.45, -0.75)
-    svg.name_rows(axes, ())
-    axes.axvline(1, color=svg.MUTED, lw=0.8)
-    beside.set_axis_off()
-    beside.set_xlim(0, 1)
-    _beside(beside, -0.75, svg.MUTED, ("", "speedup", "time"))
+    name_rows(axes, ())
+    axes.axvline(1, color=MUTED, lw=0.8)
+    aside.set_axis_off()
+    aside.set_xlim(0, 1)
+    _beside(aside, -0.75, MUTED, ("", "speedup", "time"))
     for row, arm in enumerate(arms):
         step = LINE / (len(arm) + 2)
         top = row - (LINE - step) / 2
         name = arm[0].arm.label + (f", {arm[0].size}" if with_batch else "")
-        svg.name_above(axes, top, name, up=-0.4 * step)
+        name_above(axes, top, name, up=-0.4 * step)
         for number, (value, what, colour, texts) in enumerate(_of_arm(arm), start=1):
             place, hollow = top + number * step, number > 1
             low, high = (value.value if end is None else end for end in (value.low, value.high))
-            svg.interval(axes, value, place, colour, lw=1.5)
+            interval(axes, value, place, colour, lw=1.5)
             text = f"{name}: {what} {formatting.ratio(value.value or 0.0)} ({low:.2f}–{high:.2f})"
-            svg.dot(axes, value.value or 0.0, place, "D" if hollow else "o", colour, text, 4.5, hollow)
-            _beside(beside, place, colour, texts)
+            dot(axes, value.value or 0.0, place, "D" if hollow else "o", colour, text, 4.5, hollow)
+            _beside(aside, place, colour, texts)
     axes.set_xlim(left=0)
 
 
 def _of_arm(arm: Sequence[Residual]) -> Iterator[tuple[Quantity, str, str, tuple[str, str, str]]]:
     """The measured speedup, then each prediction: what it is, its colour, and the texts beside its line."""
-    colour, measured = svg.BLUE if arm[0].arm.is_ntp else svg.VERMILION, arm[0].measured
+    colour, measured = BLUE if arm[0].arm.is_ntp else VERMILION, arm[0].measured
     yield measured, "measured", colour, ("measured", formatting.ratio(measured.value or 0.0), "")
     for one in arm:
         texts = SHORT.get(one.price, one.price), _error(one.speedup_error), _error(one.time_error)
-        yield one.predicted, price_words(one.price), svg.RUNGS.get(rung_of(one.price), svg.MUTED), texts
+        yield one.predicted, price_words(one.price), RUNGS.get(rung_of(one.price), MUTED), texts
 
 
 def _beside(axes: Axes, place: float, colour: str, texts: Sequence[str]) -> None:

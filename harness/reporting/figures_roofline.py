@@ -15,8 +15,21 @@ from harness import formatting
 from harness.analysis.evidence.explain import RooflinePoint
 from harness.analysis.results import Cell
 from harness.analysis.tally.pass_values import PassCurve, PassWidth, Roof, one_a_rung, price_words, rung_of
-from harness.reporting import svg
-from harness.reporting.svg import Drawing
+from harness.reporting.svg import (
+    BLUE,
+    MUTED,
+    RUNGS,
+    VERMILION,
+    Drawing,
+    Named,
+    Point,
+    dot,
+    drawing,
+    interval,
+    name_lines,
+    name_points,
+    new_axes,
+)
 
 SHAPES = {"decide": "o", "commit+decide": "s", "draft": "^", "verify": "v"}
 GIGA, MILLI = 1e9, 1e-3
@@ -27,7 +40,7 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Dra
     """Flops per byte against FLOP/s, both logarithmic: measured passes filled, the best rung's predictions hollow."""
     if not points:
         return None
-    with svg.new_axes(height_in=3.8) as (figure, axes):
+    with new_axes(height_in=3.8) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         places = [point.intensity_flops_per_byte for point in points] + [roof.ridge_flops_per_byte for roof in roofs]
         ends = (min(places) / 3, max(places) * 4)
@@ -36,7 +49,7 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Dra
         for point in points:
             _point(axes, point)
         if roofs:
-            svg.key(axes)
+            name_lines(axes)
         axes.set_xlim(ends)
         axes.margins(y=0.12)
         for axis in (axes.xaxis, axes.yaxis):
@@ -45,13 +58,13 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Dra
             axis.set_minor_locator(NullLocator())
         axes.set(xlabel="arithmetic intensity, modelled (flops per byte)", ylabel="attained (GFLOP/s)")
         batches = len({one.batch_size for one in points}) > 1
-        svg.name_points(axes, [_name(point, batches) for point in named(points)], list(map(_place, points)))
+        name_points(axes, [_name(point, batches) for point in named(points)], list(map(_place, points)))
         marks = ("measured", "modelled") + ("predicted",) * any(point.predicted_flops_per_s for point in points)
-        return svg.drawing(figure, "Passes under the roofline", roofline_sentence(points, roofs), marks)
+        return drawing(figure, "Passes under the roofline", roofline_sentence(points, roofs), marks)
 
 
 def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
-    colour, ridge = svg.RUNGS.get(roof.rung, svg.MUTED), roof.ridge_flops_per_byte
+    colour, ridge = RUNGS.get(roof.rung, MUTED), roof.ridge_flops_per_byte
     peak, memory = roof.peak_flops_per_s / GIGA, roof.bandwidth_bytes_per_s / GIGA
     rate = formatting.gigabytes(roof.bandwidth_bytes_per_s)
     text = (
@@ -59,17 +72,17 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
         f"read rate {rate} GB/s, ridge at {ridge:.3g} flops per byte"
     )
     axes.plot([ends[0], ridge, ends[1]], [ends[0] * memory, peak, peak], color=colour, lw=1.4, label=text)
-    svg.dot(axes, ridge, peak, "D", colour, text, 4)
+    dot(axes, ridge, peak, "D", colour, text, 4)
 
 
 def _point(axes: Axes, point: RooflinePoint) -> None:
     x, attained = point.intensity_flops_per_byte, point.attained_flops_per_s
-    colour, shape = svg.BLUE if point.width.method == "ntp" else svg.VERMILION, SHAPES.get(point.width.role, "P")
-    svg.interval(axes, attained, x, colour, 1.4, GIGA, upright=True)
+    colour, shape = BLUE if point.width.method == "ntp" else VERMILION, SHAPES.get(point.width.role, "P")
+    interval(axes, attained, x, colour, 1.4, GIGA, upright=True)
     text = f"{point_words(point)}, batch {point.batch_size}: {_reached(point)}"
-    svg.dot(axes, x, (attained.value or 0.0) / GIGA, shape, colour, text, 6.5, above=3)
+    dot(axes, x, (attained.value or 0.0) / GIGA, shape, colour, text, 6.5, above=3)
     for price, predicted in list(point.predicted_flops_per_s.items())[:1]:
-        axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=svg.RUNGS.get(rung_of(price), svg.MUTED), ms=9, mew=1.3)
+        axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=RUNGS.get(rung_of(price), MUTED), ms=9, mew=1.3)
 
 
 def _reached(point: RooflinePoint) -> str:
@@ -77,11 +90,11 @@ def _reached(point: RooflinePoint) -> str:
     return f"{point.intensity_flops_per_byte:.3g} flops per byte, {rate} GFLOP/s"
 
 
-def _name(point: RooflinePoint, with_batch: bool) -> svg.Named:
-    return svg.Named(text=point_words(point) + (f", batch {point.batch_size}" if with_batch else ""), at=_place(point))
+def _name(point: RooflinePoint, with_batch: bool) -> Named:
+    return Named(text=point_words(point) + (f", batch {point.batch_size}" if with_batch else ""), at=_place(point))
 
 
-def _place(point: RooflinePoint) -> svg.Point:
+def _place(point: RooflinePoint) -> Point:
     return point.intensity_flops_per_byte, (point.attained_flops_per_s.value or 0.0) / GIGA
 
 
@@ -141,14 +154,14 @@ def pass_time(cell: Cell) -> Drawing | None:
     measured = clocked(cell)
     if not measured:
         return None
-    with svg.new_axes() as (figure, axes):
+    with new_axes() as (figure, axes):
         curves = [curve for curve in cell.curves if curve.rung in one_a_rung(other.rung for other in cell.curves)]
         for curve in curves:
-            _roofline(axes, curve, svg.RUNGS.get(rung_of(curve.rung), svg.MUTED))
+            _roofline(axes, curve, RUNGS.get(rung_of(curve.rung), MUTED))
         for width in measured:
             _pass_point(axes, width)
         if curves:
-            svg.key(axes)
+            name_lines(axes)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_locator(NullLocator())
@@ -156,9 +169,9 @@ def pass_time(cell: Cell) -> Drawing | None:
         axes.set(xlabel="query tokens of each row in the pass", ylabel="time of one forward pass (ms)", ylim=0)
         axes.grid(axis="y")
         named = sorted(telling(cell), key=lambda width: (width.method != "ntp", -width.query_tokens))
-        svg.name_points(axes, list(map(_pass_name, named)), list(map(_pass_place, measured)))
+        name_points(axes, list(map(_pass_name, named)), list(map(_pass_place, measured)))
         marks = ("measured", "predicted") if cell.curves else ("measured",)
-        return svg.drawing(figure, "Time of a pass", pass_time_sentence(cell), marks)
+        return drawing(figure, "Time of a pass", pass_time_sentence(cell), marks)
 
 
 def _roofline(axes: Axes, curve: PassCurve, colour: str) -> None:
@@ -187,20 +200,20 @@ def telling(cell: Cell) -> list[PassWidth]:
 
 
 def _pass_point(axes: Axes, width: PassWidth) -> None:
-    measured, colour = width.measured_s, svg.BLUE if width.method == "ntp" else svg.VERMILION
-    svg.interval(axes, measured, width.query_tokens, colour, 1.4, MILLI, upright=True)
+    measured, colour = width.measured_s, BLUE if width.method == "ntp" else VERMILION
+    interval(axes, measured, width.query_tokens, colour, 1.4, MILLI, upright=True)
     quartiles = f"quartiles {formatting.seconds(measured.low or 0.0)} and {formatting.seconds(measured.high or 0.0)}"
     text = f"{_pass_name(width).text}, {width.query_tokens} query tokens, {quartiles}"
     x, y = _pass_place(width)
-    svg.dot(axes, x, y, "s" if width.role == "commit+decide" else "o", colour, text)
+    dot(axes, x, y, "s" if width.role == "commit+decide" else "o", colour, text)
 
 
-def _pass_name(width: PassWidth) -> svg.Named:
+def _pass_name(width: PassWidth) -> Named:
     role = "NTP" if width.method == "ntp" else width.role
-    return svg.Named(text=f"{role}, {formatting.seconds(width.measured_s.value or 0.0)}", at=_pass_place(width))
+    return Named(text=f"{role}, {formatting.seconds(width.measured_s.value or 0.0)}", at=_pass_place(width))
 
 
-def _pass_place(width: PassWidth) -> svg.Point:
+def _pass_place(width: PassWidth) -> Point:
     return width.query_tokens, 1e3 * (width.measured_s.value or 0.0)
 
 

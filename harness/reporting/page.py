@@ -32,7 +32,7 @@ from harness.reporting.columns import (
     WAITED,
     passes,
 )
-from harness.reporting.evidence import downloads, facts, health, pretty, raw_frame, raw_table, states
+from harness.reporting.evidence import Download, downloads, facts, health, pretty, raw_frame, raw_table, states
 from harness.reporting.explain import explain_drawings
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
@@ -81,7 +81,7 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
     )
 
 
-def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[dict[str, object], list[Download]]:
     """The table of the raw numbers, and the downloads."""
     frame = raw_frame(run)
     return raw_table(frame), downloads(comparison.run_id, data or to_json(comparison), frame)
@@ -105,7 +105,7 @@ def _alone(comparison: Comparison, run: Run) -> list[str]:
     return said
 
 
-def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name: str) -> dict[str, Any]:
+def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name: str) -> dict[str, object]:
     """What the page shows of one part of the scenario. ``folded``: tables that are closed at first."""
     cells = [cell for cell in comparison.cells if cell.part == part]
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]

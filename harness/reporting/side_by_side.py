@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.record.regular_file import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
@@ -122,7 +121,7 @@ def render(found: SideBySide, trend: Trend | None = None) -> str:
     )
 
 
-def _against(one: Against, number: int) -> dict[str, Any]:
+def _against(one: Against, number: int) -> dict[str, object]:
     """One run against the first: what differs between them, and what changed."""
     changes = [(change, f"/against/{number}/compared/changes/{place}") for place, change in enumerate(one.compared.changes)]
     changes.sort(key=lambda found: GRAVEST.index(found[0].outcome))

@@ -156,8 +156,8 @@ def beside(axes: Axes, x: float, y: float, text: str, size: float = 9.0, colour:
     axes.annotate(text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=size, color=colour, fontweight=weight)
 
 
-def key(axes: Axes) -> None:
-    """The names of lines, above the axes, where no mark is."""
+def name_lines(axes: Axes) -> None:
+    """Name the lines above the axes, where no mark is."""
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),

@@ -27,7 +27,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, Judgements
 from harness.formatting import one_line
@@ -130,7 +129,7 @@ def action_text(judgements: Judgements, better: Better) -> str:
     for name, one in _known(judgements).items():
         if one.better != better:
             continue
-        entry: dict[str, Any] = {"name": name, "unit": one_line(one.unit), "value": one.value.value}
+        entry: dict[str, object] = {"name": name, "unit": one_line(one.unit), "value": one.value.value}
         if one.value.low is not None and one.value.high is not None:
             entry["range"] = f"{one.value.low:.6g}..{one.value.high:.6g}"
         entries.append(entry | {"extra": "\n".join([one.word, *details(one)])})
