@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
-import typer
+from typer import Option
 
 from harness.cli.output import AsJson, grid, lines_of, show
 from harness.cli.progress import TerminalProgress
@@ -30,20 +30,20 @@ DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
 
 
 def calibrate_command(
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
+    device: Annotated[str | None, Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
     dtype: Annotated[
-        list[str] | None, typer.Option(help="dtype of the matrix rates (may be given again); default: bfloat16, float32")
+        list[str] | None, Option(help="dtype of the matrix rates (may be given again); default: bfloat16, float32")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: torch's")] = None,
+    threads: Annotated[int | None, Option(min=1, help="CPU threads; default: torch's")] = None,
     execution: Annotated[
         Execution | None,
-        typer.Option(help="how the forwards run that are measured; default: graphs on a GPU; on a CPU native, if it can be"),
+        Option(help="how the forwards run that are measured; default: graphs on a GPU; on a CPU native, if it can be"),
     ] = None,
     budget_s: Annotated[
-        float, typer.Option(min=0.0, help="seconds for the matrix rates of one dtype; larger m are skipped, and listed as such")
+        float, Option(min=0.0, help="seconds for the matrix rates of one dtype; larger m are skipped, and listed as such")
     ] = 15.0,
     output: Annotated[
-        Path | None, typer.Option(help="YAML file to write; default: where later commands find it by the device's name")
+        Path | None, Option(help="YAML file to write; default: where later commands find it by the device's name")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

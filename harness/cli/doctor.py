@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from harness.cli.calibrate import need_torch, seen_device
 from harness.cli.output import AsJson, by_reason, give, json_text, lines_of, show
@@ -169,10 +169,10 @@ DOCTOR_VERSION = 2
 
 
 def doctor_command(
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
+    device: Annotated[str | None, Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
     as_json: AsJson = False,
     model: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="say what a checkpoint is, and print a scenario for it")
+        Path | None, Option(metavar="FOLDER", help="say what a checkpoint is, and print a scenario for it")
     ] = None,
 ) -> None:
     """Open every meter once around a short pause and say what each one reads here, or why it reads nothing.
@@ -266,11 +266,11 @@ def _closing(found: dict[str, Any]) -> list[str]:
 
 
 def check_command(
-    out: Annotated[Path, typer.Option(help="folder for the results")] = Path("gpu-check"),
+    out: Annotated[Path, Option(help="folder for the results")] = Path("gpu-check"),
     minutes: Annotated[
-        float, typer.Option(min=0.0, help="time for everything; cells not reached are listed, and the same command continues")
+        float, Option(min=0.0, help="time for everything; cells not reached are listed, and the same command continues")
     ] = 7.5,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="the same code on the CPU, with tiny shapes")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="the same code on the CPU, with tiny shapes")] = False,
 ) -> None:
     """Check an NVIDIA GPU: exactness, NTP and SBD at an 8B shape, baseline, ways of attending, energy; writes tables.
 

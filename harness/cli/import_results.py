@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from pydantic import TypeAdapter, ValidationError
+from typer import Argument, Option
 
 from harness import formatting
 from harness.analysis.trust.cross_checks import contradictions
@@ -39,28 +39,26 @@ LONGEST_NAME = 200
 
 def import_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="files of one arm, each one process; figures, no speedup")
+        list[Path] | None, Argument(metavar="[FILE]...", help="files of one arm, each one process; figures, no speedup")
     ] = None,
     ntp: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="a file of the baseline, one token a pass; repeat for each file")
+        list[Path] | None, Option(metavar="FILE", help="a file of the baseline, one token a pass; repeat for each file")
     ] = None,
     arm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=FILE", help="a file of an arm; repeat for each file and each arm")
+        list[str] | None, Option(metavar="NAME=FILE", help="a file of an arm; repeat for each file and each arm")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="where the record goes; without it, figures are only shown")
-    ] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="where the record goes; without it, figures are only shown")] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME|FOLDER", help="a known model, or a folder with a config.json: its shape")
+        str | None, Option(metavar="NAME|FOLDER", help="a known model, or a folder with a config.json: its shape")
     ] = None,
     machine: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="what the server ran on: gate and history keep machines apart")
+        str | None, Option(metavar="TEXT", help="what the server ran on: gate and history keep machines apart")
     ] = None,
     claim: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help=f'kept with the record, for verify and the page; default "{ASKED}"')
+        list[str] | None, Option(metavar="TEXT", help=f'kept with the record, for verify and the page; default "{ASKED}"')
     ] = None,
     format_: Annotated[
-        str | None, typer.Option("--format", metavar="NAME", help=f"instead of looking at the files: {', '.join(FORMATS)}")
+        str | None, Option("--format", metavar="NAME", help=f"instead of looking at the files: {', '.join(FORMATS)}")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

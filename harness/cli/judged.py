@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, NoReturn
 
-import typer
+from typer import Context, Exit, Option
 
 from harness.analysis.judge.judgement import Judgement, Judgements
 from harness.cli.output import by_reason, grid, show
@@ -40,20 +40,19 @@ class Target(NamedTuple):
     file: Path | None
 
 
-def _check_to(ctx: typer.Context, values: list[str] | None) -> list[str] | None:
+def _check_to(ctx: Context, values: list[str] | None) -> list[str] | None:
     targets(values, bool(ctx.params.get("as_json")))
     return values
 
 
-JsonOption = Annotated[bool, typer.Option("--json", is_eager=True, help="print JSON instead of the table")]
+JsonOption = Annotated[bool, Option("--json", is_eager=True, help="print JSON instead of the table")]
 InconclusiveOption = Annotated[
-    Inconclusive,
-    typer.Option("--inconclusive", help="what an inconclusive verdict exits with: report is 3, pass is 0, fail is 1"),
+    Inconclusive, Option("--inconclusive", help="what an inconclusive verdict exits with: report is 3, pass is 0, fail is 1")
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="show what passed and what did not change too")]
+AllOption = Annotated[bool, Option("--all", help="show what passed and what did not change too")]
 ToOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--to",
         metavar="FORMAT=FILE",
         callback=_check_to,
@@ -120,7 +119,7 @@ def finish(
         print(text, end="")
     if refusals:
         raise refusals[0]
-    raise typer.Exit(judgements.exit_code(inconclusive))
+    raise Exit(judgements.exit_code(inconclusive))
 
 
 def _is_special(file: Path) -> bool:

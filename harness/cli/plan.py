@@ -11,7 +11,7 @@ from operator import add, attrgetter
 from shutil import which
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from harness.cli.calibrate import profile_of_scenario
 from harness.cli.output import AsJson, by_reason, give, grid, json_text, lines_of
@@ -45,14 +45,12 @@ CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
 
 
 def plan_command(
-    scenario: Annotated[str, typer.Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
-    hardware: Annotated[
-        str | None, typer.Option(help="price on this hardware profile instead of this machine's calibration")
-    ] = None,
+    scenario: Annotated[str, Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
+    hardware: Annotated[str | None, Option(help="price on this hardware profile instead of this machine's calibration")] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="price on this machine's own profile, measured now where none is kept")
+        bool, Option("--calibrate", help="price on this machine's own profile, measured now where none is kept")
     ] = False,
-    whole: Annotated[bool, typer.Option("--all", help="a row for every case, with its id")] = False,
+    whole: Annotated[bool, Option("--all", help="a row for every case, with its id")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the cases of a scenario, with the memory and time they will need. Touches no model."""

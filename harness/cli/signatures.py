@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
+from typer import Option
 
 from harness.analysis.trust.integrity import Integrity
 from harness.errors import UserError
@@ -15,11 +15,11 @@ from harness.record.signature import signer
 from harness.record.store import SIGNATURE, kept
 
 RequireOption = Annotated[
-    bool, typer.Option("--require-signature", help="void unless the record is sealed and signed, by one of --signers if given")
+    bool, Option("--require-signature", help="void unless the record is sealed and signed, by one of --signers if given")
 ]
 SignersOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="whose signatures count: allowed signers as in ssh-keygen(1); needs --require-signature"),
+    Option(metavar="FILE", help="whose signatures count: allowed signers as in ssh-keygen(1); needs --require-signature"),
 ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Context, Option, Typer
 
 from harness.cli.output import lines_of, show
 from harness.cli.progress import TerminalProgress
@@ -30,11 +30,11 @@ _BESIDE_A_RECIPE = {"recipe", "out", "cpu", "plan", "hardware"}
 
 # lm_eval reads everything after the command, --help too.
 EVAL_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-eval_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+eval_app = Typer(add_completion=False, rich_markup_mode=None)
 
 
 @eval_app.command(context_settings=EVAL_CONTEXT)
-def eval_command(context: typer.Context) -> None:
+def eval_command(context: Context) -> None:
     """Run tasks of the LM Evaluation Harness with an arm of ours: `lm_eval run --model sbd` with the arguments given here.
 
     --trust-remote-code is ours: it lets a model whose scenario or arguments ask for it run code of its own.
@@ -61,27 +61,23 @@ def eval_command(context: typer.Context) -> None:
 
 
 def train_command(
-    context: typer.Context,
-    out: Annotated[Path | None, typer.Option(help="folder for checkpoints and the trained model")] = None,
-    recipe: Annotated[
-        Path | None, typer.Option(help="YAML with model, data and all settings, or a shipped one: qwen3_0_6b")
-    ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="with --recipe: time and memory, modelled; trains nothing")] = False,
-    hardware: Annotated[
-        list[str] | None, typer.Option(help="with --plan: a hardware profile, or several (see sbd hardware)")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="a Hugging Face causal LM: hub id or folder")] = None,
-    data: Annotated[Path | None, typer.Option(help='JSONL of {"prompt": ..., "solution": ...}')] = None,
+    context: Context,
+    out: Annotated[Path | None, Option(help="folder for checkpoints and the trained model")] = None,
+    recipe: Annotated[Path | None, Option(help="YAML with model, data and all settings, or a shipped one: qwen3_0_6b")] = None,
+    plan: Annotated[bool, Option("--plan", help="with --recipe: time and memory, modelled; trains nothing")] = False,
+    hardware: Annotated[list[str] | None, Option(help="with --plan: a hardware profile, or several (see sbd hardware)")] = None,
+    model: Annotated[str | None, Option(help="a Hugging Face causal LM: hub id or folder")] = None,
+    data: Annotated[Path | None, Option(help='JSONL of {"prompt": ..., "solution": ...}')] = None,
     reference: Annotated[
-        str | None, typer.Option(help="a stage of the reference models' recipe: base, {sbd,ntp_only}[_end, _more], draft")
+        str | None, Option(help="a stage of the reference models' recipe: base, {sbd,ntp_only}[_end, _more], draft")
     ] = None,
-    objective: Annotated[Literal["sbd", "ntp"], typer.Option(help="sbd: both losses of eq. 14; ntp: the control")] = "sbd",
-    steps: Annotated[int, typer.Option(min=1, help="optimizer steps")] = 1000,
-    batch_size: Annotated[int, typer.Option(min=1, help="sequences a step and device")] = 16,
-    learning_rate: Annotated[float, typer.Option(min=0.0, help="peak learning rate")] = 3e-4,
-    seed: Annotated[int, typer.Option(min=0)] = 1,
-    bf16: Annotated[bool, typer.Option(help="bfloat16 mixed precision")] = True,
-    cpu: Annotated[bool, typer.Option(help="train on the CPU even where there is a GPU")] = False,
+    objective: Annotated[Literal["sbd", "ntp"], Option(help="sbd: both losses of eq. 14; ntp: the control")] = "sbd",
+    steps: Annotated[int, Option(min=1, help="optimizer steps")] = 1000,
+    batch_size: Annotated[int, Option(min=1, help="sequences a step and device")] = 16,
+    learning_rate: Annotated[float, Option(min=0.0, help="peak learning rate")] = 3e-4,
+    seed: Annotated[int, Option(min=0)] = 1,
+    bf16: Annotated[bool, Option(help="bfloat16 mixed precision")] = True,
+    cpu: Annotated[bool, Option(help="train on the CPU even where there is a GPU")] = False,
 ) -> None:
     """Train (paper, algorithm 1 and eq. 14), or a gated adapter, on the Hugging Face Trainer; called again, it resumes."""
     if sum(one is not None for one in (reference, model, recipe)) != 1:
@@ -116,7 +112,7 @@ def train_command(
         show(one_line(str(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))))
 
 
-def _nothing_twice(context: typer.Context) -> None:
+def _nothing_twice(context: Context) -> None:
     """Refuse options that a recipe sets, so that the file alone repeats the training."""
     given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
     for name in sorted(set(given) - _BESIDE_A_RECIPE):
