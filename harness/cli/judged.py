@@ -21,7 +21,7 @@ from harness.cli.output import by_reason, grid, show
 from harness.errors import StorageError, UserError
 from harness.formatting import one_line
 from harness.record.regular_file import refuse_irregular, write_whole
-from harness.reporting.exports.formats import FORMATS, export
+from harness.reporting.exports import FORMATS, export
 from harness.reporting.exports.wording import HEADS, gravest_first, row, tally, verdict_words
 
 STDOUT = "-"

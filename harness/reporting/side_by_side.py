@@ -24,7 +24,6 @@ from harness.reporting.trend import trend_figure
 from harness.scenario.metrics import METRICS
 from harness.stats.quantity import Quantity
 
-HASH_DIGITS = 12
 FIGURES = [one for one in ARMS.columns if one.head in ("NFE speedup", "Wall speedup", "Request speedup", "Accuracy")]
 """Of an arm, for every run."""
 
