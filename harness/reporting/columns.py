@@ -33,12 +33,7 @@ def _method(value: Quantity, write: Write) -> str:
     return value.method or ""
 
 
-def _thousandths(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def _hundredths(value: float) -> str:
-    return f"{value:.2f}"
+_hundredths, _thousandths = "{:.2f}".format, "{:.3f}".format
 
 
 # ---- the heads of rows, and figures that no path leads to
@@ -116,18 +111,6 @@ def _compared(cell: Cell) -> list[ArmResult]:
     return [arm for arm in cell.arms if not arm.is_ntp and arm.wall_speedup.value is not None]
 
 
-def _in_parts(cell: Cell) -> list[ArmResult]:
-    return [arm for arm in cell.arms if arm.pass_parts.forward_s.value is not None]
-
-
-def _with_requests(cell: Cell) -> list[ArmResult]:
-    return [arm for arm in cell.arms if arm.requests]
-
-
-def _served(cell: Cell) -> list[ArmResult]:
-    return [arm for arm in cell.arms if arm.served]
-
-
 def _predictions(cell: Cell) -> list[OfArm]:
     return [OfArm(arm=arm, small=f"{price_words(by.price)} roofline", by=by) for arm in cell.arms for by in arm.predictions]
 
@@ -143,8 +126,8 @@ OLDER = "this comparison is older than the figure"
 
 def _waits(cell: Cell) -> Iterator[OfArm]:
     """By percentile; the last one only where there are enough requests of the arm."""
-    for arm in _with_requests(cell):
-        for percentile in REQUEST_PERCENTILES:
+    for arm in cell.arms:
+        for percentile in REQUEST_PERCENTILES if arm.requests else ():
             by = {wait: arm.figures.get(f"{wait}_p{percentile}_s") for wait in WAITS}
             if percentile != REQUEST_PERCENTILES[-1] or any(one and one.value is not None for one in by.values()):
                 by |= {f"{wait}_ratio": arm.figures.get(f"{wait}_p{percentile}_speedup") for wait in WAITS}
@@ -221,7 +204,7 @@ PASS_PARTS = Listing(
         PageColumn("Sampler", MEASURED, "pass_parts.sampler_s", seconds),
         PageColumn("Rest of the loop", MEASURED, "pass_parts.rest_s", seconds),
     ),
-    _in_parts,
+    needs=("pass_parts.forward_s.value",),
 )
 
 
@@ -288,7 +271,7 @@ ANSWERED = Listing(
         *_beside_ntp("Tokens/s", "figures.throughput_tokens_per_s", rate, "figures.throughput_ratio"),
         *_beside_ntp("Good requests/s", "figures.goodput_per_s", rate, "figures.goodput_ratio"),
     ),
-    _with_requests,
+    needs=("requests",),
 )
 NOT_TOLD = "the server does not tell it for every request"
 BY_WAY = {"steps": "Passes, engine's steps", "accepted": "Passes, by accepted drafts", "chunks": "Passes, by chunks"}
@@ -302,5 +285,5 @@ SERVED = Listing(
         PageColumn("Tokens per pass", COUNTED, "served.tokens_per_pass", _hundredths, why=NOT_TOLD),
         PageColumn("The engine's headline", entry=_headline),
     ),
-    _served,
+    needs=("served",),
 )
