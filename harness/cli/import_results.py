@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import TypeAdapter, ValidationError
 from typer import Argument, Option
@@ -91,15 +91,15 @@ def _show(arms: Sequence[ImportedArm], run: Run, out: Path | None, as_json: bool
     origin, health = run.header.imported, without_void_times(run)[1]
     assert origin is not None
     mute = {case_id: of.words for part in health for case_id, of in part.cases.items() if 2 * of.void > of.timed}
-    told = [_figures(one, file, one.case_id in mute) for one in arms for file in one.files]
+    shown = [(one.label, file, _figures(file, one.case_id in mute)) for one in arms for file in one.files]
     void = [f"void: {case_id}: {words}" for case_id, words in mute.items()]
     void += [f"void: {words} ({places[0]})" for words, places in contradictions(run).items()]
     if as_json:
-        run_id = run.header.run_id if out else None
-        print(json_text({"run_id": run_id, "imported": origin.model_dump(mode="json"), "files": told, "void": void}))
+        run_id, files = run.header.run_id if out else None, [_plain(*one) for one in shown]
+        print(json_text({"run_id": run_id, "imported": origin.model_dump(mode="json"), "files": files, "void": void}))
         return
-    print(_table(told))
-    for words in (*void, origin.pairing_words if len(told) > 1 else "one file: nothing to pair", cached(origin)):
+    print(_table(shown))
+    for words in (*void, origin.pairing_words if len(shown) > 1 else "one file: nothing to pair", cached(origin)):
         print(wrapped(words))
     for name, why in origin.lacks.items():
         print(wrapped(f"not known: {name.replace('_', ' ')} ({why})", "  ", "    "))
@@ -151,11 +151,15 @@ def _write(out: Path, header: RunHeader, samples: Sequence[Sample]) -> None:
             store.append(one, sync=one is samples[-1])
 
 
-def _figures(arm: ImportedArm, file: ResultFile, mute: bool) -> dict[str, Any]:
+def _figures(file: ResultFile, mute: bool) -> dict[str, float]:
     """A file's own figures, worked out from its requests, in seconds; ``mute``: without those of its stream."""
-    figures = {name: one for name, one in file.figures.items() if not (mute and name.endswith(("token_s", "gap_s")))}
+    return {name: one for name, one in file.figures.items() if not (mute and name.endswith(("token_s", "gap_s")))}
+
+
+def _plain(arm: str, file: ResultFile, figures: dict[str, float]) -> dict[str, object]:
+    """For JSON."""
     return {
-        "arm": arm.label,
+        "arm": arm,
         "file": file.name,
         "sent": file.sent,
         "failed": file.failed,
@@ -165,13 +169,11 @@ def _figures(arm: ImportedArm, file: ResultFile, mute: bool) -> dict[str, Any]:
     }
 
 
-def _table(told: Sequence[dict[str, Any]]) -> str:
+def _table(shown: Sequence[tuple[str, ResultFile, dict[str, float]]]) -> str:
     heads = ("arm", "file", "requests", "failed", *(f"{name}, median" for name in COLUMNS), "tokens/s")
-    return grid(heads, [_row(one) for one in told], right=heads[2:], folds=("file",))
-
-
-def _row(one: dict[str, Any]) -> list[str]:
-    known = one["figures"]
-    times = [formatting.seconds(known[name]) if name in known else "none" for name in COLUMNS.values()]
-    rate = f"{known['output_tokens_per_s']:.1f}" if "output_tokens_per_s" in known else "none"
-    return [one["arm"], one["file"], str(one["sent"]), str(one["failed"]), *times, rate]
+    rows = []
+    for arm, file, figures in shown:
+        times = [formatting.seconds(figures[name]) if name in figures else "none" for name in COLUMNS.values()]
+        rate = f"{figures['output_tokens_per_s']:.1f}" if "output_tokens_per_s" in figures else "none"
+        rows.append([arm, file.name, str(file.sent), str(file.failed), *times, rate])
+    return grid(heads, rows, right=heads[2:], folds=("file",))

@@ -126,7 +126,8 @@ def _column(column: PricedColumn, texts: Numbers) -> Any:
 
 def _carried(exact: Figures) -> Figures:
     *figures, gpus, speedup = exact
-    return Figures(*(None if value is None else carried(value) for value in figures), gpus, ratio_carried(speedup))
+    rounded = [None if value is None else carried(value) for value in figures]
+    return Figures._make([*rounded, gpus, ratio_carried(speedup)])
 
 
 HEADS = (
