@@ -9,7 +9,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, get_type_hints
 
-from typer import Context, Option
+import typer
 
 from harness.errors import UserError
 from harness.hardware.links import Link, link_called
@@ -31,14 +31,14 @@ def takes_options(run: Callable[[Any], None]) -> Callable[..., None]:
     hints = get_type_hints(kind, include_extras=True)
 
     @wraps(run)
-    def command(ctx: Context, **values: Any) -> None:
+    def command(ctx: typer.Context, **values: Any) -> None:
         sources = {name: ctx.get_parameter_source(name) for name in values}
         named = tuple(name for name, source in sources.items() if source is not None and source.name != "DEFAULT")
         run(kind(**values, given=named))
 
     options = [option.replace(annotation=hints[name]) for name, option in signature(kind).parameters.items() if name != "given"]
     own_first = sorted(options, key=lambda option: option.name not in kind.__annotations__)
-    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=Context)
+    context = Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     command.__signature__ = Signature([context, *own_first])  # type: ignore[attr-defined]  # what typer reads
     return command
 
@@ -47,26 +47,30 @@ def takes_options(run: Callable[[Any], None]) -> Callable[..., None]:
 class ModelOptions(Options):
     """How a model is stored and split, how its rows decode, and what the prices rest on."""
 
-    block_size: Annotated[int, Option("--block-size", "-k", help="block size k")] = 16
-    dtype: Annotated[str, Option(help="dtype of activations, embeddings and LM head (bf16, fp8, ...)")] = "bfloat16"
+    block_size: Annotated[int, typer.Option("--block-size", "-k", help="block size k")] = 16
+    dtype: Annotated[str, typer.Option(help="dtype of activations, embeddings and LM head (bf16, fp8, ...)")] = "bfloat16"
     weights: Annotated[
-        str | None, Option(metavar="FORMAT", help="format of the linear layers, e.g. int4-g128; default: --dtype")
+        str | None, typer.Option(metavar="FORMAT", help="format of the linear layers, e.g. int4-g128; default: --dtype")
     ] = None
-    kv_dtype: Annotated[str | None, Option(help="dtype of the KV cache; default: --dtype")] = None
+    kv_dtype: Annotated[str | None, typer.Option(help="dtype of the KV cache; default: --dtype")] = None
     matrix_dtype: Annotated[
         str | None,
-        Option(parser=dtype_called, metavar="TEXT", help="dtype whose peak the matrix products can reach; default: --dtype"),
+        typer.Option(
+            parser=dtype_called, metavar="TEXT", help="dtype whose peak the matrix products can reach; default: --dtype"
+        ),
     ] = None
     expert_parallel: Annotated[
-        bool, Option("--expert-parallel", help="EP: the GPUs of a stage share out whole experts, not slices of each")
+        bool, typer.Option("--expert-parallel", help="EP: the GPUs of a stage share out whole experts, not slices of each")
     ] = False
     dp_attention: Annotated[
-        bool, Option("--dp-attention", help="every GPU of a stage has the whole attention, for its share of the rows")
+        bool, typer.Option("--dp-attention", help="every GPU of a stage has the whole attention, for its share of the rows")
     ] = False
-    pipeline_parallel: Annotated[int, Option(help="PP: stages of --tensor-parallel GPUs each, with a share of the layers")] = 1
+    pipeline_parallel: Annotated[
+        int, typer.Option(help="PP: stages of --tensor-parallel GPUs each, with a share of the layers")
+    ] = 1
     link: Annotated[
         Link | None,
-        Option(
+        typer.Option(
             parser=link_called,
             metavar="KIND|GB/S",
             help="what joins the GPUs: nvlink3, nvlink4, nvlink5, xgmi, pcie3, pcie4, pcie5, or "
@@ -75,17 +79,17 @@ class ModelOptions(Options):
     ] = None
     batching: Annotated[
         Literal["ragged", "lockstep"] | None,
-        Option(help="rows of a batch: ragged as engines run them (default), or lockstep, all waiting for the slowest"),
+        typer.Option(help="rows of a batch: ragged as engines run them (default), or lockstep, all waiting for the slowest"),
     ] = None
     rung: Annotated[
         ProfileRung | None,
-        Option(
+        typer.Option(
             parser=rung_called,
             metavar="TEXT",
             help="datasheet, anchored or calibrated; default: the profile's calibration, else anchored",
         ),
     ] = None
-    as_json: Annotated[bool, Option("--json", help="print JSON")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
 
     def deployment(self, tensor_parallel: int = 1) -> Deployment:
         """How the model is stored and split.
