@@ -1,4 +1,4 @@
-"""The end of a command that judges: a table for people, files for programs, and the exit code.
+"""What commands that judge have in common: whether signatures are demanded, and the end: table, files, exit code.
 
 Such a command takes ``as_json: JsonOption = False, inconclusive: InconclusiveOption = "report", to: ToOption = None``. It
 calls ``finish`` last. ``--to`` is checked before the command starts, because the measurement may take an hour. The table shows
@@ -11,16 +11,21 @@ import errno
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, NoReturn
 
 from typer import Context, Exit, Option
 
 from harness.analysis.judge.judgement import Judgement, Judgements
+from harness.analysis.trust.integrity import Integrity
 from harness.cli.output import by_reason, grid, show
 from harness.errors import StorageError, UserError
 from harness.formatting import one_line
 from harness.record.regular_file import refuse_irregular, write_whole
+from harness.record.seal import SEAL
+from harness.record.signature import signer
+from harness.record.store import SIGNATURE, kept
 from harness.reporting.exports import FORMATS, export
 from harness.reporting.exports.wording import HEADS, gravest_first, row, tally, verdict_words
 
@@ -59,6 +64,15 @@ ToOption = Annotated[
         help="also write the answers for a program, - is standard output; repeat for several; "
         f"FORMAT is {' or '.join(', '.join(FORMATS).rsplit(', ', 1))}",
     ),
+]
+
+
+RequireOption = Annotated[
+    bool, Option("--require-signature", help="void unless the record is sealed and signed, by one of --signers if given")
+]
+SignersOption = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="whose signatures count: allowed signers as in ssh-keygen(1); needs --require-signature"),
 ]
 
 
@@ -172,3 +186,33 @@ def _remedies(judged: Sequence[Judgement]) -> list[str]:
     """What would decide the open answers, each remedy once."""
     open_ = by_reason((f"{one.metric} of {one.subject}", one.remedy) for one in judged if one.remedy)
     return [f"to decide {one_line('; '.join(named))}: {one_line(remedy)}" for remedy, named in open_.items() if remedy]
+
+
+class Demand(NamedTuple):
+    """Whether records have to be signed; ``signers``: by whom, None for any key."""
+
+    demanded: bool
+    signers: Path | None
+
+
+def demanding(integrity: Integrity, run: Path, demand: Demand) -> Integrity:
+    """What a record proves where a signature is demanded.
+
+    Raises:
+        UserError: signers without the demand; a file of signers that is not there.
+    """
+    if not demand.demanded:
+        if demand.signers is not None:
+            raise UserError(f"--signers {demand.signers} says whose signatures count; add --require-signature")
+        return integrity
+    return replace(integrity, demanded=_lacking(integrity, run if run.is_dir() else run.parent, demand.signers))
+
+
+def _lacking(integrity: Integrity, run: Path, signers: Path | None) -> str | None:
+    """Why the demand is not met."""
+    head, signature = kept(run / SEAL), kept(run / SIGNATURE)
+    if head is None or signature is None or not integrity.signed:
+        return f"the record is {integrity.seal_words}"
+    if signers is not None and signer(head, signature, signers) is None:
+        return f"the record is {integrity.seal_words}, which is none of {signers}"
+    return None

@@ -113,15 +113,15 @@ WHOSE = ("part", "process", "pid", "taken_at", "ended_at")
 """Keys that name a process or a moment; two states that differ in nothing else are equal."""
 
 
-def states(sessions: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+def states(sessions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What the processes recorded, by event and node: the first whole, of later ones what differs, and how many are equal."""
-    kinds: dict[tuple[str, str], list[dict[str, object]]] = {}
+    kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for entry in sessions:
         kinds.setdefault((str(entry.get("event")), str(entry.get("node"))), []).append(entry)
     return [_of_one_kind(entries) for entries in kinds.values()]
 
 
-def _of_one_kind(entries: Sequence[dict[str, object]]) -> dict[str, object]:
+def _of_one_kind(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     first, *later = entries
     if first.get("event") in NOT_STATES:
         return {"event": first["event"], "recorded": len(entries), "where": f"{EVENTS} of the run's directory"}
@@ -138,7 +138,7 @@ def _of_one_kind(entries: Sequence[dict[str, object]]) -> dict[str, object]:
     }
 
 
-def _difference(first: dict[str, object], entry: dict[str, object]) -> dict[str, object]:
+def _difference(first: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
     """Whose ``entry`` is, and its values that differ from those of ``first``."""
     absent = "not recorded"
     keys = [key for key in first | entry if key in WHOSE or first.get(key, absent) != entry.get(key, absent)]
@@ -208,11 +208,11 @@ def _added_up(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _state_words(frame: pd.DataFrame) -> list[str]:
     """The state of each sample: kept, warm-up, void (with the rules it broke) or not timed."""
-    states = []
+    words = []
     for warmup, void, decode_s in zip(frame["warmup"], frame["void"], frame["decode_s"], strict=True):
         state = f"void: {void}" if isinstance(void, str) else "not timed" if pd.isna(decode_s) else "kept"
-        states.append(f"warm-up, {state}" if warmup else state)
-    return states
+        words.append(f"warm-up, {state}" if warmup else state)
+    return words
 
 
 def _writer(column: pd.Series[Any]) -> Callable[[Any], str]:
