@@ -9,7 +9,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from typer import Context, Option, Typer
 
@@ -89,11 +89,6 @@ def train_command(
     if recipe is not None:
         _nothing_twice(context)
         chosen = load_recipe(recipe)
-        if plan and chosen.adapter is not None:
-            raise UserError(
-                "--plan prices the training of all weights, and this recipe trains an adapter on masked slots alone; leave "
-                "--plan out: progress tells the time left after some steps"
-            )
         if plan:
             show(render_plan(chosen, hardware))
             return
@@ -103,13 +98,18 @@ def train_command(
     if reference is not None:
         from harness.training.reference import train_reference
 
-        show(one_line(str(train_reference(reference, out))))
+        trained = train_reference(reference, out)
     elif recipe is not None:
-        show(one_line(str(_by_recipe(chosen, out, cpu))))
+        trained = _by_recipe(chosen, out, cpu)
     else:
+        from harness.training.fine_tuning import fine_tune, read_pairs
+        from harness.training.trainer import TrainingConfig
+
         assert model is not None and data is not None
-        settings = {"objective": objective, "steps": steps, "batch_size": batch_size, "learning_rate": learning_rate}
-        show(one_line(str(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))))
+        settings = {"output_dir": out, "objective": objective, "steps": steps, "batch_size": batch_size, "seed": seed}
+        settings |= {"learning_rate": learning_rate, "bf16": bf16, "cpu": cpu}
+        trained = fine_tune(model, read_pairs(data), TrainingConfig.model_validate(settings))
+    show(one_line(str(trained)))
 
 
 def _nothing_twice(context: Context) -> None:
@@ -125,13 +125,6 @@ def _need_train_extra() -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(f"sbd train needs {error.name}; pip install 'sbd-bench[train]'") from error
-
-
-def _by_options(model: str, data: Path, settings: dict[str, Any]) -> Path:
-    from harness.training.fine_tuning import fine_tune, read_pairs
-    from harness.training.trainer import TrainingConfig
-
-    return fine_tune(model, read_pairs(data), TrainingConfig(**settings))
 
 
 def _by_recipe(recipe: TrainRecipe, out: Path, cpu: bool) -> Path:
@@ -160,8 +153,13 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
     """Operations, memory, and hours on each device.
 
     Raises:
-        UserError and its kind: the model's shape or a device is unknown.
+        UserError and its kind: an adapter is trained; the model's shape or a device is unknown.
     """
+    if recipe.adapter is not None:
+        raise UserError(
+            "--plan prices the training of all weights, and this recipe trains an adapter on masked slots alone; leave --plan "
+            "out: progress tells the time left after some steps"
+        )
     shape = shape_of_recipe(recipe)
     cost = training_cost(recipe, shape)
     per_step = recipe.batch_size * recipe.accumulate  # on one device
