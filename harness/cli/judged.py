@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -82,16 +83,13 @@ def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
     Raises:
         UserError: an unknown format, an unwritable file, or one file or standard output given twice.
     """
-    found = [_target(text) for text in to or ()]
-    if as_json:
-        found.append(Target("json", None))
-    files = [target.file for target in found]
-    twice = next((file for place, file in enumerate(files) if file in files[:place]), ...)
-    if twice is None:
-        raise UserError("--json and --to FORMAT=-: only one format can go to standard output; give the others a file")
-    if isinstance(twice, Path):
-        raise UserError(f"--to: {twice} was given twice; give every format its own file")
-    return found
+    wanted = [*map(_target, to or ()), *([Target("json", None)] if as_json else [])]
+    for file, times in Counter(target.file for target in wanted).items():
+        if times > 1 and file is None:
+            raise UserError("--json and --to FORMAT=-: only one format can go to standard output; give the others a file")
+        if times > 1:
+            raise UserError(f"--to: {file} was given twice; give every format its own file")
+    return wanted
 
 
 def _target(text: str) -> Target:
@@ -125,7 +123,16 @@ def finish(
         StorageError: a file could not be written; the others and the table are.
     """
     texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
-    refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
+    refusals = []
+    for file, text in ((target.file, text) for target, text in texts if target.file is not None):
+        try:
+            write = _into_special if _is_special(file) else write_whole
+            write(file, text.encode())
+        except (OSError, StorageError) as error:
+            cause = error.__cause__ or error
+            why = getattr(cause, "strerror", None) or cause
+            refused = f"{file}: could not be written ({why}); the verdict stands above; free space or name another file"
+            refusals.append(StorageError(refused))
     printed = {target.format: text for target, text in texts if target.file is None}
     if set(printed) <= {BESIDE_THE_TABLE}:
         show(table(judgements, judgements.exit_code(inconclusive), whole))
@@ -139,20 +146,6 @@ def finish(
 def _is_special(file: Path) -> bool:
     """Whether it is a device or a pipe (``/dev/fd/63``), which no file may replace."""
     return file.exists() and not file.is_file() and not file.is_dir()
-
-
-def _write(file: Path, text: str) -> Exception | None:
-    """Write the whole file or nothing; returns the disk's error."""
-    try:
-        if _is_special(file):
-            _into_special(file, text.encode())
-        else:
-            write_whole(file, text.encode())
-    except (OSError, StorageError) as error:
-        cause = error.__cause__ or error
-        why = getattr(cause, "strerror", None) or cause
-        return StorageError(f"{file}: could not be written ({why}); the verdict stands above; free space or name another file")
-    return None
 
 
 def _into_special(file: Path, data: bytes) -> None:
