@@ -18,7 +18,7 @@ from typing import Annotated, Literal, NamedTuple, NoReturn
 
 from typer import Context, Exit, Option
 
-from harness.analysis.judge.judgement import Judgement, Judgements
+from harness.analysis.judge.judgement import Judgements
 from harness.analysis.trust.integrity import Integrity
 from harness.cli.output import by_reason, grid, show
 from harness.errors import StorageError, UserError
@@ -169,16 +169,12 @@ def table(judgements: Judgements, exit_code: int, whole: bool = True) -> str:
     shown = ordered if whole else [one for one in ordered if one.state != "met"]
     parts = [f"record  {one_line(one)}" for one in dict.fromkeys(judgements.records)]
     parts += [grid(HEADS, map(row, shown), folds=HEADS[2:], ruled=True)] if shown else []
-    parts += _remedies(ordered)
+    # What would decide the open answers, each remedy once.
+    remedies = by_reason((f"{one.metric} of {one.subject}", one.remedy) for one in ordered if one.remedy)
+    parts += [f"to decide {one_line('; '.join(names))}: {one_line(remedy)}" for remedy, names in remedies.items() if remedy]
     said = f"verdict: {verdict_words(judgements)} ({tally(judgements)}; exit code {exit_code}): {one_line(judgements.title)}"
     hidden = f"{len(ordered) - len(shown)} that passed or did not change are not shown; --all shows them"
     return "\n".join([*parts, *([hidden] if len(shown) < len(ordered) else []), said])
-
-
-def _remedies(judged: Sequence[Judgement]) -> list[str]:
-    """What would decide the open answers, each remedy once."""
-    open_ = by_reason((f"{one.metric} of {one.subject}", one.remedy) for one in judged if one.remedy)
-    return [f"to decide {one_line('; '.join(named))}: {one_line(remedy)}" for remedy, named in open_.items() if remedy]
 
 
 class Demand(NamedTuple):
@@ -198,14 +194,10 @@ def demanding(integrity: Integrity, run: Path, demand: Demand) -> Integrity:
         if demand.signers is not None:
             raise UserError(f"--signers {demand.signers} says whose signatures count; add --require-signature")
         return integrity
-    return replace(integrity, demanded=_lacking(integrity, run if run.is_dir() else run.parent, demand.signers))
-
-
-def _lacking(integrity: Integrity, run: Path, signers: Path | None) -> str | None:
-    """Why the demand is not met."""
-    head, signature = kept(run / SEAL), kept(run / SIGNATURE)
+    folder, lacking = run if run.is_dir() else run.parent, None
+    head, signature = kept(folder / SEAL), kept(folder / SIGNATURE)
     if head is None or signature is None or not integrity.signed:
-        return f"the record is {integrity.seal_words}"
-    if signers is not None and signer(head, signature, signers) is None:
-        return f"the record is {integrity.seal_words}, which is none of {signers}"
-    return None
+        lacking = f"the record is {integrity.seal_words}"
+    elif demand.signers is not None and signer(head, signature, demand.signers) is None:
+        lacking = f"the record is {integrity.seal_words}, which is none of {demand.signers}"
+    return replace(integrity, demanded=lacking)

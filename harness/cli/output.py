@@ -181,22 +181,16 @@ def _stacked(heads: Sequence[str], rows: Sequence[Sequence[Any]], width: int) ->
     label = min(max((len(head) for head in heads[1:]), default=0), 22)
     lines: list[str] = []
     for first, *others in rows:
-        lines += _broken(_in_colour(str(first)) or "-", width)
+        lines += _broken((_painted(str(first)) if coloured() else str(first)) or "-", width)
         for head, cell in zip(heads[1:], others, strict=True):
             if isinstance(cell, str) and cell:  # a drawing says what a figure beside it says
                 lines += _broken(f"  {head:{label}}  {cell}", width)
     return "\n".join(lines)
 
 
-def _in_colour(word: str) -> str:
-    return _painted(word) if coloured() else word
-
-
 def _table(
     heads: Sequence[str], rows: Sequence[Sequence[Any]], right: Collection[str], folds: Collection[str], ruled: bool, width: int
 ) -> str:
-    from io import StringIO
-
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from harness import formatting
 from harness.analysis.evidence.explain import RooflinePoint
 from harness.analysis.results import Cell
-from harness.analysis.tally.pass_values import PassCurve, PassWidth, Roof, one_a_rung, price_words, rung_of
+from harness.analysis.tally.pass_values import PassWidth, Roof, one_a_rung, price_words, rung_of
 from harness.reporting.svg import (
     BLUE,
     MUTED,
@@ -57,8 +58,9 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Dra
             axis.set_major_formatter("{x:g}")
             axis.set_minor_locator(NullLocator())
         axes.set(xlabel="arithmetic intensity, modelled (flops per byte)", ylabel="attained (GFLOP/s)")
-        batches = len({one.batch_size for one in points}) > 1
-        name_points(axes, [_name(point, batches) for point in named(points)], list(map(_place, points)))
+        several = len({point.batch_size for point in points}) > 1
+        names = [(f"{point_words(one)}, batch {one.batch_size}" if several else point_words(one), one) for one in named(points)]
+        name_points(axes, [Named(text=text, at=_place(one)) for text, one in names], list(map(_place, points)))
         marks = ("measured", "modelled") + ("predicted",) * any(point.predicted_flops_per_s for point in points)
         return drawing(figure, "Passes under the roofline", roofline_sentence(points, roofs), marks)
 
@@ -88,10 +90,6 @@ def _point(axes: Axes, point: RooflinePoint) -> None:
 def _reached(point: RooflinePoint) -> str:
     rate = _giga(point.attained_flops_per_s.value or 0.0)
     return f"{point.intensity_flops_per_byte:.3g} flops per byte, {rate} GFLOP/s"
-
-
-def _name(point: RooflinePoint, with_batch: bool) -> Named:
-    return Named(text=point_words(point) + (f", batch {point.batch_size}" if with_batch else ""), at=_place(point))
 
 
 def _place(point: RooflinePoint) -> Point:
@@ -157,7 +155,10 @@ def pass_time(cell: Cell) -> Drawing | None:
     with new_axes() as (figure, axes):
         curves = [curve for curve in cell.curves if curve.rung in one_a_rung(other.rung for other in cell.curves)]
         for curve in curves:
-            _roofline(axes, curve, RUNGS.get(rung_of(curve.rung), MUTED))
+            tokens, low, expected, high = np.array(curve.points).T
+            colour = RUNGS.get(rung_of(curve.rung), MUTED)
+            axes.fill_between(tokens, 1e3 * low, 1e3 * high, color=colour, alpha=0.18, lw=0)
+            axes.plot(tokens, 1e3 * expected, color=colour, label=f"{price_words(curve.rung)} roofline")
         for width in measured:
             _pass_point(axes, width)
         if curves:
@@ -172,13 +173,6 @@ def pass_time(cell: Cell) -> Drawing | None:
         name_points(axes, list(map(_pass_name, named)), list(map(_pass_place, measured)))
         marks = ("measured", "predicted") if cell.curves else ("measured",)
         return drawing(figure, "Time of a pass", pass_time_sentence(cell), marks)
-
-
-def _roofline(axes: Axes, curve: PassCurve, colour: str) -> None:
-    tokens = [point[0] for point in curve.points]
-    low, expected, high = ([1e3 * point[side] for point in curve.points] for side in (1, 2, 3))
-    axes.fill_between(tokens, low, high, color=colour, alpha=0.18, lw=0)
-    axes.plot(tokens, expected, color=colour, label=f"{price_words(curve.rung)} roofline")
 
 
 def clocked(cell: Cell) -> list[PassWidth]:

@@ -50,6 +50,9 @@ UNITS = {
 }
 """Units in Prometheus spelling. Nothing is converted; a unit in prose stands in HELP, not in the name."""
 WHAT = {"": "Value", "_low": "Lower end of the interval", "_high": "Upper end of the interval", "_base": "What BASE had"}
+ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+QUOTED = ESCAPES | str.maketrans({'"': r"\""})
+"""Of a text, and of a label's value."""
 _UNIT = re.compile("%|[a-z]+(/[a-z]+)?")
 _PER = {"s": "second", "j": "joule"}
 Family = tuple[str, list[tuple[dict[str, str], float]]]
@@ -110,17 +113,12 @@ def _labels(name: str, one: Judgement) -> dict[str, str]:
 
 
 def _family(name: str, about: str, series: Iterable[tuple[Mapping[str, str], float]]) -> str:
-    about = about.replace("\\", r"\\").replace("\n", r"\n")
-    lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge", *(f"{name}{_braces(on)} {value!r}" for on, value in series)]
+    about = about.translate(ESCAPES)
+    lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
+    for labels, value in series:
+        pairs = ",".join(f'{key}="{text.translate(QUOTED)}"' for key, text in sorted(labels.items()))
+        lines.append(f"{name}{{{pairs}}} {value!r}")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _braces(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{key}="{_quoted(value)}"' for key, value in sorted(labels.items())) + "}"
-
-
-def _quoted(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def action_text(judgements: Judgements, better: Better) -> str:

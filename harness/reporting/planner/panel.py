@@ -82,8 +82,11 @@ class Panel:
 
 
 def panel_of(run: Run, comparison: Comparison) -> Panel:
-    """The panel of a run; where no SBD arm has its own acceptance, it uses Table 1's."""
-    return _panel(_models(run), (*_measured(comparison), *_published()))
+    """The panel of a run: its largest model where that is large enough, then MODELS; its own acceptances, then Table 1's."""
+    known = {case.model for case in run.header.cases if case.model is not None and case.model.params >= SMALLEST_PARAMS}
+    own = sorted(known, key=lambda shape: (-shape.params, shape.name))[:1]
+    models = dict.fromkeys((*own, *(KNOWN_SHAPES[name] for name in MODELS)))
+    return _panel(tuple(models), (*_measured(comparison), *_published()))
 
 
 @lru_cache(maxsize=4)
@@ -101,13 +104,6 @@ def _panel(models: tuple[ModelShape, ...], choices: tuple[Choice, ...]) -> Panel
         requests_per_s=REQUESTS_PER_S,
     )
     return Panel(models=models, choices=choices, columns=price_grid(grid))
-
-
-def _models(run: Run) -> tuple[ModelShape, ...]:
-    """The run's largest where it is large enough, then MODELS."""
-    known = {case.model for case in run.header.cases if case.model is not None and case.model.params >= SMALLEST_PARAMS}
-    own = sorted(known, key=lambda shape: (-shape.params, shape.name))[:1]
-    return tuple(dict.fromkeys((*own, *(KNOWN_SHAPES[name] for name in MODELS))))
 
 
 def _measured(comparison: Comparison) -> tuple[Choice, ...]:
