@@ -12,7 +12,6 @@ from pathlib import Path
 
 from harness import formatting
 from harness.analysis.evidence.best_settings import faster
-from harness.analysis.judge.judgement import Judgements
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight, has_contender
 from harness.frozen import frozen
 from harness.record.same import crowded
@@ -210,7 +209,9 @@ def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
         figure = "" if card.figure.raw is None else f"{card.figure.text} "
         lines.append(f"also    {card.title}: {figure}{card.unit}{more}")
     lines.append(f"claims  {comparison.unread or whose_claims(header, comparison.judgements)}")
-    lines.append(f"next    {_next(run, comparison.judgements)}")
+    open_ = comparison.judgements.state in ("inconclusive", "void")
+    asking = "  says what would decide it" if open_ else '--claim "3-5x within 1 point"'
+    lines.append(f"next    sbd verify {run} {asking}")
     return "\n".join(map(formatting.one_line, lines))
 
 
@@ -226,22 +227,12 @@ def _of_card(card: AnswerCard, comparison: Comparison, header: RunHeader) -> Ite
     unknown = arm.accuracy_difference.reason or arm.accuracy.reason
     answers_kept = sentences.kept(cell, arm) or f"accuracy not known: {unknown}"
     yield f"passes  {'; '.join(filter(None, (fewer, answers_kept, sentences.prompted(cell, arm, header))))}"
-    yield f"base    {_baseline_line(cell, arm)}"
+    rate, best = arm.tokens_per_s.value, cell.best_ntp_tokens_per_s
+    base = sentences.baseline(cell) or "the part was not timed."
+    if rate is not None and best is not None:
+        base += f" {formatting.rate(rate)} tokens/s beside {formatting.rate(best)} of the best NTP."
+    yield f"base    {base}"
     others = [one for one in card.weaknesses if one != sentences.baseline(cell)]
     if others:
         more = f" (and {len(others) - 1} more on the page)" if len(others) > 1 else ""
         yield f"but     {formatting.one_line(others[0], MOST_SENTENCE)}{more}"
-
-
-def _baseline_line(cell: Cell, arm: ArmResult) -> str:
-    said, rate, best = sentences.baseline(cell) or "the part was not timed.", arm.tokens_per_s.value, cell.best_ntp_tokens_per_s
-    if rate is None or best is None:
-        return said
-    return f"{said} {formatting.rate(rate)} tokens/s beside {formatting.rate(best)} of the best NTP."
-
-
-def _next(run: Path, judged: Judgements) -> str:
-    """The command that goes on from here."""
-    if judged.state in ("inconclusive", "void"):
-        return f"sbd verify {run}   says what would decide it"
-    return f'sbd verify {run} --claim "3-5x within 1 point"'

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from matplotlib.axes import Axes
-
 from harness import formatting
 from harness.analysis.evidence.best_settings import name_of, telling_arms
 from harness.analysis.results import ArmResult, Cell
@@ -55,8 +53,12 @@ def speed_accuracy(cell: Cell) -> Drawing | None:
         for _, settings in groupby(sorted(sbd, key=_kind), key=_kind):
             line = list(settings)
             axes.plot(*zip(*(at[arm.label] for arm in line), strict=True), color=_colour(line[0]), lw=0.9, ls=":")
-        for arm in arms:
-            _point(axes, arm, speed(arm))
+        for arm in arms:  # points with the 95 % intervals of both values
+            (x, y), found, colour = at[arm.label], speed(arm), _colour(arm)
+            named, right = ", ".join(filter(None, (arm.label, lossless(arm)))), with_ends(arm.accuracy, formatting.percent)
+            dot(axes, x, y, "o", colour, f"{named}: {with_ends(found, formatting.ratio)}, {right} of the answers right")
+            interval(axes, found, y, colour)
+            interval(axes, arm.accuracy, x, colour, unit=0.01, upright=True)
         axes.margins(x=0.12, y=0.06)
         axes.set(xlabel=SPEED_AXIS[cell.timed], ylabel="accuracy (%)")
         axes.set_xlim(left=min(0.8, axes.get_xlim()[0]))
@@ -73,15 +75,6 @@ def _kind(arm: ArmResult) -> tuple[str, int]:
 
 def _colour(arm: ArmResult) -> str:
     return BLUE if arm.is_ntp else GREEN if arm.lossless else VERMILION
-
-
-def _point(axes: Axes, arm: ArmResult, speed: Quantity) -> None:
-    """A point with the 95 % intervals of both its values."""
-    x, y, colour = _value(speed), 100 * _value(arm.accuracy), _colour(arm)
-    named, right = ", ".join(filter(None, (arm.label, lossless(arm)))), with_ends(arm.accuracy, formatting.percent)
-    dot(axes, x, y, "o", colour, f"{named}: {with_ends(speed, formatting.ratio)}, {right} of the answers right")
-    interval(axes, speed, y, colour)
-    interval(axes, arm.accuracy, x, colour, unit=0.01, upright=True)
 
 
 def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, timed: bool) -> str:
@@ -110,26 +103,22 @@ def tokens_per_pass(cell: Cell) -> Drawing | None:
     arms = sorted(every, key=lambda arm: -_value(arm.nfe_speedup))[:MOST_STRIPS]
     widest = max(len(arm.final_tokens_histogram) for arm in arms)
     with new_axes(height_in=0.6 + 0.62 * len(arms)) as (figure, axes):
-        for i, arm in enumerate(reversed(arms)):
-            _strip(axes, arm, i)
+        for row, arm in enumerate(reversed(arms)):  # bars to their own scale under the arm's name
+            counts = arm.final_tokens_histogram
+            heights = [0.6 * count / max(counts) for count in counts]
+            bars = axes.bar(range(len(counts)), heights, 0.8, bottom=row, color=VERMILION)
+            for tokens, (bar, count) in enumerate(zip(bars, counts, strict=True)):
+                if count:
+                    share = formatting.percent(count / sum(counts))
+                    tell(bar, f"{arm.label}: {share} of the passes make {tokens} token{'s' if tokens != 1 else ''} final")
+            axes.axhline(row, color=MUTED, lw=0.6)
+            name_above(axes, row + 0.62, f"{_value(arm.nfe_speedup):.2f} on average: {arm.label}", up=0.0)
         xlabel = "output tokens made final by one pass of one row"
         axes.set(xlim=(-0.6, widest - 0.4), ylim=(-0.05, len(arms)), xlabel=xlabel, xticks=range(0, widest, 1 + widest // 12))
         name_rows(axes, ())
         caption = _tokens_caption(arms[0], len(every) - len(arms))
         marks = ("replayed",) if any(arm.replayed for arm in arms) else ("measured",)
         return drawing(figure, "Tokens per pass", caption, marks)
-
-
-def _strip(axes: Axes, arm: ArmResult, row: int) -> None:
-    """Bars to their own scale under the arm's name."""
-    counts = arm.final_tokens_histogram
-    bars = axes.bar(range(len(counts)), [0.6 * count / max(counts) for count in counts], 0.8, bottom=row, color=VERMILION)
-    for tokens, (bar, count) in enumerate(zip(bars, counts, strict=True)):
-        if count:
-            share = formatting.percent(count / sum(counts))
-            tell(bar, f"{arm.label}: {share} of the passes make {tokens} token{'s' if tokens != 1 else ''} final")
-    axes.axhline(row, color=MUTED, lw=0.6)
-    name_above(axes, row + 0.62, f"{_value(arm.nfe_speedup):.2f} on average: {arm.label}", up=0.0)
 
 
 def _tokens_caption(best: ArmResult, others: int) -> str:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-
 from harness import formatting
 from harness.analysis.evidence.best_settings import Way
 from harness.analysis.evidence.explain import Bandwidth
@@ -78,22 +76,19 @@ def _drawing(
         for row, (name, bars) in enumerate(rows):
             name_above(axes, row, name, up=0.08)
             for number, bar in enumerate(bars):
-                _draw(axes, bar, row + 0.2 + 0.3 * (number - (len(bars) - 1) / 2))
+                place = row + 0.2 + 0.3 * (number - (len(bars) - 1) / 2)
+                value, high = ((end or 0.0) / bar.unit for end in (bar.of.value, bar.of.high))
+                if bar.solid:
+                    axes.barh(place, value, 0.24, color=bar.colour, alpha=bar.solid)
+                (outline,) = axes.barh(place, value, 0.24, facecolor="none", edgecolor=bar.colour, lw=1.2)
+                tell(outline, bar.told)
+                interval(axes, bar.of, place, lw=1.4, unit=bar.unit)
+                beside(axes, max(value, high), place, bar.text)
         if lines:
             name_lines(axes)
         name_rows(axes, ())
         axes.set(xlim=(0, axes.get_xlim()[1] * room), ylim=(len(rows) - 0.4, -0.55), xlabel=axis)
         return drawing(figure, heading, caption, marks, aloud)
-
-
-def _draw(axes: Axes, bar: Bar, place: float) -> None:
-    value, high = ((end or 0.0) / bar.unit for end in (bar.of.value, bar.of.high))
-    if bar.solid:
-        axes.barh(place, value, 0.24, color=bar.colour, alpha=bar.solid)
-    (outline,) = axes.barh(place, value, 0.24, facecolor="none", edgecolor=bar.colour, lw=1.2)
-    tell(outline, bar.told)
-    interval(axes, bar.of, place, lw=1.4, unit=bar.unit)
-    beside(axes, max(value, high), place, bar.text)
 
 
 def _names(arms: Sequence[tuple[ArmResult, int]]) -> list[str]:

@@ -8,10 +8,9 @@ and a Timeline and computes no statistic.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import cycle
+from itertools import cycle, product
 
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from harness import formatting
@@ -33,8 +32,14 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses) -> Drawing | None:
     if shares is None:
         return None
     with new_axes(height_in=max(2.0, 0.8 + 0.26 * len(shares))) as (figure, axes):
-        for number, line in enumerate(shares, start=1):
-            _heat_line(axes, number, line)
+        for number, position in product(range(1, len(shares) + 1), range(1, len(shares[0]) + 1)):
+            share, corner = shares[number - 1][position - 1], (position - 0.47, number - 0.46)
+            axes.add_patch(Rectangle(corner, 0.94, 0.92, facecolor="none", edgecolor=FAINT, lw=0.5))
+            if share > 0:
+                filled = Rectangle(corner, 0.94, 0.92, facecolor=BLUE, alpha=0.06 + 0.5 * share, lw=0)
+                tell(axes.add_patch(filled), f"pass {number} decides position {position} in {formatting.percent(share)}")
+            if share >= NAMED_SHARE and len(shares[0]) <= WRITTEN:
+                axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
         axes.set_xlim(0.45, len(shares[0]) + 0.55)
         axes.set_ylim(len(shares) + 0.55, 0.45)
         axes.set_xticks(range(1, len(shares[0]) + 1, 1 + len(shares[0]) // WRITTEN))
@@ -50,17 +55,6 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses) -> Drawing | None:
             f"{formatting.percent(first[-1], 0)}; {_reach(blocks)}. In per cent of {formatting.count(blocks.blocks)} blocks."
         )
         return drawing(figure, "Which pass decides which position", caption, _marks(arm))
-
-
-def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
-    for position, share in enumerate(line, start=1):
-        corner = (position - 0.47, number - 0.46)
-        axes.add_patch(Rectangle(corner, 0.94, 0.92, facecolor="none", edgecolor=FAINT, lw=0.5))
-        if share > 0:
-            filled = Rectangle(corner, 0.94, 0.92, facecolor=BLUE, alpha=0.06 + 0.5 * share, lw=0)
-            tell(axes.add_patch(filled), f"pass {number} decides position {position} in {formatting.percent(share)}")
-        if share >= NAMED_SHARE and len(line) <= WRITTEN:
-            axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
 
 
 def block_counts(arm: ArmResult, blocks: BlockPasses) -> Drawing:

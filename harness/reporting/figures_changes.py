@@ -90,25 +90,20 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str]) -> Drawin
     if not shown:
         return None
     rows = shown[: max(1, MOST_ROWS // len(letters))]
+    colours = (MUTED, *islice(cycle(SERIES), len(letters) - 1))
     with new_axes(height_in=0.9 + ROW_IN * len(rows) * (0.6 + 0.4 * len(letters))) as (figure, axes):
-        for row, arm in enumerate(rows):
-            _speedups(axes, row, arm, letters)
+        for row, arm in enumerate(rows):  # the first run on top
+            places = np.linspace(row - 0.06, row + 0.3, len(letters))
+            for letter, speed, colour, at in zip(letters, arm.wall_speedups, colours, places, strict=True):
+                if speed is not None and speed.value is not None:
+                    interval(axes, speed, at, colour, lw=2)
+                    axes.plot([speed.value], [at], "o", color=colour, ms=4.5)
+                    beside(axes, speed.high or speed.value, at, letter, 8, colour)
         _name(axes, [f"{arm.label}, {arm.part}, batch {arm.batch_size}" for arm in rows])
         axes.set_xlabel("wall speedup over NTP, with its 95 % interval (1: as fast as NTP)")
         axes.xaxis.set_major_formatter("{x:g}x")
         caption = _speedups_words(rows, letters, len(shown))
         return drawing(figure, "Wall speedup, run by run", caption, ("measured",))
-
-
-def _speedups(axes: Axes, row: int, arm: SharedArm, letters: Sequence[str]) -> None:
-    """The runs of one arm, the first on top."""
-    colours = (MUTED, *islice(cycle(SERIES), len(letters) - 1))
-    places = np.linspace(row - 0.06, row + 0.3, len(letters))
-    for letter, speed, colour, at in zip(letters, arm.wall_speedups, colours, places, strict=True):
-        if speed is not None and speed.value is not None:
-            interval(axes, speed, at, colour, lw=2)
-            axes.plot([speed.value], [at], "o", color=colour, ms=4.5)
-            beside(axes, speed.high or speed.value, at, letter, 8, colour)
 
 
 def _speedups_words(rows: Sequence[SharedArm], letters: Sequence[str], known: int) -> str:

@@ -72,10 +72,10 @@ def _lines(fall: Waterfall) -> list[Step]:
     return [step for step in fall.steps if not (step.name == "rows that wait" and fall.batch_size == 1 and step.factor == 1)]
 
 
-def _block(axes: Axes, fall: Waterfall, ends: tuple[float, float]) -> None:
+def _block(axes: Axes, fall: Waterfall, limits: tuple[float, float]) -> None:
     lines, claimed = _lines(fall), fall.claimed
     names = ["claimed"] * bool(claimed) + [step.name for step in lines] + ["measured"]
-    axes.set(xscale="log", xlim=ends, ylim=(len(names) - 0.4, -0.75))
+    axes.set(xscale="log", xlim=limits, ylim=(len(names) - 0.4, -0.75))
     title = "\n".join(wrap(f"{fall.arm.label}, batch {fall.batch_size}", LONGEST_TITLE))
     axes.set_title(title, loc="left", fontsize=9.5)
     name_rows(axes, names)
@@ -90,7 +90,11 @@ def _block(axes: Axes, fall: Waterfall, ends: tuple[float, float]) -> None:
         end = _bar(axes, place, step.before, step.after, colour, told)
         axes.plot([step.after] * 2, [place, place + 1], color=MUTED, lw=0.7)
         beside(axes, end, place, text, 9.5)
-    _measured(axes, fall, len(names) - 1)
+    measured, band, place = fall.measured.value or fall.product, ends(fall.measured), len(names) - 1
+    text = formatting.ratio(measured) + (f"\n({band})" if band else "")
+    end = _bar(axes, place, 1.0, measured, BLUE, f"measured: {text}, mean over prompts")
+    interval(axes, fall.measured, place, lw=1.4)
+    beside(axes, max(end, fall.measured.high or 0.0), place, text, 9.5, weight="bold")
 
 
 def _bar(axes: Axes, place: int, start: float, stop: float, colour: str, told: str) -> float:
@@ -99,14 +103,6 @@ def _bar(axes: Axes, place: int, start: float, stop: float, colour: str, told: s
     (bar,) = axes.barh(place, high - low, BAR, left=low, color=colour, edgecolor=colour, lw=1)
     tell(bar, told)
     return high
-
-
-def _measured(axes: Axes, fall: Waterfall, place: int) -> None:
-    measured, band = fall.measured.value or fall.product, ends(fall.measured)
-    text = formatting.ratio(measured) + (f"\n({band})" if band else "")
-    end = _bar(axes, place, 1.0, measured, BLUE, f"measured: {text}, mean over prompts")
-    interval(axes, fall.measured, place, lw=1.4)
-    beside(axes, max(end, fall.measured.high or 0.0), place, text, 9.5, weight="bold")
 
 
 def waterfall_sentence(fall: Waterfall, with_batch: bool) -> str:

@@ -48,7 +48,14 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Dra
         for roof in roofs:
             _roof(axes, roof, ends)
         for point in points:
-            _point(axes, point)
+            x, attained, shape = point.intensity_flops_per_byte, point.attained_flops_per_s, SHAPES.get(point.width.role, "P")
+            colour = BLUE if point.width.method == "ntp" else VERMILION
+            interval(axes, attained, x, colour, 1.4, GIGA, upright=True)
+            text = f"{point_words(point)}, batch {point.batch_size}: {_reached(point)}"
+            dot(axes, *_place(point), shape, colour, text, 6.5, above=3)
+            for price, predicted in list(point.predicted_flops_per_s.items())[:1]:
+                colour = RUNGS.get(rung_of(price), MUTED)
+                axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=colour, ms=9, mew=1.3)
         if roofs:
             name_lines(axes)
         axes.set_xlim(ends)
@@ -75,16 +82,6 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
     )
     axes.plot([ends[0], ridge, ends[1]], [ends[0] * memory, peak, peak], color=colour, lw=1.4, label=text)
     dot(axes, ridge, peak, "D", colour, text, 4)
-
-
-def _point(axes: Axes, point: RooflinePoint) -> None:
-    x, attained = point.intensity_flops_per_byte, point.attained_flops_per_s
-    colour, shape = BLUE if point.width.method == "ntp" else VERMILION, SHAPES.get(point.width.role, "P")
-    interval(axes, attained, x, colour, 1.4, GIGA, upright=True)
-    text = f"{point_words(point)}, batch {point.batch_size}: {_reached(point)}"
-    dot(axes, x, (attained.value or 0.0) / GIGA, shape, colour, text, 6.5, above=3)
-    for price, predicted in list(point.predicted_flops_per_s.items())[:1]:
-        axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=RUNGS.get(rung_of(price), MUTED), ms=9, mew=1.3)
 
 
 def _reached(point: RooflinePoint) -> str:
@@ -160,7 +157,11 @@ def pass_time(cell: Cell) -> Drawing | None:
             axes.fill_between(tokens, 1e3 * low, 1e3 * high, color=colour, alpha=0.18, lw=0)
             axes.plot(tokens, 1e3 * expected, color=colour, label=f"{price_words(curve.rung)} roofline")
         for width in measured:
-            _pass_point(axes, width)
+            time, colour = width.measured_s, BLUE if width.method == "ntp" else VERMILION
+            interval(axes, time, width.query_tokens, colour, 1.4, MILLI, upright=True)
+            quartiles = f"quartiles {formatting.seconds(time.low or 0.0)} and {formatting.seconds(time.high or 0.0)}"
+            text = f"{_pass_name(width).text}, {width.query_tokens} query tokens, {quartiles}"
+            dot(axes, *_pass_place(width), "s" if width.role == "commit+decide" else "o", colour, text)
         if curves:
             name_lines(axes)
         axes.set_xscale("log", base=2)
@@ -191,15 +192,6 @@ def telling(cell: Cell) -> list[PassWidth]:
     frequent = sorted(by_width.values(), key=lambda width: width.count)[-MOST_FREQUENT:]
     chosen = {id(width) for width in (*ntp, *frequent, *([by_width[max(by_width)]] if by_width else []))}
     return [width for width in widths if id(width) in chosen]
-
-
-def _pass_point(axes: Axes, width: PassWidth) -> None:
-    measured, colour = width.measured_s, BLUE if width.method == "ntp" else VERMILION
-    interval(axes, measured, width.query_tokens, colour, 1.4, MILLI, upright=True)
-    quartiles = f"quartiles {formatting.seconds(measured.low or 0.0)} and {formatting.seconds(measured.high or 0.0)}"
-    text = f"{_pass_name(width).text}, {width.query_tokens} query tokens, {quartiles}"
-    x, y = _pass_place(width)
-    dot(axes, x, y, "s" if width.role == "commit+decide" else "o", colour, text)
 
 
 def _pass_name(width: PassWidth) -> Named:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from harness.record.regular_file import write_whole
 from harness.regression.changes import OUTCOME_WORDS, Change, Outcome
 from harness.regression.history.trend import Trend
-from harness.regression.side_by_side import Against, SharedArm, SideBySide, to_json
+from harness.regression.side_by_side import Against, SideBySide, to_json
 from harness.reporting.assets import fill_template
 from harness.reporting.cells import Entry, Marks, Notes, PageTable, Pointers, Row, between, shown
 from harness.reporting.columns import ARMS
@@ -72,21 +73,18 @@ def arms_table(found: SideBySide) -> PageTable | None:
     """NFE, wall and request speedup and accuracy of every shared arm, run by run; None where no arm is shared."""
     pointers = [Pointers(side.comparison) for side in found.sides]
     letters = [side.letter for side in found.sides]
-    rows = [_arm_row(arm, letters, pointers) for arm in found.arms]
-    marks: dict[str, Marks] = {f"{one.head} {letter}": one.marks for one in FIGURES for letter in letters}
-    return Notes().table("Arms, run by run", [("", rows)], marks)
-
-
-def _arm_row(arm: SharedArm, letters: Sequence[str], pointers: Sequence[Pointers]) -> Row:
-    row: Row = {"Arm": Entry(text=arm.label, small=f"{arm.part}, batch {arm.batch_size}")}
-    for column in FIGURES:
-        for number, (letter, result) in enumerate(zip(letters, arm.results, strict=True)):
-            row[f"{column.head} {letter}"] = Entry(text="none")
+    rows: list[Row] = []
+    for arm in found.arms:
+        rows.append({"Arm": Entry(text=arm.label, small=f"{arm.part}, batch {arm.batch_size}")})
+        for column, (number, result) in product(FIGURES, enumerate(arm.results)):
+            head = f"{column.head} {letters[number]}"
+            rows[-1][head] = Entry(text="none")
             if result is not None:
                 value: Quantity = getattr(result, column.of)
                 key = f"/runs/{number}/comparison{pointers[number].of(value)}"
-                row[f"{column.head} {letter}"] = shown(value, column.write, key, between(value, column.write))
-    return row
+                rows[-1][head] = shown(value, column.write, key, between(value, column.write))
+    marks: dict[str, Marks] = {f"{one.head} {letter}": one.marks for one in FIGURES for letter in letters}
+    return Notes().table("Arms, run by run", [("", rows)], marks)
 
 
 GRAVEST: tuple[Outcome, ...] = ("worse", "changed", "better", "unclear", "no_interval", "unknown", "same")
