@@ -161,25 +161,23 @@ def whose_claims(header: RunHeader, judged: Judgements) -> str:
 def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
     """The lines of one part and batch size, in the order of the claims."""
     speedups = ends_of([(one.judgement.value, one.limits) for one in held if one.judgement.metric in SPEEDUPS], from_zero=True)
-    return [_shown(one, pointers, speedups) for one in held]
-
-
-def _shown(one: Held, pointers: Pointers, speedups: tuple[float, float]) -> ClaimShown:
-    found, metric, limits = one.judgement, one.judgement.metric, one.limits
-    value, write = found.value, writer(METRICS[metric].unit)
-    words, interval = METRICS[metric].words, ""
-    if value.low is not None and value.high is not None:
-        kind = "one-sided 95\u00a0% bounds" if metric == "accuracy_loss_points" else "95\u00a0% interval"
-        interval = f"{kind} {write(value.low)} to {write(value.high)}"
-    if METRICS[metric].averaged and value.n > 1 and interval:
-        interval += ", mean over prompts" if found.cell.get("batch_size") == "1" else ", mean over batches"
-    entry = Entry(text="no figure") if value.value is None else shown(value, write, pointers.of(value))
-    bar = None
-    if value.value is not None and found.state != "void":
-        ends = speedups if metric in SPEEDUPS else ends_of([(value, limits)], from_zero=metric != "accuracy_loss_points")
-        said = f"{words}: {entry.text}, {interval or 'no interval'}; asked: {found.bound}"
-        bar = interval_bar(value, limits, ends, write, said)
-    return ClaimShown(held=one, value=entry, interval=interval, bar=bar)
+    lines = []
+    for one in held:
+        judged, value, metric = one.judgement, one.judgement.value, METRICS[one.judgement.metric]
+        write, interval, bar = writer(metric.unit), "", None
+        of_loss = judged.metric == "accuracy_loss_points"
+        if value.low is not None and value.high is not None:
+            kind = "one-sided 95\u00a0% bounds" if of_loss else "95\u00a0% interval"
+            interval = f"{kind} {write(value.low)} to {write(value.high)}"
+        if metric.averaged and value.n > 1 and interval:
+            interval += ", mean over prompts" if judged.cell.get("batch_size") == "1" else ", mean over batches"
+        entry = Entry(text="no figure") if value.value is None else shown(value, write, pointers.of(value))
+        if value.value is not None and judged.state != "void":
+            ends = speedups if judged.metric in SPEEDUPS else ends_of([(value, one.limits)], from_zero=not of_loss)
+            said = f"{metric.words}: {entry.text}, {interval or 'no interval'}; asked: {judged.bound}"
+            bar = interval_bar(value, one.limits, ends, write, said)
+        lines.append(ClaimShown(held=one, value=entry, interval=interval, bar=bar))
+    return lines
 
 
 def writer(unit: str) -> Callable[[float], str]:
@@ -211,15 +209,16 @@ class Headline:
 
 
 def headlines(held: Sequence[Held], comparison: Comparison) -> list[Headline]:
-    """One per part and batch size that has a claim about its speed, in the order of the cards."""
-    places = dict.fromkeys(one.place for one in held)
-    return [_headline(asked, comparison) for place in places if (asked := _asked([one for one in held if one.place == place]))]
+    """One per part and batch size that has a claim about its speed, in the order of the cards.
 
-
-def _asked(held: Sequence[Held]) -> Held | None:
-    """The claim about the clock; that about passes where a clock was not there to judge it."""
-    found = [one for metric in (ASKED, TIMELESS) for one in held if one.judgement.metric == metric]
-    return next((one for one in found if one.judgement.value.value is not None), found[0] if found else None)
+    It is the claim about the clock, or that about passes where a clock was not there to judge it.
+    """
+    lines = []
+    for place in dict.fromkeys(one.place for one in held):
+        asked = [one for metric in (ASKED, TIMELESS) for one in held if (one.place, one.judgement.metric) == (place, metric)]
+        known = [one for one in asked if one.judgement.value.value is not None] or asked
+        lines += [_headline(one, comparison) for one in known[:1]]
+    return lines
 
 
 def _headline(one: Held, comparison: Comparison) -> Headline:

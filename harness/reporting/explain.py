@@ -41,6 +41,7 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
     shown = _highlighted(comparison, chosen)
     falls = [waterfall_of(cell, arm, claimed_of(comparison, cell, arm)) for cell, arm in shown]
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
+    unmetered = (arm.figures[figures_bars.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
     found: list[Found] = [
         *(_at(cell, drawn, cells) for cell in chosen for drawn in _arms(cell)),
         figures_factors.waterfall([fall for fall in falls if fall is not None])
@@ -54,7 +55,7 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         figures_factors.predicted_measured(residuals(chosen), highlighted)
         or f"Predicted against measured: {_no_prediction(chosen)}",
         *_acceptance(run, shown, telling),
-        figures_bars.energy_bars(telling) or _no_energy(cells),
+        figures_bars.energy_bars(telling) or f"Energy: {next(filter(None, unmetered), 'no arm was metered')}",
     ]
     missing = [f"{one.rstrip('.')}." for one in found if isinstance(one, str)]
     return placed((one for one in found if isinstance(one, Drawing)), name), missing
@@ -125,8 +126,3 @@ def _no_stragglers(cells: list[Cell]) -> str | None:
     if all(cell.batch_size == 1 for cell in cells):
         return "Rows that wait for the slowest: only batch size 1 was run"
     return None if cells[0].timed else f"Rows that wait for the slowest: {UNTIMED}"
-
-
-def _no_energy(cells: list[Cell]) -> str:
-    reasons = (arm.figures[figures_bars.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
-    return f"Energy: {next((reason for reason in reasons if reason), 'no arm was metered')}"

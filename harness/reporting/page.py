@@ -5,7 +5,7 @@ The evidence is the machine, versions, health, scenario, and the data as downloa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from harness.reporting import cells as wording
 from harness.reporting.answers import answers
 from harness.reporting.assets import SCRIPTS, fill_template
 from harness.reporting.cells import Pointers
-from harness.reporting.claims_shown import Held, claims_shown, headlines, held_claims, whose_claims
+from harness.reporting.claims_shown import claims_shown, headlines, held_claims, whose_claims
 from harness.reporting.columns import (
     ANSWERED,
     ARMS,
@@ -47,8 +47,10 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
 
     ``data``: the comparison as to_json gives it, where the caller has it.
     """
-    header, pointers = run.header, Pointers(comparison)
-    held, overall = held_claims(comparison.judgements), comparison.judgements
+    header, pointers, overall = run.header, Pointers(comparison), comparison.judgements
+    held = held_claims(overall)
+    cards = answers(comparison, header, held, pointers)
+    on_cards = {(card.cell.part, str(card.cell.batch_size)) for card in cards}
     parts = dict.fromkeys(cell.part for cell in comparison.cells)
     slow: list[Callable[[], Any]] = [
         partial(_samples, run, comparison, data),
@@ -64,8 +66,8 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         headlines=headlines(held, comparison),
         whose=whose_claims(header, overall),
         unread=comparison.unread,
-        answers=answers(comparison, header, held, pointers),
-        elsewhere=claims_shown(_elsewhere(held, comparison, run), pointers),
+        answers=cards,
+        elsewhere=claims_shown([one for one in held if one.place not in on_cards], pointers),
         alone=_alone(comparison, run),
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
         parts=views,
@@ -85,12 +87,6 @@ def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> t
     """The table of the raw numbers, and the downloads."""
     frame = raw_frame(run)
     return raw_table(frame), downloads(comparison.run_id, data or to_json(comparison), frame)
-
-
-def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
-    """Judgements that no card shows: of cells that the run lacks, or that hold NTP alone."""
-    cards = {(one.part, str(one.batch_size)) for one in comparison.answers if has_contender(one, run.header)}
-    return [one for one in held if one.place not in cards]
 
 
 def _alone(comparison: Comparison, run: Run) -> list[str]:
