@@ -55,11 +55,10 @@ def waterfall(falls: Sequence[Waterfall]) -> Drawing | None:
         lines = [len(_lines(fall)) for fall in falls]
         figure = Figure(figsize=(WIDTH_IN, 0.7 + sum(0.31 * count + 0.5 for count in lines)))
         blocks = figure.subplots(len(falls), 1, sharex=True, squeeze=False, height_ratios=lines)[:, 0]
-        levels = [level for fall in falls for step in fall.steps for level in (step.before, step.after)]
-        levels += [end for fall in falls for end in (fall.claimed and fall.claimed.at_least, fall.measured.high) if end]
-        low, high = min(1.0, *levels) / 1.12, max(1.0, *levels)
         for axes, fall in zip(blocks, falls, strict=True):
-            _block(axes, fall, (low, high * (high / low) ** ROOM))
+            _block(axes, fall)
+        low, high = blocks[0].get_xlim()
+        blocks[0].set_xlim(low, high * (high / low) ** ROOM)
         log_ticks(blocks[-1].xaxis, TICKS, "x")
         blocks[-1].set_xlabel("speed against NTP (logarithmic)")
         caption = " ".join(waterfall_sentence(fall, len(falls) > 1) for fall in falls)
@@ -72,10 +71,10 @@ def _lines(fall: Waterfall) -> list[Step]:
     return [step for step in fall.steps if not (step.name == "rows that wait" and fall.batch_size == 1 and step.factor == 1)]
 
 
-def _block(axes: Axes, fall: Waterfall, limits: tuple[float, float]) -> None:
+def _block(axes: Axes, fall: Waterfall) -> None:
     lines, claimed = _lines(fall), fall.claimed
     names = ["claimed"] * bool(claimed) + [step.name for step in lines] + ["measured"]
-    axes.set(xscale="log", xlim=limits, ylim=(len(names) - 0.4, -0.75))
+    axes.set(xscale="log", ylim=(len(names) - 0.4, -0.75))
     title = "\n".join(wrap(f"{fall.arm.label}, batch {fall.batch_size}", LONGEST_TITLE))
     axes.set_title(title, loc="left", fontsize=9.5)
     name_rows(axes, names)

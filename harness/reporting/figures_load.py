@@ -44,7 +44,7 @@ def speed_by_load(found: Sequence[SpeedByLoad]) -> Drawing | None:
         ticks = sorted({size for one in shown for size, _ in one.measured})
         name_lines(axes)
         log_ticks(axes.xaxis, ticks)
-        axes.set_ylim(_ends(shown))
+        axes.margins(y=0.12)
         log_ticks(axes.yaxis, TICKS, "x")
         in_flight = any(one.in_flight for one in shown)
         axes.set_xlabel("requests in flight" if in_flight else "batch size (requests at once)")
@@ -81,15 +81,6 @@ def _names(one: SpeedByLoad, colour: str) -> list[Named]:
     found = [Named(text=formatting.figure(gone, 2), at=(gone, 1.0), colour=colour) for gone in ends]
     arrived = [(at.words, (at.in_flight, at.speed.value or 1.0)) for at in one.arrived]
     return [*found, *(Named(text=text, at=at, colour=colour) for text, at in arrived)]
-
-
-def _ends(shown: Sequence[SpeedByLoad]) -> tuple[float, float]:
-    """Of the vertical axis: 1, everything drawn, and room for the texts."""
-    quantities = [speed for one in shown for speed in (*(q for _, q in one.measured), *(at.speed for at in one.arrived))]
-    values = [end for one in quantities for end in (one.value, one.low, one.high) if end is not None]
-    values += [value for one in shown for _, value in one.predicted]
-    values += [at.predicted for one in shown for at in one.arrived if at.predicted is not None]
-    return min(1.0, *values) / 1.15, max(1.0, *values) * 1.1
 
 
 def _sentences(one: SpeedByLoad) -> str:
