@@ -132,15 +132,6 @@ def _scale_lines(found: dict[str, Any]) -> list[str]:
     return [*lines, *([f"  beware: {scale.disagreement()}"] if scale.disagreement() else [])]
 
 
-def _attention_lines(answers: list[dict[str, Any]]) -> list[str]:
-    first = answers[0]
-    lines = ["", f"attention kernel for {first['model']}, {first['dtype']}, {first['context_tokens']} tokens of context"]
-    for one in answers:
-        mask = "with a mask" if one["masked"] else "without a mask"
-        lines.append(f"  {one['query_tokens']:3} tokens {mask:16}{one['backend'] or one['reason']}")
-    return lines
-
-
 def _environment_lines(environment: dict[str, Any]) -> list[str]:
     """Every fact of the snapshot, or why it is unknown; one line per GPU."""
     reasons, lines = environment["reasons"], ["", "machine"]
@@ -239,8 +230,13 @@ def render(found: dict[str, Any]) -> str:
         lines.append(f"      because {reason}" + (f"; to change that: {remedy}" if remedy else ""))
     lines += ["", "kernels for CPUs; without them execution: auto is eager there, and every pass slower"]
     lines.append(f"  {found['kernels'] or found['kernels_reason']}")
-    lines += [*_scale_lines(found), *_attention_lines(found["attention"]), "", "listens on the network"]
-    lines += [f"  {command}: {address} ({why})" for command, address, why in LISTENS]
+    first, *_ = attention = found["attention"]
+    asked = f"attention kernel for {first['model']}, {first['dtype']}, {first['context_tokens']} tokens of context"
+    lines += [*_scale_lines(found), "", asked]
+    for one in attention:
+        mask = "with a mask" if one["masked"] else "without a mask"
+        lines.append(f"  {one['query_tokens']:3} tokens {mask:16}{one['backend'] or one['reason']}")
+    lines += ["", "listens on the network", *(f"  {command}: {address} ({why})" for command, address, why in LISTENS)]
     return lines_of(*lines, *_environment_lines(environment), "", *_closing(found))
 
 

@@ -21,7 +21,7 @@ from harness.errors import UserError
 from harness.models.choice import shape_called
 from harness.record.imports.formats import FORMATS, read_file
 from harness.record.imports.measured import ResultFile
-from harness.record.schema import Run, RunHeader, Sample
+from harness.record.schema import Run
 from harness.record.store import RunStore
 from harness.scenario.claim_text import read_claim
 from harness.scenario.imported import About, ImportedArm, imported_run
@@ -76,13 +76,20 @@ def import_command(
     """
     if format_ is not None and format_ not in FORMATS:
         raise UserError(f"--format {format_}: there is no such format; allowed: {', '.join(FORMATS)}")
+    if machine is not None and not 0 < len(machine.strip()) <= LONGEST_NAME:
+        raise UserError(f"--machine: got {len(machine)} letters; give 1 to {LONGEST_NAME}")
     claims = tuple(read_claim(text) for text in claim or (ASKED,))
     arms = _arms(files or (), ntp or (), arm or (), format_)
     command = shlex.join(["sbd", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
-    said = About(model=shape_called(model) if model else None, machine=_words(machine), claims=claims, command=command)
+    said = About(
+        model=shape_called(model) if model else None, machine=machine and machine.strip(), claims=claims, command=command
+    )
     header, samples = imported_run(arms, said)
     if out is not None:
-        _write(out, header, samples)
+        with RunStore(out) as store:
+            store.create(header)
+            for one in samples:
+                store.append(one, sync=one is samples[-1])
     _show(arms, Run(header=header, samples=samples, outcomes=[], sessions=[]), out, as_json)
 
 
@@ -136,19 +143,6 @@ def _name(text: str) -> str:
         return TypeAdapter(Name).validate_python(text)
     except ValidationError as error:
         raise UserError(f"--arm {text}=...: a name has letters, digits, dots, - and _, 64 at most") from error
-
-
-def _words(text: str | None) -> str | None:
-    if text is not None and not 0 < len(text.strip()) <= LONGEST_NAME:
-        raise UserError(f"--machine: got {len(text)} letters; give 1 to {LONGEST_NAME}")
-    return text and text.strip()
-
-
-def _write(out: Path, header: RunHeader, samples: Sequence[Sample]) -> None:
-    with RunStore(out) as store:
-        store.create(header)
-        for one in samples:
-            store.append(one, sync=one is samples[-1])
 
 
 def _figures(file: ResultFile, mute: bool) -> dict[str, float]:

@@ -157,22 +157,18 @@ def grid(
     return _table(heads, told, right, folds, ruled, width or max(WITHOUT_A_TERMINAL, needed))
 
 
-def _widths(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[int]:
-    """The widest text of every column."""
+def _needed(heads: Sequence[str], rows: Sequence[Sequence[Any]], folds: Collection[str], ruled: bool) -> int:
+    """Columns that the table takes at least, its sentences folded."""
     from rich.cells import cell_len
 
     def wide(cell: Any) -> int:
         return max(map(cell_len, cell.split("\n"))) if isinstance(cell, str) else getattr(cell, "width", None) or 0
 
-    return [max(map(wide, column)) for column in zip(heads, *rows, strict=True)]
-
-
-def _needed(heads: Sequence[str], rows: Sequence[Sequence[Any]], folds: Collection[str], ruled: bool) -> int:
-    """Columns that the table takes at least, its sentences folded."""
-    widths = list(zip(heads, _widths(heads, rows), strict=True))
-    least = LEAST_IN_A_FRAME if ruled else LEAST_FOLDED
-    held = sum(min(wide, least) if head in folds else wide for head, wide in widths)
-    return held + (FRAME * len(heads) + 1 if ruled else GAP * (len(heads) - 1))
+    needed = FRAME * len(heads) + 1 if ruled else GAP * (len(heads) - 1)
+    for head, *cells in zip(heads, *rows, strict=True):
+        widest = max(map(wide, (head, *cells)))
+        needed += min(widest, LEAST_IN_A_FRAME if ruled else LEAST_FOLDED) if head in folds else widest
+    return needed
 
 
 def _stacked(heads: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:

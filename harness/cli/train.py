@@ -87,7 +87,9 @@ def train_command(
     if model is not None and data is None:
         raise UserError(f"--model {model} needs --data: a JSONL file of prompts and solutions to train on")
     if recipe is not None:
-        _nothing_twice(context)
+        given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
+        for name in sorted(set(given) - _BESIDE_A_RECIPE):  # so that the file alone repeats the training
+            raise UserError(f"--{name.replace('_', '-')} beside --recipe: write it into the recipe, or leave --recipe out")
         chosen = load_recipe(recipe)
         if plan:
             show(render_plan(chosen, hardware))
@@ -110,13 +112,6 @@ def train_command(
         settings |= {"learning_rate": learning_rate, "bf16": bf16, "cpu": cpu}
         trained = fine_tune(model, read_pairs(data), TrainingConfig.model_validate(settings))
     show(one_line(str(trained)))
-
-
-def _nothing_twice(context: Context) -> None:
-    """Refuse options that a recipe sets, so that the file alone repeats the training."""
-    given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
-    for name in sorted(set(given) - _BESIDE_A_RECIPE):
-        raise UserError(f"--{name.replace('_', '-')} beside --recipe: write it into the recipe, or leave --recipe out")
 
 
 def _need_train_extra() -> None:

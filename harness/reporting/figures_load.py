@@ -127,8 +127,8 @@ def straggler_loss(cells: Sequence[Cell]) -> Drawing | None:
         axes.set_xscale("log", base=2)
         name_lines(axes)
         log_ticks(axes.xaxis, sizes)
-        highest = max(1.0, *(share for _, line in shown for _, share in line))
-        axes.set(ylim=(0, highest * 1.08), xlabel="batch size (rows)", ylabel="active rows per pass ÷ NTP's")
+        axes.margins(y=0.08)
+        axes.set(ylim=0, xlabel="batch size (rows)", ylabel="active rows per pass ÷ NTP's")
         label, line = shown[0]
         caption = (
             f"At batch {line[-1][0]}, rows that wait for the slowest row of their batch change the speedup of {label} by ×"
