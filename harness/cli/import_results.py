@@ -81,10 +81,8 @@ def import_command(
     claims = tuple(read_claim(text) for text in claim or (ASKED,))
     arms = _arms(files or (), ntp or (), arm or (), format_)
     command = shlex.join(["sbd", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
-    said = About(
-        model=shape_called(model) if model else None, machine=machine and machine.strip(), claims=claims, command=command
-    )
-    header, samples = imported_run(arms, said)
+    shape, named = shape_called(model) if model else None, machine and machine.strip()
+    header, samples = imported_run(arms, About(model=shape, machine=named, claims=claims, command=command))
     if out is not None:
         with RunStore(out) as store:
             store.create(header)
