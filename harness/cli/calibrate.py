@@ -135,7 +135,12 @@ def render(measured: MeasuredCeilings) -> str:
     ):
         shown = "not known" if figure.value is None else f"{figure.value * 1e6:,.4g} µs"
         lines.append(lines_of(f"{name:21} {shown}  ({figure.source.partition('; ')[0]})"))
-    return "\n".join([*lines, *(lines_of(f"-: {reason}") for reason in _reasons(measured))])
+    curves = {"read": measured.read_bytes_per_s, "copy": measured.copy_bytes_per_s}
+    curves |= {f"matrix {dtype}": curve for dtype, curve in measured.matrix_flops_per_s.items()}
+    curves |= {f"attention {dtype}": curve for dtype, curve in measured.attention_flops_per_s.items()}
+    missing = ((name, point) for name, curve in curves.items() for point in curve.points if point.reason is not None)
+    lines += [lines_of(f"-: {name} at {point.at:,}: {point.reason}") for name, point in missing]
+    return "\n".join(lines)
 
 
 def _rates(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> str:
@@ -149,19 +154,6 @@ def _rates(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> str:
 
 def _shown(value: float | None, unit: float) -> str:
     return "-" if value is None else f"{value / unit:,.1f}"
-
-
-def _reasons(measured: MeasuredCeilings) -> list[str]:
-    """Why points are missing, each reason with the first size it holds for."""
-    curves = {"read": measured.read_bytes_per_s, "copy": measured.copy_bytes_per_s}
-    for kind, rates in (("matrix", measured.matrix_flops_per_s), ("attention", measured.attention_flops_per_s)):
-        curves |= {f"{kind} {dtype}": curve for dtype, curve in rates.items()}
-    return [
-        f"{name} at {point.at:,}: {point.reason}"
-        for name, curve in curves.items()
-        for point in curve.points
-        if point.reason is not None
-    ]
 
 
 def need_torch(command: str = "sbd calibrate", more: str = "") -> None:

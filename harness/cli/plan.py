@@ -19,7 +19,7 @@ from harness.cli.progress import format_duration
 from harness.errors import UnknownHardwareError
 from harness.formatting import one_line
 from harness.frozen import frozen
-from harness.hardware.profile import Calibration, engine_words, load_profile
+from harness.hardware.profile import engine_words, load_profile
 from harness.meters.calibration import kept_at
 from harness.meters.environment_host import cpu_name
 from harness.models import DTYPE_BYTES
@@ -258,23 +258,16 @@ def _profile_ceilings(name: str) -> CeilingsFor:
 
 
 def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
-    """Ceilings from this machine's cached calibration for the case's device, dtype and model size."""
+    """Ceilings from this machine's cached calibration for the case's device, dtype and model size.
+
+    Of several the one that is nearest to how a run will go; file names depend on torch's version, so the contents are
+    compared. Where the scenario leaves it open, a run is native, or captured, where it can be, and takes every core; then the
+    newest counts.
+    """
     if case.shape is None:
         return None, case.shape_reason
-    model_bytes = shard(case.shape, case.part.tensor_parallel).streamed_params * DTYPE_BYTES[case.part.dtype]
-    found = _cached_calibration(case.part, model_bytes)
-    if found is None:
-        return None, "this machine is not calibrated for this model; `sbd run` does it, or give --hardware (see `sbd hardware`)"
-    return ceilings_from_calibration(found, case.part.dtype), None
-
-
-def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
-    """The fitting cached calibration that is nearest to how a run will go; file names depend on torch's version, so the
-    contents are compared.
-
-    Where the scenario leaves it open, a run is native, or captured, where it can be, and takes every core; then the newest
-    counts.
-    """
+    part = case.part
+    model_bytes = shard(case.shape, part.tensor_parallel).streamed_params * DTYPE_BYTES[part.dtype]
     ways = ("native", "graphs", "eager") if part.execution == "auto" else (part.execution,)
     kept = (kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json")))
     fitting = [
@@ -286,5 +279,8 @@ def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
         and (part.device != "cpu" or one.device_name == cpu_name())
         and one.engine in {engine_words(part.session, how) for how in ways}
     ]
+    if not fitting:
+        return None, "this machine is not calibrated for this model; `sbd run` does it, or give --hardware (see `sbd hardware`)"
     eager = engine_words(part.session, "eager")
-    return max(fitting, key=lambda one: (one.engine != eager, one.threads or 0, one.created_at), default=None)
+    nearest = max(fitting, key=lambda one: (one.engine != eager, one.threads or 0, one.created_at))
+    return ceilings_from_calibration(nearest, part.dtype), None

@@ -77,7 +77,7 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
     peak, memory = roof.peak_flops_per_s / GIGA, roof.bandwidth_bytes_per_s / GIGA
     rate = formatting.gigabytes(roof.bandwidth_bytes_per_s)
     text = (
-        f"{roof.rung} matrix peak {_giga(roof.peak_flops_per_s)} GFLOP/s,\n"
+        f"{roof.rung} matrix peak {formatting.gigabytes(roof.peak_flops_per_s)} GFLOP/s,\n"
         f"read rate {rate} GB/s, ridge at {ridge:.3g} flops per byte"
     )
     axes.plot([ends[0], ridge, ends[1]], [ends[0] * memory, peak, peak], color=colour, lw=1.4, label=text)
@@ -85,7 +85,7 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
 
 
 def _reached(point: RooflinePoint) -> str:
-    rate = _giga(point.attained_flops_per_s.value or 0.0)
+    rate = formatting.gigabytes(point.attained_flops_per_s.value or 0.0)
     return f"{point.intensity_flops_per_byte:.3g} flops per byte, {rate} GFLOP/s"
 
 
@@ -133,10 +133,6 @@ def _side(points: Sequence[RooflinePoint], roof: Roof) -> str:
     said = f" By the {roof.rung} ceilings {kinds} below the ridge ({roof.ridge_flops_per_byte:.3g}), where memory limits."
     above = [point for point in points if (point.attained_flops_per_s.value or 0.0) > roof.peak_flops_per_s]
     return f"{said} {len(above)} of them are faster than the peak: it was found too low." if above else said
-
-
-def _giga(flops_per_s: float) -> str:
-    return formatting.rate(flops_per_s / GIGA)
 
 
 MOST_KINDS = 9

@@ -34,7 +34,12 @@ def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str
     notes = Notes()
     sections: dict[str, list[Row]] = {}
     for change, key in found:
-        definition, why = METRICS[change.metric], _reason(change)
+        definition = METRICS[change.metric]
+        why = None  # of a change without an answer, and what would give one
+        if change.outcome == "unknown":
+            why = change.reason or "not known in one of the runs"
+        elif change.outcome in ("unclear", "no_interval"):
+            why = "; ".join(filter(None, (change.reason, change.remedy)))
         name = f"{change.metric}: {definition.what}{f', in {change.unit}' if change.unit else ''}"
         sections.setdefault(name, []).append(
             {
@@ -47,13 +52,6 @@ def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str
         )
     marks: Marks = ("measured",) if heading == "Timed" else ("counted",)
     return notes.table(heading, list(sections.items()), {"Change": marks})
-
-
-def _reason(change: Change) -> str | None:
-    """Why a change has no answer and what would give one; None where it has one."""
-    if change.outcome == "unknown":
-        return change.reason or "not known in one of the runs"
-    return "; ".join(filter(None, (change.reason, change.remedy))) if change.outcome in ("unclear", "no_interval") else None
 
 
 def _value(change: Change, value: float | str | None, key: str) -> Entry:

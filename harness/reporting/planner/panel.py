@@ -132,7 +132,10 @@ def _choice(cell: Cell, arm: ArmResult, is_highlight: bool) -> Choice | None:
     tokens, size, lost = arm.nfe_speedup.value, arm.block_size, arm.accuracy_difference.value
     if arm.method not in METHODS or size is None or not tokens:
         return None
-    per_check = _tokens_per_check(arm) if METHODS[arm.method] else None
+    per_check = None
+    if METHODS[arm.method]:  # the passes that made any token final are the checks
+        counts = arm.final_tokens_histogram
+        per_check = sum(made * count for made, count in enumerate(counts)) / (sum(counts[1:]) or 1)
     basis: Literal["measured", "replayed"] = "measured" if arm.replayed is None else "replayed"
     try:
         acceptance = AssumedAcceptance(
@@ -153,12 +156,6 @@ def _choice(cell: Cell, arm: ArmResult, is_highlight: bool) -> Choice | None:
         arguments=("--nfe-speedup", repr(tokens), *checked, "--block-size", str(size)),
         rank=(not is_highlight, inf if lost is None else -lost, -acceptance.nfe_speedup),
     )
-
-
-def _tokens_per_check(arm: ArmResult) -> float:
-    """Mean tokens of the passes that made any final: those are the checks."""
-    checks = sum(arm.final_tokens_histogram[1:])
-    return sum(tokens * count for tokens, count in enumerate(arm.final_tokens_histogram)) / checks if checks else 0.0
 
 
 def _accuracy(arm: ArmResult) -> str:

@@ -20,7 +20,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from harness.capacity.grid import Figures, Place, PricedColumn
+from harness.capacity.grid import Figures, Place
 from harness.capacity.question import DEGREES
 from harness.capacity.results import COLUMNS
 from harness.capacity.wording import anchored_in_words, cheaper, pays_from
@@ -56,8 +56,10 @@ SPEEDS = (20, 50, 100)
 
 def embedded(panel: Panel) -> dict[str, Any]:
     """Plain JSON values: the axes with a description of every choice, and the figures."""
-    texts = Numbers()
-    columns = [_column(column, texts) for column in panel.columns.values()]
+    texts, columns = Numbers(), list[object]()
+    for column in panel.columns.values():  # [rows that fit, figures by batch], or the number of the reason why there is none
+        priced = [column.rows, [list(_carried(figures)) for figures in column.figures]]
+        columns.append(priced if column.reason is None else texts[column.reason])
     return {
         "version": PLANNER_VERSION,
         "models": [{"argument": model_argument(shape.name), "where": where(shape.name)} for shape in panel.models],
@@ -115,13 +117,6 @@ def carried(value: float) -> float:
 def ratio_carried(value: float) -> float:
     """Rounded to the digits of harness.formatting.ratio."""
     return round(value, 2) if abs(value) < 9.995 else carried(value)
-
-
-def _column(column: PricedColumn, texts: Numbers) -> Any:
-    """[rows that fit, [figures of Figures] by batch], or the number of the reason where nothing could be priced."""
-    if column.reason is not None:
-        return texts[column.reason]
-    return [column.rows, [list(_carried(figures)) for figures in column.figures]]
 
 
 def _carried(exact: Figures) -> Figures:
