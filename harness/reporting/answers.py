@@ -31,8 +31,14 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     found = ["" if kept_up else sentences.baseline(cell), _emulated(cell, header), _sentence(far)]
     quota = cell.timed and not cell.imported and crowded(header.environment, header.written(cell.part).threads)
     found += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
-    found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
-    return tuple(sentence for sentence in found if sentence)
+    found += () if arm is None else _of_arm(cell, arm)
+    for mix in comparison.mixes:
+        found += map(_sentence, (mix.why_void, mix.weakness) if mix.part == cell.part else ())
+    for health in comparison.health:
+        if health.part == cell.part and health.void:
+            rules = "; ".join(f"{words} ({times})" for words, times in health.reasons.items())
+            found.append(f"{health.void} of {health.timed} timed samples are void and left out of every time: {rules}.")
+    return tuple(sentence for sentence in (*found, _missing(cell, comparison, header)) if sentence)
 
 
 def _emulated(cell: Cell, header: RunHeader) -> str:
@@ -79,18 +85,6 @@ def _picked(arm: ArmResult) -> str:
     return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {band}."
 
 
-def _health(comparison: Comparison, part: str) -> list[str]:
-    """What differed between the processes; how many timed samples were void, and by which rule."""
-    mixed = [_sentence(words) for one in comparison.mixes if one.part == part for words in (one.why_void, one.weakness)]
-    return mixed + [
-        f"{found.void} of {found.timed} timed samples are void and left out of every time: "
-        + "; ".join(f"{words} ({times})" for words, times in found.reasons.items())
-        + "."
-        for found in comparison.health
-        if found.part == part and found.void
-    ]
-
-
 def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
     """Planned cases that left no sample; their outcomes say how they ended."""
     here = (cell.part, cell.batch_size)
@@ -125,37 +119,34 @@ class AnswerCard:
 
 def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers) -> list[AnswerCard]:
     """One card per part and batch size with a planned arm besides NTP, in the order of the scenario."""
-    planned = [highlight for highlight in comparison.answers if has_contender(highlight, header)]
-    return [_card(highlight, comparison, header, held, pointers) for highlight in planned]
-
-
-def _card(
-    highlight: Highlight, comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers
-) -> AnswerCard:
-    cell, void = comparison.summary(highlight.part, highlight.batch_size), comparison.integrity.void
-    arm, about = cell.arm(highlight.label), f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
-    if void is not None or arm is None:
-        figure, unit, interval = Entry(text="Void" if void else "No answer"), "no answer" if void else "", ""
-        told: tuple[tuple[str, str], ...] = (("No answer", _sentence(void or f"nothing can be said: {highlight.reason}")),)
-    else:
-        about = f"{wording.arm(arm)}; {about}"
-        figure, unit, interval = _figure(highlight, cell, arm, pointers)
-        fast = sentences.baseline(cell) if cell.baseline_check.state == "kept_up" else ""
-        more = (("Prompts", _sentence(sentences.prompted(cell, arm, header))), ("Baseline", fast))
-        told = (*sentences.paragraphs(cell, arm, highlight), *(one for one in more if one[1]))
-    return AnswerCard(
-        highlight=highlight,
-        cell=cell,
-        arm=arm,
-        title=f"{cell.part}, {cell.size_words}",
-        about=about,
-        figure=figure,
-        unit=unit,
-        interval=interval,
-        claims=claims_shown([one for one in held if one.place == (cell.part, str(cell.batch_size))], pointers),
-        paragraphs=told,
-        weaknesses=weaknesses(cell, arm, comparison, header),
-    )
+    cards, void = list[AnswerCard](), comparison.integrity.void
+    for highlight in (one for one in comparison.answers if has_contender(one, header)):
+        cell = comparison.summary(highlight.part, highlight.batch_size)
+        arm, about = cell.arm(highlight.label), f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
+        if void is not None or arm is None:
+            figure, unit, interval = Entry(text="Void" if void else "No answer"), "no answer" if void else "", ""
+            told: tuple[tuple[str, str], ...] = (("No answer", _sentence(void or f"nothing can be said: {highlight.reason}")),)
+        else:
+            about = f"{wording.arm(arm)}; {about}"
+            figure, unit, interval = _figure(highlight, cell, arm, pointers)
+            fast = sentences.baseline(cell) if cell.baseline_check.state == "kept_up" else ""
+            more = (("Prompts", _sentence(sentences.prompted(cell, arm, header))), ("Baseline", fast))
+            told = (*sentences.paragraphs(cell, arm, highlight), *(one for one in more if one[1]))
+        card = AnswerCard(
+            highlight=highlight,
+            cell=cell,
+            arm=arm,
+            title=f"{cell.part}, {cell.size_words}",
+            about=about,
+            figure=figure,
+            unit=unit,
+            interval=interval,
+            claims=claims_shown([one for one in held if one.place == (cell.part, str(cell.batch_size))], pointers),
+            paragraphs=told,
+            weaknesses=weaknesses(cell, arm, comparison, header),
+        )
+        cards.append(card)
+    return cards
 
 
 def _figure(highlight: Highlight, cell: Cell, arm: ArmResult, pointers: Pointers) -> tuple[Entry, str, str]:

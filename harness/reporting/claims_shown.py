@@ -217,22 +217,19 @@ def headlines(held: Sequence[Held], comparison: Comparison) -> list[Headline]:
     for place in dict.fromkeys(one.place for one in held):
         asked = [one for metric in (ASKED, TIMELESS) for one in held if (one.place, one.judgement.metric) == (place, metric)]
         known = [one for one in asked if one.judgement.value.value is not None] or asked
-        lines += [_headline(one, comparison) for one in known[:1]]
+        for one in known[:1]:
+            judged, value, parts = one.judgement, one.judgement.value, list[str]()
+            if value.value is not None:
+                ends = ""
+                if value.low is not None and value.high is not None:
+                    ends = f" ({formatting.figure(value.low, 3)}\u2013{formatting.figure(value.high, 3)})"
+                fewer = "" if judged.metric == ASKED else " fewer passes, not timed"
+                parts.append(f"{formatting.ratio(value.value)}{ends}{fewer}")
+            for cell in comparison.cells:
+                arm = cell.arm(judged.cell.get("arm"))
+                if arm is not None and cell.is_summary and (cell.part, str(cell.batch_size)) == place:
+                    parts += filter(None, (arm.label, kept(cell, arm), faster(cell, arm)))
+            if judged.state == "void":
+                parts.append(judged.reason.partition(";")[0])
+            lines.append(Headline(asked=one.name, state=judged.state, word=judged.word, found=", ".join(parts)))
     return lines
-
-
-def _headline(one: Held, comparison: Comparison) -> Headline:
-    judged, value, parts = one.judgement, one.judgement.value, list[str]()
-    if value.value is not None:
-        ends = ""
-        if value.low is not None and value.high is not None:
-            ends = f" ({formatting.figure(value.low, 3)}\u2013{formatting.figure(value.high, 3)})"
-        fewer = "" if judged.metric == ASKED else " fewer passes, not timed"
-        parts.append(f"{formatting.ratio(value.value)}{ends}{fewer}")
-    for cell in comparison.cells:
-        for arm in cell.arms if cell.is_summary and (cell.part, str(cell.batch_size)) == one.place else ():
-            if arm.label == judged.cell.get("arm"):
-                parts += filter(None, (arm.label, kept(cell, arm), faster(cell, arm)))
-    if judged.state == "void":
-        parts.append(judged.reason.partition(";")[0])
-    return Headline(asked=one.name, state=judged.state, word=judged.word, found=", ".join(parts))

@@ -175,9 +175,15 @@ HEADS: dict[str, str] = {
 
 
 def raw_frame(run: Run) -> pd.DataFrame:
-    """The samples as the table shows them, unrounded; a column that no sample fills is left out."""
-    frame = RunFrames(run).samples
-    frame["state"] = _state_words(frame)
+    """The samples as the table shows them, unrounded; a column that no sample fills is left out.
+
+    The state of a sample: kept, warm-up, void (with the rules it broke) or not timed.
+    """
+    frame, states = RunFrames(run).samples, list[str]()
+    for warmup, void, decode_s in zip(frame["warmup"], frame["void"], frame["decode_s"], strict=True):
+        state = f"void: {void}" if isinstance(void, str) else "not timed" if pd.isna(decode_s) else "kept"
+        states.append(f"warm-up, {state}" if warmup else state)
+    frame["state"] = states
     return frame[list(HEADS)].dropna(axis=1, how="all")
 
 
@@ -188,31 +194,17 @@ def raw_table(frame: pd.DataFrame) -> dict[str, object]:
     table covers. ``summed``: a row is the sum over a case, process and state.
     """
     samples, summed = len(frame), len(frame) > MOST_ROWS
-    if summed:
-        frame = _added_up(frame)
+    if summed:  # one row for all samples of a case, process and state: their count and the sums of their numbers
+        numbers = [name for name in frame.columns if name not in (*ALIKE, "group", "repeat")]
+        grouped = frame.groupby([name for name in ALIKE if name in frame.columns], observed=True, sort=False, dropna=False)
+        frame = grouped[numbers].sum(min_count=1)
+        frame.insert(0, "samples", grouped.size())
+        frame = frame.reset_index()
     names = tuple(map(str, frame.columns))
     columns = [list(map(_writer(frame[name]), frame[name])) for name in names]
     rows = list(zip(*columns, strict=True))
     heads = tuple("Samples" if name == "samples" else HEADS[name] for name in names)
     return {"names": names, "heads": heads, "text": TEXT, "rows": rows, "samples": samples, "summed": summed}
-
-
-def _added_up(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for all samples of a case, process and state: their count and the sums of their numbers."""
-    numbers = [name for name in frame.columns if name not in (*ALIKE, "group", "repeat")]
-    grouped = frame.groupby([name for name in ALIKE if name in frame.columns], observed=True, sort=False, dropna=False)
-    sums = grouped[numbers].sum(min_count=1)
-    sums.insert(0, "samples", grouped.size())
-    return sums.reset_index()
-
-
-def _state_words(frame: pd.DataFrame) -> list[str]:
-    """The state of each sample: kept, warm-up, void (with the rules it broke) or not timed."""
-    words = []
-    for warmup, void, decode_s in zip(frame["warmup"], frame["void"], frame["decode_s"], strict=True):
-        state = f"void: {void}" if isinstance(void, str) else "not timed" if pd.isna(decode_s) else "kept"
-        words.append(f"warm-up, {state}" if warmup else state)
-    return words
 
 
 def _writer(column: pd.Series[Any]) -> Callable[[Any], str]:

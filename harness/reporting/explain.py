@@ -5,7 +5,7 @@ They answer in order: how fast at what accuracy, why this speedup, does the hard
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from harness.analysis.evidence.best_settings import telling_arms, ways
@@ -38,7 +38,9 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         return [], []
     chosen = _chosen(cells)
     telling = [replace(cell, arms=telling_arms(cell, MOST_ARMS)) for cell in chosen]
-    shown = _highlighted(comparison, chosen)
+    labels = {(one.part, one.batch_size): one.label for one in comparison.answers}  # of the arm that answers the question
+    answering = [(cell, cell.arm(labels.get((cell.part, cell.batch_size)))) for cell in chosen]
+    shown = [(cell, arm) for cell, arm in answering if arm is not None and not arm.is_ntp]
     falls = [waterfall_of(cell, arm, claimed_of(comparison, cell, arm)) for cell, arm in shown]
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
     unmetered = (arm.figures[figures_bars.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
@@ -72,13 +74,6 @@ def _chosen(cells: list[Cell]) -> list[Cell]:
         return cells
     ordered = sorted(cells, key=lambda cell: cell.batch_size)
     return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
-
-
-def _highlighted(comparison: Comparison, cells: Iterable[Cell]) -> Shown:
-    """The arm that answers the question, per batch size."""
-    labels = {(one.part, one.batch_size): one.label for one in comparison.answers}
-    wanted = [(cell, labels.get((cell.part, cell.batch_size))) for cell in cells]
-    return [(cell, arm) for cell, label in wanted for arm in cell.arms if arm.label == label and not arm.is_ntp]
 
 
 def _acceptance(run: Run, shown: Shown, cells: list[Cell]) -> Iterator[Found]:

@@ -139,10 +139,14 @@ def predicted_measured(residuals: Sequence[Residual], highlighted: Sequence[tupl
         axes, aside = figure.subplots(1, 2, sharey=True, width_ratios=(8, 10))
         _draw(axes, aside, arms, with_batch)
         axes.set_xlabel("wall speedup over NTP,\nmean over prompts (x)")
-        aloud = f"{residual_sentence(residuals)} {_every(arms)}"
+        aloud = [residual_sentence(residuals)]
+        for arm in arms:
+            prices = ", ".join(f"{price_words(one.price)} {formatting.ratio(one.predicted.value or 0.0)}" for one in arm)
+            measured = formatting.ratio(arm[0].measured.value or 0.0)
+            aloud.append(f"{arm[0].arm.label}, {arm[0].size}: measured {measured}, {prices}.")
         caption = residual_sentence([one for one in residuals if one.price == residuals[0].price])
         marks = ("measured", "predicted", *(("replayed",) if any(one.arm.replayed for one in residuals) else ()))
-        return drawing(figure, "Predicted against measured", caption, marks, aloud)
+        return drawing(figure, "Predicted against measured", caption, marks, " ".join(aloud))
 
 
 def _draw(axes: Axes, aside: Axes, arms: Sequence[Sequence[Residual]], with_batch: bool) -> None:
@@ -202,12 +206,3 @@ def residual_sentence(residuals: Sequence[Residual]) -> str:
 def _range(errors: Sequence[float]) -> str:
     low, high = formatting.signed_percent(min(errors)), formatting.signed_percent(max(errors))
     return low if low == high else f"{low} to {high}"
-
-
-def _every(arms: Sequence[Sequence[Residual]]) -> str:
-    return " ".join(
-        f"{arm[0].arm.label}, {arm[0].size}: measured {formatting.ratio(arm[0].measured.value or 0.0)}, "
-        + ", ".join(f"{price_words(one.price)} {formatting.ratio(one.predicted.value or 0.0)}" for one in arm)
-        + "."
-        for arm in arms
-    )

@@ -108,6 +108,9 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
     drawings, not_drawn = explain_drawings(comparison, run, part, name)
     of_tasks = sum(len(cell.arms) for cell in comparison.cells if not cell.is_summary)
     by_task = [cell for cell in cells if not cell.is_summary] if of_tasks <= MOST_BY_TASK else []
+    where = "report.json has them, and in Python harness.load_run(RUN).arms"
+    all_of_them = f"Not shown task by task: {of_tasks:,} arms of single tasks are more than a page holds; {where}."
+    left_out = [all_of_them] if of_tasks > MOST_BY_TASK else []
     first_seen = (ARMS, FACTORS, passes(summaries), PREDICTIONS, BASELINE, WAITED, ANSWERED, SERVED)
     shown = [listing.table(summaries, pointers) for listing in first_seen]
     folded = [
@@ -132,7 +135,7 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         "not_drawn": not_drawn,
         "tables": [table for table in shown if table is not None],
         "folded": [table for table in folded if table is not None],
-        "remarks": [*(f"{one}." for one in first.remarks), *_counter(first), *_missing(first), *_left_out(of_tasks)],
+        "remarks": [*(f"{one}." for one in first.remarks), *_counter(first), *_missing(first), *left_out],
     }
 
 
@@ -151,14 +154,6 @@ def _counter(cell: Cell) -> list[str]:
     said = f"One percent of {scale.counter} is {formatting.gigabytes(scale.bytes_per_s_per_percent.value)} GB/s"
     lines = [f"{said} by a copy of known bytes in the measuring process, and {beside}."]
     return [*lines, f"Beware: {scale.disagreement}."] if scale.disagreement else lines
-
-
-def _left_out(of_tasks: int) -> list[str]:
-    """Names the tables that the page leaves out."""
-    if of_tasks <= MOST_BY_TASK:
-        return []
-    where = "report.json has them, and in Python harness.load_run(RUN).arms"
-    return [f"Not shown task by task: {of_tasks:,} arms of single tasks are more than a page holds; {where}."]
 
 
 def _missing(cell: Cell) -> list[str]:

@@ -40,13 +40,17 @@ def changes_table(found: Sequence[tuple[Change, str]], heading: str, letter: str
             why = change.reason or "not known in one of the runs"
         elif change.outcome in ("unclear", "no_interval"):
             why = "; ".join(filter(None, (change.reason, change.remedy)))
+        movement, write = change.movement
+        moved = shown(movement, write, f"{key}/{'ratio' if change.difference is None else 'difference'}", change.interval)
+        if movement.value is None:
+            moved = Entry(text="other" if change.base is not None and change.base != change.new else "none")
         name = f"{change.metric}: {definition.what}{f', in {change.unit}' if change.unit else ''}"
         sections.setdefault(name, []).append(
             {
                 "Figure": Entry(text=change.subject),
                 "A": _value(change, change.base, f"{key}/base"),
                 letter: _value(change, change.new, f"{key}/new"),
-                "Change": _change(change, key),
+                "Change": moved,
                 "Found": Entry(text=OUTCOME_WORDS[change.outcome], note=notes.number(why) if why else None),
             }
         )
@@ -58,13 +62,6 @@ def _value(change: Change, value: float | str | None, key: str) -> Entry:
     if value is None or isinstance(value, str):
         return Entry(text=change.written(value))
     return Entry(text=change.written(value), raw=value, key=key)
-
-
-def _change(change: Change, key: str) -> Entry:
-    moved, write = change.movement
-    if moved.value is None:
-        return Entry(text="other" if change.base is not None and change.base != change.new else "none")
-    return shown(moved, write, f"{key}/{'ratio' if change.difference is None else 'difference'}", change.interval)
 
 
 def arms_table(found: SideBySide) -> PageTable | None:
@@ -123,10 +120,15 @@ def _against(one: Against, number: int) -> dict[str, object]:
     timed = [found for found in changes if found[0].kind == "timed"]
     counted = [found for found in changes if found[0].kind != "timed"]
     same = [found for found in counted if found[0].outcome == "same"]
+    said = []
+    for words, numbered in (("timed figures", timed), ("counted ones", counted)):
+        outcomes = Counter(change.outcome for change, _ in numbered)
+        of_each = ", ".join(f"{outcomes[outcome]} {OUTCOME_WORDS[outcome]}" for outcome in GRAVEST if outcomes[outcome])
+        said += [f"of {len(numbered)} {words}, {of_each}"] if numbered else []
     headed = ((timed, "Timed"), ([found for found in counted if found[0].outcome != "same"], "Counted"))
     return {
         "letter": one.letter,
-        "said": _said(one),
+        "said": "; ".join(said) or "no figure is in both runs",
         "unlike": one.unlike,
         "one_sided": one.compared.one_sided,
         "drawing": _only(changes_figure(one), f"changes-{one.letter}"),
@@ -138,19 +140,6 @@ def _against(one: Against, number: int) -> dict[str, object]:
 
 def _only(drawing: Drawing | None, name: str) -> Drawing | None:
     return placed([drawing], name)[0] if drawing else None
-
-
-def _said(one: Against) -> str:
-    """One sentence: how many figures of each kind changed, by outcome."""
-    by_kind = {True: Counter[Outcome](), False: Counter[Outcome]()}
-    for change in one.compared.changes:
-        by_kind[change.kind == "timed"][change.outcome] += 1
-    parts = [
-        f"of {counts.total()} {words}, {', '.join(f'{counts[o]} {OUTCOME_WORDS[o]}' for o in GRAVEST if counts[o])}"
-        for words, counts in (("timed figures", by_kind[True]), ("counted ones", by_kind[False]))
-        if counts
-    ]
-    return "; ".join(parts) or "no figure is in both runs"
 
 
 def _remarks(one: Against) -> tuple[str, ...]:

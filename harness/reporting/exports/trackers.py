@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, Judgements
 from harness.formatting import one_line
@@ -81,7 +80,13 @@ def prometheus_text(judgements: Judgements) -> str:
     title = {"title": one_line(judgements.title)}
     overall = [(title | {"state": state}, float(judgements.state == state)) for state in GRAVEST_FIRST]
     families["sbd_verdict_state"] = ("1 for the gravest state of all judgements, 0 for the others.", overall)
-    return "".join(_family(name, about, series) for name, (about, series) in families.items() if series)
+    lines = []
+    for name, (about, series) in families.items():
+        lines += [f"# HELP {name} {about.translate(ESCAPES)}", f"# TYPE {name} gauge"] if series else []
+        for labels, number in series:
+            pairs = ",".join(f'{key}="{text.translate(QUOTED)}"' for key, text in sorted(labels.items()))
+            lines.append(f"{name}{{{pairs}}} {number!r}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def family_name(one: Judgement, part: str = "") -> str:
@@ -110,15 +115,6 @@ def _labels(name: str, one: Judgement) -> dict[str, str]:
     """The judgement's name, basis and cell; a key of the cell does not overwrite a fixed label."""
     cell = {f"cell_{_slug(key)}": one_line(value) for key, value in one.cell.items()}
     return cell | {"judgement": name, "basis": one.basis}
-
-
-def _family(name: str, about: str, series: Iterable[tuple[Mapping[str, str], float]]) -> str:
-    about = about.translate(ESCAPES)
-    lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
-    for labels, value in series:
-        pairs = ",".join(f'{key}="{text.translate(QUOTED)}"' for key, text in sorted(labels.items()))
-        lines.append(f"{name}{{{pairs}}} {value!r}")
-    return "".join(f"{line}\n" for line in lines)
 
 
 def action_text(judgements: Judgements, better: Better) -> str:
