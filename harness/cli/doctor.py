@@ -120,18 +120,6 @@ def _attention(device: str) -> list[dict[str, Any]]:
     ]
 
 
-def _scale_lines(found: dict[str, Any]) -> list[str]:
-    lines = ["", "one percent of the memory counter"]
-    if found["bandwidth_scale"] is None:
-        return [*lines, f"  not known: {found['bandwidth_scale_reason']}"]
-    scale = BandwidthScale.model_validate(found["bandwidth_scale"])
-    theoretical = scale.theoretical_bytes_per_s_per_percent
-    by_bus = scale.interface_reason if theoretical is None else f"{theoretical / 1e9:.4g} GB/s"
-    by_copy = f"{scale.bytes_per_s_per_percent / 1e9:.4g} GB/s by a copy of known bytes"
-    lines.append(f"  {scale.counter}: {by_copy}; by memory clock and bus: {by_bus}")
-    return [*lines, *([f"  beware: {scale.disagreement()}"] if scale.disagreement() else [])]
-
-
 def _environment_lines(environment: dict[str, Any]) -> list[str]:
     """Every fact of the snapshot, or why it is unknown; one line per GPU."""
     reasons, lines = environment["reasons"], ["", "machine"]
@@ -232,7 +220,17 @@ def render(found: dict[str, Any]) -> str:
     lines.append(f"  {found['kernels'] or found['kernels_reason']}")
     first, *_ = attention = found["attention"]
     asked = f"attention kernel for {first['model']}, {first['dtype']}, {first['context_tokens']} tokens of context"
-    lines += [*_scale_lines(found), "", asked]
+    lines += ["", "one percent of the memory counter"]
+    if found["bandwidth_scale"] is None:
+        lines.append(f"  not known: {found['bandwidth_scale_reason']}")
+    else:
+        scale = BandwidthScale.model_validate(found["bandwidth_scale"])
+        theoretical = scale.theoretical_bytes_per_s_per_percent
+        by_bus = scale.interface_reason if theoretical is None else f"{theoretical / 1e9:.4g} GB/s"
+        by_copy = f"{scale.bytes_per_s_per_percent / 1e9:.4g} GB/s by a copy of known bytes"
+        lines.append(f"  {scale.counter}: {by_copy}; by memory clock and bus: {by_bus}")
+        lines += [f"  beware: {scale.disagreement()}"] if scale.disagreement() else []
+    lines += ["", asked]
     for one in attention:
         mask = "with a mask" if one["masked"] else "without a mask"
         lines.append(f"  {one['query_tokens']:3} tokens {mask:16}{one['backend'] or one['reason']}")

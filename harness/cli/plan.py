@@ -161,33 +161,31 @@ def _of_part(part: Part, cases: Sequence[CaseEstimate]) -> tuple[float, float | 
 
 
 def render(estimate: PlanEstimate, whole: bool = False) -> str:
-    """The arms of every part and batch size, all tasks together; ``whole``: every case in a row. Then totals and reasons."""
-    cases = estimate.cases
+    """The arms of every part and batch size, all tasks together; ``whole``: every case in a row. Then totals and reasons.
+
+    What the cases of a part share is in a line above them; arms that differ in one number have one row.
+    """
+    tables = []
+    if whole:
+        rows = [
+            [case.case_id, model_name(case.part.model), f"{case.part.device} {case.part.dtype}", *_needed([one])]
+            for one in estimate.cases
+            for case in [one.case]
+        ]
+        tables.append(grid(("case", "model", "device", *RIGHT), rows, right=RIGHT, folds=("case",)))
     place = attrgetter("case.part.name", "case.batch_size")
-    blocks = [_every_case(cases)] if whole else [_block(list(of_place)) for _, of_place in groupby(cases, key=place)]
-    return "\n\n".join([*blocks, lines_of(*_remarks(estimate))])
-
-
-def _every_case(cases: Sequence[CaseEstimate]) -> str:
-    rows = [
-        [case.case_id, model_name(case.part.model), f"{case.part.device} {case.part.dtype}", *_needed([one])]
-        for one in cases
-        for case in [one.case]
-    ]
-    return grid(("case", "model", "device", *RIGHT), rows, right=RIGHT, folds=("case",))
-
-
-def _block(cases: Sequence[CaseEstimate]) -> str:
-    """What the cases share in a line, then a row for each arm, or for several that differ in one number."""
-    part, batch = cases[0].case.part, cases[0].case.batch_size
-    tasks = list(dict.fromkeys(one.case.task for one in cases))
-    head = f"part {part.name}, batch {batch}: {model_name(part.model)} on {part.device} {part.dtype}"
-    head += f"; {len(tasks)} tasks: {', '.join(tasks)}" if len(tasks) > 1 else f"; task {tasks[0]}"
-    arms: dict[str, list[CaseEstimate]] = {}
-    for one in cases:
-        arms.setdefault(one.case.label, []).append(one)
-    rows = [[label, *_needed([one for name in labels for one in arms[name]])] for label, labels in joined(list(arms)).items()]
-    return f"{one_line(head)}\n{grid(('arm', *RIGHT), rows, right=RIGHT, folds=('arm',))}"
+    for (name, batch), of_place in groupby(() if whole else estimate.cases, key=place):
+        cases, arms = list(of_place), dict[str, list[CaseEstimate]]()
+        for one in cases:
+            arms.setdefault(one.case.label, []).append(one)
+        part, tasks = cases[0].case.part, list(dict.fromkeys(one.case.task for one in cases))
+        head = f"part {name}, batch {batch}: {model_name(part.model)} on {part.device} {part.dtype}"
+        head += f"; {len(tasks)} tasks: {', '.join(tasks)}" if len(tasks) > 1 else f"; task {tasks[0]}"
+        rows = [
+            [label, *_needed([one for name in labels for one in arms[name]])] for label, labels in joined(list(arms)).items()
+        ]
+        tables.append(f"{one_line(head)}\n{grid(('arm', *RIGHT), rows, right=RIGHT, folds=('arm',))}")
+    return "\n\n".join([*tables, lines_of(*_remarks(estimate))])
 
 
 NUMBER = re.compile(r"(?<==)[\d.]+")
