@@ -40,15 +40,11 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses) -> Drawing | None:
                 tell(axes.add_patch(filled), f"pass {number} decides position {position} in {formatting.percent(share)}")
             if share >= NAMED_SHARE and len(shares[0]) <= WRITTEN:
                 axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
-        axes.set_xlim(0.45, len(shares[0]) + 0.55)
-        axes.set_ylim(len(shares) + 0.55, 0.45)
-        axes.set_xticks(range(1, len(shares[0]) + 1, 1 + len(shares[0]) // WRITTEN))
-        axes.set_yticks(range(1, len(shares) + 1))
+        width = len(shares[0])
+        axes.set(xlim=(0.45, width + 0.55), xticks=range(1, width + 1, 1 + width // WRITTEN), xlabel="position in the block")
+        axes.set(ylim=(len(shares) + 0.55, 0.45), yticks=range(1, len(shares) + 1), ylabel="pass of the block")
         axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        axes.set_xlabel("position in the block")
-        axes.set_ylabel("pass of the block")
+        axes.set_frame_on(False)
         first = shares[0]
         caption = (
             f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {len(first)} in "
@@ -67,11 +63,10 @@ def block_counts(arm: ArmResult, blocks: BlockPasses) -> Drawing:
             if len(numbers) <= WRITTEN // 2:
                 text = f"{mean:.1f}\n{100 * share:.0f} %"
                 axes.annotate(text, (number, mean), (0, 3), textcoords="offset points", ha="center", fontsize=9)
-        axes.set_ylim(0, max(blocks.mean_decided) * 1.35)
-        axes.set_xlim(0.4, max(len(blocks.reached), 4) + 0.6)
-        axes.set_xticks(range(1, len(numbers) + 1, 1 + len(numbers) // WRITTEN))
-        axes.set_xlabel("pass of the block (per cent: of blocks that take it)")
-        axes.set_ylabel("positions decided (mean)")
+        ticks = range(1, len(numbers) + 1, 1 + len(numbers) // WRITTEN)
+        xlabel = "pass of the block (per cent: of blocks that take it)"
+        axes.set(xlim=(0.4, max(len(numbers), 4) + 0.6), xticks=ticks, xlabel=xlabel)
+        axes.set(ylim=(0, max(blocks.mean_decided) * 1.35), ylabel="positions decided (mean)")
         caption = (
             f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; "
             f"{_reach(blocks)}. {formatting.count(blocks.blocks)} blocks, with positions behind the end of an answer."
