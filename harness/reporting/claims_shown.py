@@ -61,7 +61,11 @@ def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Callable
     def at(value: float) -> float:
         return EDGE + (WIDTH - 2 * EDGE) * (value - start) / (end - start)
 
-    parts = [_allowed(limits, at), f'<line class="axis" x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{MIDDLE}" y2="{MIDDLE}"/>']
+    parts = [f'<line class="axis" x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{MIDDLE}" y2="{MIDDLE}"/>']
+    if (limits.low, limits.high) != (None, None):  # the allowed side, shaded
+        left, right = EDGE if limits.low is None else at(limits.low), WIDTH - EDGE if limits.high is None else at(limits.high)
+        shaded = f'<rect class="asked" x="{left:.1f}" y="2" width="{right - left:.1f}" height="{2 * (MIDDLE - 2)}"/>'
+        parts.insert(0, shaded)
     signs = (("≥", limits.low), ("≤", limits.high))
     uprights = [("limit", at(limit), f"{sign} {write(limit)}") for sign, limit in signs if limit is not None]
     if limits.reference is not None:
@@ -75,15 +79,6 @@ def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Callable
     parts += _labels([(x, text) for _, x, text in uprights])
     box = f'class="bar" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{escape(said)}"'
     return Markup(f"<svg {box}>{''.join(parts)}</svg>")
-
-
-def _allowed(limits: Limits, at: Callable[[float], float]) -> str:
-    """The allowed side of the limits, as a shaded rectangle."""
-    if limits.low is None and limits.high is None:
-        return ""
-    left = EDGE if limits.low is None else at(limits.low)
-    right = WIDTH - EDGE if limits.high is None else at(limits.high)
-    return f'<rect class="asked" x="{left:.1f}" y="2" width="{right - left:.1f}" height="{2 * (MIDDLE - 2)}"/>'
 
 
 def _labels(labels: Sequence[tuple[float, str]]) -> list[str]:
