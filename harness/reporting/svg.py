@@ -35,21 +35,20 @@ from harness.stats.quantity import Quantity
 
 matplotlib.use("svg")
 
-# Okabe and Ito's palette, safe for the common kinds of colour blindness. Keys are matplotlib's colours.
-INK, MUTED, FAINT = "#111213", "#6b6c6d", "#d1d2d3"
-BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+# Okabe and Ito's palette, safe for the common kinds of colour blindness, as matplotlib's colours and the page's variables.
+_VARIABLES = {
+    "#111213": "ink",
+    "#6b6c6d": "muted",
+    "#d1d2d3": "faint",
+    "#0072b2": "blue",
+    "#d55e00": "vermilion",
+    "#009e73": "green",
+    "#cc79a7": "purple",
+}
+INK, MUTED, FAINT, BLUE, VERMILION, GREEN, PURPLE = _VARIABLES
 SERIES = (VERMILION, GREEN, PURPLE, BLUE)
 RUNGS = {"shape-calibrated": GREEN, "calibrated": PURPLE, "datasheet": MUTED}
 """One colour per rung of ceilings, the same in every figure; NTP is blue and SBD vermilion."""
-_VARIABLES = {
-    INK: "ink",
-    MUTED: "muted",
-    FAINT: "faint",
-    BLUE: "blue",
-    VERMILION: "vermilion",
-    GREEN: "green",
-    PURPLE: "purple",
-}
 STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
     **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
