@@ -38,7 +38,16 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
         if health.part == cell.part and health.void:
             rules = "; ".join(f"{words} ({times})" for words, times in health.reasons.items())
             found.append(f"{health.void} of {health.timed} timed samples are void and left out of every time: {rules}.")
-    return tuple(sentence for sentence in (*found, _missing(cell, comparison, header)) if sentence)
+    # Planned cases that left no sample; their outcomes say how they ended.
+    here = (cell.part, cell.batch_size)
+    cases = [case for case in header.cases if (case.part, case.batch_size) == here and not case.is_check]
+    cells = [one for one in comparison.cells if (one.part, one.batch_size) == here]
+    by_task = [one for one in cells if not one.is_summary] or cells
+    ended = {outcome["case_id"] for outcome in comparison.outcomes}
+    ended |= {case_id for one in by_task for arm in one.arms for case_id in arm.case_ids}
+    if without := sum(case.case_id not in ended for case in cases):
+        found.append(f"{without} of {len(cases)} cases have no sample yet: the run is not finished.")
+    return tuple(filter(None, found))
 
 
 def _emulated(cell: Cell, header: RunHeader) -> str:
@@ -64,37 +73,17 @@ def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[str]:
         yield f"{formatting.count(lost)} prompts were decoded by NTP or by this arm alone, so there is no interval."
     if only := arm.wall_speedup.these_processes_only:
         yield f"The interval is about {only}; another process on the same machine may differ by more."
-    yield _picked(arm)
+    if arm.simultaneous is not None:  # it was picked by what it is judged on
+        said = f"{arm.label} was picked from {arm.simultaneous.picked_from} arms on these same decodes, which flatters it"
+        band = ends(arm.simultaneous.figures["wall_speedup"])
+        at_level = f"at a simultaneous 95 % level, which verdicts take, its speedup is {band}"
+        yield f"{said}: {at_level if band else 'verdicts take its figures at a simultaneous 95 % level'}."
     if said := cell.void_words(arm):
         yield f"Timed samples by arm: {said}."
 
 
 def _sentence(words: str | None) -> str:
     return f"{words[0].upper()}{words[1:]}." if words else ""
-
-
-def _picked(arm: ArmResult) -> str:
-    """Says that the top arm was picked by what it is judged on; gives its speedup at the level of all candidates."""
-    if arm.simultaneous is None:
-        return ""
-    speedup = arm.simultaneous.figures["wall_speedup"]
-    said = f"{arm.label} was picked from {arm.simultaneous.picked_from} arms on these same decodes, which flatters it"
-    band = ends(speedup)
-    if not band:
-        return f"{said}: verdicts take its figures at a simultaneous 95 % level."
-    return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {band}."
-
-
-def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
-    """Planned cases that left no sample; their outcomes say how they ended."""
-    here = (cell.part, cell.batch_size)
-    cases = [case for case in header.cases if (case.part, case.batch_size) == here and not case.is_check]
-    cells = [one for one in comparison.cells if (one.part, one.batch_size) == here]
-    by_task = [one for one in cells if not one.is_summary] or cells
-    have = {case_id for one in by_task for arm in one.arms for case_id in arm.case_ids}
-    ended = {outcome["case_id"] for outcome in comparison.outcomes}
-    without = sum(case.case_id not in have | ended for case in cases)
-    return f"{without} of {len(cases)} cases have no sample yet: the run is not finished." if without else ""
 
 
 @frozen
@@ -155,7 +144,10 @@ def _figure(highlight: Highlight, cell: Cell, arm: ArmResult, pointers: Pointers
     read_by: Mark = "measured" if cell.timed else "counted"
     marks: Marks = (read_by, "replayed") if arm.replayed else (read_by,)
     if highlight.basis == "none":  # a speed that costs accuracy is not an answer: the large type is not that speed
-        return Entry(text="No arm keeps NTP's accuracy", marks=marks), _at_a_loss(speed, cell, arm), ""
+        lost, clock = arm.accuracy_difference.value, "by the clock" if cell.timed else "fewer passes"
+        cost = "" if lost is None else f" and changes accuracy by {formatting.points(lost)}"
+        fastest = "" if speed.value is None else f"the fastest is {formatting.ratio(speed.value)} {clock}{cost}"
+        return Entry(text="No arm keeps NTP's accuracy", marks=marks), fastest, ""
     if speed.value is None:
         return Entry(text="No wall-clock figure", marks=marks), speed.reason or "", ""
     words = (_unit(speed, cell, arm), cell.baseline_check.far_from_ceiling, sentences.lossless(arm), faster(cell, arm))
@@ -163,15 +155,6 @@ def _figure(highlight: Highlight, cell: Cell, arm: ArmResult, pointers: Pointers
     if cell.timed and arm.request_speedup.value is not None:
         ground += f"; whole request {formatting.ratio(arm.request_speedup.value)}"
     return shown(speed, formatting.ratio, pointers.of(speed), marks=marks), ", ".join(filter(None, words)), ground
-
-
-def _at_a_loss(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
-    """The speed of an arm that costs accuracy, with its cost."""
-    if speed.value is None:
-        return ""
-    lost = arm.accuracy_difference.value
-    cost = "" if lost is None else f" and changes accuracy by {formatting.points(lost)}"
-    return f"the fastest is {formatting.ratio(speed.value)} {'by the clock' if cell.timed else 'fewer passes'}{cost}"
 
 
 def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
