@@ -5,7 +5,7 @@ They draw a Cell and compute no statistic. Every function returns None where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import groupby
 from operator import attrgetter
 
@@ -65,7 +65,15 @@ def speed_accuracy(cell: Cell) -> Drawing | None:
         axes.grid(axis="y")
         first = [*ntp, sbd[-1], sbd[0], *(sbd[1:-1] if len(arms) <= MOST_NAMED else ())]  # the caption is about the first three
         name_points(axes, [Named(text=label, at=at[label]) for label in dict.fromkeys(arm.label for arm in first)])
-        return drawing(figure, "Speed against accuracy", _caption(sbd, ntp, speed, cell.timed), ("measured",))
+        unit = "by the clock" if cell.timed else "fewer passes"
+        words = [
+            f"{arm.label}: {formatting.ratio(at[arm.label][0])} {unit}, {formatting.percent(_value(arm.accuracy))} right"
+            for arm in (sbd[0], sbd[-1])
+        ]
+        reference = f" NTP: {formatting.percent(_value(ntp[0].accuracy))} right." if ntp else ""
+        green = " Green: lossless in exact arithmetic." if any(arm.lossless for arm in sbd) else ""
+        caption = f"{'; '.join(dict.fromkeys(words))}.{reference}{green} Lines: 95 % intervals."
+        return drawing(figure, "Speed against accuracy", caption, ("measured",))
 
 
 def _kind(arm: ArmResult) -> tuple[str, int]:
@@ -75,18 +83,6 @@ def _kind(arm: ArmResult) -> tuple[str, int]:
 
 def _colour(arm: ArmResult) -> str:
     return BLUE if arm.is_ntp else GREEN if arm.lossless else VERMILION
-
-
-def _caption(sbd: Sequence[ArmResult], ntp: Sequence[ArmResult], speed: Speed, timed: bool) -> str:
-    """What the slowest and the fastest SBD arm reach."""
-    unit = "by the clock" if timed else "fewer passes"
-    ends = {
-        f"{arm.label}: {formatting.ratio(_value(speed(arm)))} {unit}, {formatting.percent(_value(arm.accuracy))} right": None
-        for arm in (sbd[0], sbd[-1])
-    }
-    reference = f" NTP: {formatting.percent(_value(ntp[0].accuracy))} right." if ntp else ""
-    green = " Green: lossless in exact arithmetic." if any(arm.lossless for arm in sbd) else ""
-    return f"{'; '.join(ends)}.{reference}{green} Lines: 95 % intervals."
 
 
 MOST_NAMED = 7
@@ -116,19 +112,16 @@ def tokens_per_pass(cell: Cell) -> Drawing | None:
         xlabel = "output tokens made final by one pass of one row"
         axes.set(xlim=(-0.6, widest - 0.4), ylim=(-0.05, len(arms)), xlabel=xlabel, xticks=range(0, widest, 1 + widest // 12))
         name_rows(axes, ())
-        caption = _tokens_caption(arms[0], len(every) - len(arms))
+        best, others = arms[0], len(every) - len(arms)
+        counts = best.final_tokens_histogram
+        alone = formatting.percent(counts[1] / sum(counts) if len(counts) > 1 else 0.0, 0)
+        more = f" {others} other arms need more passes." if others else ""
+        caption = (
+            f"{alone} of the passes of {best.label} make a single token final, as every NTP pass does. "
+            f"Each strip has its own scale.{more}"
+        )
         marks = ("replayed",) if any(arm.replayed for arm in arms) else ("measured",)
         return drawing(figure, "Tokens per pass", caption, marks)
-
-
-def _tokens_caption(best: ArmResult, others: int) -> str:
-    counts = best.final_tokens_histogram
-    alone = counts[1] / sum(counts) if len(counts) > 1 else 0.0
-    more = f" {others} other arms need more passes." if others else ""
-    return (
-        f"{formatting.percent(alone, 0)} of the passes of {best.label} make a single token final, as every NTP pass does. "
-        f"Each strip has its own scale.{more}"
-    )
 
 
 def _value(quantity: Quantity) -> float:

@@ -147,7 +147,11 @@ def energy_bars(cells: Sequence[Cell]) -> Drawing | None:
     metered = [one for one in metered if one[0].figures[ENERGY].value is not None][:MOST_ARMS]
     if not metered:
         return None
-    bars = [_energy(arm) for arm, _ in metered]
+    bars = []
+    for arm, _ in metered:
+        joules = arm.figures[ENERGY]
+        text = formatting.rate(joules.value or 0.0)
+        bars.append(Bar(of=joules, text=text, told=f"{arm.label}: {text} J per output token", colour=_colour(arm)))
     return _drawing(
         "Energy",
         [(name, [bar]) for name, bar in zip(_names(metered), bars, strict=True)],
@@ -158,22 +162,26 @@ def energy_bars(cells: Sequence[Cell]) -> Drawing | None:
     )
 
 
-def _energy(arm: ArmResult) -> Bar:
-    joules = arm.figures[ENERGY]
-    text = formatting.rate(joules.value or 0.0)
-    return Bar(of=joules, text=text, told=f"{arm.label}: {text} J per output token", colour=_colour(arm))
-
-
 MOST_WAYS, LONGEST_WAY = 12, 44
 ROOM_FOR_WORDS = 1.65
 
 
 def ways_compared(ways: Sequence[Way], timed: bool) -> Drawing | None:
-    """A bar per way."""
+    """A bar per way: filled where it keeps NTP's accuracy, pale where no answer was checked, green where it is lossless."""
     if not ways:
         return None
     shown = ways[:MOST_WAYS]
-    bars, caption, real = list(map(_way, shown)), _ways_caption(ways, timed), "measured" if timed else "counted"
+    bars, caption, real = list[Bar](), _ways_caption(ways, timed), "measured" if timed else "counted"
+    for way in shown:
+        right, fed, text = way.arm.accuracy, way.arm.query_tokens_per_token, formatting.ratio(way.speed.value or 0.0)
+        told = f"{', '.join(filter(None, (one_line(way.arm.label, LONGEST_WAY), lossless(way.arm))))}: "
+        told += with_ends(way.speed, formatting.ratio)
+        if right.value is not None:
+            text += f", {formatting.percent(right.value)} right"
+            told += f", {with_ends(right, formatting.percent)} of the answers right"
+        told += f", {formatting.figure(fed, 3)} query tokens fed for a token" if fed is not None else ""
+        colour, solid = GREEN if way.lossless else VERMILION, {True: 1.0, None: 0.3, False: 0.0}[way.keeps]
+        bars.append(Bar(of=way.speed, text=text, told=told, colour=colour, solid=solid))
     return _drawing(
         "Every way at its best setting",
         [(one_line(way.arm.label, LONGEST_WAY), [bar]) for way, bar in zip(shown, bars, strict=True)],
@@ -184,19 +192,6 @@ def ways_compared(ways: Sequence[Way], timed: bool) -> Drawing | None:
         lines=((1.0, "NTP"),),
         room=ROOM_FOR_WORDS,
     )
-
-
-def _way(way: Way) -> Bar:
-    """Filled where it keeps NTP's accuracy, pale where no answer was checked, green where it is lossless."""
-    right, fed, text = way.arm.accuracy, way.arm.query_tokens_per_token, formatting.ratio(way.speed.value or 0.0)
-    told = f"{', '.join(filter(None, (one_line(way.arm.label, LONGEST_WAY), lossless(way.arm))))}: "
-    told += with_ends(way.speed, formatting.ratio)
-    if right.value is not None:
-        text += f", {formatting.percent(right.value)} right"
-        told += f", {with_ends(right, formatting.percent)} of the answers right"
-    told += f", {formatting.figure(fed, 3)} query tokens fed for a token" if fed is not None else ""
-    solid = {True: 1.0, None: 0.3, False: 0.0}[way.keeps]
-    return Bar(of=way.speed, text=text, told=told, colour=GREEN if way.lossless else VERMILION, solid=solid)
 
 
 def _ways_caption(ways: Sequence[Way], timed: bool) -> str:

@@ -53,7 +53,16 @@ def changes_figure(against: Against) -> Drawing | None:
         axes.set_xlabel(f"change from run A to run {against.letter}, with its 95 % interval")
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(lambda value, _: formatting.signed_percent(value - 1).replace("\u00a0", " "))
-        caption = _changes_words(against, shown, len(known))
+        decided = [
+            f"{_row_words(change)} {change.outcome}, {formatting.signed_percent((change.ratio.value or 1) - 1)}"
+            for change in shown
+            if change.outcome in COLOURS
+        ]
+        caption = f"Run {against.letter} against run A: {'; '.join(decided) or 'no time is shown to be better or worse'}. "
+        caption += "A triangle up is better, down is worse, a circle is neither."
+        if any(change.ratio.these_processes_only for change in shown):
+            caption += " A hollow mark: the interval is about the processes alone that were measured."
+        caption += f" {len(known) - len(shown)} more are in the table." if len(known) > len(shown) else ""
         return drawing(figure, f"Times of run {against.letter} against run A", caption, ("measured",))
 
 
@@ -65,19 +74,6 @@ def _name(axes: Axes, labels: Sequence[str]) -> None:
     name_rows(axes, ())
     axes.set_ylim(len(labels) - 0.4, -0.85)
     axes.grid(axis="x")
-
-
-def _changes_words(against: Against, shown: Sequence[Change], known: int) -> str:
-    found = [
-        f"{_row_words(change)} {change.outcome}, {formatting.signed_percent((change.ratio.value or 1) - 1)}"
-        for change in shown
-        if change.outcome in COLOURS
-    ]
-    said = f"Run {against.letter} against run A: {'; '.join(found) or 'no time is shown to be better or worse'}. "
-    said += "A triangle up is better, down is worse, a circle is neither."
-    if any(change.ratio.these_processes_only for change in shown):
-        said += " A hollow mark: the interval is about the processes alone that were measured."
-    return f"{said} {known - len(shown)} more are in the table." if known > len(shown) else said
 
 
 def _row_words(change: Change) -> str:
@@ -102,18 +98,14 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str]) -> Drawin
         _name(axes, [f"{arm.label}, {arm.part}, batch {arm.batch_size}" for arm in rows])
         axes.set_xlabel("wall speedup over NTP, with its 95 % interval (1: as fast as NTP)")
         axes.xaxis.set_major_formatter("{x:g}x")
-        caption = _speedups_words(rows, letters, len(shown))
+        each = []
+        for arm in rows:
+            speeds = zip(letters, arm.wall_speedups, strict=True)
+            words = (f"{at} {formatting.ratio(one.value) if one and one.value is not None else 'none'}" for at, one in speeds)
+            each.append(f"{arm.label} in {arm.part}: {', '.join(words)}")
+        caption = (
+            f"{'; '.join(each)}. Each run's interval is its own: whether they differ is told by the paired changes, not by "
+        )
+        caption += "their overlap."
+        caption += f" {len(shown) - len(rows)} more arms are in the table." if len(shown) > len(rows) else ""
         return drawing(figure, "Wall speedup, run by run", caption, ("measured",))
-
-
-def _speedups_words(rows: Sequence[SharedArm], letters: Sequence[str], known: int) -> str:
-    found = []
-    for arm in rows:
-        speeds = zip(letters, arm.wall_speedups, strict=True)
-        each = (f"{at} {formatting.ratio(one.value) if one and one.value is not None else 'none'}" for at, one in speeds)
-        found.append(f"{arm.label} in {arm.part}: {', '.join(each)}")
-    said = (
-        "; ".join(found)
-        + ". Each run's interval is its own: whether they differ is told by the paired changes, not by their overlap."
-    )
-    return f"{said} {known - len(rows)} more arms are in the table." if known > len(rows) else said

@@ -122,17 +122,14 @@ def roofline_sentence(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) ->
     ]
     best = next((rung for point in points for rung in point.predicted_flops_per_s), None)
     hollow = f" Hollow: predicted, {price_words(best)}." if best else ""
-    return f"{'; '.join(said)}.{''.join(_side(points, roof) for roof in roofs[:1])}{hollow}"
-
-
-def _side(points: Sequence[RooflinePoint], roof: Roof) -> str:
-    """The side of one rung's ridge; passes faster than its peak show that the ceilings are too low."""
-    below = [point for point in points if point.intensity_flops_per_byte < roof.ridge_flops_per_byte]
-    some = f"{len(below)} of {len(points)} kinds of pass lie"
-    kinds = some if len(below) < len(points) else "every kind of pass lies"
-    said = f" By the {roof.rung} ceilings {kinds} below the ridge ({roof.ridge_flops_per_byte:.3g}), where memory limits."
-    above = [point for point in points if (point.attained_flops_per_s.value or 0.0) > roof.peak_flops_per_s]
-    return f"{said} {len(above)} of them are faster than the peak: it was found too low." if above else said
+    side = ""
+    for roof in roofs[:1]:  # passes faster than its peak show that the ceilings are too low
+        below = sum(point.intensity_flops_per_byte < roof.ridge_flops_per_byte for point in points)
+        above = sum((point.attained_flops_per_s.value or 0.0) > roof.peak_flops_per_s for point in points)
+        kinds = f"{below} of {len(points)} kinds of pass lie" if below < len(points) else "every kind of pass lies"
+        side = f" By the {roof.rung} ceilings {kinds} below the ridge ({roof.ridge_flops_per_byte:.3g}), where memory limits."
+        side += f" {above} of them are faster than the peak: it was found too low." if above else ""
+    return f"{'; '.join(said)}.{side}{hollow}"
 
 
 MOST_KINDS = 9
