@@ -92,19 +92,31 @@ def import_command(
 
 
 def _show(arms: Sequence[ImportedArm], run: Run, out: Path | None, as_json: bool) -> None:
-    """Every file's figures, without those of a stream that tells no times; what is void, what is paired, what files lack."""
+    """Every file's figures, without those of a stream that tells no times; what is void, what is paired, what files lack.
+
+    A file's own figures are worked out from its requests, in seconds.
+    """
     origin, health = run.header.imported, without_void_times(run)[1]
     assert origin is not None
     mute = {case_id: of.words for part in health for case_id, of in part.cases.items() if 2 * of.void > of.timed}
-    shown = [(one.label, file, _figures(file, one.case_id in mute)) for one in arms for file in one.files]
     void = [f"void: {case_id}: {words}" for case_id, words in mute.items()]
     void += [f"void: {words} ({places[0]})" for words, places in contradictions(run).items()]
+    heads = ("arm", "file", "requests", "failed", *(f"{name}, median" for name in COLUMNS), "tokens/s")
+    rows, files = list[list[str]](), list[dict[str, object]]()
+    for arm, file in [(side, file) for side in arms for file in side.files]:
+        of_stream = ("token_s", "gap_s") if arm.case_id in mute else ()
+        figures = {name: one for name, one in file.figures.items() if not name.endswith(of_stream)}
+        times = [formatting.seconds(figures[name]) if name in figures else "none" for name in COLUMNS.values()]
+        rate = f"{figures['output_tokens_per_s']:.1f}" if "output_tokens_per_s" in figures else "none"
+        rows.append([arm.label, file.name, str(file.sent), str(file.failed), *times, rate])
+        told = {"figures": figures, "printed": dict(file.printed), "counted": dict(file.counted)}
+        files.append({"arm": arm.label, "file": file.name, "sent": file.sent, "failed": file.failed} | told)
     if as_json:
-        run_id, files = run.header.run_id if out else None, [_plain(*one) for one in shown]
+        run_id = run.header.run_id if out else None
         print(json_text({"run_id": run_id, "imported": origin.model_dump(mode="json"), "files": files, "void": void}))
         return
-    print(_table(shown))
-    for words in (*void, origin.pairing_words if len(shown) > 1 else "one file: nothing to pair", cached(origin)):
+    print(grid(heads, rows, right=heads[2:], folds=("file",)))
+    for words in (*void, origin.pairing_words if len(rows) > 1 else "one file: nothing to pair", cached(origin)):
         print(wrapped(words))
     for name, why in origin.lacks.items():
         print(wrapped(f"not known: {name.replace('_', ' ')} ({why})", "  ", "    "))
@@ -123,7 +135,10 @@ def _arms(files: Sequence[Path], ntp: Sequence[Path], named: Sequence[str], want
         name, _, file = text.partition("=")
         if not file:
             raise UserError(f"--arm {text}: write NAME=FILE")
-        found.setdefault(_name(name), []).append(Path(file))
+        try:
+            found.setdefault(TypeAdapter(Name).validate_python(name), []).append(Path(file))
+        except ValidationError as error:
+            raise UserError(f"--arm {name}=...: a name has letters, digits, dots, - and _, 64 at most") from error
     arms = [ImportedArm(name="ntp", is_ntp=True, files=_read(ntp, wanted))] if ntp else []
     arms += [ImportedArm(name=name, is_ntp=False, files=_read(own, wanted)) for name, own in found.items()]
     if files:
@@ -134,38 +149,3 @@ def _arms(files: Sequence[Path], ntp: Sequence[Path], named: Sequence[str], want
 
 def _read(files: Sequence[Path], wanted: str | None) -> tuple[ResultFile, ...]:
     return tuple(read_file(file, wanted) for file in files)
-
-
-def _name(text: str) -> str:
-    try:
-        return TypeAdapter(Name).validate_python(text)
-    except ValidationError as error:
-        raise UserError(f"--arm {text}=...: a name has letters, digits, dots, - and _, 64 at most") from error
-
-
-def _figures(file: ResultFile, mute: bool) -> dict[str, float]:
-    """A file's own figures, worked out from its requests, in seconds; ``mute``: without those of its stream."""
-    return {name: one for name, one in file.figures.items() if not (mute and name.endswith(("token_s", "gap_s")))}
-
-
-def _plain(arm: str, file: ResultFile, figures: dict[str, float]) -> dict[str, object]:
-    """For JSON."""
-    return {
-        "arm": arm,
-        "file": file.name,
-        "sent": file.sent,
-        "failed": file.failed,
-        "figures": figures,
-        "printed": dict(file.printed),
-        "counted": dict(file.counted),
-    }
-
-
-def _table(shown: Sequence[tuple[str, ResultFile, dict[str, float]]]) -> str:
-    heads = ("arm", "file", "requests", "failed", *(f"{name}, median" for name in COLUMNS), "tokens/s")
-    rows = []
-    for arm, file, figures in shown:
-        times = [formatting.seconds(figures[name]) if name in figures else "none" for name in COLUMNS.values()]
-        rate = f"{figures['output_tokens_per_s']:.1f}" if "output_tokens_per_s" in figures else "none"
-        rows.append([arm, file.name, str(file.sent), str(file.failed), *times, rate])
-    return grid(heads, rows, right=heads[2:], folds=("file",))

@@ -36,7 +36,6 @@ from harness.runner.estimates import (
     process_bytes,
 )
 from harness.scenario.loading import load_scenario
-from harness.scenario.part import Part
 from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
 from harness.scenario.scenario import Scenario
 
@@ -147,17 +146,14 @@ def estimated(plan: Plan, ceilings_for: CeilingsFor) -> PlanEstimate:
     if missing:
         reason = f"{missing} of {len(cases)} cases have no estimate"
         return PlanEstimate(plan=plan, cases=tuple(cases), total_s=None, run_s=None, total_reason=reason)
-    seconds = [_of_part(part, cases) for part in plan.scenario.parts]
-    total, beside = sum(own for own, _ in seconds), [more for _, more in seconds]
-    run = None if None in beside else total + sum(filter(None, beside))
+    total = 0.0
+    run: float | None = 0.0
+    for part in plan.scenario.parts:
+        own = [one for one in cases if one.case.part.name == part.name]
+        seconds, shapes = sum(one.time.total_s for one in own if one.time), [one.case.shape for one in own if one.case.shape]
+        total += seconds
+        run = None if run is None or not shapes else run + seconds + beside_samples_s(part, shapes[0].layers, seconds)
     return PlanEstimate(plan=plan, cases=tuple(cases), total_s=total, run_s=run, total_reason=None)
-
-
-def _of_part(part: Part, cases: Sequence[CaseEstimate]) -> tuple[float, float | None]:
-    """Seconds of a part's samples, and of what it does beside them; None: not known."""
-    own = [one for one in cases if one.case.part.name == part.name]
-    total, shapes = sum(one.time.total_s for one in own if one.time), [one.case.shape for one in own if one.case.shape]
-    return total, beside_samples_s(part, shapes[0].layers, total) if shapes else None
 
 
 def render(estimate: PlanEstimate, whole: bool = False) -> str:

@@ -17,11 +17,11 @@ from harness.cli.output import lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
-from harness.hardware.profile import HardwareProfile, load_profile
+from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.choice import REMOTE_CODE, HuggingFaceModel, shape_of
 from harness.models.known import KNOWN_MODELS
-from harness.training.recipe import UTILISATION, TrainingCost, TrainRecipe, load_recipe, training_cost
+from harness.training.recipe import UTILISATION, TrainRecipe, load_recipe, training_cost
 from harness.workloads.datasets import dataset_pairs
 
 # Options that are allowed beside a recipe, which sets everything else.
@@ -169,7 +169,18 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
         f"copy {cost.copy_bytes / GIGA:.1f} + activations {cost.activation_bytes / GIGA:.1f} "
         f"+ logits {cost.logit_bytes / GIGA:.1f}",
     ]
-    lines += [_on(load_profile(name), cost) for name in hardware or DEVICES]
+    for profile in map(load_profile, hardware or DEVICES):
+        peak, there, price = (
+            figure.value for figure in (profile.peak_flops_per_s["bfloat16"], profile.memory_bytes, profile.price_usd_per_hour)
+        )
+        if peak is None:
+            lines.append(f"{profile.name:<12} no bfloat16 peak is known")
+            continue
+        hours, fits = cost.seconds(peak) / HOUR_S, ""
+        if there is not None:
+            fits = f", {'fits' if cost.memory_bytes < there else 'does not fit'} into {there / GIGA:.0f} GB"
+        paid = "" if price is None else f", {hours * price:.0f} USD at {price:.2f} an hour"
+        lines.append(f"{profile.name:<12} {hours:.1f} h{fits}{paid}")
     return lines_of(*lines, f"time         FLOP / (bfloat16 peak x {UTILISATION:g}), an assumed utilisation")
 
 
@@ -186,15 +197,3 @@ def shape_of_recipe(recipe: TrainRecipe) -> ModelShape:
     if shape is None:
         raise UserError(f"{recipe.model}: its shape is not known: {reason}; download it, or name one of {', '.join(by_source)}")
     return shape
-
-
-def _on(profile: HardwareProfile, cost: TrainingCost) -> str:
-    """One device in a line."""
-    peak, there = profile.peak_flops_per_s["bfloat16"].value, profile.memory_bytes.value
-    if peak is None:
-        return f"{profile.name:<12} no bfloat16 peak is known"
-    price = profile.price_usd_per_hour.value
-    hours = cost.seconds(peak) / HOUR_S
-    fits = "" if there is None else f", {'fits' if cost.memory_bytes < there else 'does not fit'} into {there / GIGA:.0f} GB"
-    paid = "" if price is None else f", {hours * price:.0f} USD at {price:.2f} an hour"
-    return f"{profile.name:<12} {hours:.1f} h{fits}{paid}"

@@ -103,9 +103,7 @@ def speedups_figure(arms: Sequence[SharedArm], letters: Sequence[str]) -> Drawin
             speeds = zip(letters, arm.wall_speedups, strict=True)
             words = (f"{at} {formatting.ratio(one.value) if one and one.value is not None else 'none'}" for at, one in speeds)
             each.append(f"{arm.label} in {arm.part}: {', '.join(words)}")
-        caption = (
-            f"{'; '.join(each)}. Each run's interval is its own: whether they differ is told by the paired changes, not by "
-        )
-        caption += "their overlap."
+        caption = "; ".join(each)
+        caption += ". Each run's interval is its own: whether they differ is told by the paired changes, not by their overlap."
         caption += f" {len(shown) - len(rows)} more arms are in the table." if len(shown) > len(rows) else ""
         return drawing(figure, "Wall speedup, run by run", caption, ("measured",))
