@@ -152,7 +152,8 @@ def estimated(plan: Plan, ceilings_for: CeilingsFor) -> PlanEstimate:
         own = [one for one in cases if one.case.part.name == part.name]
         seconds, shapes = sum(one.time.total_s for one in own if one.time), [one.case.shape for one in own if one.case.shape]
         total += seconds
-        run = None if run is None or not shapes else run + seconds + beside_samples_s(part, shapes[0].layers, seconds)
+        beside = beside_samples_s(part, shapes[0].layers, seconds) if shapes else None
+        run = None if run is None or beside is None else run + seconds + beside
     return PlanEstimate(plan=plan, cases=tuple(cases), total_s=total, run_s=run, total_reason=None)
 
 
