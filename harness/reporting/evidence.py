@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -201,13 +201,12 @@ def raw_table(frame: pd.DataFrame) -> dict[str, object]:
         frame.insert(0, "samples", grouped.size())
         frame = frame.reset_index()
     names = tuple(map(str, frame.columns))
-    columns = [list(map(_writer(frame[name]), frame[name])) for name in names]
+    columns = [
+        ["none" if value != value else f"{value:.6g}" for value in column]
+        if column.dtype.kind == "f"
+        else list(map(str, column))
+        for column in (frame[name] for name in names)
+    ]
     rows = list(zip(*columns, strict=True))
     heads = tuple("Samples" if name == "samples" else HEADS[name] for name in names)
     return {"names": names, "heads": heads, "text": TEXT, "rows": rows, "samples": samples, "summed": summed}
-
-
-def _writer(column: pd.Series[Any]) -> Callable[[Any], str]:
-    if column.dtype.kind == "f":
-        return lambda value: "none" if value != value else f"{value:.6g}"
-    return str

@@ -8,6 +8,7 @@ The axes: the run's largest model and Llama 8B and 70B, formats of weights and K
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
 from math import inf
 from typing import Literal
 
@@ -86,7 +87,20 @@ def panel_of(run: Run, comparison: Comparison) -> Panel:
     known = {case.model for case in run.header.cases if case.model is not None and case.model.params >= SMALLEST_PARAMS}
     own = sorted(known, key=lambda shape: (-shape.params, shape.name))[:1]
     models = dict.fromkeys((*own, *(KNOWN_SHAPES[name] for name in MODELS)))
-    return _panel(tuple(models), (*_measured(comparison), *_published()))
+    choices = _measured(comparison)
+    for of_table in TABLE1_CELLS:
+        acceptance = from_table1(TABLE1_BLOCK_SIZE, of_table)
+        model, task, level = of_table.split("/")
+        published = Choice(
+            label=f"Table 1, {task}, γ {level}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes",
+            basis="published",
+            model=model,
+            acceptance=acceptance,
+            remark=f"published for {model} on {task}, not measured in this run",
+            arguments=("--table1", of_table),
+        )
+        choices.append(published)
+    return _panel(tuple(models), tuple(choices))
 
 
 @lru_cache(maxsize=4)
@@ -106,7 +120,7 @@ def _panel(models: tuple[ModelShape, ...], choices: tuple[Choice, ...]) -> Panel
     return Panel(models=models, choices=choices, columns=price_grid(grid))
 
 
-def _measured(comparison: Comparison) -> tuple[Choice, ...]:
+def _measured(comparison: Comparison) -> list[Choice]:
     """The arms of the run with blocks, SBD before its verified form; replayed ones where no other has an acceptance.
 
     Of either form the first by rank, each with the acceptance of its smallest batch.
@@ -121,7 +135,7 @@ def _measured(comparison: Comparison) -> tuple[Choice, ...]:
     real = [choice for choice in choices.values() if choice.basis != "replayed"] or list(choices.values())
     real.sort(key=lambda choice: choice.rank)
     of_form = ([choice for choice in real if choice.arm == name][:most] for name, most in MOST_ARMS.items())
-    return tuple(choice for form in of_form for choice in form)
+    return list(chain.from_iterable(of_form))
 
 
 def _choice(cell: Cell, arm: ArmResult, is_highlight: bool) -> Choice | None:
@@ -146,40 +160,18 @@ def _choice(cell: Cell, arm: ArmResult, is_highlight: bool) -> Choice | None:
         )
     except UserError:
         return None
+    accuracy = f"accuracy not known: {arm.accuracy_difference.reason}"
+    if arm.replayed is not None:
+        accuracy = "which says nothing about accuracy"
+    elif lost is not None:
+        accuracy = f"accuracy against NTP {formatting.points(lost)}, observed"
     checked = () if per_check is None else ("--tokens-per-check", repr(per_check))
     return Choice(
         label=f"{arm.label}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes",
         basis=basis,
         model=cell.model,
         acceptance=acceptance,
-        remark=f"{basis} on {cell.model}, {_accuracy(arm)}{'; the arm that answers this run' * is_highlight}",
+        remark=f"{basis} on {cell.model}, {accuracy}{'; the arm that answers this run' * is_highlight}",
         arguments=("--nfe-speedup", repr(tokens), *checked, "--block-size", str(size)),
         rank=(not is_highlight, inf if lost is None else -lost, -acceptance.nfe_speedup),
     )
-
-
-def _accuracy(arm: ArmResult) -> str:
-    if arm.replayed is not None:
-        return "which says nothing about accuracy"
-    lost = arm.accuracy_difference
-    if lost.value is None:
-        return f"accuracy not known: {lost.reason}"
-    return f"accuracy against NTP {formatting.points(lost.value)}, observed"
-
-
-def _published() -> tuple[Choice, ...]:
-    choices = []
-    for cell in TABLE1_CELLS:
-        acceptance = from_table1(TABLE1_BLOCK_SIZE, cell)
-        model, task, level = cell.split("/")
-        choices.append(
-            Choice(
-                label=f"Table 1, {task}, γ {level}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes",
-                basis="published",
-                model=model,
-                acceptance=acceptance,
-                remark=f"published for {model} on {task}, not measured in this run",
-                arguments=("--table1", cell),
-            )
-        )
-    return tuple(choices)
