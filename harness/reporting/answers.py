@@ -28,16 +28,16 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     kept_up = cell.baseline_check.state == "kept_up"
     check, ceiling = cell.baseline_check, cell.baseline_check.ceiling
     far = "" if ceiling is None or check.far_from_ceiling else ceiling.words  # that stands in the first line
-    found = ["" if kept_up else sentences.baseline(cell), _emulated(cell, header), _sentence(far)]
+    weak = ["" if kept_up else sentences.baseline(cell), _emulated(cell, header), _sentence(far)]
     quota = cell.timed and not cell.imported and crowded(header.environment, header.written(cell.part).threads)
-    found += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
-    found += () if arm is None else _of_arm(cell, arm)
+    weak += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
+    weak += () if arm is None else _of_arm(cell, arm)
     for mix in comparison.mixes:
-        found += map(_sentence, (mix.why_void, mix.weakness) if mix.part == cell.part else ())
+        weak += map(_sentence, (mix.why_void, mix.weakness) if mix.part == cell.part else ())
     for health in comparison.health:
         if health.part == cell.part and health.void:
             rules = "; ".join(f"{words} ({times})" for words, times in health.reasons.items())
-            found.append(f"{health.void} of {health.timed} timed samples are void and left out of every time: {rules}.")
+            weak.append(f"{health.void} of {health.timed} timed samples are void and left out of every time: {rules}.")
     # Planned cases that left no sample; their outcomes say how they ended.
     here = (cell.part, cell.batch_size)
     cases = [case for case in header.cases if (case.part, case.batch_size) == here and not case.is_check]
@@ -46,8 +46,8 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     ended = {outcome["case_id"] for outcome in comparison.outcomes}
     ended |= {case_id for one in by_task for arm in one.arms for case_id in arm.case_ids}
     if without := sum(case.case_id not in ended for case in cases):
-        found.append(f"{without} of {len(cases)} cases have no sample yet: the run is not finished.")
-    return tuple(filter(None, found))
+        weak.append(f"{without} of {len(cases)} cases have no sample yet: the run is not finished.")
+    return tuple(filter(None, weak))
 
 
 def _emulated(cell: Cell, header: RunHeader) -> str:

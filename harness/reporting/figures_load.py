@@ -28,11 +28,11 @@ MOST = 4
 TICKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 7, 10)
 
 
-def speed_by_load(found: Sequence[SpeedByLoad]) -> Drawing | None:
+def speed_by_load(lines: Sequence[SpeedByLoad]) -> Drawing | None:
     """A line per arm; None with fewer than two loads. Filled marks are measured, hollow ones predicted; diamonds are where a
     line crosses 1, squares stand for arrivals.
     """
-    shown = found[:MOST]
+    shown = lines[:MOST]
     if not shown:
         return None
     with new_axes(height_in=3.2) as (figure, axes):

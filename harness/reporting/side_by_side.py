@@ -145,19 +145,19 @@ def _only(drawing: Drawing | None, name: str) -> Drawing | None:
 def _remarks(one: Against) -> tuple[str, ...]:
     """What the intervals cover, and why some figures have none."""
     timed = one.compared.times
-    found = [f"Times are over the same prompts: {line}." for line in one.compared.remarks_on_times]
+    remarks = [f"Times are over the same prompts: {line}." for line in one.compared.remarks_on_times]
     if any(ratio.these_processes_only for ratio in timed):
-        found.append(
+        remarks.append(
             "An interval of one or two processes is about these alone: another process of the same code may differ by more. "
             "Take runs in three processes or more, or let sbd gate measure both in turn."
         )
     if timed:
-        found.append(
+        remarks.append(
             "One interval in twenty leaves out the truth. Better and worse are said of all figures together: runs of one code "
             "show any on one page of twenty at most. A machine that changes between two runs looks like a change of the code: "
             "what is to be decided is decided by sbd gate, which measures both in turn."
         )
-    return tuple(found)
+    return tuple(remarks)
 
 
 def _trends(trend: Trend, found: SideBySide) -> list[Drawing]:

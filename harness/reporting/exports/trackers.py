@@ -137,7 +137,7 @@ OF_BASIS = {"measured": "", "counted": ""}
 
 def bencher_text(judgements: Judgements) -> str:
     """Every value by cell and metric; where two unlike values share a place, the later one's benchmark is its own name."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    benchmarks: dict[str, dict[str, dict[str, float]]] = {}
     for name, one in _known(judgements).items():
         limits = {"value": one.value.value, "lower_value": one.value.low, "upper_value": one.value.high}
         figures = {key: number for key, number in limits.items() if number is not None}
@@ -145,10 +145,10 @@ def bencher_text(judgements: Judgements) -> str:
         benchmark = (one_line(one.subject, LONGEST_NAME) or name) + OF_BASIS.get(one.basis, f" ({one.basis})")
         beside = {} if one.base is None else {f"{measure[: LONGEST_SLUG - len(OF_BASE)]}{OF_BASE}": {"value": one.base}}
         both = {measure: figures} | beside
-        if any(found.get(benchmark, {}).get(key, figure) != figure for key, figure in both.items()):
+        if any(benchmarks.get(benchmark, {}).get(key, figure) != figure for key, figure in both.items()):
             benchmark = name
-        found.setdefault(benchmark, {}).update(both)
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        benchmarks.setdefault(benchmark, {}).update(both)
+    return json.dumps(benchmarks, indent=1, ensure_ascii=False) + "\n"
 
 
 def slug(metric: str) -> str:

@@ -50,10 +50,10 @@ def named(judgements: Judgements) -> dict[str, Judgement]:
 
     A JUnit reader keeps only the first of two equal names, and a chart joins them.
     """
-    found: dict[str, Judgement] = {}
+    by_name: dict[str, Judgement] = {}
     for one in judgements.judgements:
-        found[next(name for name in _candidates(one) if name not in found)] = one
-    return found
+        by_name[next(name for name in _candidates(one) if name not in by_name)] = one
+    return by_name
 
 
 def _candidates(one: Judgement) -> Iterator[str]:
