@@ -7,7 +7,7 @@ first sample, and with what the run measured. It draws Waterfall and Residual va
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from textwrap import wrap
 
@@ -37,7 +37,6 @@ from harness.reporting.svg import (
     styled,
     tell,
 )
-from harness.stats.quantity import Quantity
 
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30)
 BAR = 0.62
@@ -162,7 +161,12 @@ def _draw(axes: Axes, aside: Axes, arms: Sequence[Sequence[Residual]], with_batc
         top = row - (LINE - step) / 2
         name = arm[0].arm.label + (f", {arm[0].size}" if with_batch else "")
         name_above(axes, top, name, up=-0.4 * step)
-        for number, (value, what, colour, texts) in enumerate(_of_arm(arm), start=1):
+        colour, measured = BLUE if arm[0].arm.is_ntp else VERMILION, arm[0].measured
+        lines = [(measured, "measured", colour, ("measured", formatting.ratio(measured.value or 0.0), ""))]
+        for one in arm:
+            beside_it = SHORT.get(one.price, one.price), _error(one.speedup_error), _error(one.time_error)
+            lines.append((one.predicted, price_words(one.price), RUNGS.get(rung_of(one.price), MUTED), beside_it))
+        for number, (value, what, colour, texts) in enumerate(lines, start=1):
             place, hollow = top + number * step, number > 1
             low, high = (value.value if end is None else end for end in (value.low, value.high))
             interval(axes, value, place, colour, lw=1.5)
@@ -170,15 +174,6 @@ def _draw(axes: Axes, aside: Axes, arms: Sequence[Sequence[Residual]], with_batc
             dot(axes, value.value or 0.0, place, "D" if hollow else "o", colour, text, 4.5, hollow)
             _beside(aside, place, colour, texts)
     axes.set_xlim(left=0)
-
-
-def _of_arm(arm: Sequence[Residual]) -> Iterator[tuple[Quantity, str, str, tuple[str, str, str]]]:
-    """The measured speedup, then each prediction: what it is, its colour, and the texts beside its line."""
-    colour, measured = BLUE if arm[0].arm.is_ntp else VERMILION, arm[0].measured
-    yield measured, "measured", colour, ("measured", formatting.ratio(measured.value or 0.0), "")
-    for one in arm:
-        texts = SHORT.get(one.price, one.price), _error(one.speedup_error), _error(one.time_error)
-        yield one.predicted, price_words(one.price), RUNGS.get(rung_of(one.price), MUTED), texts
 
 
 def _beside(axes: Axes, place: float, colour: str, texts: Sequence[str]) -> None:

@@ -49,7 +49,12 @@ def speed_by_load(lines: Sequence[SpeedByLoad]) -> Drawing | None:
         in_flight = any(one.in_flight for one in shown)
         axes.set_xlabel("requests in flight" if in_flight else "batch size (requests at once)")
         axes.set_ylabel("speed against NTP")
-        named = [name for colour, one in zip(SERIES, shown, strict=False) for name in _names(one, colour)]
+        named = []  # where a line crosses 1, and what a square stands for
+        for colour, one in zip(SERIES, shown, strict=False):
+            ends = [gone for gone in (one.measured_break_even, one.predicted_break_even) if gone is not None]
+            named += [Named(text=formatting.figure(gone, 2), at=(gone, 1.0), colour=colour) for gone in ends]
+            arrived = [(at.words, (at.in_flight, at.speed.value or 1.0)) for at in one.arrived]
+            named += [Named(text=text, at=at, colour=colour) for text, at in arrived]
         name_points(axes, named, [(size, speed.value or 1.0) for one in shown for size, speed in one.measured])
         marks: Marks = ("measured", "predicted") if any(one.predicted for one in shown) else ("measured",)
         return drawing(figure, "Speedup by load", " ".join(map(_sentences, shown)), marks)
@@ -73,14 +78,6 @@ def _draw(axes: Axes, one: SpeedByLoad, colour: str) -> None:
         if gone is not None:
             text = f"{one.label} is as fast as NTP at {formatting.figure(gone, 2)}{words}"
             dot(axes, gone, 1, "D", colour, text, 7, hollow=bool(words), above=3)
-
-
-def _names(one: SpeedByLoad, colour: str) -> list[Named]:
-    """Where a line crosses 1, and what a square stands for."""
-    ends = [gone for gone in (one.measured_break_even, one.predicted_break_even) if gone is not None]
-    found = [Named(text=formatting.figure(gone, 2), at=(gone, 1.0), colour=colour) for gone in ends]
-    arrived = [(at.words, (at.in_flight, at.speed.value or 1.0)) for at in one.arrived]
-    return [*found, *(Named(text=text, at=at, colour=colour) for text, at in arrived)]
 
 
 def _sentences(one: SpeedByLoad) -> str:

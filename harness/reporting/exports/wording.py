@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from itertools import count as counted
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
@@ -52,15 +52,11 @@ def named(judgements: Judgements) -> dict[str, Judgement]:
     """
     by_name: dict[str, Judgement] = {}
     for one in judgements.judgements:
-        by_name[next(name for name in _candidates(one) if name not in by_name)] = one
+        plain = one_line(f"{one.metric}: {one.subject}", LONGEST_NAME)
+        bounded = one_line(f"{plain}, {one.bound}", LONGEST_NAME)
+        names = chain((plain, bounded), (f"{bounded} ({number})" for number in counted(2)))
+        by_name[next(name for name in names if name not in by_name)] = one
     return by_name
-
-
-def _candidates(one: Judgement) -> Iterator[str]:
-    plain = one_line(f"{one.metric}: {one.subject}", LONGEST_NAME)
-    bounded = one_line(f"{plain}, {one.bound}", LONGEST_NAME)
-    yield from (plain, bounded)
-    yield from (f"{bounded} ({number})" for number in counted(2))
 
 
 def value_words(one: Judgement) -> str:
