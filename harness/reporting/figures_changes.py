@@ -38,7 +38,7 @@ METRIC_WORDS = {"decode_s_per_token": "time per token", "wall_speedup": "wall sp
 
 
 def changes_figure(against: Against) -> Drawing | None:
-    """The timed changes as bars around zero; None where no change has an interval."""
+    """The timed changes with their intervals, around no change; None where none has an interval."""
     known = [change for change in against.compared.changes if change.kind == "timed" and change.ratio.value is not None]
     if not known:
         return None
