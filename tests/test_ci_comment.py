@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.reporting.exports.formats import export
+from harness.reporting.exports import export
 from harness.reporting.exports.review import marker
 from tests.helpers import ROOT
 from tests.helpers.ci_steps import bash, component_job

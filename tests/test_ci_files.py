@@ -177,7 +177,7 @@ def test_a_fork_never_reaches_the_bench_machine() -> None:
 def test_the_readme_tells_formats_that_there_are_and_every_exit_code() -> None:
     """The help of `--to` lists the formats by itself; the table says what to do with them."""
     from harness import errors
-    from harness.reporting.exports.formats import FORMATS
+    from harness.reporting.exports import FORMATS
 
     text = (CI / "README.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| (`[^|]*) \|", text.partition("| FORMAT |")[2], re.MULTILINE)

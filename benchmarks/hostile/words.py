@@ -302,7 +302,7 @@ def _tables(place: Place, run: Path, good: Path) -> None:
 
 def _exports(place: Place, run: Path, good: Path) -> None:
     """Every format, from a file."""
-    from harness.reporting.exports.formats import FORMATS
+    from harness.reporting.exports import FORMATS
 
     for command in (("verify", run), ("gate", good, run)):
         place.sbd(*command, *(f"--to={name}={place.here / name}" for name in FORMATS))

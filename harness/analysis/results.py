@@ -252,6 +252,10 @@ class Cell:
         """Part, batch size and, unless over several, task, as text."""
         return {"part": self.part, "batch_size": str(self.batch_size)} | ({"task": self.task} if self.task is not None else {})
 
+    def arm(self, label: str | None) -> ArmResult | None:
+        """The arm of this label, where it has one."""
+        return next((arm for arm in self.arms if arm.label == label), None)
+
     @property
     def size_words(self) -> str:
         """``batch 4``, or the load: ``4 in flight``."""

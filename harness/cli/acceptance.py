@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from harness.analysis.answer import compare
 from harness.analysis.evidence.acceptance import ForcedAcceptance, forced_acceptance
@@ -21,10 +21,8 @@ VERSION = 1
 
 
 def acceptance_command(
-    run: Annotated[Path, typer.Argument(metavar="{RUN}", help="a run directory")],
-    arm: Annotated[
-        str | None, typer.Option("--arm", help="label of an arm; default: the fastest that decodes without loss")
-    ] = None,
+    run: Annotated[Path, Argument(metavar="{RUN}", help="a run directory")],
+    arm: Annotated[str | None, Option("--arm", help="label of an arm; default: the fastest that decodes without loss")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write an arm's acceptance as vLLM, SGLang, TensorRT-LLM and aiconfigurator take it.
@@ -56,5 +54,4 @@ def _text(found: ForcedAcceptance) -> str:
     ]
     if found.own_draft_passes:
         lines.append(f"{found.own_draft_passes:.2f} drafting passes of the same model for each; no engine's figure has them")
-    lines += ["", *(f"{engine:15} {words}" for engine, words in found.engines().items())]
-    return "\n".join(lines_of(line) for line in lines)
+    return lines_of(*lines, "", *(f"{engine:15} {words}" for engine, words in found.engines().items()))

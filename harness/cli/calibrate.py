@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
-import typer
+from typer import Option
 
 from harness.cli.output import AsJson, grid, lines_of, show
 from harness.cli.progress import TerminalProgress
@@ -30,20 +30,20 @@ DTYPES: tuple[MeasuredDtype, ...] = ("bfloat16", "float32")
 
 
 def calibrate_command(
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
+    device: Annotated[str | None, Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
     dtype: Annotated[
-        list[str] | None, typer.Option(help="dtype of the matrix rates (may be given again); default: bfloat16, float32")
+        list[str] | None, Option(help="dtype of the matrix rates (may be given again); default: bfloat16, float32")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; default: torch's")] = None,
+    threads: Annotated[int | None, Option(min=1, help="CPU threads; default: torch's")] = None,
     execution: Annotated[
         Execution | None,
-        typer.Option(help="how the forwards run that are measured; default: graphs on a GPU; on a CPU native, if it can be"),
+        Option(help="how the forwards run that are measured; default: graphs on a GPU; on a CPU native, if it can be"),
     ] = None,
     budget_s: Annotated[
-        float, typer.Option(min=0.0, help="seconds for the matrix rates of one dtype; larger m are skipped, and listed as such")
+        float, Option(min=0.0, help="seconds for the matrix rates of one dtype; larger m are skipped, and listed as such")
     ] = 15.0,
     output: Annotated[
-        Path | None, typer.Option(help="YAML file to write; default: where later commands find it by the device's name")
+        Path | None, Option(help="YAML file to write; default: where later commands find it by the device's name")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -135,7 +135,12 @@ def render(measured: MeasuredCeilings) -> str:
     ):
         shown = "not known" if figure.value is None else f"{figure.value * 1e6:,.4g} µs"
         lines.append(lines_of(f"{name:21} {shown}  ({figure.source.partition('; ')[0]})"))
-    return "\n".join([*lines, *(lines_of(f"-: {reason}") for reason in _reasons(measured))])
+    curves = {"read": measured.read_bytes_per_s, "copy": measured.copy_bytes_per_s}
+    curves |= {f"matrix {dtype}": curve for dtype, curve in measured.matrix_flops_per_s.items()}
+    curves |= {f"attention {dtype}": curve for dtype, curve in measured.attention_flops_per_s.items()}
+    missing = ((name, point) for name, curve in curves.items() for point in curve.points if point.reason is not None)
+    lines += [lines_of(f"-: {name} at {point.at:,}: {point.reason}") for name, point in missing]
+    return "\n".join(lines)
 
 
 def _rates(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> str:
@@ -149,19 +154,6 @@ def _rates(size: str, curves: Mapping[MeasuredDtype, MeasuredCurve]) -> str:
 
 def _shown(value: float | None, unit: float) -> str:
     return "-" if value is None else f"{value / unit:,.1f}"
-
-
-def _reasons(measured: MeasuredCeilings) -> list[str]:
-    """Why points are missing, each reason with the first size it holds for."""
-    curves = {"read": measured.read_bytes_per_s, "copy": measured.copy_bytes_per_s}
-    for kind, rates in (("matrix", measured.matrix_flops_per_s), ("attention", measured.attention_flops_per_s)):
-        curves |= {f"{kind} {dtype}": curve for dtype, curve in rates.items()}
-    return [
-        f"{name} at {point.at:,}: {point.reason}"
-        for name, curve in curves.items()
-        for point in curve.points
-        if point.reason is not None
-    ]
 
 
 def need_torch(command: str = "sbd calibrate", more: str = "") -> None:

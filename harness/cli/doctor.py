@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from harness.cli.calibrate import need_torch, seen_device
 from harness.cli.output import AsJson, by_reason, give, json_text, lines_of, show
@@ -30,7 +30,7 @@ from harness.scenario.suggest import ANY_NTP_MODEL, scenario_text
 MODEL_VERSION = 1
 
 
-def to_json(facts: ModelFacts, scenario: str) -> dict[str, Any]:
+def to_json(facts: ModelFacts, scenario: str) -> dict[str, object]:
     """The facts as plain values."""
     family = facts.family
     return {
@@ -120,27 +120,6 @@ def _attention(device: str) -> list[dict[str, Any]]:
     ]
 
 
-def _scale_lines(found: dict[str, Any]) -> list[str]:
-    lines = ["", "one percent of the memory counter"]
-    if found["bandwidth_scale"] is None:
-        return [*lines, f"  not known: {found['bandwidth_scale_reason']}"]
-    scale = BandwidthScale.model_validate(found["bandwidth_scale"])
-    theoretical = scale.theoretical_bytes_per_s_per_percent
-    by_bus = scale.interface_reason if theoretical is None else f"{theoretical / 1e9:.4g} GB/s"
-    by_copy = f"{scale.bytes_per_s_per_percent / 1e9:.4g} GB/s by a copy of known bytes"
-    lines.append(f"  {scale.counter}: {by_copy}; by memory clock and bus: {by_bus}")
-    return [*lines, *([f"  beware: {scale.disagreement()}"] if scale.disagreement() else [])]
-
-
-def _attention_lines(answers: list[dict[str, Any]]) -> list[str]:
-    first = answers[0]
-    lines = ["", f"attention kernel for {first['model']}, {first['dtype']}, {first['context_tokens']} tokens of context"]
-    for one in answers:
-        mask = "with a mask" if one["masked"] else "without a mask"
-        lines.append(f"  {one['query_tokens']:3} tokens {mask:16}{one['backend'] or one['reason']}")
-    return lines
-
-
 def _environment_lines(environment: dict[str, Any]) -> list[str]:
     """Every fact of the snapshot, or why it is unknown; one line per GPU."""
     reasons, lines = environment["reasons"], ["", "machine"]
@@ -169,10 +148,10 @@ DOCTOR_VERSION = 2
 
 
 def doctor_command(
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
+    device: Annotated[str | None, Option(help="cpu, cuda or cuda:N; default: cuda where there is one")] = None,
     as_json: AsJson = False,
     model: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="say what a checkpoint is, and print a scenario for it")
+        Path | None, Option(metavar="FOLDER", help="say what a checkpoint is, and print a scenario for it")
     ] = None,
 ) -> None:
     """Open every meter once around a short pause and say what each one reads here, or why it reads nothing.
@@ -239,8 +218,23 @@ def render(found: dict[str, Any]) -> str:
         lines.append(f"      because {reason}" + (f"; to change that: {remedy}" if remedy else ""))
     lines += ["", "kernels for CPUs; without them execution: auto is eager there, and every pass slower"]
     lines.append(f"  {found['kernels'] or found['kernels_reason']}")
-    lines += [*_scale_lines(found), *_attention_lines(found["attention"]), "", "listens on the network"]
-    lines += [f"  {command}: {address} ({why})" for command, address, why in LISTENS]
+    first, *_ = attention = found["attention"]
+    asked = f"attention kernel for {first['model']}, {first['dtype']}, {first['context_tokens']} tokens of context"
+    lines += ["", "one percent of the memory counter"]
+    if found["bandwidth_scale"] is None:
+        lines.append(f"  not known: {found['bandwidth_scale_reason']}")
+    else:
+        scale = BandwidthScale.model_validate(found["bandwidth_scale"])
+        theoretical = scale.theoretical_bytes_per_s_per_percent
+        by_bus = scale.interface_reason if theoretical is None else f"{theoretical / 1e9:.4g} GB/s"
+        by_copy = f"{scale.bytes_per_s_per_percent / 1e9:.4g} GB/s by a copy of known bytes"
+        lines.append(f"  {scale.counter}: {by_copy}; by memory clock and bus: {by_bus}")
+        lines += [f"  beware: {scale.disagreement()}"] if scale.disagreement() else []
+    lines += ["", asked]
+    for one in attention:
+        mask = "with a mask" if one["masked"] else "without a mask"
+        lines.append(f"  {one['query_tokens']:3} tokens {mask:16}{one['backend'] or one['reason']}")
+    lines += ["", "listens on the network", *(f"  {command}: {address} ({why})" for command, address, why in LISTENS)]
     return lines_of(*lines, *_environment_lines(environment), "", *_closing(found))
 
 
@@ -266,11 +260,11 @@ def _closing(found: dict[str, Any]) -> list[str]:
 
 
 def check_command(
-    out: Annotated[Path, typer.Option(help="folder for the results")] = Path("gpu-check"),
+    out: Annotated[Path, Option(help="folder for the results")] = Path("gpu-check"),
     minutes: Annotated[
-        float, typer.Option(min=0.0, help="time for everything; cells not reached are listed, and the same command continues")
+        float, Option(min=0.0, help="time for everything; cells not reached are listed, and the same command continues")
     ] = 7.5,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="the same code on the CPU, with tiny shapes")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="the same code on the CPU, with tiny shapes")] = False,
 ) -> None:
     """Check an NVIDIA GPU: exactness, NTP and SBD at an 8B shape, baseline, ways of attending, energy; writes tables.
 

@@ -16,11 +16,20 @@ import typer
 from harness.analysis.judge.judgement import Judgements, by_records
 from harness.analysis.trust.integrity import integrity_of
 from harness.cli.compare import AllowOption, words
-from harness.cli.judged import AllOption, InconclusiveOption, JsonOption, ToOption, finish
+from harness.cli.judged import (
+    AllOption,
+    Demand,
+    InconclusiveOption,
+    JsonOption,
+    RequireOption,
+    SignersOption,
+    ToOption,
+    demanding,
+    finish,
+)
 from harness.cli.output import json_text, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.cli.run import RemoteCodeOption
-from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
 from harness.errors import UserError
 from harness.formatting import percent
 from harness.models.choice import REMOTE_CODE

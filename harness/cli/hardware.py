@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,10 +32,10 @@ def hardware_command(
     give(as_json, lambda: describe(chosen), lambda: render_one(chosen[0]) if name else render_list(chosen))
 
 
-def describe(profiles: list[HardwareProfile]) -> dict[str, Any]:
+def describe(profiles: list[HardwareProfile]) -> dict[str, object]:
     """Profiles by name as plain data, each with its ridge (FLOP/byte, bfloat16; None with an unknown figure)."""
     devices = {
-        profile.name: {**profile.model_dump(mode="json"), "ridge_flops_per_byte": profile.ridge_flops_per_byte()}
+        profile.name: profile.model_dump(mode="json") | {"ridge_flops_per_byte": profile.ridge_flops_per_byte()}
         for profile in profiles
     }
     return {"version": HARDWARE_VERSION, "hardware": devices}

@@ -6,10 +6,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
 from pydantic import TypeAdapter, ValidationError
+from typer import Argument, Option
 
 from harness import formatting
 from harness.analysis.trust.cross_checks import contradictions
@@ -21,7 +21,7 @@ from harness.errors import UserError
 from harness.models.choice import shape_called
 from harness.record.imports.formats import FORMATS, read_file
 from harness.record.imports.measured import ResultFile
-from harness.record.schema import Run, RunHeader, Sample
+from harness.record.schema import Run
 from harness.record.store import RunStore
 from harness.scenario.claim_text import read_claim
 from harness.scenario.imported import About, ImportedArm, imported_run
@@ -39,28 +39,26 @@ LONGEST_NAME = 200
 
 def import_command(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="files of one arm, each one process; figures, no speedup")
+        list[Path] | None, Argument(metavar="[FILE]...", help="files of one arm, each one process; figures, no speedup")
     ] = None,
     ntp: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="a file of the baseline, one token a pass; repeat for each file")
+        list[Path] | None, Option(metavar="FILE", help="a file of the baseline, one token a pass; repeat for each file")
     ] = None,
     arm: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=FILE", help="a file of an arm; repeat for each file and each arm")
+        list[str] | None, Option(metavar="NAME=FILE", help="a file of an arm; repeat for each file and each arm")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="where the record goes; without it, figures are only shown")
-    ] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="where the record goes; without it, figures are only shown")] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME|FOLDER", help="a known model, or a folder with a config.json: its shape")
+        str | None, Option(metavar="NAME|FOLDER", help="a known model, or a folder with a config.json: its shape")
     ] = None,
     machine: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="what the server ran on: gate and history keep machines apart")
+        str | None, Option(metavar="TEXT", help="what the server ran on: gate and history keep machines apart")
     ] = None,
     claim: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help=f'kept with the record, for verify and the page; default "{ASKED}"')
+        list[str] | None, Option(metavar="TEXT", help=f'kept with the record, for verify and the page; default "{ASKED}"')
     ] = None,
     format_: Annotated[
-        str | None, typer.Option("--format", metavar="NAME", help=f"instead of looking at the files: {', '.join(FORMATS)}")
+        str | None, Option("--format", metavar="NAME", help=f"instead of looking at the files: {', '.join(FORMATS)}")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -78,30 +76,47 @@ def import_command(
     """
     if format_ is not None and format_ not in FORMATS:
         raise UserError(f"--format {format_}: there is no such format; allowed: {', '.join(FORMATS)}")
+    if machine is not None and not 0 < len(machine.strip()) <= LONGEST_NAME:
+        raise UserError(f"--machine: got {len(machine)} letters; give 1 to {LONGEST_NAME}")
     claims = tuple(read_claim(text) for text in claim or (ASKED,))
     arms = _arms(files or (), ntp or (), arm or (), format_)
     command = shlex.join(["sbd", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
-    said = About(model=shape_called(model) if model else None, machine=_words(machine), claims=claims, command=command)
-    header, samples = imported_run(arms, said)
+    shape, named = shape_called(model) if model else None, machine and machine.strip()
+    header, samples = imported_run(arms, About(model=shape, machine=named, claims=claims, command=command))
     if out is not None:
-        _write(out, header, samples)
+        with RunStore(out) as store:
+            store.create(header)
+            for one in samples:
+                store.append(one, sync=one is samples[-1])
     _show(arms, Run(header=header, samples=samples, outcomes=[], sessions=[]), out, as_json)
 
 
 def _show(arms: Sequence[ImportedArm], run: Run, out: Path | None, as_json: bool) -> None:
-    """Every file's figures, without those of a stream that tells no times; what is void, what is paired, what files lack."""
+    """Every file's figures, without those of a stream that tells no times; what is void, what is paired, what files lack.
+
+    A file's own figures are worked out from its requests, in seconds.
+    """
     origin, health = run.header.imported, without_void_times(run)[1]
     assert origin is not None
     mute = {case_id: of.words for part in health for case_id, of in part.cases.items() if 2 * of.void > of.timed}
-    told = [_figures(one, file, one.case_id in mute) for one in arms for file in one.files]
     void = [f"void: {case_id}: {words}" for case_id, words in mute.items()]
     void += [f"void: {words} ({places[0]})" for words, places in contradictions(run).items()]
+    heads = ("arm", "file", "requests", "failed", *(f"{name}, median" for name in COLUMNS), "tokens/s")
+    rows, files = list[list[str]](), list[dict[str, object]]()
+    for arm, file in [(side, file) for side in arms for file in side.files]:
+        of_stream = ("token_s", "gap_s") if arm.case_id in mute else ()
+        figures = {name: one for name, one in file.figures.items() if not name.endswith(of_stream)}
+        times = [formatting.seconds(figures[name]) if name in figures else "none" for name in COLUMNS.values()]
+        rate = f"{figures['output_tokens_per_s']:.1f}" if "output_tokens_per_s" in figures else "none"
+        rows.append([arm.label, file.name, str(file.sent), str(file.failed), *times, rate])
+        told = {"figures": figures, "printed": dict(file.printed), "counted": dict(file.counted)}
+        files.append({"arm": arm.label, "file": file.name, "sent": file.sent, "failed": file.failed} | told)
     if as_json:
         run_id = run.header.run_id if out else None
-        print(json_text({"run_id": run_id, "imported": origin.model_dump(mode="json"), "files": told, "void": void}))
+        print(json_text({"run_id": run_id, "imported": origin.model_dump(mode="json"), "files": files, "void": void}))
         return
-    print(_table(told))
-    for words in (*void, origin.pairing_words if len(told) > 1 else "one file: nothing to pair", cached(origin)):
+    print(grid(heads, rows, right=heads[2:], folds=("file",)))
+    for words in (*void, origin.pairing_words if len(rows) > 1 else "one file: nothing to pair", cached(origin)):
         print(wrapped(words))
     for name, why in origin.lacks.items():
         print(wrapped(f"not known: {name.replace('_', ' ')} ({why})", "  ", "    "))
@@ -120,7 +135,10 @@ def _arms(files: Sequence[Path], ntp: Sequence[Path], named: Sequence[str], want
         name, _, file = text.partition("=")
         if not file:
             raise UserError(f"--arm {text}: write NAME=FILE")
-        found.setdefault(_name(name), []).append(Path(file))
+        try:
+            found.setdefault(TypeAdapter(Name).validate_python(name), []).append(Path(file))
+        except ValidationError as error:
+            raise UserError(f"--arm {name}=...: a name has letters, digits, dots, - and _, 64 at most") from error
     arms = [ImportedArm(name="ntp", is_ntp=True, files=_read(ntp, wanted))] if ntp else []
     arms += [ImportedArm(name=name, is_ntp=False, files=_read(own, wanted)) for name, own in found.items()]
     if files:
@@ -131,49 +149,3 @@ def _arms(files: Sequence[Path], ntp: Sequence[Path], named: Sequence[str], want
 
 def _read(files: Sequence[Path], wanted: str | None) -> tuple[ResultFile, ...]:
     return tuple(read_file(file, wanted) for file in files)
-
-
-def _name(text: str) -> str:
-    try:
-        return TypeAdapter(Name).validate_python(text)
-    except ValidationError as error:
-        raise UserError(f"--arm {text}=...: a name has letters, digits, dots, - and _, 64 at most") from error
-
-
-def _words(text: str | None) -> str | None:
-    if text is not None and not 0 < len(text.strip()) <= LONGEST_NAME:
-        raise UserError(f"--machine: got {len(text)} letters; give 1 to {LONGEST_NAME}")
-    return text and text.strip()
-
-
-def _write(out: Path, header: RunHeader, samples: Sequence[Sample]) -> None:
-    with RunStore(out) as store:
-        store.create(header)
-        for one in samples:
-            store.append(one, sync=one is samples[-1])
-
-
-def _figures(arm: ImportedArm, file: ResultFile, mute: bool) -> dict[str, Any]:
-    """A file's own figures, worked out from its requests, in seconds; ``mute``: without those of its stream."""
-    figures = {name: one for name, one in file.figures.items() if not (mute and name.endswith(("token_s", "gap_s")))}
-    return {
-        "arm": arm.label,
-        "file": file.name,
-        "sent": file.sent,
-        "failed": file.failed,
-        "figures": figures,
-        "printed": dict(file.printed),
-        "counted": dict(file.counted),
-    }
-
-
-def _table(told: Sequence[dict[str, Any]]) -> str:
-    heads = ("arm", "file", "requests", "failed", *(f"{name}, median" for name in COLUMNS), "tokens/s")
-    return grid(heads, [_row(one) for one in told], right=heads[2:], folds=("file",))
-
-
-def _row(one: dict[str, Any]) -> list[str]:
-    known = one["figures"]
-    times = [formatting.seconds(known[name]) if name in known else "none" for name in COLUMNS.values()]
-    rate = f"{known['output_tokens_per_s']:.1f}" if "output_tokens_per_s" in known else "none"
-    return [one["arm"], one["file"], str(one["sent"]), str(one["failed"]), *times, rate]

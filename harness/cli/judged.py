@@ -1,4 +1,4 @@
-"""The end of a command that judges: a table for people, files for programs, and the exit code.
+"""What commands that judge have in common: whether signatures are demanded, and the end: table, files, exit code.
 
 Such a command takes ``as_json: JsonOption = False, inconclusive: InconclusiveOption = "report", to: ToOption = None``. It
 calls ``finish`` last. ``--to`` is checked before the command starts, because the measurement may take an hour. The table shows
@@ -10,18 +10,24 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, NoReturn
 
-import typer
+from typer import Context, Exit, Option
 
-from harness.analysis.judge.judgement import Judgement, Judgements
+from harness.analysis.judge.judgement import Judgements
+from harness.analysis.trust.integrity import Integrity
 from harness.cli.output import by_reason, grid, show
 from harness.errors import StorageError, UserError
 from harness.formatting import one_line
 from harness.record.regular_file import refuse_irregular, write_whole
-from harness.reporting.exports.formats import FORMATS, export
+from harness.record.seal import SEAL
+from harness.record.signature import signer
+from harness.record.store import SIGNATURE, kept
+from harness.reporting.exports import FORMATS, export
 from harness.reporting.exports.wording import HEADS, gravest_first, row, tally, verdict_words
 
 STDOUT = "-"
@@ -40,20 +46,19 @@ class Target(NamedTuple):
     file: Path | None
 
 
-def _check_to(ctx: typer.Context, values: list[str] | None) -> list[str] | None:
+def _check_to(ctx: Context, values: list[str] | None) -> list[str] | None:
     targets(values, bool(ctx.params.get("as_json")))
     return values
 
 
-JsonOption = Annotated[bool, typer.Option("--json", is_eager=True, help="print JSON instead of the table")]
+JsonOption = Annotated[bool, Option("--json", is_eager=True, help="print JSON instead of the table")]
 InconclusiveOption = Annotated[
-    Inconclusive,
-    typer.Option("--inconclusive", help="what an inconclusive verdict exits with: report is 3, pass is 0, fail is 1"),
+    Inconclusive, Option("--inconclusive", help="what an inconclusive verdict exits with: report is 3, pass is 0, fail is 1")
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="show what passed and what did not change too")]
+AllOption = Annotated[bool, Option("--all", help="show what passed and what did not change too")]
 ToOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--to",
         metavar="FORMAT=FILE",
         callback=_check_to,
@@ -63,22 +68,28 @@ ToOption = Annotated[
 ]
 
 
+RequireOption = Annotated[
+    bool, Option("--require-signature", help="void unless the record is sealed and signed, by one of --signers if given")
+]
+SignersOption = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="whose signatures count: allowed signers as in ssh-keygen(1); needs --require-signature"),
+]
+
+
 def targets(to: Sequence[str] | None, as_json: bool) -> list[Target]:
     """Every ``--to``, checked as far as possible before anything is written; ``--json`` is one more.
 
     Raises:
         UserError: an unknown format, an unwritable file, or one file or standard output given twice.
     """
-    found = [_target(text) for text in to or ()]
-    if as_json:
-        found.append(Target("json", None))
-    files = [target.file for target in found]
-    twice = next((file for place, file in enumerate(files) if file in files[:place]), ...)
-    if twice is None:
-        raise UserError("--json and --to FORMAT=-: only one format can go to standard output; give the others a file")
-    if isinstance(twice, Path):
-        raise UserError(f"--to: {twice} was given twice; give every format its own file")
-    return found
+    wanted = [*map(_target, to or ()), *([Target("json", None)] if as_json else [])]
+    for file, times in Counter(target.file for target in wanted).items():
+        if times > 1 and file is None:
+            raise UserError("--json and --to FORMAT=-: only one format can go to standard output; give the others a file")
+        if times > 1:
+            raise UserError(f"--to: {file} was given twice; give every format its own file")
+    return wanted
 
 
 def _target(text: str) -> Target:
@@ -112,7 +123,16 @@ def finish(
         StorageError: a file could not be written; the others and the table are.
     """
     texts = [(target, export(judgements, target.format)) for target in targets(to, as_json)]
-    refusals = [refusal for target, text in texts if target.file and (refusal := _write(target.file, text))]
+    refusals = []
+    for file, text in ((target.file, text) for target, text in texts if target.file is not None):
+        try:
+            write = _into_special if _is_special(file) else write_whole
+            write(file, text.encode())
+        except (OSError, StorageError) as error:
+            cause = error.__cause__ or error
+            why = getattr(cause, "strerror", None) or cause
+            refused = f"{file}: could not be written ({why}); the verdict stands above; free space or name another file"
+            refusals.append(StorageError(refused))
     printed = {target.format: text for target, text in texts if target.file is None}
     if set(printed) <= {BESIDE_THE_TABLE}:
         show(table(judgements, judgements.exit_code(inconclusive), whole))
@@ -120,26 +140,12 @@ def finish(
         print(text, end="")
     if refusals:
         raise refusals[0]
-    raise typer.Exit(judgements.exit_code(inconclusive))
+    raise Exit(judgements.exit_code(inconclusive))
 
 
 def _is_special(file: Path) -> bool:
     """Whether it is a device or a pipe (``/dev/fd/63``), which no file may replace."""
     return file.exists() and not file.is_file() and not file.is_dir()
-
-
-def _write(file: Path, text: str) -> Exception | None:
-    """Write the whole file or nothing; returns the disk's error."""
-    try:
-        if _is_special(file):
-            _into_special(file, text.encode())
-        else:
-            write_whole(file, text.encode())
-    except (OSError, StorageError) as error:
-        cause = error.__cause__ or error
-        why = getattr(cause, "strerror", None) or cause
-        return StorageError(f"{file}: could not be written ({why}); the verdict stands above; free space or name another file")
-    return None
 
 
 def _into_special(file: Path, data: bytes) -> None:
@@ -163,13 +169,35 @@ def table(judgements: Judgements, exit_code: int, whole: bool = True) -> str:
     shown = ordered if whole else [one for one in ordered if one.state != "met"]
     parts = [f"record  {one_line(one)}" for one in dict.fromkeys(judgements.records)]
     parts += [grid(HEADS, map(row, shown), folds=HEADS[2:], ruled=True)] if shown else []
-    parts += _remedies(ordered)
+    # What would decide the open answers, each remedy once.
+    remedies = by_reason((f"{one.metric} of {one.subject}", one.remedy) for one in ordered if one.remedy)
+    parts += [f"to decide {one_line('; '.join(names))}: {one_line(remedy)}" for remedy, names in remedies.items() if remedy]
     said = f"verdict: {verdict_words(judgements)} ({tally(judgements)}; exit code {exit_code}): {one_line(judgements.title)}"
     hidden = f"{len(ordered) - len(shown)} that passed or did not change are not shown; --all shows them"
     return "\n".join([*parts, *([hidden] if len(shown) < len(ordered) else []), said])
 
 
-def _remedies(judged: Sequence[Judgement]) -> list[str]:
-    """What would decide the open answers, each remedy once."""
-    open_ = by_reason((f"{one.metric} of {one.subject}", one.remedy) for one in judged if one.remedy)
-    return [f"to decide {one_line('; '.join(named))}: {one_line(remedy)}" for remedy, named in open_.items() if remedy]
+class Demand(NamedTuple):
+    """Whether records have to be signed; ``signers``: by whom, None for any key."""
+
+    demanded: bool
+    signers: Path | None
+
+
+def demanding(integrity: Integrity, run: Path, demand: Demand) -> Integrity:
+    """What a record proves where a signature is demanded.
+
+    Raises:
+        UserError: signers without the demand; a file of signers that is not there.
+    """
+    if not demand.demanded:
+        if demand.signers is not None:
+            raise UserError(f"--signers {demand.signers} says whose signatures count; add --require-signature")
+        return integrity
+    folder, lacking = run if run.is_dir() else run.parent, None
+    head, signature = kept(folder / SEAL), kept(folder / SIGNATURE)
+    if head is None or signature is None or not integrity.signed:
+        lacking = f"the record is {integrity.seal_words}"
+    elif demand.signers is not None and signer(head, signature, demand.signers) is None:
+        lacking = f"the record is {integrity.seal_words}, which is none of {demand.signers}"
+    return replace(integrity, demanded=lacking)

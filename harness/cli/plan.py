@@ -7,18 +7,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from operator import add, attrgetter
 from shutil import which
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from harness.cli.calibrate import profile_of_scenario
-from harness.cli.output import AsJson, give, grid, json_text, lines_of
+from harness.cli.output import AsJson, by_reason, give, grid, json_text, lines_of
 from harness.cli.progress import format_duration
 from harness.errors import UnknownHardwareError
 from harness.formatting import one_line
 from harness.frozen import frozen
-from harness.hardware.profile import Calibration, engine_words, load_profile
+from harness.hardware.profile import engine_words, load_profile
 from harness.meters.calibration import kept_at
 from harness.meters.environment_host import cpu_name
 from harness.models import DTYPE_BYTES
@@ -35,7 +36,6 @@ from harness.runner.estimates import (
     process_bytes,
 )
 from harness.scenario.loading import load_scenario
-from harness.scenario.part import Part
 from harness.scenario.plan import PLAN_VERSION, Case, Plan, make_plan
 from harness.scenario.scenario import Scenario
 
@@ -44,14 +44,12 @@ CeilingsFor = Callable[[Case], tuple[Ceilings | None, str | None]]
 
 
 def plan_command(
-    scenario: Annotated[str, typer.Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
-    hardware: Annotated[
-        str | None, typer.Option(help="price on this hardware profile instead of this machine's calibration")
-    ] = None,
+    scenario: Annotated[str, Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
+    hardware: Annotated[str | None, Option(help="price on this hardware profile instead of this machine's calibration")] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="price on this machine's own profile, measured now where none is kept")
+        bool, Option("--calibrate", help="price on this machine's own profile, measured now where none is kept")
     ] = False,
-    whole: Annotated[bool, typer.Option("--all", help="a row for every case, with its id")] = False,
+    whole: Annotated[bool, Option("--all", help="a row for every case, with its id")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the cases of a scenario, with the memory and time they will need. Touches no model."""
@@ -83,7 +81,7 @@ class CaseEstimate:
         """Of a whole process on a CPU."""
         return None if self.memory is None else process_bytes(self.case, self.memory)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """For JSON."""
         case, memory = self.case, self.memory
         return {
@@ -121,7 +119,7 @@ class PlanEstimate:
         """Of all cases."""
         return sum(one.case.sample_count for one in self.cases)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """For JSON."""
         return {
             "version": PLAN_VERSION,
@@ -137,78 +135,54 @@ class PlanEstimate:
 
 def estimated(plan: Plan, ceilings_for: CeilingsFor) -> PlanEstimate:
     """What every case of a plan needs."""
-    cases = tuple(_estimated(case, ceilings_for) for case in plan.cases)
-    known = [one.time.total_s for one in cases if one.time]
-    missing = len(cases) - len(known)
-    beside = [_beside(part, cases) for part in plan.scenario.parts]
-    whole = None if missing or None in beside else sum(known) + sum(one or 0.0 for one in beside)
-    return PlanEstimate(
-        plan=plan,
-        cases=cases,
-        total_s=None if missing else sum(known),
-        run_s=whole,
-        total_reason=f"{missing} of {len(cases)} cases have no estimate" if missing else None,
-    )
-
-
-def _beside(part: Part, cases: Sequence[CaseEstimate]) -> float | None:
-    """Seconds of a part beside its samples."""
-    own = [one for one in cases if one.case.part.name == part.name]
-    layers = next((one.case.shape.layers for one in own if one.case.shape), None)
-    if layers is None or None in [one.time for one in own]:
-        return None
-    return beside_samples_s(part, layers, sum(one.time.total_s for one in own if one.time))
-
-
-def _estimated(case: Case, ceilings_for: CeilingsFor) -> CaseEstimate:
-    memory, memory_reason = estimate_memory(case)
-    ceilings, time_reason = ceilings_for(case)
-    time = None
-    if ceilings is not None:
-        time, time_reason = estimate_time(case, ceilings)
-    return CaseEstimate(case=case, memory=memory, memory_reason=memory_reason, time=time, time_reason=time_reason)
+    cases = []
+    for case in plan.cases:
+        memory, memory_reason = estimate_memory(case)
+        ceilings, time_reason = ceilings_for(case)
+        time, time_reason = (None, time_reason) if ceilings is None else estimate_time(case, ceilings)
+        of_case = CaseEstimate(case=case, memory=memory, memory_reason=memory_reason, time=time, time_reason=time_reason)
+        cases.append(of_case)
+    missing = sum(one.time is None for one in cases)
+    if missing:
+        reason = f"{missing} of {len(cases)} cases have no estimate"
+        return PlanEstimate(plan=plan, cases=tuple(cases), total_s=None, run_s=None, total_reason=reason)
+    total = 0.0
+    run: float | None = 0.0
+    for part in plan.scenario.parts:
+        own = [one for one in cases if one.case.part.name == part.name]
+        seconds, shapes = sum(one.time.total_s for one in own if one.time), [one.case.shape for one in own if one.case.shape]
+        total += seconds
+        beside = beside_samples_s(part, shapes[0].layers, seconds) if shapes else None
+        run = None if run is None or beside is None else run + seconds + beside
+    return PlanEstimate(plan=plan, cases=tuple(cases), total_s=total, run_s=run, total_reason=None)
 
 
 def render(estimate: PlanEstimate, whole: bool = False) -> str:
-    """The arms of every part and batch size, all tasks together; ``whole``: every case in a row. Then totals and reasons."""
-    cases = estimate.cases
-    blocks = [_every_case(cases)] if whole else [_block(list(found)) for _, found in groupby(cases, key=_place)]
-    return "\n\n".join([*blocks, lines_of(*_remarks(estimate))])
+    """The arms of every part and batch size, all tasks together; ``whole``: every case in a row. Then totals and reasons.
 
-
-def _every_case(cases: Sequence[CaseEstimate]) -> str:
-    rows = [
-        [
-            one.case.case_id,
-            model_name(one.case.part.model),
-            f"{one.case.part.device} {one.case.part.dtype}",
-            str(one.case.sample_count),
-            _memory([one]),
-            _time([one]),
+    What the cases of a part share is in a line above them; arms that differ in one number have one row.
+    """
+    tables = []
+    if whole:
+        rows = [
+            [case.case_id, model_name(case.part.model), f"{case.part.device} {case.part.dtype}", *_needed([one])]
+            for one in estimate.cases
+            for case in [one.case]
         ]
-        for one in cases
-    ]
-    return grid(("case", "model", "device", *RIGHT), rows, right=RIGHT, folds=("case",))
-
-
-def _place(one: CaseEstimate) -> tuple[str, int]:
-    return one.case.part.name, one.case.batch_size
-
-
-def _block(cases: Sequence[CaseEstimate]) -> str:
-    """What the cases share in a line, then a row for each arm, or for several that differ in one number."""
-    part, batch = cases[0].case.part, cases[0].case.batch_size
-    tasks = list(dict.fromkeys(one.case.task for one in cases))
-    head = f"part {part.name}, batch {batch}: {model_name(part.model)} on {part.device} {part.dtype}"
-    head += f"; {len(tasks)} tasks: {', '.join(tasks)}" if len(tasks) > 1 else f"; task {tasks[0]}"
-    arms: dict[str, list[CaseEstimate]] = {}
-    for one in cases:
-        arms.setdefault(one.case.label, []).append(one)
-    rows = []
-    for label, labels in joined(list(arms)).items():
-        of_row = [one for name in labels for one in arms[name]]
-        rows.append([label, str(sum(one.case.sample_count for one in of_row)), _memory(of_row), _time(of_row)])
-    return f"{one_line(head)}\n{grid(('arm', *RIGHT), rows, right=RIGHT, folds=('arm',))}"
+        tables.append(grid(("case", "model", "device", *RIGHT), rows, right=RIGHT, folds=("case",)))
+    place = attrgetter("case.part.name", "case.batch_size")
+    for (name, batch), of_place in groupby(() if whole else estimate.cases, key=place):
+        cases, arms = list(of_place), dict[str, list[CaseEstimate]]()
+        for one in cases:
+            arms.setdefault(one.case.label, []).append(one)
+        part, tasks = cases[0].case.part, list(dict.fromkeys(one.case.task for one in cases))
+        head = f"part {name}, batch {batch}: {model_name(part.model)} on {part.device} {part.dtype}"
+        head += f"; {len(tasks)} tasks: {', '.join(tasks)}" if len(tasks) > 1 else f"; task {tasks[0]}"
+        rows = [
+            [label, *_needed([one for name in labels for one in arms[name]])] for label, labels in joined(list(arms)).items()
+        ]
+        tables.append(f"{one_line(head)}\n{grid(('arm', *RIGHT), rows, right=RIGHT, folds=('arm',))}")
+    return "\n\n".join([*tables, lines_of(*_remarks(estimate))])
 
 
 NUMBER = re.compile(r"(?<==)[\d.]+")
@@ -216,26 +190,25 @@ NUMBER = re.compile(r"(?<==)[\d.]+")
 
 def joined(labels: Sequence[str]) -> dict[str, list[str]]:
     """Labels that differ in one number under one name: ``SBD k=16 γ=0.003, 0.1``."""
-    alike: dict[str, list[str]] = {}
-    for label in labels:
-        alike.setdefault(NUMBER.sub("#", label), []).append(label)
-    found: dict[str, list[str]] = {}
-    for members in alike.values():
-        numbers = list(zip(*(NUMBER.findall(one) for one in members), strict=True))
-        varied = [at for at, values in enumerate(numbers) if len(set(values)) > 1]
-        if len(varied) == 1:
-            texts = [", ".join(dict.fromkeys(values)) for values in numbers]
-            words = NUMBER.split(members[0])
-            found["".join(word + text for word, text in zip(words, [*texts, ""], strict=True))] = members
+    names: dict[str, list[str]] = {}
+    for members in by_reason((label, NUMBER.sub("#", label)) for label in labels).values():
+        numbers = [dict.fromkeys(values) for values in zip(*map(NUMBER.findall, members), strict=True)]
+        if sum(len(values) > 1 for values in numbers) == 1:
+            texts = [*map(", ".join, numbers), ""]
+            names["".join(map(add, NUMBER.split(members[0]), texts))] = members
         else:
-            found |= {one: [one] for one in members}
-    return found
+            names |= {label: [label] for label in members}
+    return names
 
 
-def _memory(cases: Sequence[CaseEstimate]) -> str:
-    """The most that any of the cases needs."""
-    needed = [one.process_bytes or one.memory.total_bytes for one in cases if one.memory]
-    return f"{max(needed) / 1e9:.2f} GB" if len(needed) == len(cases) else "?"
+def _needed(cases: Sequence[CaseEstimate]) -> tuple[str, str, str]:
+    """Under RIGHT: all samples, the most memory that any of the cases needs, and all time."""
+    sizes = [one.process_bytes or one.memory.total_bytes for one in cases if one.memory]
+    times = [one.time for one in cases if one.time]
+    memory = f"{max(sizes) / 1e9:.2f} GB" if len(sizes) == len(cases) else "?"
+    at_most = "≤ " if any(time.bound == "at_most" for time in times) else ""
+    total = f"{at_most}{format_duration(sum(time.total_s for time in times))}" if len(times) == len(cases) else "?"
+    return str(sum(one.case.sample_count for one in cases)), memory, total
 
 
 def _remarks(estimate: PlanEstimate) -> Iterator[str]:
@@ -267,14 +240,6 @@ def _remarks(estimate: PlanEstimate) -> Iterator[str]:
     yield from (f"?: {reason}" for reason in dict.fromkeys(reason for reason in reasons if reason))
 
 
-def _time(cases: Sequence[CaseEstimate]) -> str:
-    known = [one.time for one in cases if one.time]
-    if len(known) < len(cases):
-        return "?"
-    bounded = any(time.bound == "at_most" for time in known)
-    return f"{'≤ ' if bounded else ''}{format_duration(sum(time.total_s for time in known))}"
-
-
 def _profile_ceilings(name: str) -> CeilingsFor:
     profile = load_profile(name)
 
@@ -288,34 +253,29 @@ def _profile_ceilings(name: str) -> CeilingsFor:
 
 
 def cached_ceilings(case: Case) -> tuple[Ceilings | None, str | None]:
-    """Ceilings from this machine's cached calibration for the case's device, dtype and model size."""
+    """Ceilings from this machine's cached calibration for the case's device, dtype and model size.
+
+    Of several the one that is nearest to how a run will go; file names depend on torch's version, so the contents are
+    compared. Where the scenario leaves it open, a run is native, or captured, where it can be, and takes every core; then the
+    newest counts.
+    """
     if case.shape is None:
         return None, case.shape_reason
-    model_bytes = shard(case.shape, case.part.tensor_parallel).streamed_params * DTYPE_BYTES[case.part.dtype]
-    found = _cached_calibration(case.part, model_bytes)
-    if found is None:
-        return None, "this machine is not calibrated for this model; `sbd run` does it, or give --hardware (see `sbd hardware`)"
-    return ceilings_from_calibration(found, case.part.dtype), None
-
-
-def _cached_calibration(part: Part, model_bytes: int) -> Calibration | None:
-    """The fitting cached calibration that is nearest to how a run will go; file names depend on torch's version, so the
-    contents are compared.
-
-    Where the scenario leaves it open, a run is native, or captured, where it can be, and takes every core; then the newest
-    counts.
-    """
+    part = case.part
+    model_bytes = shard(case.shape, part.tensor_parallel).streamed_params * DTYPE_BYTES[part.dtype]
     ways = ("native", "graphs", "eager") if part.execution == "auto" else (part.execution,)
-    kept = [kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json"))]
+    kept = (kept_at(file, part.dtype) for file in sorted(cache_dir().glob("calibration-*.json")))
     fitting = [
         one
-        for one in kept
-        if one is not None
-        and one.device == part.device
+        for one in filter(None, kept)
+        if one.device == part.device
         and one.model_bytes == model_bytes
         and (part.threads is None or one.threads == part.threads)
         and (part.device != "cpu" or one.device_name == cpu_name())
         and one.engine in {engine_words(part.session, how) for how in ways}
     ]
+    if not fitting:
+        return None, "this machine is not calibrated for this model; `sbd run` does it, or give --hardware (see `sbd hardware`)"
     eager = engine_words(part.session, "eager")
-    return max(fitting, key=lambda one: (one.engine != eager, one.threads or 0, one.created_at), default=None)
+    nearest = max(fitting, key=lambda one: (one.engine != eager, one.threads or 0, one.created_at))
+    return ceilings_from_calibration(nearest, part.dtype), None

@@ -148,13 +148,12 @@ class TerminalProgress(Progress):
         settled = {case_id: pace_s[case_id] for case_id, count in self._taken.items() if count >= SETTLED}
         average_s = statistics.fmean((settled or self._known_s or pace_s).values())
         each_s = dict.fromkeys((*self._missing, *pace_s), average_s) | dict(self._known_s) | settled
-        return sum(count * each_s[case_id] for case_id, count in self._missing.items()) + self._beside_s(each_s)
-
-    def _beside_s(self, each_s: Mapping[str, float]) -> float:
-        """What opening the models still to come will take, if each takes as long as those opened so far."""
-        sampled_s = sum(each_s[case_id] * count for case_id, count in self._taken.items())
+        sampled_s, missing_s = (
+            sum(each_s[case_id] * count for case_id, count in cases.items()) for cases in (self._taken, self._missing)
+        )
+        # Opening the models still to come takes as long for each as it took for those opened so far.
         beside_s = max(0.0, self._last_s - self._begun_s - sampled_s)
-        return beside_s / len(self._opened) * max(0, self._starts - len(self._opened))
+        return missing_s + beside_s / len(self._opened) * max(0, self._starts - len(self._opened))
 
 
 def _bar(share: float) -> str:

@@ -132,7 +132,7 @@ def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | 
 
 
 def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> Path | None:
-    from harness.reporting.exports.formats import export
+    from harness.reporting.exports import export
 
     page, comparison = (None, None) if as_json else write_page(run, out)
     if not as_json and markdown is None:

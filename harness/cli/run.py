@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from harness.cli.calibrate import need_torch, profile_of_scenario
 from harness.cli.output import show
@@ -36,31 +36,29 @@ from harness.scenario.ranks import ranks_here
 
 KIND = "ray"
 RemoteCodeOption = Annotated[
-    bool, typer.Option(REMOTE_CODE, help="run the Python code of models whose scenario says trust_remote_code: true")
+    bool, Option(REMOTE_CODE, help="run the Python code of models whose scenario says trust_remote_code: true")
 ]
 
 
 def run_command(
-    scenario: Annotated[str, typer.Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
-    out: Annotated[
-        Path | None, typer.Option(help="run directory; default: a new one under reports/, or the unfinished one")
-    ] = None,
-    report: Annotated[bool, typer.Option(help="write the report when the run is finished")] = True,
+    scenario: Annotated[str, Argument(metavar="FILE", help="a scenario file, or the name of a shipped one")],
+    out: Annotated[Path | None, Option(help="run directory; default: a new one under reports/, or the unfinished one")] = None,
+    report: Annotated[bool, Option(help="write the report when the run is finished")] = True,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="first measure this machine's ceilings, where no profile of them is kept")
+        bool, Option("--calibrate", help="first measure this machine's ceilings, where no profile of them is kept")
     ] = False,
     on: Annotated[
-        str | None, typer.Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
+        str | None, Option(metavar="ray[://HOST:PORT]", help="spread it over a Ray cluster; see docs/clusters")
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="WHAT,...",
             help=f"go on although this differs from what the run was begun with: {', '.join(ITEMS)}, or {ALL}",
         ),
     ] = None,
     engines: Annotated[
-        bool, typer.Option("--engines", help="hold NTP against llama.cpp and vLLM too, where they are installed")
+        bool, Option("--engines", help="hold NTP against llama.cpp and vLLM too, where they are installed")
     ] = False,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:
@@ -148,7 +146,7 @@ def followed() -> bool:
     return True
 
 
-def process_command(task: Annotated[str, typer.Argument(metavar="JSON", help="what to do, as sbd run writes it")]) -> None:
+def process_command(task: Annotated[str, Argument(metavar="JSON", help="what to do, as sbd run writes it")]) -> None:
     """Run one errand of `sbd run`, which starts this; not meant to be called by hand."""
     errand = ChildTask.read(task)
     if followed():

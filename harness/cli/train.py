@@ -9,19 +9,19 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import typer
+from typer import Context, Option, Typer
 
 from harness.cli.output import lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.errors import MissingExtraError, UserError
 from harness.formatting import one_line
-from harness.hardware.profile import HardwareProfile, load_profile
+from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, ModelShape
 from harness.models.choice import REMOTE_CODE, HuggingFaceModel, shape_of
 from harness.models.known import KNOWN_MODELS
-from harness.training.recipe import UTILISATION, TrainingCost, TrainRecipe, load_recipe, training_cost
+from harness.training.recipe import UTILISATION, TrainRecipe, load_recipe, training_cost
 from harness.workloads.datasets import dataset_pairs
 
 # Options that are allowed beside a recipe, which sets everything else.
@@ -30,11 +30,11 @@ _BESIDE_A_RECIPE = {"recipe", "out", "cpu", "plan", "hardware"}
 
 # lm_eval reads everything after the command, --help too.
 EVAL_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-eval_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+eval_app = Typer(add_completion=False, rich_markup_mode=None)
 
 
 @eval_app.command(context_settings=EVAL_CONTEXT)
-def eval_command(context: typer.Context) -> None:
+def eval_command(context: Context) -> None:
     """Run tasks of the LM Evaluation Harness with an arm of ours: `lm_eval run --model sbd` with the arguments given here.
 
     --trust-remote-code is ours: it lets a model whose scenario or arguments ask for it run code of its own.
@@ -61,27 +61,23 @@ def eval_command(context: typer.Context) -> None:
 
 
 def train_command(
-    context: typer.Context,
-    out: Annotated[Path | None, typer.Option(help="folder for checkpoints and the trained model")] = None,
-    recipe: Annotated[
-        Path | None, typer.Option(help="YAML with model, data and all settings, or a shipped one: qwen3_0_6b")
-    ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="with --recipe: time and memory, modelled; trains nothing")] = False,
-    hardware: Annotated[
-        list[str] | None, typer.Option(help="with --plan: a hardware profile, or several (see sbd hardware)")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="a Hugging Face causal LM: hub id or folder")] = None,
-    data: Annotated[Path | None, typer.Option(help='JSONL of {"prompt": ..., "solution": ...}')] = None,
+    context: Context,
+    out: Annotated[Path | None, Option(help="folder for checkpoints and the trained model")] = None,
+    recipe: Annotated[Path | None, Option(help="YAML with model, data and all settings, or a shipped one: qwen3_0_6b")] = None,
+    plan: Annotated[bool, Option("--plan", help="with --recipe: time and memory, modelled; trains nothing")] = False,
+    hardware: Annotated[list[str] | None, Option(help="with --plan: a hardware profile, or several (see sbd hardware)")] = None,
+    model: Annotated[str | None, Option(help="a Hugging Face causal LM: hub id or folder")] = None,
+    data: Annotated[Path | None, Option(help='JSONL of {"prompt": ..., "solution": ...}')] = None,
     reference: Annotated[
-        str | None, typer.Option(help="a stage of the reference models' recipe: base, {sbd,ntp_only}[_end, _more], draft")
+        str | None, Option(help="a stage of the reference models' recipe: base, {sbd,ntp_only}[_end, _more], draft")
     ] = None,
-    objective: Annotated[Literal["sbd", "ntp"], typer.Option(help="sbd: both losses of eq. 14; ntp: the control")] = "sbd",
-    steps: Annotated[int, typer.Option(min=1, help="optimizer steps")] = 1000,
-    batch_size: Annotated[int, typer.Option(min=1, help="sequences a step and device")] = 16,
-    learning_rate: Annotated[float, typer.Option(min=0.0, help="peak learning rate")] = 3e-4,
-    seed: Annotated[int, typer.Option(min=0)] = 1,
-    bf16: Annotated[bool, typer.Option(help="bfloat16 mixed precision")] = True,
-    cpu: Annotated[bool, typer.Option(help="train on the CPU even where there is a GPU")] = False,
+    objective: Annotated[Literal["sbd", "ntp"], Option(help="sbd: both losses of eq. 14; ntp: the control")] = "sbd",
+    steps: Annotated[int, Option(min=1, help="optimizer steps")] = 1000,
+    batch_size: Annotated[int, Option(min=1, help="sequences a step and device")] = 16,
+    learning_rate: Annotated[float, Option(min=0.0, help="peak learning rate")] = 3e-4,
+    seed: Annotated[int, Option(min=0)] = 1,
+    bf16: Annotated[bool, Option(help="bfloat16 mixed precision")] = True,
+    cpu: Annotated[bool, Option(help="train on the CPU even where there is a GPU")] = False,
 ) -> None:
     """Train (paper, algorithm 1 and eq. 14), or a gated adapter, on the Hugging Face Trainer; called again, it resumes."""
     if sum(one is not None for one in (reference, model, recipe)) != 1:
@@ -91,13 +87,10 @@ def train_command(
     if model is not None and data is None:
         raise UserError(f"--model {model} needs --data: a JSONL file of prompts and solutions to train on")
     if recipe is not None:
-        _nothing_twice(context)
+        given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
+        for name in sorted(set(given) - _BESIDE_A_RECIPE):  # so that the file alone repeats the training
+            raise UserError(f"--{name.replace('_', '-')} beside --recipe: write it into the recipe, or leave --recipe out")
         chosen = load_recipe(recipe)
-        if plan and chosen.adapter is not None:
-            raise UserError(
-                "--plan prices the training of all weights, and this recipe trains an adapter on masked slots alone; leave "
-                "--plan out: progress tells the time left after some steps"
-            )
         if plan:
             show(render_plan(chosen, hardware))
             return
@@ -107,20 +100,18 @@ def train_command(
     if reference is not None:
         from harness.training.reference import train_reference
 
-        show(one_line(str(train_reference(reference, out))))
+        trained = train_reference(reference, out)
     elif recipe is not None:
-        show(one_line(str(_by_recipe(chosen, out, cpu))))
+        trained = _by_recipe(chosen, out, cpu)
     else:
+        from harness.training.fine_tuning import fine_tune, read_pairs
+        from harness.training.trainer import TrainingConfig
+
         assert model is not None and data is not None
-        settings = {"objective": objective, "steps": steps, "batch_size": batch_size, "learning_rate": learning_rate}
-        show(one_line(str(_by_options(model, data, settings | {"output_dir": out, "seed": seed, "bf16": bf16, "cpu": cpu}))))
-
-
-def _nothing_twice(context: typer.Context) -> None:
-    """Refuse options that a recipe sets, so that the file alone repeats the training."""
-    given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
-    for name in sorted(set(given) - _BESIDE_A_RECIPE):
-        raise UserError(f"--{name.replace('_', '-')} beside --recipe: write it into the recipe, or leave --recipe out")
+        settings: dict[str, object] = {"output_dir": out, "objective": objective, "steps": steps, "batch_size": batch_size}
+        settings |= {"seed": seed, "learning_rate": learning_rate, "bf16": bf16, "cpu": cpu}
+        trained = fine_tune(model, read_pairs(data), TrainingConfig.model_validate(settings))
+    show(one_line(str(trained)))
 
 
 def _need_train_extra() -> None:
@@ -129,13 +120,6 @@ def _need_train_extra() -> None:
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(f"sbd train needs {error.name}; pip install 'sbd-bench[train]'") from error
-
-
-def _by_options(model: str, data: Path, settings: dict[str, Any]) -> Path:
-    from harness.training.fine_tuning import fine_tune, read_pairs
-    from harness.training.trainer import TrainingConfig
-
-    return fine_tune(model, read_pairs(data), TrainingConfig(**settings))
 
 
 def _by_recipe(recipe: TrainRecipe, out: Path, cpu: bool) -> Path:
@@ -164,8 +148,13 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
     """Operations, memory, and hours on each device.
 
     Raises:
-        UserError and its kind: the model's shape or a device is unknown.
+        UserError and its kind: an adapter is trained; the model's shape or a device is unknown.
     """
+    if recipe.adapter is not None:
+        raise UserError(
+            "--plan prices the training of all weights, and this recipe trains an adapter on masked slots alone; leave --plan "
+            "out: progress tells the time left after some steps"
+        )
     shape = shape_of_recipe(recipe)
     cost = training_cost(recipe, shape)
     per_step = recipe.batch_size * recipe.accumulate  # on one device
@@ -180,7 +169,18 @@ def render_plan(recipe: TrainRecipe, hardware: Sequence[str] | None = None) -> s
         f"copy {cost.copy_bytes / GIGA:.1f} + activations {cost.activation_bytes / GIGA:.1f} "
         f"+ logits {cost.logit_bytes / GIGA:.1f}",
     ]
-    lines += [_on(load_profile(name), cost) for name in hardware or DEVICES]
+    for profile in map(load_profile, hardware or DEVICES):
+        peak, there, price = (
+            figure.value for figure in (profile.peak_flops_per_s["bfloat16"], profile.memory_bytes, profile.price_usd_per_hour)
+        )
+        if peak is None:
+            lines.append(f"{profile.name:<12} no bfloat16 peak is known")
+            continue
+        hours, fits = cost.seconds(peak) / HOUR_S, ""
+        if there is not None:
+            fits = f", {'fits' if cost.memory_bytes < there else 'does not fit'} into {there / GIGA:.0f} GB"
+        paid = "" if price is None else f", {hours * price:.0f} USD at {price:.2f} an hour"
+        lines.append(f"{profile.name:<12} {hours:.1f} h{fits}{paid}")
     return lines_of(*lines, f"time         FLOP / (bfloat16 peak x {UTILISATION:g}), an assumed utilisation")
 
 
@@ -197,15 +197,3 @@ def shape_of_recipe(recipe: TrainRecipe) -> ModelShape:
     if shape is None:
         raise UserError(f"{recipe.model}: its shape is not known: {reason}; download it, or name one of {', '.join(by_source)}")
     return shape
-
-
-def _on(profile: HardwareProfile, cost: TrainingCost) -> str:
-    """One device in a line."""
-    peak, there = profile.peak_flops_per_s["bfloat16"].value, profile.memory_bytes.value
-    if peak is None:
-        return f"{profile.name:<12} no bfloat16 peak is known"
-    price = profile.price_usd_per_hour.value
-    hours = cost.seconds(peak) / HOUR_S
-    fits = "" if there is None else f", {'fits' if cost.memory_bytes < there else 'does not fit'} into {there / GIGA:.0f} GB"
-    paid = "" if price is None else f", {hours * price:.0f} USD at {price:.2f} an hour"
-    return f"{profile.name:<12} {hours:.1f} h{fits}{paid}"

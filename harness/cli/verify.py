@@ -11,8 +11,7 @@ import typer
 from harness.analysis.answer import compare
 from harness.analysis.judge.judgement import by_records
 from harness.analysis.judge.verdict import claims_for
-from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish
-from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
+from harness.cli.judged import Demand, InconclusiveOption, JsonOption, RequireOption, SignersOption, ToOption, demanding, finish
 from harness.record.publication import pages_of
 from harness.record.store import read_on_one_machine
 from harness.scenario.arm_names import refuse_unknown_arms

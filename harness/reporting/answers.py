@@ -8,12 +8,10 @@ in a few lines, in its words. This module puts values of a comparison into words
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from harness import formatting
 from harness.analysis.evidence.best_settings import faster
-from harness.analysis.judge.judgement import Judgements
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight, has_contender
 from harness.frozen import frozen
 from harness.record.same import crowded
@@ -30,11 +28,26 @@ def weaknesses(cell: Cell, arm: ArmResult | None, comparison: Comparison, header
     kept_up = cell.baseline_check.state == "kept_up"
     check, ceiling = cell.baseline_check, cell.baseline_check.ceiling
     far = "" if ceiling is None or check.far_from_ceiling else ceiling.words  # that stands in the first line
-    found = ["" if kept_up else sentences.baseline(cell), _emulated(cell, header), _sentence(far)]
+    weak = ["" if kept_up else sentences.baseline(cell), _emulated(cell, header), _sentence(far)]
     quota = cell.timed and not cell.imported and crowded(header.environment, header.written(cell.part).threads)
-    found += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
-    found += [*(() if arm is None else _of_arm(cell, arm)), *_health(comparison, cell.part), _missing(cell, comparison, header)]
-    return tuple(sentence for sentence in found if sentence)
+    weak += map(_sentence, (*cell.imported, *cell.remarks, quota or None))
+    weak += () if arm is None else _of_arm(cell, arm)
+    for mix in comparison.mixes:
+        weak += map(_sentence, (mix.why_void, mix.weakness) if mix.part == cell.part else ())
+    for health in comparison.health:
+        if health.part == cell.part and health.void:
+            rules = "; ".join(f"{words} ({times})" for words, times in health.reasons.items())
+            weak.append(f"{health.void} of {health.timed} timed samples are void and left out of every time: {rules}.")
+    # Planned cases that left no sample; their outcomes say how they ended.
+    here = (cell.part, cell.batch_size)
+    cases = [case for case in header.cases if (case.part, case.batch_size) == here and not case.is_check]
+    cells = [one for one in comparison.cells if (one.part, one.batch_size) == here]
+    by_task = [one for one in cells if not one.is_summary] or cells
+    ended = {outcome["case_id"] for outcome in comparison.outcomes}
+    ended |= {case_id for one in by_task for arm in one.arms for case_id in arm.case_ids}
+    if without := sum(case.case_id not in ended for case in cases):
+        weak.append(f"{without} of {len(cases)} cases have no sample yet: the run is not finished.")
+    return tuple(filter(None, weak))
 
 
 def _emulated(cell: Cell, header: RunHeader) -> str:
@@ -60,7 +73,11 @@ def _of_arm(cell: Cell, arm: ArmResult) -> Iterator[str]:
         yield f"{formatting.count(lost)} prompts were decoded by NTP or by this arm alone, so there is no interval."
     if only := arm.wall_speedup.these_processes_only:
         yield f"The interval is about {only}; another process on the same machine may differ by more."
-    yield _picked(arm)
+    if arm.simultaneous is not None:  # it was picked by what it is judged on
+        said = f"{arm.label} was picked from {arm.simultaneous.picked_from} arms on these same decodes, which flatters it"
+        band = ends(arm.simultaneous.figures["wall_speedup"])
+        at_level = f"at a simultaneous 95 % level, which verdicts take, its speedup is {band}"
+        yield f"{said}: {at_level if band else 'verdicts take its figures at a simultaneous 95 % level'}."
     if said := cell.void_words(arm):
         yield f"Timed samples by arm: {said}."
 
@@ -69,110 +86,75 @@ def _sentence(words: str | None) -> str:
     return f"{words[0].upper()}{words[1:]}." if words else ""
 
 
-def _picked(arm: ArmResult) -> str:
-    """Says that the top arm was picked by what it is judged on; gives its speedup at the level of all candidates."""
-    if arm.simultaneous is None:
-        return ""
-    speedup = arm.simultaneous.figures["wall_speedup"]
-    said = f"{arm.label} was picked from {arm.simultaneous.picked_from} arms on these same decodes, which flatters it"
-    band = ends(speedup)
-    if not band:
-        return f"{said}: verdicts take its figures at a simultaneous 95 % level."
-    return f"{said}: at a simultaneous 95 % level, which verdicts take, its speedup is {band}."
-
-
-def _health(comparison: Comparison, part: str) -> list[str]:
-    """What differed between the processes; how many timed samples were void, and by which rule."""
-    mixed = [_sentence(words) for one in comparison.mixes if one.part == part for words in (one.why_void, one.weakness)]
-    return mixed + [
-        f"{found.void} of {found.timed} timed samples are void and left out of every time: "
-        + "; ".join(f"{words} ({times})" for words, times in found.reasons.items())
-        + "."
-        for found in comparison.health
-        if found.part == part and found.void
-    ]
-
-
-def _missing(cell: Cell, comparison: Comparison, header: RunHeader) -> str:
-    """Planned cases that left no sample; their outcomes say how they ended."""
-    here = (cell.part, cell.batch_size)
-    cases = [case for case in header.cases if (case.part, case.batch_size) == here and not case.is_check]
-    cells = [one for one in comparison.cells if (one.part, one.batch_size) == here]
-    by_task = [one for one in cells if not one.is_summary] or cells
-    have = {case_id for one in by_task for arm in one.arms for case_id in arm.case_ids}
-    ended = {outcome["case_id"] for outcome in comparison.outcomes}
-    without = sum(case.case_id not in have | ended for case in cases)
-    return f"{without} of {len(cases)} cases have no sample yet: the run is not finished." if without else ""
-
-
 @frozen
-class Answer:
+class AnswerCard:
     """One card: a large figure with its unit and basis, the claims, titled paragraphs, weaknesses.
 
-    ``figure`` is an entry as in a table; it has no value where it is a word.
+    ``figure`` is an entry as in a table; it has no value where it is a word. ``arm`` is None where none answers.
     """
 
+    highlight: Highlight
+    cell: Cell
+    arm: ArmResult | None
     title: str
     about: str
     figure: Entry
-    unit: str = ""
-    interval: str = ""
+    unit: str
+    interval: str
     claims: list[ClaimShown]
     paragraphs: tuple[tuple[str, str], ...]
     weaknesses: tuple[str, ...]
 
 
-def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers) -> list[Answer]:
+def answers(comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers) -> list[AnswerCard]:
     """One card per part and batch size with a planned arm besides NTP, in the order of the scenario."""
-    planned = [highlight for highlight in comparison.answers if has_contender(highlight, header)]
-    return [_answer(highlight, comparison, header, held, pointers) for highlight in planned]
+    cards, void = list[AnswerCard](), comparison.integrity.void
+    for highlight in (one for one in comparison.answers if has_contender(one, header)):
+        cell = comparison.summary(highlight.part, highlight.batch_size)
+        arm, about = cell.arm(highlight.label), f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
+        if void is not None or arm is None:
+            figure, unit, interval = Entry(text="Void" if void else "No answer"), "no answer" if void else "", ""
+            told: tuple[tuple[str, str], ...] = (("No answer", _sentence(void or f"nothing can be said: {highlight.reason}")),)
+        else:
+            about = f"{wording.arm(arm)}; {about}"
+            figure, unit, interval = _figure(highlight, cell, arm, pointers)
+            fast = sentences.baseline(cell) if cell.baseline_check.state == "kept_up" else ""
+            more = (("Prompts", _sentence(sentences.prompted(cell, arm, header))), ("Baseline", fast))
+            told = (*sentences.paragraphs(cell, arm, highlight), *(one for one in more if one[1]))
+        card = AnswerCard(
+            highlight=highlight,
+            cell=cell,
+            arm=arm,
+            title=f"{cell.part}, {cell.size_words}",
+            about=about,
+            figure=figure,
+            unit=unit,
+            interval=interval,
+            claims=claims_shown([one for one in held if one.place == (cell.part, str(cell.batch_size))], pointers),
+            paragraphs=told,
+            weaknesses=weaknesses(cell, arm, comparison, header),
+        )
+        cards.append(card)
+    return cards
 
 
-def _answer(
-    highlight: Highlight, comparison: Comparison, header: RunHeader, held: Sequence[Held], pointers: Pointers
-) -> Answer:
-    cell = comparison.summary(highlight.part, highlight.batch_size)
-    own = [one for one in held if one.place == (highlight.part, str(highlight.batch_size))]
-    where = f"{wording.model(cell)} on {wording.machine(header, cell.device)}"
-    arm = next((arm for arm in cell.arms if arm.label == highlight.label), None)
-    card = partial(
-        Answer,
-        title=f"{cell.part}, {cell.size_words}",
-        claims=claims_shown(own, pointers),
-        weaknesses=weaknesses(cell, arm, comparison, header),
-    )
-    if (void := comparison.integrity.void) is not None:
-        return card(about=where, figure=Entry(text="Void"), unit="no answer", paragraphs=(("No answer", _sentence(void)),))
-    if arm is None:
-        nothing = ("No answer", f"Nothing can be said: {highlight.reason}.")
-        return card(about=where, figure=Entry(text="No answer"), paragraphs=(nothing,))
-    fast = sentences.baseline(cell) if cell.baseline_check.state == "kept_up" else ""
-    more = (("Prompts", _sentence(sentences.prompted(cell, arm, header))), ("Baseline", fast))
-    told = (*sentences.paragraphs(cell, arm, highlight), *(one for one in more if one[1]))
-    card = partial(card, about=f"{wording.arm(arm)}; {where}", paragraphs=told)
+def _figure(highlight: Highlight, cell: Cell, arm: ArmResult, pointers: Pointers) -> tuple[Entry, str, str]:
+    """The speed of the arm in large type, its unit and its interval; words where it is no answer."""
     speed = arm.wall_speedup if cell.timed else arm.passes_saved
     read_by: Mark = "measured" if cell.timed else "counted"
     marks: Marks = (read_by, "replayed") if arm.replayed else (read_by,)
     if highlight.basis == "none":  # a speed that costs accuracy is not an answer: the large type is not that speed
-        return card(figure=Entry(text="No arm keeps NTP's accuracy", marks=marks), unit=_at_a_loss(speed, cell, arm))
+        lost, clock = arm.accuracy_difference.value, "by the clock" if cell.timed else "fewer passes"
+        cost = "" if lost is None else f" and changes accuracy by {formatting.points(lost)}"
+        fastest = "" if speed.value is None else f"the fastest is {formatting.ratio(speed.value)} {clock}{cost}"
+        return Entry(text="No arm keeps NTP's accuracy", marks=marks), fastest, ""
     if speed.value is None:
-        return card(figure=Entry(text="No wall-clock figure", marks=marks), unit=speed.reason or "")
-    figure = shown(speed, formatting.ratio, pointers.of(speed), marks=marks)
+        return Entry(text="No wall-clock figure", marks=marks), speed.reason or "", ""
     words = (_unit(speed, cell, arm), cell.baseline_check.far_from_ceiling, sentences.lossless(arm), faster(cell, arm))
-    unit = ", ".join(filter(None, words))
     ground = sentences.ground(speed, cell) if cell.timed else ""
     if cell.timed and arm.request_speedup.value is not None:
         ground += f"; whole request {formatting.ratio(arm.request_speedup.value)}"
-    return card(figure=figure, unit=unit, interval=ground)
-
-
-def _at_a_loss(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
-    """The speed of an arm that costs accuracy, with its cost."""
-    if speed.value is None:
-        return ""
-    lost = arm.accuracy_difference.value
-    cost = "" if lost is None else f" and changes accuracy by {formatting.points(lost)}"
-    return f"the fastest is {formatting.ratio(speed.value)} {'by the clock' if cell.timed else 'fewer passes'}{cost}"
+    return shown(speed, formatting.ratio, pointers.of(speed), marks=marks), ", ".join(filter(None, words)), ground
 
 
 def _unit(speed: Quantity, cell: Cell, arm: ArmResult) -> str:
@@ -195,25 +177,22 @@ MOST_SENTENCE = 120
 def answer_lines(run: Path, comparison: Comparison, header: RunHeader) -> str:
     """At most seven lines: the first part's answer in full, the number of other parts, the verdict, the next command."""
     cards = answers(comparison, header, (), Pointers(comparison))
-    asked = [one for one in comparison.answers if has_contender(one, header)]
-    first = zip(cards[:1], asked, strict=False)
-    lines = [line for card, highlight in first for line in _of_part(card, highlight, comparison, header)]
-    if not cards:
-        lines.append("answer  none: the scenario has no arm besides NTP")
+    lines = [*_of_card(cards[0], comparison, header)] if cards else ["answer  none: the scenario has no arm besides NTP"]
     for card in cards[1:2]:
         more = f"; {len(cards) - 2} more on the page" if len(cards) > 2 else ""
         figure = "" if card.figure.raw is None else f"{card.figure.text} "
         lines.append(f"also    {card.title}: {figure}{card.unit}{more}")
     lines.append(f"claims  {comparison.unread or whose_claims(header, comparison.judgements)}")
-    lines.append(f"next    {_next(run, comparison.judgements)}")
+    open_ = comparison.judgements.state in ("inconclusive", "void")
+    asking = "  says what would decide it" if open_ else '--claim "3-5x within 1 point"'
+    lines.append(f"next    sbd verify {run} {asking}")
     return "\n".join(map(formatting.one_line, lines))
 
 
-def _of_part(card: Answer, highlight: Highlight, comparison: Comparison, header: RunHeader) -> Iterator[str]:
-    cell = comparison.summary(highlight.part, highlight.batch_size)
-    arm = next((one for one in cell.arms if one.label == highlight.label), None)
-    if arm is None or comparison.integrity.void is not None:
-        yield f"answer  {card.title}: {comparison.integrity.void or highlight.reason}"
+def _of_card(card: AnswerCard, comparison: Comparison, header: RunHeader) -> Iterator[str]:
+    cell, arm, void = card.cell, card.arm, comparison.integrity.void
+    if arm is None or void is not None:
+        yield f"answer  {card.title}: {void or card.highlight.reason}"
         return
     interval = f" ({card.interval})" if card.interval else ""
     yield f"answer  {arm.label}, {card.title}: {card.figure.text}{',' if card.figure.raw is None else ''} {card.unit}{interval}"
@@ -222,22 +201,12 @@ def _of_part(card: Answer, highlight: Highlight, comparison: Comparison, header:
     unknown = arm.accuracy_difference.reason or arm.accuracy.reason
     answers_kept = sentences.kept(cell, arm) or f"accuracy not known: {unknown}"
     yield f"passes  {'; '.join(filter(None, (fewer, answers_kept, sentences.prompted(cell, arm, header))))}"
-    yield f"base    {_baseline_line(cell, arm)}"
+    rate, best = arm.tokens_per_s.value, cell.best_ntp_tokens_per_s
+    base = sentences.baseline(cell) or "the part was not timed."
+    if rate is not None and best is not None:
+        base += f" {formatting.rate(rate)} tokens/s beside {formatting.rate(best)} of the best NTP."
+    yield f"base    {base}"
     others = [one for one in card.weaknesses if one != sentences.baseline(cell)]
     if others:
         more = f" (and {len(others) - 1} more on the page)" if len(others) > 1 else ""
         yield f"but     {formatting.one_line(others[0], MOST_SENTENCE)}{more}"
-
-
-def _baseline_line(cell: Cell, arm: ArmResult) -> str:
-    said, rate, best = sentences.baseline(cell) or "the part was not timed.", arm.tokens_per_s.value, cell.best_ntp_tokens_per_s
-    if rate is None or best is None:
-        return said
-    return f"{said} {formatting.rate(rate)} tokens/s beside {formatting.rate(best)} of the best NTP."
-
-
-def _next(run: Path, judged: Judgements) -> str:
-    """The command that goes on from here."""
-    if judged.state in ("inconclusive", "void"):
-        return f"sbd verify {run}   says what would decide it"
-    return f'sbd verify {run} --claim "3-5x within 1 point"'

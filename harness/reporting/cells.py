@@ -98,7 +98,7 @@ def shown(quantity: Quantity, write: Write, key: str, small: str = "", marks: Ma
 
 
 @frozen
-class Table:
+class PageTable:
     """Rows of entries under sections; the first column names the row. ``marks``: the basis of all figures of a column."""
 
     heading: str
@@ -108,7 +108,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Column heads of every row; a rung may price one pass and not another."""
+        """Heads of the columns of every row; a rung may price one pass and not another."""
         return list(dict.fromkeys(name for _, rows in self.sections for row in rows for name in row))
 
     def cells(self, row: Row) -> list[Entry]:
@@ -136,10 +136,10 @@ class Notes:
         """The number of ``reason``, counted from 1."""
         return self._numbers[reason] + 1
 
-    def entry(self, quantity: Quantity, write: Write, small: str = "", marks: Marks = ()) -> Entry:
+    def entry(self, quantity: Quantity, write: Write, small: str) -> Entry:
         """``quantity`` written by ``write``; an absent value or interval refers to its reason."""
         note = self.number(quantity.reason) if quantity.reason else None
-        marks += ("given",) if quantity.method == "given" else ()
+        marks: Marks = ("given",) if quantity.method == "given" else ()
         return shown(quantity, write, self._pointers.of(quantity), small, marks, note)
 
     def plain(self, holder: Any, name: str, write: Write = count, why: str = UNKNOWN) -> Entry:
@@ -150,15 +150,21 @@ class Notes:
         key = self._pointers.of(holder, name) if name in _fields(holder) else ""
         return Entry(text=write(value), raw=value, key=key)
 
-    def table(self, heading: str, sections: Iterable[tuple[str, Sequence[Row]]], marks: dict[str, Marks]) -> Table | None:
+    def table(self, heading: str, sections: Iterable[tuple[str, Sequence[Row]]], marks: dict[str, Marks]) -> PageTable | None:
         """The table of the sections that have rows, with the notes of all entries so far; None without rows."""
         kept = tuple((name, tuple(rows)) for name, rows in sections if rows)
-        return Table(heading=heading, sections=kept, notes=tuple(map(str, self._numbers)), marks=marks) if kept else None
+        return PageTable(heading=heading, sections=kept, notes=tuple(map(str, self._numbers)), marks=marks) if kept else None
 
 
 def between(quantity: Quantity, write: Write) -> str:
     """The interval as text; empty without one."""
     return "" if quantity.low is None or quantity.high is None else f"{write(quantity.low)} – {write(quantity.high)}"
+
+
+def with_ends(quantity: Quantity, write: Write) -> str:
+    """``3.16x (2.90x – 3.45x)``."""
+    ends = between(quantity, write)
+    return write(quantity.value or 0.0) + (f" ({ends})" if ends else "")
 
 
 def _inner(holder: Any, name: str) -> Any:
@@ -168,15 +174,21 @@ def _inner(holder: Any, name: str) -> Any:
     return getattr(holder, name)
 
 
+def _has(subject: Any, paths: Sequence[str]) -> bool:
+    """Whether one of these paths leads to a value, not 0 of a count."""
+    values = (reduce(_inner, path.split("."), subject) for path in paths)
+    return any(value is not None and (value or isinstance(value, float)) for value in values)
+
+
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: Column("Wall speedup", ("measured",), "wall_speedup", formatting.ratio, between).
+class PageColumn:
+    """One column of a table: PageColumn("Wall speedup", ("measured",), "wall_speedup", formatting.ratio, between).
 
     ``of``      the path of the value from the row's subject, through fields and keys: a Quantity or a plain number
     ``under``   what stands in small type below a value
     ``why``     the reason of a value that is absent without a reason of its own; None: such a row has no entry
     ``entry``   makes what no path leads to
-    ``needs``   paths; the column stands where one of them leads to a value, not 0 of a count, for any subject of the table
+    ``needs``   paths; the column stands where one of them leads to a value for any subject of the table
     ``of_ntp``  whether NTP has such a figure; a comparison with NTP it has not
     ``fixed``   a load may fix the value, so that processes need not differ in it: without interval
     """
@@ -191,11 +203,6 @@ class Column:
     needs: tuple[str, ...] = ()
     of_ntp: bool = True
     fixed: bool = False
-
-    def stands_for(self, subject: Any) -> bool:
-        """Whether the subject has what the column needs."""
-        found = (reduce(_inner, path.split("."), subject) for path in self.needs)
-        return any(one is not None and (one or isinstance(one, float)) for one in found)
 
     def cell(self, subject: Any, cell: Cell, notes: Notes) -> Entry | None:
         """The entry of one row."""
@@ -216,17 +223,22 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A table of a run: its heading, its columns, and the subjects of its rows in a cell of the comparison."""
+    """A table of a run: its heading, its columns, and the subjects of its rows in a cell of the comparison.
+
+    ``needs``  paths; a subject has a row where one of them leads to a value
+    """
 
     heading: str
-    columns: tuple[Column, ...]
+    columns: tuple[PageColumn, ...]
     subjects: Callable[[Cell], Iterable[Any]] = attrgetter("arms")
+    needs: tuple[str, ...] = ()
 
-    def table(self, cells: Sequence[Cell], pointers: Pointers, more: str = "") -> Table | None:
+    def table(self, cells: Sequence[Cell], pointers: Pointers, more: str = "") -> PageTable | None:
         """A section per cell, headed for example ``all 3 tasks, batch 1``; ``more`` ends the heading. None without rows."""
-        notes, rows_of = Notes(pointers), [(cell, list(self.subjects(cell))) for cell in cells]
-        every = [one for _, rows in rows_of for one in rows]
-        columns = [column for column in self.columns if not column.needs or any(map(column.stands_for, every))]
+        notes = Notes(pointers)
+        rows_of = [(cell, [one for one in self.subjects(cell) if not self.needs or _has(one, self.needs)]) for cell in cells]
+        every = [one for _, subjects in rows_of for one in subjects]
+        columns = [column for column in self.columns if not column.needs or any(_has(one, column.needs) for one in every)]
         sections = []
         for cell, subjects in rows_of:
             entries = [{column.head: column.cell(one, cell, notes) for column in columns} for one in subjects]

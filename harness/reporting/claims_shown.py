@@ -61,7 +61,11 @@ def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Callable
     def at(value: float) -> float:
         return EDGE + (WIDTH - 2 * EDGE) * (value - start) / (end - start)
 
-    parts = [_allowed(limits, at), f'<line class="axis" x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{MIDDLE}" y2="{MIDDLE}"/>']
+    parts = [f'<line class="axis" x1="{EDGE}" x2="{WIDTH - EDGE}" y1="{MIDDLE}" y2="{MIDDLE}"/>']
+    if (limits.low, limits.high) != (None, None):  # the allowed side, shaded
+        left, right = EDGE if limits.low is None else at(limits.low), WIDTH - EDGE if limits.high is None else at(limits.high)
+        shaded = f'<rect class="asked" x="{left:.1f}" y="2" width="{right - left:.1f}" height="{2 * (MIDDLE - 2)}"/>'
+        parts.insert(0, shaded)
     signs = (("≥", limits.low), ("≤", limits.high))
     uprights = [("limit", at(limit), f"{sign} {write(limit)}") for sign, limit in signs if limit is not None]
     if limits.reference is not None:
@@ -75,15 +79,6 @@ def interval_bar(quantity: Quantity, limits: Limits, ends: Ends, write: Callable
     parts += _labels([(x, text) for _, x, text in uprights])
     box = f'class="bar" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{escape(said)}"'
     return Markup(f"<svg {box}>{''.join(parts)}</svg>")
-
-
-def _allowed(limits: Limits, at: Callable[[float], float]) -> str:
-    """The allowed side of the limits, as a shaded rectangle."""
-    if limits.low is None and limits.high is None:
-        return ""
-    left = EDGE if limits.low is None else at(limits.low)
-    right = WIDTH - EDGE if limits.high is None else at(limits.high)
-    return f'<rect class="asked" x="{left:.1f}" y="2" width="{right - left:.1f}" height="{2 * (MIDDLE - 2)}"/>'
 
 
 def _labels(labels: Sequence[tuple[float, str]]) -> list[str]:
@@ -161,25 +156,23 @@ def whose_claims(header: RunHeader, judged: Judgements) -> str:
 def claims_shown(held: Sequence[Held], pointers: Pointers) -> list[ClaimShown]:
     """The lines of one part and batch size, in the order of the claims."""
     speedups = ends_of([(one.judgement.value, one.limits) for one in held if one.judgement.metric in SPEEDUPS], from_zero=True)
-    return [_shown(one, pointers, speedups) for one in held]
-
-
-def _shown(one: Held, pointers: Pointers, speedups: tuple[float, float]) -> ClaimShown:
-    found, metric, limits = one.judgement, one.judgement.metric, one.limits
-    value, write = found.value, writer(METRICS[metric].unit)
-    words, interval = METRICS[metric].words, ""
-    if value.low is not None and value.high is not None:
-        kind = "one-sided 95\u00a0% bounds" if metric == "accuracy_loss_points" else "95\u00a0% interval"
-        interval = f"{kind} {write(value.low)} to {write(value.high)}"
-    if METRICS[metric].averaged and value.n > 1 and interval:
-        interval += ", mean over prompts" if found.cell.get("batch_size") == "1" else ", mean over batches"
-    entry = Entry(text="no figure") if value.value is None else shown(value, write, pointers.of(value))
-    bar = None
-    if value.value is not None and found.state != "void":
-        ends = speedups if metric in SPEEDUPS else ends_of([(value, limits)], from_zero=metric != "accuracy_loss_points")
-        said = f"{words}: {entry.text}, {interval or 'no interval'}; asked: {found.bound}"
-        bar = interval_bar(value, limits, ends, write, said)
-    return ClaimShown(held=one, value=entry, interval=interval, bar=bar)
+    lines = []
+    for one in held:
+        judged, value, metric = one.judgement, one.judgement.value, METRICS[one.judgement.metric]
+        write, interval, bar = writer(metric.unit), "", None
+        of_loss = judged.metric == "accuracy_loss_points"
+        if value.low is not None and value.high is not None:
+            kind = "one-sided 95\u00a0% bounds" if of_loss else "95\u00a0% interval"
+            interval = f"{kind} {write(value.low)} to {write(value.high)}"
+        if metric.averaged and value.n > 1 and interval:
+            interval += ", mean over prompts" if judged.cell.get("batch_size") == "1" else ", mean over batches"
+        entry = Entry(text="no figure") if value.value is None else shown(value, write, pointers.of(value))
+        if value.value is not None and judged.state != "void":
+            ends = speedups if judged.metric in SPEEDUPS else ends_of([(value, one.limits)], from_zero=not of_loss)
+            said = f"{metric.words}: {entry.text}, {interval or 'no interval'}; asked: {judged.bound}"
+            bar = interval_bar(value, one.limits, ends, write, said)
+        lines.append(ClaimShown(held=one, value=entry, interval=interval, bar=bar))
+    return lines
 
 
 def writer(unit: str) -> Callable[[float], str]:
@@ -211,29 +204,27 @@ class Headline:
 
 
 def headlines(held: Sequence[Held], comparison: Comparison) -> list[Headline]:
-    """One per part and batch size that has a claim about its speed, in the order of the cards."""
-    places = dict.fromkeys(one.place for one in held)
-    return [_headline(asked, comparison) for place in places if (asked := _asked([one for one in held if one.place == place]))]
+    """One per part and batch size that has a claim about its speed, in the order of the cards.
 
-
-def _asked(held: Sequence[Held]) -> Held | None:
-    """The claim about the clock; that about passes where a clock was not there to judge it."""
-    found = [one for metric in (ASKED, TIMELESS) for one in held if one.judgement.metric == metric]
-    return next((one for one in found if one.judgement.value.value is not None), found[0] if found else None)
-
-
-def _headline(one: Held, comparison: Comparison) -> Headline:
-    judged, value, parts = one.judgement, one.judgement.value, list[str]()
-    if value.value is not None:
-        ends = ""
-        if value.low is not None and value.high is not None:
-            ends = f" ({formatting.figure(value.low, 3)}\u2013{formatting.figure(value.high, 3)})"
-        fewer = "" if judged.metric == ASKED else " fewer passes, not timed"
-        parts.append(f"{formatting.ratio(value.value)}{ends}{fewer}")
-    for cell in comparison.cells:
-        for arm in cell.arms if cell.is_summary and (cell.part, str(cell.batch_size)) == one.place else ():
-            if arm.label == judged.cell.get("arm"):
-                parts += filter(None, (arm.label, kept(cell, arm), faster(cell, arm)))
-    if judged.state == "void":
-        parts.append(judged.reason.partition(";")[0])
-    return Headline(asked=one.name, state=judged.state, word=judged.word, found=", ".join(parts))
+    It is the claim about the clock, or that about passes where a clock was not there to judge it.
+    """
+    lines = []
+    for place in dict.fromkeys(one.place for one in held):
+        asked = [one for metric in (ASKED, TIMELESS) for one in held if (one.place, one.judgement.metric) == (place, metric)]
+        known = [one for one in asked if one.judgement.value.value is not None] or asked
+        for one in known[:1]:
+            judged, value, parts = one.judgement, one.judgement.value, list[str]()
+            if value.value is not None:
+                ends = ""
+                if value.low is not None and value.high is not None:
+                    ends = f" ({formatting.figure(value.low, 3)}\u2013{formatting.figure(value.high, 3)})"
+                fewer = "" if judged.metric == ASKED else " fewer passes, not timed"
+                parts.append(f"{formatting.ratio(value.value)}{ends}{fewer}")
+            for cell in comparison.cells:
+                arm = cell.arm(judged.cell.get("arm"))
+                if arm is not None and cell.is_summary and (cell.part, str(cell.batch_size)) == place:
+                    parts += filter(None, (arm.label, kept(cell, arm), faster(cell, arm)))
+            if judged.state == "void":
+                parts.append(judged.reason.partition(";")[0])
+            lines.append(Headline(asked=one.name, state=judged.state, word=judged.word, found=", ".join(parts)))
+    return lines

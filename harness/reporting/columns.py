@@ -15,7 +15,7 @@ from harness.analysis.tally.pass_values import PassWidth, one_a_rung, price_word
 from harness.analysis.tally.served import WAYS
 from harness.formatting import gigabytes, percent, points, rate, ratio, seconds, signed_percent
 from harness.frozen import frozen
-from harness.reporting.cells import Column, Entry, Listing, Marks, Notes, Write, between
+from harness.reporting.cells import Entry, Listing, Marks, Notes, PageColumn, Write, between
 from harness.scenario.metrics import REQUEST_PERCENTILES
 from harness.stats.quantity import Quantity
 
@@ -33,12 +33,7 @@ def _method(value: Quantity, write: Write) -> str:
     return value.method or ""
 
 
-def _thousandths(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def _hundredths(value: float) -> str:
-    return f"{value:.2f}"
+_hundredths, _thousandths = "{:.2f}".format, "{:.3f}".format
 
 
 # ---- the heads of rows, and figures that no path leads to
@@ -116,18 +111,6 @@ def _compared(cell: Cell) -> list[ArmResult]:
     return [arm for arm in cell.arms if not arm.is_ntp and arm.wall_speedup.value is not None]
 
 
-def _in_parts(cell: Cell) -> list[ArmResult]:
-    return [arm for arm in cell.arms if arm.pass_parts.forward_s.value is not None]
-
-
-def _with_requests(cell: Cell) -> list[ArmResult]:
-    return [arm for arm in cell.arms if arm.requests]
-
-
-def _served(cell: Cell) -> list[ArmResult]:
-    return [arm for arm in cell.arms if arm.served]
-
-
 def _predictions(cell: Cell) -> list[OfArm]:
     return [OfArm(arm=arm, small=f"{price_words(by.price)} roofline", by=by) for arm in cell.arms for by in arm.predictions]
 
@@ -143,8 +126,8 @@ OLDER = "this comparison is older than the figure"
 
 def _waits(cell: Cell) -> Iterator[OfArm]:
     """By percentile; the last one only where there are enough requests of the arm."""
-    for arm in _with_requests(cell):
-        for percentile in REQUEST_PERCENTILES:
+    for arm in cell.arms:
+        for percentile in REQUEST_PERCENTILES if arm.requests else ():
             by = {wait: arm.figures.get(f"{wait}_p{percentile}_s") for wait in WAITS}
             if percentile != REQUEST_PERCENTILES[-1] or any(one and one.value is not None for one in by.values()):
                 by |= {f"{wait}_ratio": arm.figures.get(f"{wait}_p{percentile}_speedup") for wait in WAITS}
@@ -154,20 +137,20 @@ def _waits(cell: Cell) -> Iterator[OfArm]:
 # ---- the tables
 
 
-ARM = Column("Arm", entry=_arm)
+ARM = PageColumn("Arm", entry=_arm)
 ARMS = Listing(
     "Arms",
     (
-        Column("Arm", entry=_arm_with_prompts),
-        Column("NFE speedup", COUNTED, "nfe_speedup", ratio),
-        Column("Wall speedup", MEASURED, "wall_speedup", ratio, between),
-        Column("Request speedup", MEASURED, "request_speedup", ratio, between),
-        Column("First token", MEASURED, "first_token_s", seconds),
-        Column("Tokens/s", MEASURED, entry=_tokens_per_s),
-        Column("Accuracy", COUNTED, "accuracy", percent, between),
-        Column("Against NTP", COUNTED, "accuracy_difference", points, _at_least),
-        Column("Against baseline", COUNTED, "baseline_difference", points, _at_least, why=None),
-        Column("Identical to NTP", COUNTED, entry=_identity, needs=("lossless", "served")),
+        PageColumn("Arm", entry=_arm_with_prompts),
+        PageColumn("NFE speedup", COUNTED, "nfe_speedup", ratio),
+        PageColumn("Wall speedup", MEASURED, "wall_speedup", ratio, between),
+        PageColumn("Request speedup", MEASURED, "request_speedup", ratio, between),
+        PageColumn("First token", MEASURED, "first_token_s", seconds),
+        PageColumn("Tokens/s", MEASURED, entry=_tokens_per_s),
+        PageColumn("Accuracy", COUNTED, "accuracy", percent, between),
+        PageColumn("Against NTP", COUNTED, "accuracy_difference", points, _at_least),
+        PageColumn("Against baseline", COUNTED, "baseline_difference", points, _at_least, why=None),
+        PageColumn("Identical to NTP", COUNTED, entry=_identity, needs=("lossless", "served")),
     ),
 )
 NO_PLAN = "without an interval of the wall speedup nothing can be planned"
@@ -175,13 +158,13 @@ COUNTS = Listing(
     "What was counted",
     (
         ARM,
-        Column("Prompts timed", COUNTED, "wall_speedup.n"),
-        Column("Prompts for ±5 %", MEASURED, "prompts_for_5_percent", why=NO_PLAN),
-        Column("Correct", COUNTED, entry=_correct),
-        Column("NFE", COUNTED, "nfe"),
-        Column("Decode tokens", COUNTED, "decode_tokens"),
-        Column("Query tokens per pass", COUNTED, "query_tokens_per_pass"),
-        Column("Draft passes", COUNTED, "draft_passes", needs=("draft_passes",)),
+        PageColumn("Prompts timed", COUNTED, "wall_speedup.n"),
+        PageColumn("Prompts for ±5 %", MEASURED, "prompts_for_5_percent", why=NO_PLAN),
+        PageColumn("Correct", COUNTED, entry=_correct),
+        PageColumn("NFE", COUNTED, "nfe"),
+        PageColumn("Decode tokens", COUNTED, "decode_tokens"),
+        PageColumn("Query tokens per pass", COUNTED, "query_tokens_per_pass"),
+        PageColumn("Draft passes", COUNTED, "draft_passes", needs=("draft_passes",)),
     ),
 )
 COUNTER = ("measured_bandwidth_bytes_per_s.value",)
@@ -190,13 +173,13 @@ RATES = Listing(
     "Latency, bandwidth and energy",
     (
         ARM,
-        Column("Ratio of totals", MEASURED, "wall_speedup_totals", ratio, between),
-        Column("Request latency", MEASURED, "latency_s", seconds, "median"),
-        Column("GB/s", MODELLED, "modelled_bandwidth_bytes_per_s", gigabytes),
-        Column("Share of ceiling", MODELLED, "ceiling_share", percent, _method),
-        Column("GB/s, counter", MEASURED, "measured_bandwidth_bytes_per_s", gigabytes, "prefill and decode", needs=COUNTER),
-        Column("Counter ÷ modelled", MEASURED + MODELLED, "measured_over_modelled", ratio, "same window", needs=COUNTER),
-        Column("J/token", MEASURED, "figures.joules_per_token", rate, between, needs=ENERGY, why=NO_ENERGY),
+        PageColumn("Ratio of totals", MEASURED, "wall_speedup_totals", ratio, between),
+        PageColumn("Request latency", MEASURED, "latency_s", seconds, "median"),
+        PageColumn("GB/s", MODELLED, "modelled_bandwidth_bytes_per_s", gigabytes),
+        PageColumn("Share of ceiling", MODELLED, "ceiling_share", percent, _method),
+        PageColumn("GB/s, counter", MEASURED, "measured_bandwidth_bytes_per_s", gigabytes, "prefill and decode", needs=COUNTER),
+        PageColumn("Counter ÷ modelled", MEASURED + MODELLED, "measured_over_modelled", ratio, "same window", needs=COUNTER),
+        PageColumn("J/token", MEASURED, "figures.joules_per_token", rate, between, needs=ENERGY, why=NO_ENERGY),
     ),
 )
 NO_FACTORS = "the forward passes were not timed one by one"
@@ -204,11 +187,11 @@ FACTORS = Listing(
     "Where the speedup comes from",
     (
         ARM,
-        Column("Wall speedup", MEASURED, "wall_speedup", _thousandths),
-        Column("= NFE speedup", COUNTED, "factors.passes", _thousandths, why=NO_FACTORS),
-        Column("× rows per pass", COUNTED, "factors.rows_per_pass", _thousandths, why=NO_FACTORS),
-        Column("× time per pass", MEASURED, "factors.pass_cost", _thousandths, why=NO_FACTORS),
-        Column("× work around passes", MEASURED, "factors.overhead", _thousandths, why=NO_FACTORS),
+        PageColumn("Wall speedup", MEASURED, "wall_speedup", _thousandths),
+        PageColumn("= NFE speedup", COUNTED, "factors.passes", _thousandths, why=NO_FACTORS),
+        PageColumn("× rows per pass", COUNTED, "factors.rows_per_pass", _thousandths, why=NO_FACTORS),
+        PageColumn("× time per pass", MEASURED, "factors.pass_cost", _thousandths, why=NO_FACTORS),
+        PageColumn("× work around passes", MEASURED, "factors.overhead", _thousandths, why=NO_FACTORS),
     ),
     _compared,
 )
@@ -216,12 +199,12 @@ PASS_PARTS = Listing(
     "A decode pass taken apart (means)",
     (
         ARM,
-        Column("Passes", COUNTED, "passes"),
-        Column("Forward", MEASURED, "pass_parts.forward_s", seconds),
-        Column("Sampler", MEASURED, "pass_parts.sampler_s", seconds),
-        Column("Rest of the loop", MEASURED, "pass_parts.rest_s", seconds),
+        PageColumn("Passes", COUNTED, "passes"),
+        PageColumn("Forward", MEASURED, "pass_parts.forward_s", seconds),
+        PageColumn("Sampler", MEASURED, "pass_parts.sampler_s", seconds),
+        PageColumn("Rest of the loop", MEASURED, "pass_parts.rest_s", seconds),
     ),
-    _in_parts,
+    needs=("pass_parts.forward_s.value",),
 )
 
 
@@ -231,12 +214,12 @@ def passes(cells: Sequence[Cell]) -> Listing:
     times = [(f"Predicted, {price_words(rung)}", f"predicted_s.{rung}") for rung in rungs]
     costs = [(f"Predicted cost, {price_words(rung)}", f"predicted_cost.{rung}") for rung in rungs]
     columns = (
-        Column("Pass", entry=_pass),
-        Column("Query tokens per row", COUNTED, "query_tokens"),
-        Column("Measured", MEASURED, "measured_s", seconds, between),
-        *(Column(head, PREDICTED, of, seconds, between, why=None) for head, of in times),
-        Column("Cost in NTP passes", MEASURED, "cost", ratio),
-        *(Column(head, PREDICTED, of, ratio, why=None) for head, of in costs),
+        PageColumn("Pass", entry=_pass),
+        PageColumn("Query tokens per row", COUNTED, "query_tokens"),
+        PageColumn("Measured", MEASURED, "measured_s", seconds, between),
+        *(PageColumn(head, PREDICTED, of, seconds, between, why=None) for head, of in times),
+        PageColumn("Cost in NTP passes", MEASURED, "cost", ratio),
+        *(PageColumn(head, PREDICTED, of, ratio, why=None) for head, of in costs),
     )
     return Listing("Time per pass", columns, attrgetter("pass_widths"))
 
@@ -245,31 +228,31 @@ PREDICTIONS = Listing(
     "Predicted beside measured, whole decode",
     (
         ARM,
-        Column("Decode, measured", MEASURED, "arm.decode_s", seconds),
-        Column("of that in forwards", MEASURED, "arm.forward_s", seconds),
-        Column("Decode, predicted", PREDICTED, "by.decode_s", seconds, between),
-        Column("Error", PREDICTED + MEASURED, "by.decode_error", signed_percent),
-        Column("Wall speedup, measured", MEASURED, "arm.wall_speedup", ratio),
-        Column("Wall speedup, predicted", PREDICTED, "by.wall_speedup", ratio, between),
-        Column("Error of speedup", PREDICTED + MEASURED, "by.wall_speedup_error", signed_percent),
+        PageColumn("Decode, measured", MEASURED, "arm.decode_s", seconds),
+        PageColumn("of that in forwards", MEASURED, "arm.forward_s", seconds),
+        PageColumn("Decode, predicted", PREDICTED, "by.decode_s", seconds, between),
+        PageColumn("Error", PREDICTED + MEASURED, "by.decode_error", signed_percent),
+        PageColumn("Wall speedup, measured", MEASURED, "arm.wall_speedup", ratio),
+        PageColumn("Wall speedup, predicted", PREDICTED, "by.wall_speedup", ratio, between),
+        PageColumn("Error of speedup", PREDICTED + MEASURED, "by.wall_speedup_error", signed_percent),
     ),
     _predictions,
 )
 BASELINE = Listing(
     "Is the baseline fast?",
     (
-        Column("Decoded by", entry=_mode),
-        Column("Speed of our NTP arm beside it", MEASURED, "ntp_speed", ratio, between),
-        Column("Prompts", COUNTED, "ntp_speed.n"),
+        PageColumn("Decoded by", entry=_mode),
+        PageColumn("Speed of our NTP arm beside it", MEASURED, "ntp_speed", ratio, between),
+        PageColumn("Prompts", COUNTED, "ntp_speed.n"),
     ),
     attrgetter("baseline_check.modes"),
 )
 
 
-def _beside_ntp(head: str, of: str, write: Write, against: str) -> tuple[Column, Column]:
+def _beside_ntp(head: str, of: str, write: Write, against: str) -> tuple[PageColumn, PageColumn]:
     """A figure, and how many times better than NTP's it is."""
-    beside = Column(f"{head} against NTP", MEASURED, against, ratio, between, why=OLDER, of_ntp=False)
-    return Column(head, MEASURED, of, write, between, why=OLDER), beside
+    beside = PageColumn(f"{head} against NTP", MEASURED, against, ratio, between, why=OLDER, of_ntp=False)
+    return PageColumn(head, MEASURED, of, write, between, why=OLDER), beside
 
 
 WAITED = Listing(
@@ -281,14 +264,14 @@ ANSWERED = Listing(
     "Requests and tokens per second",
     (
         ARM,
-        Column("Requests", COUNTED, "requests.counted"),
-        Column("Left out", COUNTED, "requests.left_out"),
-        Column("In flight", MEASURED, "figures.in_flight", rate, fixed=True, why=OLDER),
-        Column("Requests/s", MEASURED, "figures.requests_per_s", rate, fixed=True, why=OLDER),
+        PageColumn("Requests", COUNTED, "requests.counted"),
+        PageColumn("Left out", COUNTED, "requests.left_out"),
+        PageColumn("In flight", MEASURED, "figures.in_flight", rate, fixed=True, why=OLDER),
+        PageColumn("Requests/s", MEASURED, "figures.requests_per_s", rate, fixed=True, why=OLDER),
         *_beside_ntp("Tokens/s", "figures.throughput_tokens_per_s", rate, "figures.throughput_ratio"),
         *_beside_ntp("Good requests/s", "figures.goodput_per_s", rate, "figures.goodput_ratio"),
     ),
-    _with_requests,
+    needs=("requests",),
 )
 NOT_TOLD = "the server does not tell it for every request"
 BY_WAY = {"steps": "Passes, engine's steps", "accepted": "Passes, by accepted drafts", "chunks": "Passes, by chunks"}
@@ -296,11 +279,11 @@ SERVED = Listing(
     "What the servers say of themselves",
     (
         ARM,
-        Column("Requests", COUNTED, "served.requests"),
-        Column("Ways agree", COUNTED, "served.agreeing"),
-        *(Column(BY_WAY[way], COUNTED, f"served.passes.{way}", why=NOT_TOLD) for way in WAYS),
-        Column("Tokens per pass", COUNTED, "served.tokens_per_pass", _hundredths, why=NOT_TOLD),
-        Column("The engine's headline", entry=_headline),
+        PageColumn("Requests", COUNTED, "served.requests"),
+        PageColumn("Ways agree", COUNTED, "served.agreeing"),
+        *(PageColumn(BY_WAY[way], COUNTED, f"served.passes.{way}", why=NOT_TOLD) for way in WAYS),
+        PageColumn("Tokens per pass", COUNTED, "served.tokens_per_pass", _hundredths, why=NOT_TOLD),
+        PageColumn("The engine's headline", entry=_headline),
     ),
-    _served,
+    needs=("served",),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -17,17 +17,30 @@ import pandas as pd
 from harness import formatting
 from harness.analysis.frames import RunFrames
 from harness.analysis.results import Comparison
+from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.record.store import EVENTS
 from harness.record.written import Environment, Happened
 
 PACKED = 6
 """Compression level, of nine; level 9 takes three times as long for 1 % less."""
+LONGEST_PLAIN = 60_000
+"""Bytes of a file; a longer one is compressed, so that the page stays small."""
 LONGEST_LINK = 1_500_000
 """Characters; a browser cuts addresses, data URLs too, at two million."""
 
 
-def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[dict[str, Any]]:
+@frozen
+class Download:
+    """A file inside the page, as a data URL; ``href`` is None where it is too long for one."""
+
+    name: str
+    about: str
+    href: str | None
+    bytes: int
+
+
+def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[Download]:
     """The derived values (the JSON form of a comparison) as JSON and as a table of arms, and the raw samples."""
     plain = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return [
@@ -37,15 +50,13 @@ def downloads(name: str, data: dict[str, Any], samples: pd.DataFrame) -> list[di
     ]
 
 
-def download(name: str, about: str, media_type: str, text: str) -> dict[str, Any]:
-    """``text`` as a data URL; compressed where it is too long, and None where that is too long as well."""
-    data = text.encode()
-    for ending, kind in (("", media_type), (".gz", "application/gzip")):
-        body = gzip.compress(data, PACKED, mtime=0) if ending else data
-        if 4 * len(body) <= 3 * LONGEST_LINK:
-            coded = base64.b64encode(body).decode("ascii")
-            return {"name": name + ending, "about": about, "href": f"data:{kind};base64,{coded}", "bytes": len(body)}
-    return {"name": name, "about": about, "href": None, "bytes": len(data)}
+def download(name: str, about: str, media_type: str, text: str) -> Download:
+    """``text`` as a file of this name; a long one is compressed (gzip), as its name then says."""
+    body = text.encode()
+    if len(body) > LONGEST_PLAIN:
+        name, media_type, body = f"{name}.gz", "application/gzip", gzip.compress(body, PACKED, mtime=0)
+    link = f"data:{media_type};base64,{base64.b64encode(body).decode('ascii')}"
+    return Download(name=name, about=about, href=link if len(link) <= LONGEST_LINK else None, bytes=len(body))
 
 
 def arms_csv(data: dict[str, Any]) -> str:
@@ -70,15 +81,12 @@ def facts(environment: Environment) -> list[tuple[str, str]]:
     return [(name, _fact(value, reasons.get(name))) for name, value in environment.items() if name != "reasons"]
 
 
-def _fact(value: Any, reason: str | None) -> str:
+def _fact(value: object, reason: str | None) -> str:
     if value is None:
         return f"none: {reason or 'no reason recorded'}"
-    said = str(value)
-    if isinstance(value, dict):
-        said = ", ".join(f"{key} {inner}" for key, inner in value.items())
-    elif isinstance(value, list):
-        said = ", ".join(map(str, value))
-    return f"{said} ({reason})" if reason else said
+    words = [f"{key} {inner}" for key, inner in value.items()] if isinstance(value, dict) else value
+    text = ", ".join(map(str, words)) if isinstance(words, list) else str(value)
+    return f"{text} ({reason})" if reason else text
 
 
 def health(comparison: Comparison) -> Sequence[str]:
@@ -86,17 +94,18 @@ def health(comparison: Comparison) -> Sequence[str]:
 
     Before them, the parts whose processes were not measured with the same.
     """
-    said = [f"{one.part}: {words}" for one in comparison.mixes for words in (one.why_void, one.weakness) if words]
-    for one in comparison.health:
-        rules = "".join(f"; {words} ({times})" for words, times in one.reasons.items())
-        said.append(f"{one.part}: {one.timed} timed samples, {one.void} void{rules}")
-        arms = [(cell, arm) for cell in comparison.cells if cell.part == one.part and cell.is_summary for arm in cell.arms]
-        said += [
-            f"{one.part}, {cell.size_words}, {arm.label}: {arm.voids.words}"
-            for cell, arm in arms
+    lines = [f"{mix.part}: {words}" for mix in comparison.mixes for words in (mix.why_void, mix.weakness) if words]
+    for part in comparison.health:
+        rules = "".join(f"; {words} ({times})" for words, times in part.reasons.items())
+        lines.append(f"{part.part}: {part.timed} timed samples, {part.void} void{rules}")
+        lines += [
+            f"{cell.part}, {cell.size_words}, {arm.label}: {arm.voids.words}"
+            for cell in comparison.cells
+            if cell.part == part.part and cell.is_summary
+            for arm in cell.arms
             if arm.voids and arm.voids.void
         ]
-    return said
+    return lines
 
 
 NOT_STATES = ("measured_passes", "token_texts")
@@ -167,49 +176,38 @@ HEADS: dict[str, str] = {
 
 
 def raw_frame(run: Run) -> pd.DataFrame:
-    """The samples as the table shows them, unrounded; a column that no sample fills is left out."""
-    frame = RunFrames(run).samples
-    frame["state"] = _state_words(frame)
+    """The samples as the table shows them, unrounded; a column that no sample fills is left out.
+
+    The state of a sample: kept, warm-up, void (with the rules it broke) or not timed.
+    """
+    frame, states = RunFrames(run).samples, list[str]()
+    for warmup, void, decode_s in zip(frame["warmup"], frame["void"], frame["decode_s"], strict=True):
+        state = f"void: {void}" if isinstance(void, str) else "not timed" if pd.isna(decode_s) else "kept"
+        states.append(f"warm-up, {state}" if warmup else state)
+    frame["state"] = states
     return frame[list(HEADS)].dropna(axis=1, how="all")
 
 
-def raw_table(frame: pd.DataFrame) -> dict[str, Any]:
+def raw_table(frame: pd.DataFrame) -> dict[str, object]:
     """``frame`` (of raw_frame) as text: whole counts, times with six significant digits, missing values as none.
 
     Column names (of harness.analysis.frames), their heads, which of them are text, and the rows. ``samples``: how many the
     table covers. ``summed``: a row is the sum over a case, process and state.
     """
     samples, summed = len(frame), len(frame) > MOST_ROWS
-    if summed:
-        frame = _added_up(frame)
+    if summed:  # one row for all samples of a case, process and state: their count and the sums of their numbers
+        numbers = [name for name in frame.columns if name not in (*ALIKE, "group", "repeat")]
+        grouped = frame.groupby([name for name in ALIKE if name in frame.columns], observed=True, sort=False, dropna=False)
+        frame = grouped[numbers].sum(min_count=1)
+        frame.insert(0, "samples", grouped.size())
+        frame = frame.reset_index()
     names = tuple(map(str, frame.columns))
-    columns = [list(map(_writer(frame[name]), frame[name])) for name in names]
+    columns = [
+        ["none" if value != value else f"{value:.6g}" for value in column]
+        if column.dtype.kind == "f"
+        else list(map(str, column))
+        for column in (frame[name] for name in names)
+    ]
     rows = list(zip(*columns, strict=True))
     heads = tuple("Samples" if name == "samples" else HEADS[name] for name in names)
     return {"names": names, "heads": heads, "text": TEXT, "rows": rows, "samples": samples, "summed": summed}
-
-
-def _added_up(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for all samples of a case, process and state: their count and the sums of their numbers."""
-    numbers = [name for name in frame.columns if name not in (*ALIKE, "group", "repeat")]
-    grouped = frame.groupby([name for name in ALIKE if name in frame.columns], observed=True, sort=False, dropna=False)
-    found = grouped[numbers].sum(min_count=1)
-    found.insert(0, "samples", grouped.size())
-    return found.reset_index()
-
-
-def _state_words(frame: pd.DataFrame) -> list[str]:
-    """The state of each sample: kept, warm-up, void (with the rules it broke) or not timed."""
-    told = []
-    for warmup, void, decode_s in zip(frame["warmup"], frame["void"], frame["decode_s"], strict=True):
-        state = "not timed" if pd.isna(decode_s) else "kept"
-        if isinstance(void, str):
-            state = f"void: {void}"
-        told.append(f"warm-up, {state}" if warmup else state)
-    return told
-
-
-def _writer(column: pd.Series[Any]) -> Callable[[Any], str]:
-    if column.dtype.kind == "f":
-        return lambda value: "none" if value != value else f"{value:.6g}"
-    return str

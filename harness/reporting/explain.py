@@ -5,7 +5,7 @@ They answer in order: how fast at what accuracy, why this speedup, does the hard
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from harness.analysis.evidence.best_settings import telling_arms, ways
@@ -16,7 +16,7 @@ from harness.analysis.evidence.explain import waterfall as waterfall_of
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.analysis.tally.pass_values import reasons_in_words
 from harness.record.schema import Run
-from harness.reporting import figures_arms, figures_batch, figures_blocks, figures_factors, figures_load, figures_roofline
+from harness.reporting import figures_arms, figures_bars, figures_blocks, figures_factors, figures_load, figures_roofline
 from harness.reporting.figures_roofline import pass_time
 from harness.reporting.svg import MOST_ARMS, Drawing, placed
 
@@ -38,23 +38,26 @@ def explain_drawings(comparison: Comparison, run: Run, part: str, name: str) -> 
         return [], []
     chosen = _chosen(cells)
     telling = [replace(cell, arms=telling_arms(cell, MOST_ARMS)) for cell in chosen]
-    shown = _highlighted(comparison, chosen)
+    labels = {(one.part, one.batch_size): one.label for one in comparison.answers}  # of the arm that answers the question
+    answering = [(cell, cell.arm(labels.get((cell.part, cell.batch_size)))) for cell in chosen]
+    shown = [(cell, arm) for cell, arm in answering if arm is not None and not arm.is_ntp]
     falls = [waterfall_of(cell, arm, claimed_of(comparison, cell, arm)) for cell, arm in shown]
     highlighted = [(cell.batch_size, arm.label) for cell, arm in shown]
+    unmetered = (arm.figures[figures_bars.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
     found: list[Found] = [
         *(_at(cell, drawn, cells) for cell in chosen for drawn in _arms(cell)),
         figures_factors.waterfall([fall for fall in falls if fall is not None])
         or f"From passes to the clock: {_no_factors(shown, chosen)}",
         figures_load.speed_by_load(speeds_by_load(cells)),
-        figures_batch.straggler_loss(cells) or _no_stragglers(cells),
+        figures_load.straggler_loss(cells) or _no_stragglers(cells),
         *(_at(cell, pass_time(cell), cells) for cell in chosen),
         *(_at(cell, figures_blocks.cost_by_width(run.header, cell), cells) for cell in chosen),
         figures_roofline.roofline_plot(roofline_points(cells), cells[0].roofs) or f"Passes under the roofline: {NO_TIME}",
-        figures_batch.bandwidth_bars(bandwidths(telling)) or f"Bandwidth: {NO_TIME}",
+        figures_bars.bandwidth_bars(bandwidths(telling)) or f"Bandwidth: {NO_TIME}",
         figures_factors.predicted_measured(residuals(chosen), highlighted)
         or f"Predicted against measured: {_no_prediction(chosen)}",
         *_acceptance(run, shown, telling),
-        figures_batch.energy_bars(telling) or _no_energy(cells),
+        figures_bars.energy_bars(telling) or f"Energy: {next(filter(None, unmetered), 'no arm was metered')}",
     ]
     missing = [f"{one.rstrip('.')}." for one in found if isinstance(one, str)]
     return placed((one for one in found if isinstance(one, Drawing)), name), missing
@@ -71,13 +74,6 @@ def _chosen(cells: list[Cell]) -> list[Cell]:
         return cells
     ordered = sorted(cells, key=lambda cell: cell.batch_size)
     return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
-
-
-def _highlighted(comparison: Comparison, cells: Iterable[Cell]) -> Shown:
-    """The arm that answers the question, per batch size."""
-    labels = {(one.part, one.batch_size): one.label for one in comparison.answers}
-    wanted = [(cell, labels.get((cell.part, cell.batch_size))) for cell in cells]
-    return [(cell, arm) for cell, label in wanted for arm in cell.arms if arm.label == label and not arm.is_ntp]
 
 
 def _acceptance(run: Run, shown: Shown, cells: list[Cell]) -> Iterator[Found]:
@@ -103,7 +99,7 @@ def _arms(cell: Cell) -> Iterator[Drawing | None]:
     yield found
     several = ways(cell)
     if len(several) > 1 and (found is None or len(cell.arms) > MOST_ARMS):
-        yield figures_arms.ways_compared(several, cell.timed)
+        yield figures_bars.ways_compared(several, cell.timed)
 
 
 def _no_factors(shown: Shown, cells: list[Cell]) -> str:
@@ -125,8 +121,3 @@ def _no_stragglers(cells: list[Cell]) -> str | None:
     if all(cell.batch_size == 1 for cell in cells):
         return "Rows that wait for the slowest: only batch size 1 was run"
     return None if cells[0].timed else f"Rows that wait for the slowest: {UNTIMED}"
-
-
-def _no_energy(cells: list[Cell]) -> str:
-    reasons = (arm.figures[figures_batch.ENERGY].reason for cell in cells for arm in cell.arms if arm.figures)
-    return f"Energy: {next((reason for reason in reasons if reason), 'no arm was metered')}"

@@ -8,19 +8,17 @@ and a Timeline and computes no statistic.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import cycle
+from itertools import cycle, product
 
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from harness import formatting
 from harness.analysis.evidence.blocks import BlockPasses, Timeline
 from harness.analysis.results import ArmResult, Cell
 from harness.record.schema import RunHeader, WidthChoice
-from harness.reporting import svg
 from harness.reporting.assets import environment
-from harness.reporting.svg import Drawing
+from harness.reporting.svg import BLUE, FAINT, SERIES, VERMILION, Drawing, dot, drawing, name_lines, new_axes, tell
 
 NAMED_SHARE = 0.05
 """Shares below this are coloured but not written."""
@@ -33,57 +31,47 @@ def block_heat_map(arm: ArmResult, blocks: BlockPasses) -> Drawing | None:
     shares = blocks.shares
     if shares is None:
         return None
-    with svg.new_axes(height_in=max(2.0, 0.8 + 0.26 * len(shares))) as (figure, axes):
-        for number, line in enumerate(shares, start=1):
-            _heat_line(axes, number, line)
-        axes.set_xlim(0.45, len(shares[0]) + 0.55)
-        axes.set_ylim(len(shares) + 0.55, 0.45)
-        axes.set_xticks(range(1, len(shares[0]) + 1, 1 + len(shares[0]) // WRITTEN))
-        axes.set_yticks(range(1, len(shares) + 1))
+    with new_axes(height_in=max(2.0, 0.8 + 0.26 * len(shares))) as (figure, axes):
+        for number, position in product(range(1, len(shares) + 1), range(1, len(shares[0]) + 1)):
+            share, corner = shares[number - 1][position - 1], (position - 0.47, number - 0.46)
+            axes.add_patch(Rectangle(corner, 0.94, 0.92, facecolor="none", edgecolor=FAINT, lw=0.5))
+            if share > 0:
+                filled = Rectangle(corner, 0.94, 0.92, facecolor=BLUE, alpha=0.06 + 0.5 * share, lw=0)
+                tell(axes.add_patch(filled), f"pass {number} decides position {position} in {formatting.percent(share)}")
+            if share >= NAMED_SHARE and len(shares[0]) <= WRITTEN:
+                axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
+        width = len(shares[0])
+        axes.set(xlim=(0.45, width + 0.55), xticks=range(1, width + 1, 1 + width // WRITTEN), xlabel="position in the block")
+        axes.set(ylim=(len(shares) + 0.55, 0.45), yticks=range(1, len(shares) + 1), ylabel="pass of the block")
         axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        axes.set_xlabel("position in the block")
-        axes.set_ylabel("pass of the block")
+        axes.set_frame_on(False)
         first = shares[0]
         caption = (
             f"{arm.label}: the first pass decides position 1 in {formatting.percent(first[0], 0)} and position {len(first)} in "
             f"{formatting.percent(first[-1], 0)}; {_reach(blocks)}. In per cent of {formatting.count(blocks.blocks)} blocks."
         )
-        return svg.drawing(figure, "Which pass decides which position", caption, _marks(arm))
-
-
-def _heat_line(axes: Axes, number: int, line: tuple[float, ...]) -> None:
-    for position, share in enumerate(line, start=1):
-        corner = (position - 0.47, number - 0.46)
-        axes.add_patch(Rectangle(corner, 0.94, 0.92, facecolor="none", edgecolor=svg.FAINT, lw=0.5))
-        if share > 0:
-            filled = Rectangle(corner, 0.94, 0.92, facecolor=svg.BLUE, alpha=0.06 + 0.5 * share, lw=0)
-            svg.tell(axes.add_patch(filled), f"pass {number} decides position {position} in {formatting.percent(share)}")
-        if share >= NAMED_SHARE and len(line) <= WRITTEN:
-            axes.text(position, number, f"{100 * share:.0f}", ha="center", va="center", fontsize=8)
+        return drawing(figure, "Which pass decides which position", caption, _marks(arm))
 
 
 def block_counts(arm: ArmResult, blocks: BlockPasses) -> Drawing:
     """Positions that pass 1, 2, ... of a block decides, and the share of blocks that reach that pass."""
-    with svg.new_axes(height_in=2.5) as (figure, axes):
+    with new_axes(height_in=2.5) as (figure, axes):
         numbers = range(1, len(blocks.reached) + 1)
-        bars = axes.bar(numbers, blocks.mean_decided, 0.7, color=svg.VERMILION)
+        bars = axes.bar(numbers, blocks.mean_decided, 0.7, color=VERMILION)
         for bar, number, mean, share in zip(bars, numbers, blocks.mean_decided, blocks.reached_share, strict=True):
-            svg.tell(bar, f"pass {number}: decides {mean:.1f} positions (mean), {formatting.percent(share)} of blocks take it")
+            tell(bar, f"pass {number}: decides {mean:.1f} positions (mean), {formatting.percent(share)} of blocks take it")
             if len(numbers) <= WRITTEN // 2:
                 text = f"{mean:.1f}\n{100 * share:.0f} %"
                 axes.annotate(text, (number, mean), (0, 3), textcoords="offset points", ha="center", fontsize=9)
-        axes.set_ylim(0, max(blocks.mean_decided) * 1.35)
-        axes.set_xlim(0.4, max(len(blocks.reached), 4) + 0.6)
-        axes.set_xticks(range(1, len(numbers) + 1, 1 + len(numbers) // WRITTEN))
-        axes.set_xlabel("pass of the block (per cent: of blocks that take it)")
-        axes.set_ylabel("positions decided (mean)")
+        ticks = range(1, len(numbers) + 1, 1 + len(numbers) // WRITTEN)
+        xlabel = "pass of the block (per cent: of blocks that take it)"
+        axes.set(xlim=(0.4, max(len(numbers), 4) + 0.6), xticks=ticks, xlabel=xlabel)
+        axes.set(ylim=(0, max(blocks.mean_decided) * 1.35), ylabel="positions decided (mean)")
         caption = (
             f"{arm.label}: the first pass of a block decides {blocks.mean_decided[0]:.1f} positions on average; "
             f"{_reach(blocks)}. {formatting.count(blocks.blocks)} blocks, with positions behind the end of an answer."
         )
-        return svg.drawing(figure, "What each pass of a block decides", caption, _marks(arm))
+        return drawing(figure, "What each pass of a block decides", caption, _marks(arm))
 
 
 def _reach(blocks: BlockPasses) -> str:
@@ -136,19 +124,19 @@ def cost_by_width(header: RunHeader, cell: Cell) -> Drawing | None:
     }
     if not choices:
         return None
-    with svg.new_axes() as (figure, axes):
-        for colour, (label, choice) in zip(cycle(svg.SERIES), choices.items(), strict=False):
+    with new_axes() as (figure, axes):
+        for colour, (label, choice) in zip(cycle(SERIES), choices.items(), strict=False):
             places = {one.width: (one.query_tokens, one.pass_s / choice.ntp.pass_s) for one in (choice.ntp, *choice.tried)}
             axes.plot(*zip(*places.values(), strict=True), ".-", color=colour, label=label)
             x, y = places[choice.best.width]
-            svg.dot(axes, x, y, "D", colour, _width_words(label, choice))
+            dot(axes, x, y, "D", colour, _width_words(label, choice))
         axes.set(xlabel="query tokens of a pass", ylabel="time of a pass over NTP's", ylim=0)
-        svg.key(axes)
+        name_lines(axes)
         caption = (
             f"{'; '.join(_width_words(*one) for one in choices.items())}. "
             "Chosen before the first sample, on prompts that are not timed."
         )
-        return svg.drawing(figure, "Width chosen by the machine", caption, ("measured",))
+        return drawing(figure, "Width chosen by the machine", caption, ("measured",))
 
 
 def _width_words(label: str, choice: WidthChoice) -> str:

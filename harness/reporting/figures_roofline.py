@@ -8,15 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from harness import formatting
 from harness.analysis.evidence.explain import RooflinePoint
 from harness.analysis.results import Cell
-from harness.analysis.tally.pass_values import PassCurve, PassWidth, Roof, one_a_rung, price_words, rung_of
-from harness.reporting import svg
-from harness.reporting.svg import Drawing
+from harness.analysis.tally.pass_values import PassWidth, Roof, one_a_rung, price_words, rung_of
+from harness.reporting.svg import (
+    BLUE,
+    MUTED,
+    RUNGS,
+    VERMILION,
+    Drawing,
+    Named,
+    Point,
+    dot,
+    drawing,
+    interval,
+    name_lines,
+    name_points,
+    new_axes,
+)
 
 SHAPES = {"decide": "o", "commit+decide": "s", "draft": "^", "verify": "v"}
 GIGA, MILLI = 1e9, 1e-3
@@ -27,63 +41,55 @@ def roofline_plot(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) -> Dra
     """Flops per byte against FLOP/s, both logarithmic: measured passes filled, the best rung's predictions hollow."""
     if not points:
         return None
-    with svg.new_axes(height_in=3.8) as (figure, axes):
+    with new_axes(height_in=3.8) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         places = [point.intensity_flops_per_byte for point in points] + [roof.ridge_flops_per_byte for roof in roofs]
         ends = (min(places) / 3, max(places) * 4)
         for roof in roofs:
             _roof(axes, roof, ends)
         for point in points:
-            _point(axes, point)
+            x, attained, shape = point.intensity_flops_per_byte, point.attained_flops_per_s, SHAPES.get(point.width.role, "P")
+            colour = BLUE if point.width.method == "ntp" else VERMILION
+            interval(axes, attained, x, colour, 1.4, GIGA, upright=True)
+            text = f"{point_words(point)}, batch {point.batch_size}: {_reached(point)}"
+            dot(axes, *_place(point), shape, colour, text, 6.5, above=3)
+            for price, predicted in list(point.predicted_flops_per_s.items())[:1]:
+                colour = RUNGS.get(rung_of(price), MUTED)
+                axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=colour, ms=9, mew=1.3)
         if roofs:
-            svg.key(axes)
+            name_lines(axes)
         axes.set_xlim(ends)
-        axes.set_ylim(axes.get_ylim()[0] / 1.3, axes.get_ylim()[1] * 1.6)
+        axes.margins(y=0.12)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 3)))
-            axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+            axis.set_major_formatter("{x:g}")
             axis.set_minor_locator(NullLocator())
-        axes.set_xlabel("arithmetic intensity, modelled (flops per byte)")
-        axes.set_ylabel("attained (GFLOP/s)")
-        batches = len({one.batch_size for one in points}) > 1
-        svg.name_points(axes, [_name(point, batches) for point in named(points)], list(map(_place, points)))
-        predicted = ("predicted",) if any(point.predicted_flops_per_s for point in points) else ()
-        marks = ("measured", "modelled", *predicted)
-        return svg.drawing(figure, "Passes under the roofline", roofline_sentence(points, roofs), marks)
+        axes.set(xlabel="arithmetic intensity, modelled (flops per byte)", ylabel="attained (GFLOP/s)")
+        several = len({point.batch_size for point in points}) > 1
+        names = [(f"{point_words(one)}, batch {one.batch_size}" if several else point_words(one), one) for one in named(points)]
+        name_points(axes, [Named(text=text, at=_place(one)) for text, one in names], list(map(_place, points)))
+        marks = ("measured", "modelled") + ("predicted",) * any(point.predicted_flops_per_s for point in points)
+        return drawing(figure, "Passes under the roofline", roofline_sentence(points, roofs), marks)
 
 
 def _roof(axes: Axes, roof: Roof, ends: tuple[float, float]) -> None:
-    colour, ridge = svg.RUNGS.get(roof.rung, svg.MUTED), roof.ridge_flops_per_byte
+    colour, ridge = RUNGS.get(roof.rung, MUTED), roof.ridge_flops_per_byte
     peak, memory = roof.peak_flops_per_s / GIGA, roof.bandwidth_bytes_per_s / GIGA
     rate = formatting.gigabytes(roof.bandwidth_bytes_per_s)
     text = (
-        f"{roof.rung} matrix peak {_giga(roof.peak_flops_per_s)} GFLOP/s,\n"
+        f"{roof.rung} matrix peak {formatting.gigabytes(roof.peak_flops_per_s)} GFLOP/s,\n"
         f"read rate {rate} GB/s, ridge at {ridge:.3g} flops per byte"
     )
     axes.plot([ends[0], ridge, ends[1]], [ends[0] * memory, peak, peak], color=colour, lw=1.4, label=text)
-    svg.dot(axes, ridge, peak, "D", colour, text, 4)
-
-
-def _point(axes: Axes, point: RooflinePoint) -> None:
-    x, attained = point.intensity_flops_per_byte, point.attained_flops_per_s
-    colour, shape = svg.BLUE if point.width.method == "ntp" else svg.VERMILION, SHAPES.get(point.width.role, "P")
-    svg.interval(axes, attained, x, colour, 1.4, GIGA, upright=True)
-    text = f"{point_words(point)}, batch {point.batch_size}: {_reached(point)}"
-    svg.dot(axes, x, (attained.value or 0.0) / GIGA, shape, colour, text, 6.5, above=3)
-    for price, predicted in list(point.predicted_flops_per_s.items())[:1]:
-        axes.plot([x], [predicted / GIGA], shape, mfc="none", mec=svg.RUNGS.get(rung_of(price), svg.MUTED), ms=9, mew=1.3)
+    dot(axes, ridge, peak, "D", colour, text, 4)
 
 
 def _reached(point: RooflinePoint) -> str:
-    rate = _giga(point.attained_flops_per_s.value or 0.0)
+    rate = formatting.gigabytes(point.attained_flops_per_s.value or 0.0)
     return f"{point.intensity_flops_per_byte:.3g} flops per byte, {rate} GFLOP/s"
 
 
-def _name(point: RooflinePoint, with_batch: bool) -> svg.Named:
-    return svg.Named(text=point_words(point) + (f", batch {point.batch_size}" if with_batch else ""), at=_place(point))
-
-
-def _place(point: RooflinePoint) -> svg.Point:
+def _place(point: RooflinePoint) -> Point:
     return point.intensity_flops_per_byte, (point.attained_flops_per_s.value or 0.0) / GIGA
 
 
@@ -92,9 +98,9 @@ def named(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
     if len(points) <= MOST_LABELS:
         return list(points)
     sizes = [point.batch_size for point in points]
-    found = [point for point in points if point.batch_size in (min(sizes), max(sizes)) and point.width.role != "commit+decide"]
-    if len(found) <= MOST_LABELS:
-        return found
+    outer = [point for point in points if point.batch_size in (min(sizes), max(sizes)) and point.width.role != "commit+decide"]
+    if len(outer) <= MOST_LABELS:
+        return outer
     ordered = sorted(points, key=lambda point: point.intensity_flops_per_byte)
     ends = [ordered[0], ordered[-1]]
     return ends + [point for point in points if point.width.method == "ntp" and point not in ends][: MOST_LABELS - len(ends)]
@@ -116,21 +122,14 @@ def roofline_sentence(points: Sequence[RooflinePoint], roofs: Sequence[Roof]) ->
     ]
     best = next((rung for point in points for rung in point.predicted_flops_per_s), None)
     hollow = f" Hollow: predicted, {price_words(best)}." if best else ""
-    return f"{'; '.join(said)}.{''.join(_side(points, roof) for roof in roofs[:1])}{hollow}"
-
-
-def _side(points: Sequence[RooflinePoint], roof: Roof) -> str:
-    """The side of one rung's ridge; passes faster than its peak show that the ceilings are too low."""
-    below = [point for point in points if point.intensity_flops_per_byte < roof.ridge_flops_per_byte]
-    some = f"{len(below)} of {len(points)} kinds of pass lie"
-    kinds = some if len(below) < len(points) else "every kind of pass lies"
-    said = f" By the {roof.rung} ceilings {kinds} below the ridge ({roof.ridge_flops_per_byte:.3g}), where memory limits."
-    above = [point for point in points if (point.attained_flops_per_s.value or 0.0) > roof.peak_flops_per_s]
-    return f"{said} {len(above)} of them are faster than the peak: it was found too low." if above else said
-
-
-def _giga(flops_per_s: float) -> str:
-    return formatting.rate(flops_per_s / GIGA)
+    side = ""
+    for roof in roofs[:1]:  # passes faster than its peak show that the ceilings are too low
+        below = sum(point.intensity_flops_per_byte < roof.ridge_flops_per_byte for point in points)
+        above = sum((point.attained_flops_per_s.value or 0.0) > roof.peak_flops_per_s for point in points)
+        kinds = f"{below} of {len(points)} kinds of pass lie" if below < len(points) else "every kind of pass lies"
+        side = f" By the {roof.rung} ceilings {kinds} below the ridge ({roof.ridge_flops_per_byte:.3g}), where memory limits."
+        side += f" {above} of them are faster than the peak: it was found too low." if above else ""
+    return f"{'; '.join(said)}.{side}{hollow}"
 
 
 MOST_KINDS = 9
@@ -143,36 +142,31 @@ def pass_time(cell: Cell) -> Drawing | None:
     measured = clocked(cell)
     if not measured:
         return None
-    with svg.new_axes() as (figure, axes):
-        top = max(1e3 * (x or 0) for width in measured for x in (width.measured_s.high, width.measured_s.value))
+    with new_axes() as (figure, axes):
         curves = [curve for curve in cell.curves if curve.rung in one_a_rung(other.rung for other in cell.curves)]
-        top = max([top, *(1e3 * curve.points[-1][3] for curve in curves)])
         for curve in curves:
-            _roofline(axes, curve, svg.RUNGS.get(rung_of(curve.rung), svg.MUTED))
+            tokens, low, expected, high = np.array(curve.points).T
+            colour = RUNGS.get(rung_of(curve.rung), MUTED)
+            axes.fill_between(tokens, 1e3 * low, 1e3 * high, color=colour, alpha=0.18, lw=0)
+            axes.plot(tokens, 1e3 * expected, color=colour, label=f"{price_words(curve.rung)} roofline")
         for width in measured:
-            _pass_point(axes, width)
+            time, colour = width.measured_s, BLUE if width.method == "ntp" else VERMILION
+            interval(axes, time, width.query_tokens, colour, 1.4, MILLI, upright=True)
+            quartiles = f"quartiles {formatting.seconds(time.low or 0.0)} and {formatting.seconds(time.high or 0.0)}"
+            text = f"{_pass_name(width).text}, {width.query_tokens} query tokens, {quartiles}"
+            dot(axes, *_pass_place(width), "s" if width.role == "commit+decide" else "o", colour, text)
         if curves:
-            svg.key(axes)
+            name_lines(axes)
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlim(axes.get_xlim()[0] / 1.25, axes.get_xlim()[1] * 1.25)
-        axes.set_ylim(0, 1.18 * top)
-        axes.set_xlabel("query tokens of each row in the pass")
-        axes.set_ylabel("time of one forward pass (ms)")
+        axes.margins(x=0.08, y=0.18)
+        axes.set(xlabel="query tokens of each row in the pass", ylabel="time of one forward pass (ms)", ylim=0)
         axes.grid(axis="y")
         named = sorted(telling(cell), key=lambda width: (width.method != "ntp", -width.query_tokens))
-        svg.name_points(axes, list(map(_pass_name, named)), list(map(_pass_place, measured)))
-        caption = pass_time_sentence(cell)
+        name_points(axes, list(map(_pass_name, named)), list(map(_pass_place, measured)))
         marks = ("measured", "predicted") if cell.curves else ("measured",)
-        return svg.drawing(figure, "Time of a pass", caption, marks)
-
-
-def _roofline(axes: Axes, curve: PassCurve, colour: str) -> None:
-    tokens = [point[0] for point in curve.points]
-    low, expected, high = ([1e3 * point[side] for point in curve.points] for side in (1, 2, 3))
-    axes.fill_between(tokens, low, high, color=colour, alpha=0.18, lw=0)
-    axes.plot(tokens, expected, color=colour, label=f"{price_words(curve.rung)} roofline")
+        return drawing(figure, "Time of a pass", pass_time_sentence(cell), marks)
 
 
 def clocked(cell: Cell) -> list[PassWidth]:
@@ -193,21 +187,12 @@ def telling(cell: Cell) -> list[PassWidth]:
     return [width for width in widths if id(width) in chosen]
 
 
-def _pass_point(axes: Axes, width: PassWidth) -> None:
-    measured, colour = width.measured_s, svg.BLUE if width.method == "ntp" else svg.VERMILION
-    svg.interval(axes, measured, width.query_tokens, colour, 1.4, MILLI, upright=True)
-    quartiles = f"quartiles {formatting.seconds(measured.low or 0.0)} and {formatting.seconds(measured.high or 0.0)}"
-    text = f"{_pass_name(width).text}, {width.query_tokens} query tokens, {quartiles}"
-    x, y = _pass_place(width)
-    svg.dot(axes, x, y, "s" if width.role == "commit+decide" else "o", colour, text)
-
-
-def _pass_name(width: PassWidth) -> svg.Named:
+def _pass_name(width: PassWidth) -> Named:
     role = "NTP" if width.method == "ntp" else width.role
-    return svg.Named(text=f"{role}, {formatting.seconds(width.measured_s.value or 0.0)}", at=_pass_place(width))
+    return Named(text=f"{role}, {formatting.seconds(width.measured_s.value or 0.0)}", at=_pass_place(width))
 
 
-def _pass_place(width: PassWidth) -> svg.Point:
+def _pass_place(width: PassWidth) -> Point:
     return width.query_tokens, 1e3 * (width.measured_s.value or 0.0)
 
 

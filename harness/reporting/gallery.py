@@ -29,7 +29,7 @@ from harness.reporting.exports.wording import verdict_words
 ELSEWHERE = "elsewhere.json"
 
 
-class Row(BaseModel):
+class GalleryRow(BaseModel):
     """What the list says of a run. ``claims``: whose they are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,7 +55,7 @@ class Elsewhere(BaseModel):
     """SHA-256 of each of its files."""
     record: Digest
     """The digest that its pages name (harness.record.seal)."""
-    row: Row
+    row: GalleryRow
 
 
 def write_gallery(folder: Path, tell: Callable[[str], object] = str) -> Path:
@@ -103,13 +103,13 @@ def read_elsewhere(path: Path) -> Elsewhere:
         raise RecordError(f"{path / ELSEWHERE}: does not say where a record is; restore it, or remove it") from error
 
 
-def row_of(path: Path) -> tuple[Row, Seal | None]:
+def row_of(path: Path) -> tuple[GalleryRow, Seal | None]:
     """The row of a run, and its seal. Raises RecordError where it cannot be read."""
     with out_of_the_collectors_sight(lambda: read_run(path)) as run:
         header, comparison = run.header, compare(run)
         judged = comparison.judgements
         asked = headlines(held_claims(judged), comparison)
-    row = Row(
+    row = GalleryRow(
         question=header.question,
         machine=machines(header),
         created_at=header.created_at,
@@ -120,7 +120,7 @@ def row_of(path: Path) -> tuple[Row, Seal | None]:
     return row, run.seal
 
 
-def _listed(path: Path, row: Row, seal: Seal | None, restored_by: str = "") -> dict[str, Any]:
+def _listed(path: Path, row: GalleryRow, seal: Seal | None, restored_by: str = "") -> dict[str, Any]:
     """One run, with what its folder holds. ``files``: name and description; ``not_linked``: pages of others, and why."""
     pages = {name: state for name, _, state in pages_of(path, seal) if not state.startswith(OWN)}
     words = {HEADER: "header", f"{SAMPLES}.gz": "samples", SAMPLES: "samples", f"{EVENTS}.gz": "events", EVENTS: "events"}

@@ -5,7 +5,7 @@ The evidence is the machine, versions, health, scenario, and the data as downloa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from harness.reporting import cells as wording
 from harness.reporting.answers import answers
 from harness.reporting.assets import SCRIPTS, fill_template
 from harness.reporting.cells import Pointers
-from harness.reporting.claims_shown import Held, claims_shown, headlines, held_claims, whose_claims
+from harness.reporting.claims_shown import claims_shown, headlines, held_claims, whose_claims
 from harness.reporting.columns import (
     ANSWERED,
     ARMS,
@@ -32,7 +32,7 @@ from harness.reporting.columns import (
     WAITED,
     passes,
 )
-from harness.reporting.evidence import downloads, facts, health, pretty, raw_frame, raw_table, states
+from harness.reporting.evidence import Download, downloads, facts, health, pretty, raw_frame, raw_table, states
 from harness.reporting.explain import explain_drawings
 from harness.reporting.planner.panel import panel_of
 from harness.reporting.planner.view import planner_view
@@ -47,8 +47,10 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
 
     ``data``: the comparison as to_json gives it, where the caller has it.
     """
-    header, pointers = run.header, Pointers(comparison)
-    held, overall = held_claims(comparison.judgements), comparison.judgements
+    header, pointers, overall = run.header, Pointers(comparison), comparison.judgements
+    held = held_claims(overall)
+    cards = answers(comparison, header, held, pointers)
+    on_cards = {(card.cell.part, str(card.cell.batch_size)) for card in cards}
     parts = dict.fromkeys(cell.part for cell in comparison.cells)
     slow: list[Callable[[], Any]] = [
         partial(_samples, run, comparison, data),
@@ -64,8 +66,8 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
         headlines=headlines(held, comparison),
         whose=whose_claims(header, overall),
         unread=comparison.unread,
-        answers=answers(comparison, header, held, pointers),
-        elsewhere=claims_shown(_elsewhere(held, comparison, run), pointers),
+        answers=cards,
+        elsewhere=claims_shown([one for one in held if one.place not in on_cards], pointers),
         alone=_alone(comparison, run),
         outcomes=[{**found, "words": OUTCOME_WORDS.get(found["outcome"], found["outcome"])} for found in comparison.outcomes],
         parts=views,
@@ -81,16 +83,10 @@ def render(run: Run, comparison: Comparison, data: dict[str, Any] | None = None)
     )
 
 
-def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _samples(run: Run, comparison: Comparison, data: dict[str, Any] | None) -> tuple[dict[str, object], list[Download]]:
     """The table of the raw numbers, and the downloads."""
     frame = raw_frame(run)
     return raw_table(frame), downloads(comparison.run_id, data or to_json(comparison), frame)
-
-
-def _elsewhere(held: Sequence[Held], comparison: Comparison, run: Run) -> list[Held]:
-    """Judgements that no card shows: of cells that the run lacks, or that hold NTP alone."""
-    cards = {(one.part, str(one.batch_size)) for one in comparison.answers if has_contender(one, run.header)}
-    return [one for one in held if one.place not in cards]
 
 
 def _alone(comparison: Comparison, run: Run) -> list[str]:
@@ -105,13 +101,16 @@ def _alone(comparison: Comparison, run: Run) -> list[str]:
     return said
 
 
-def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name: str) -> dict[str, Any]:
+def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name: str) -> dict[str, object]:
     """What the page shows of one part of the scenario. ``folded``: tables that are closed at first."""
     cells = [cell for cell in comparison.cells if cell.part == part]
     first, summaries = cells[0], [cell for cell in cells if cell.is_summary]
     drawings, not_drawn = explain_drawings(comparison, run, part, name)
     of_tasks = sum(len(cell.arms) for cell in comparison.cells if not cell.is_summary)
     by_task = [cell for cell in cells if not cell.is_summary] if of_tasks <= MOST_BY_TASK else []
+    where = "report.json has them, and in Python harness.load_run(RUN).arms"
+    all_of_them = f"Not shown task by task: {of_tasks:,} arms of single tasks are more than a page holds; {where}."
+    left_out = [all_of_them] if of_tasks > MOST_BY_TASK else []
     first_seen = (ARMS, FACTORS, passes(summaries), PREDICTIONS, BASELINE, WAITED, ANSWERED, SERVED)
     shown = [listing.table(summaries, pointers) for listing in first_seen]
     folded = [
@@ -136,7 +135,7 @@ def _part(run: Run, comparison: Comparison, pointers: Pointers, part: str, name:
         "not_drawn": not_drawn,
         "tables": [table for table in shown if table is not None],
         "folded": [table for table in folded if table is not None],
-        "remarks": [*(f"{one}." for one in first.remarks), *_counter(first), *_missing(first), *_left_out(of_tasks)],
+        "remarks": [*(f"{one}." for one in first.remarks), *_counter(first), *_missing(first), *left_out],
     }
 
 
@@ -155,14 +154,6 @@ def _counter(cell: Cell) -> list[str]:
     said = f"One percent of {scale.counter} is {formatting.gigabytes(scale.bytes_per_s_per_percent.value)} GB/s"
     lines = [f"{said} by a copy of known bytes in the measuring process, and {beside}."]
     return [*lines, f"Beware: {scale.disagreement}."] if scale.disagreement else lines
-
-
-def _left_out(of_tasks: int) -> list[str]:
-    """Names the tables that the page leaves out."""
-    if of_tasks <= MOST_BY_TASK:
-        return []
-    where = "report.json has them, and in Python harness.load_run(RUN).arms"
-    return [f"Not shown task by task: {of_tasks:,} arms of single tasks are more than a page holds; {where}."]
 
 
 def _missing(cell: Cell) -> list[str]:

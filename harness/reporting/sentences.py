@@ -19,14 +19,27 @@ SAME = 0.03
 
 def paragraphs(cell: Cell, arm: ArmResult, highlight: Highlight) -> tuple[tuple[str, str], ...]:
     """(title, text) of every paragraph about the highlighted arm."""
-    ntp = _ntp(cell)
+    ntp, counted, others, passes = _ntp(cell), "", "", arm.passes_saved.value
+    if not cell.timed:
+        counted = f"It has no NFE speedup ({arm.nfe_speedup.reason})"
+        if passes is not None:
+            prompts = formatting.count(arm.prompts)
+            counted = f"It needed {formatting.ratio(passes)} fewer forward passes over {prompts} prompts"
+        counted += ". It was not timed: this says nothing about the clock."
+    elif arm.replayed:  # each replayed arm has its own given acceptance, so all belong to the answer
+        speeds = [
+            f"{formatting.ratio(one.wall_speedup.value)} with {formatting.ratio(one.passes_saved.value or 0)} fewer passes"
+            for one in cell.arms
+            if not one.is_ntp and one is not arm and one.wall_speedup.value is not None
+        ]
+        others = f"By the clock also {'; '.join(speeds)}." if speeds else ""
     told = [
         ("Why", why(cell, arm)),
         ("Whole request", _request(cell, arm, ntp)),
         ("Accuracy", f"{right(arm, ntp)} {_ground(highlight, cell, arm)}"),
-        ("Counted", _counted(cell, arm)),
+        ("Counted", counted),
         ("Predicted", _predicted(arm)),
-        ("Other arms", _other_arms(cell, arm)),
+        ("Other arms", others),
         ("Against its baseline", _against_baseline(cell, ntp)),
     ]
     return tuple((title, text) for title, text in told if text)
@@ -108,17 +121,6 @@ def ground(speed: Quantity, cell: Cell) -> str:
     return ", ".join(text for text in (interval(speed), f"{speed.n} {cell.unit_of_times}", processes) if text)
 
 
-def _counted(cell: Cell, arm: ArmResult) -> str:
-    """For a part without a clock."""
-    if cell.timed:
-        return ""
-    needed = f"It has no NFE speedup ({arm.nfe_speedup.reason})"
-    if (passes := arm.passes_saved.value) is not None:
-        times, prompts = formatting.ratio(passes), formatting.count(arm.prompts)
-        needed = f"It needed {times} fewer forward passes over {prompts} prompts"
-    return f"{needed}. It was not timed: this says nothing about the clock."
-
-
 def right(arm: ArmResult, ntp: ArmResult | None) -> str:
     """The share of right answers beside NTP's, or why there is none."""
     if arm.accuracy.value is None:
@@ -146,22 +148,15 @@ def _with_band(speed: Quantity) -> str:
     return formatting.ratio(speed.value or 0.0) + (f" ({band})" if band else "")
 
 
-def _other_arms(cell: Cell, highlighted: ArmResult) -> str:
-    """The other replayed arms; each has its own given acceptance, so all belong to the answer."""
-    if not highlighted.replayed or not cell.timed:
-        return ""
-    said = [
-        f"{formatting.ratio(arm.wall_speedup.value)} with {formatting.ratio(arm.passes_saved.value or 0)} fewer passes"
-        for arm in cell.arms
-        if not arm.is_ntp and arm is not highlighted and arm.wall_speedup.value is not None
-    ]
-    return f"By the clock also {'; '.join(said)}." if said else ""
-
-
 def _ground(highlight: Highlight, cell: Cell, arm: ArmResult) -> str:
     """Why the answer is about this arm."""
-    if highlight.asked:
-        return _asked(cell, arm)
+    if highlight.asked:  # by the scenario's claims
+        lost, keeps = arm.accuracy_difference, _identity(arm)
+        if lost.value is not None:
+            bound = f", one-sided 95 % lower bound {formatting.points(lost.low)}" if lost.low is not None else ""
+            prompts = formatting.count(lost.n)
+            keeps = f"its accuracy differs from NTP's by {formatting.points(lost.value)} ({prompts} prompts{bound})"
+        return "; ".join(filter(None, (f"The scenario asks about {arm.label}", faster(cell, arm), f"{keeps}.")))
     margin, difference = f"{100 * highlight.margin:g} point", arm.accuracy_difference
     prompts, observed = formatting.count(highlight.pairs), formatting.points(difference.value or 0)
     if arm.simultaneous is not None:
@@ -181,16 +176,6 @@ def _ground(highlight: Highlight, cell: Cell, arm: ArmResult) -> str:
     if highlight.basis == "replayed":
         return f"{arm.label} is the fastest arm; replayed acceptance says nothing about accuracy."
     return f"{arm.label} is the fastest arm; {_identity(arm)}."
-
-
-def _asked(cell: Cell, arm: ArmResult) -> str:
-    """The arm that the scenario's claims name, what is faster than it, and what its output keeps."""
-    lost = arm.accuracy_difference
-    kept = _identity(arm)
-    if lost.value is not None:
-        bound = f", one-sided 95 % lower bound {formatting.points(lost.low)}" if lost.low is not None else ""
-        kept = f"its accuracy differs from NTP's by {formatting.points(lost.value)} ({formatting.count(lost.n)} prompts{bound})"
-    return "; ".join(filter(None, (f"The scenario asks about {arm.label}", faster(cell, arm), f"{kept}.")))
 
 
 def lossless(arm: ArmResult) -> str:

@@ -26,7 +26,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.path import Path
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from harness.formatting import one_line
@@ -35,21 +35,20 @@ from harness.stats.quantity import Quantity
 
 matplotlib.use("svg")
 
-# Okabe and Ito's palette, safe for the common kinds of colour blindness. Keys are matplotlib's colours.
-INK, MUTED, FAINT = "#111213", "#6b6c6d", "#d1d2d3"
-BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+# Okabe and Ito's palette, safe for the common kinds of colour blindness, as matplotlib's colours and the page's variables.
+_VARIABLES = {
+    "#111213": "ink",
+    "#6b6c6d": "muted",
+    "#d1d2d3": "faint",
+    "#0072b2": "blue",
+    "#d55e00": "vermilion",
+    "#009e73": "green",
+    "#cc79a7": "purple",
+}
+INK, MUTED, FAINT, BLUE, VERMILION, GREEN, PURPLE = _VARIABLES
 SERIES = (VERMILION, GREEN, PURPLE, BLUE)
 RUNGS = {"shape-calibrated": GREEN, "calibrated": PURPLE, "datasheet": MUTED}
 """One colour per rung of ceilings, the same in every figure; NTP is blue and SBD vermilion."""
-_VARIABLES = {
-    INK: "ink",
-    MUTED: "muted",
-    FAINT: "faint",
-    BLUE: "blue",
-    VERMILION: "vermilion",
-    GREEN: "green",
-    PURPLE: "purple",
-}
 STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
     **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
@@ -117,7 +116,7 @@ def log_ticks(axis: Axis, ticks: Sequence[float], suffix: str = "") -> None:
         if all(abs(math.log(tick / other)) >= least for other in kept):
             kept.append(tick)
     axis.set_major_locator(FixedLocator(sorted(kept)))
-    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}{suffix}"))
+    axis.set_major_formatter(f"{{x:g}}{suffix}")
     axis.set_minor_locator(NullLocator())
 
 
@@ -156,8 +155,8 @@ def beside(axes: Axes, x: float, y: float, text: str, size: float = 9.0, colour:
     axes.annotate(text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=size, color=colour, fontweight=weight)
 
 
-def key(axes: Axes) -> None:
-    """The names of lines, above the axes, where no mark is."""
+def name_lines(axes: Axes) -> None:
+    """Name the lines above the axes, where no mark is."""
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),

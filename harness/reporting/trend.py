@@ -40,7 +40,12 @@ def trend_figure(one: Judged) -> Drawing:
         _levels(axes, one)
         for found in one.changes:
             _mark(axes, found)
-        _commits(axes, one)
+        # Some of the commits by name, evenly spaced; the table has those of the changes.
+        labels = [point.label for point in series.points]
+        every = max(1, -(-len(labels) // MOST_TICKS))
+        axes.set_xticks(range(0, len(labels), every), labels[::every])
+        axes.tick_params(axis="x", labelsize=7)
+        axes.set_xlabel("commits, oldest first")
         axes.margins(y=0.18)
         axes.set_ylabel(f"{metric_words(series.metric)} ({METRICS[series.metric].unit})")
         axes.yaxis.set_major_formatter(lambda value, _: figure_words(series.metric, value).replace("\u00a0", " "))
@@ -77,15 +82,6 @@ def _mark(axes: Axes, found: ChangePoint) -> None:
         text = f"{found.direction}, drift\n{found.last_old.label}..{found.reached.label}"
     top = axes.get_xaxis_transform()
     axes.annotate(text, (place, 1.0), (4, -2), xycoords=top, textcoords="offset points", color=colour, va="top", fontsize=8)
-
-
-def _commits(axes: Axes, one: Judged) -> None:
-    """Some of the commits by name, evenly spaced; the table has those of the changes."""
-    labels = [point.label for point in one.series.points]
-    every = max(1, -(-len(labels) // MOST_TICKS))
-    axes.set_xticks(range(0, len(labels), every), labels[::every])
-    axes.tick_params(axis="x", labelsize=7)
-    axes.set_xlabel("commits, oldest first")
 
 
 MOST_DRAWINGS = 24

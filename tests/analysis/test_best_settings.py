@@ -13,7 +13,7 @@ from harness.analysis.answer import compare
 from harness.analysis.evidence.best_settings import name_of, telling_arms, ways
 from harness.analysis.results import ArmResult, Cell
 from harness.reporting.explain import explain_drawings
-from harness.reporting.figures_arms import MOST_WAYS, ways_compared
+from harness.reporting.figures_bars import MOST_WAYS, ways_compared
 from harness.reporting.svg import MOST_ARMS
 from harness.stats.quantity import absent, exact
 from tests.helpers import synthetic_run as synthetic

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgements, State
 from harness.cli.judged import InconclusiveOption, JsonOption, ToOption, finish, table
 from harness.errors import StorageError, UserError
-from harness.reporting.exports.formats import FORMATS, export
+from harness.reporting.exports import FORMATS, export
 from tests.helpers import synthetic_judgements as synthetic
 from tests.helpers.synthetic_judgements import answer, of
 

@@ -332,5 +332,6 @@ def test_the_management_library_answers_as_an_h100s() -> None:
 
 def test_values_are_there_where_torch_was_looked_for_first(emulated):
     """As transformers does before it imports it."""
-    words = "from importlib.util import find_spec; find_spec('torch'); import torch; print(torch.ones(6, device='cuda').sum().item())"
+    looked = "from importlib.util import find_spec; find_spec('torch')"
+    words = f"{looked}; import torch; print(torch.ones(6, device='cuda').sum().item())"
     assert emulated("-c", words).stdout == "6.0\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -173,7 +174,8 @@ def test_data_can_be_taken_away_without_scripts(browser: Any, files: dict[str, P
     for link in found.page.locator("a[download]").all():
         with found.page.expect_download() as waiting:
             link.click()
-        got[waiting.value.suggested_filename.split(".", 1)[1]] = Path(waiting.value.path()).read_text(encoding="utf-8")
+        name, data = waiting.value.suggested_filename.split(".", 1)[1], Path(waiting.value.path()).read_bytes()
+        got[name.removesuffix(".gz")] = (gzip.decompress(data) if name.endswith(".gz") else data).decode()
     assert json.loads(got["comparison.json"]) == json.loads(json.dumps(to_json(compare(FULL))))
     assert len(got["samples.csv"].splitlines()) == 1 + len(FULL.samples)
     assert got["arms.csv"].startswith("part,task,batch_size")

@@ -1,9 +1,14 @@
 """The states of a run's processes on its page: what differs is shown, what is equal is counted."""
 
+import base64
+import gzip
+import random
 from typing import Any
 
+import pytest
+
 from harness.analysis.answer import compare
-from harness.reporting.evidence import states
+from harness.reporting.evidence import LONGEST_LINK, LONGEST_PLAIN, download, states
 from harness.reporting.page import render
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.pages import words
@@ -63,3 +68,23 @@ def test_the_page_shows_the_states_and_stays_small() -> None:
         sizes.append(len(text))
         assert f'"states": {processes}, "equal to the first": {processes - 2}' in words(text) and '"load": 7.25' in words(text)
     assert abs(sizes[1] - sizes[0]) < 20
+
+
+@pytest.mark.parametrize(("length", "packed"), [(LONGEST_PLAIN, False), (LONGEST_PLAIN + 1, True), (3 * LONGEST_LINK, True)])
+def test_a_file_of_the_page_is_whole_and_a_long_one_is_packed(length: int, packed: bool) -> None:
+    """The link holds the text, byte for byte; name and kind say whether it is packed; the same text gives the same link."""
+    text = ("ä,1\n" * length).encode()[:length].decode(errors="replace")
+    found = download("run.samples.csv", "numbers", "text/csv", text)
+    assert found == download("run.samples.csv", "numbers", "text/csv", text) and found.href is not None
+    kind, _, coded = found.href.removeprefix("data:").partition(";base64,")
+    body = base64.b64decode(coded)
+    assert (found.name, kind) == (("run.samples.csv.gz", "application/gzip") if packed else ("run.samples.csv", "text/csv"))
+    assert len(body) == found.bytes and (gzip.decompress(body) if packed else body) == text.encode()
+    assert packed == (len(coded) < length)
+
+
+def test_a_file_that_no_link_can_hold_is_only_named() -> None:
+    """Random bytes hardly shrink: what a browser would cut is in the run's directory."""
+    noise = base64.b85encode(random.Random(1).randbytes(LONGEST_LINK)).decode()
+    found = download("run.samples.csv", "numbers", "text/csv", noise)
+    assert found.href is None and found.name == "run.samples.csv.gz" and found.bytes > LONGEST_LINK / 2

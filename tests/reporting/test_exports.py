@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgements
-from harness.reporting.exports.formats import FORMATS, export
+from harness.reporting.exports import FORMATS, export
 from harness.reporting.exports.review import LONGEST, marker
 from harness.reporting.exports.trackers import family_name
 from harness.stats.quantity import Quantity

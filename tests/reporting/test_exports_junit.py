@@ -7,7 +7,7 @@ import xmlschema
 from hypothesis import given
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgements
-from harness.reporting.exports.formats import export
+from harness.reporting.exports import export
 from tests.helpers import DATA
 from tests.helpers import synthetic_judgements as synthetic
 from tests.helpers.synthetic_judgements import answer, of

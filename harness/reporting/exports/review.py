@@ -29,7 +29,7 @@ from collections import Counter
 from xml.etree import ElementTree
 
 from harness import __version__
-from harness.analysis.judge.judgement import Judgement, Judgements, State
+from harness.analysis.judge.judgement import Judgements, State
 from harness.formatting import one_line
 from harness.reporting.exports.wording import HEADS, NOTHING_JUDGED, details, gravest_first, named, row, tally, verdict_words
 
@@ -119,20 +119,16 @@ def junit_text(judgements: Judgements) -> str:
     for name, value in ({"sbd version": __version__, "verdict": verdict_words(judgements)} | runs).items():
         ElementTree.SubElement(properties, "property", {"name": name, "value": value})
     for name, one in named(judgements).items():
-        _add_case(suite, name, one)
+        case = ElementTree.SubElement(suite, "testcase", {"name": name, "classname": f"sbd.{one.kind}"})
+        if one.state in OUTCOMES:
+            message = {"message": one_line(f"{one.word}: {one.reason}"), "type": one.word}
+            outcome = ElementTree.SubElement(case, OUTCOMES[one.state], message)
+        else:
+            outcome = ElementTree.SubElement(case, "system-out")
+        outcome.text = "\n".join([one.word, *details(one)])
     if not judgements.judgements:
         case = ElementTree.SubElement(suite, "testcase", {"name": "verdict", "classname": "sbd"})
         ElementTree.SubElement(case, "error", {"message": NOTHING_JUDGED, "type": "void"})
     ElementTree.indent(root)
     written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return written.decode() + "\n"
-
-
-def _add_case(suite: ElementTree.Element, name: str, one: Judgement) -> None:
-    case = ElementTree.SubElement(suite, "testcase", {"name": name, "classname": f"sbd.{one.kind}"})
-    if one.state in OUTCOMES:
-        message = {"message": one_line(f"{one.word}: {one.reason}"), "type": one.word}
-        said = ElementTree.SubElement(case, OUTCOMES[one.state], message)
-    else:
-        said = ElementTree.SubElement(case, "system-out")
-    said.text = "\n".join([one.word, *details(one)])

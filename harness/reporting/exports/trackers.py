@@ -26,8 +26,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, Judgements
 from harness.formatting import one_line
@@ -51,6 +49,9 @@ UNITS = {
 }
 """Units in Prometheus spelling. Nothing is converted; a unit in prose stands in HELP, not in the name."""
 WHAT = {"": "Value", "_low": "Lower end of the interval", "_high": "Upper end of the interval", "_base": "What BASE had"}
+ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+QUOTED = ESCAPES | str.maketrans({'"': r"\""})
+"""Of a text, and of a label's value."""
 _UNIT = re.compile("%|[a-z]+(/[a-z]+)?")
 _PER = {"s": "second", "j": "joule"}
 Family = tuple[str, list[tuple[dict[str, str], float]]]
@@ -79,7 +80,13 @@ def prometheus_text(judgements: Judgements) -> str:
     title = {"title": one_line(judgements.title)}
     overall = [(title | {"state": state}, float(judgements.state == state)) for state in GRAVEST_FIRST]
     families["sbd_verdict_state"] = ("1 for the gravest state of all judgements, 0 for the others.", overall)
-    return "".join(_family(name, about, series) for name, (about, series) in families.items() if series)
+    lines = []
+    for name, (about, series) in families.items():
+        lines += [f"# HELP {name} {about.translate(ESCAPES)}", f"# TYPE {name} gauge"] if series else []
+        for labels, number in series:
+            pairs = ",".join(f'{key}="{text.translate(QUOTED)}"' for key, text in sorted(labels.items()))
+            lines.append(f"{name}{{{pairs}}} {number!r}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def family_name(one: Judgement, part: str = "") -> str:
@@ -110,27 +117,13 @@ def _labels(name: str, one: Judgement) -> dict[str, str]:
     return cell | {"judgement": name, "basis": one.basis}
 
 
-def _family(name: str, about: str, series: Iterable[tuple[Mapping[str, str], float]]) -> str:
-    about = about.replace("\\", r"\\").replace("\n", r"\n")
-    lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge", *(f"{name}{_braces(on)} {value!r}" for on, value in series)]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _braces(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{key}="{_quoted(value)}"' for key, value in sorted(labels.items())) + "}"
-
-
-def _quoted(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
 def action_text(judgements: Judgements, better: Better) -> str:
     """JSON for github-action-benchmark: the judgements whose metric is better when ``better``."""
     entries = []
     for name, one in _known(judgements).items():
         if one.better != better:
             continue
-        entry: dict[str, Any] = {"name": name, "unit": one_line(one.unit), "value": one.value.value}
+        entry: dict[str, object] = {"name": name, "unit": one_line(one.unit), "value": one.value.value}
         if one.value.low is not None and one.value.high is not None:
             entry["range"] = f"{one.value.low:.6g}..{one.value.high:.6g}"
         entries.append(entry | {"extra": "\n".join([one.word, *details(one)])})
@@ -144,7 +137,7 @@ OF_BASIS = {"measured": "", "counted": ""}
 
 def bencher_text(judgements: Judgements) -> str:
     """Every value by cell and metric; where two unlike values share a place, the later one's benchmark is its own name."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    benchmarks: dict[str, dict[str, dict[str, float]]] = {}
     for name, one in _known(judgements).items():
         limits = {"value": one.value.value, "lower_value": one.value.low, "upper_value": one.value.high}
         figures = {key: number for key, number in limits.items() if number is not None}
@@ -152,10 +145,10 @@ def bencher_text(judgements: Judgements) -> str:
         benchmark = (one_line(one.subject, LONGEST_NAME) or name) + OF_BASIS.get(one.basis, f" ({one.basis})")
         beside = {} if one.base is None else {f"{measure[: LONGEST_SLUG - len(OF_BASE)]}{OF_BASE}": {"value": one.base}}
         both = {measure: figures} | beside
-        if any(found.get(benchmark, {}).get(key, figure) != figure for key, figure in both.items()):
+        if any(benchmarks.get(benchmark, {}).get(key, figure) != figure for key, figure in both.items()):
             benchmark = name
-        found.setdefault(benchmark, {}).update(both)
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        benchmarks.setdefault(benchmark, {}).update(both)
+    return json.dumps(benchmarks, indent=1, ensure_ascii=False) + "\n"
 
 
 def slug(metric: str) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from itertools import count as counted
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, WORDS, Judgement, Judgements
@@ -50,17 +50,13 @@ def named(judgements: Judgements) -> dict[str, Judgement]:
 
     A JUnit reader keeps only the first of two equal names, and a chart joins them.
     """
-    found: dict[str, Judgement] = {}
+    by_name: dict[str, Judgement] = {}
     for one in judgements.judgements:
-        found[next(name for name in _candidates(one) if name not in found)] = one
-    return found
-
-
-def _candidates(one: Judgement) -> Iterator[str]:
-    plain = one_line(f"{one.metric}: {one.subject}", LONGEST_NAME)
-    bounded = one_line(f"{plain}, {one.bound}", LONGEST_NAME)
-    yield from (plain, bounded)
-    yield from (f"{bounded} ({number})" for number in counted(2))
+        plain = one_line(f"{one.metric}: {one.subject}", LONGEST_NAME)
+        bounded = one_line(f"{plain}, {one.bound}", LONGEST_NAME)
+        names = chain((plain, bounded), (f"{bounded} ({number})" for number in counted(2)))
+        by_name[next(name for name in names if name not in by_name)] = one
+    return by_name
 
 
 def value_words(one: Judgement) -> str:

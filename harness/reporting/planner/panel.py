@@ -8,6 +8,7 @@ The axes: the run's largest model and Llama 8B and 70B, formats of weights and K
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
 from math import inf
 from typing import Literal
 
@@ -41,10 +42,10 @@ SMALLEST_PARAMS = 1e9
 """Nobody plans GPUs for a smaller model; a page has 180 kB for each."""
 TABLE1_CELLS = ("llama-3.1-8b/GSM8K/low", "llama-3.1-8b/LiveCodeBench-v6/high")
 """The least and the most tokens per pass of this model in Table 1."""
-MOST_ARMS = {"sbd": 2, "sbd_verified": 1}
-"""Of a run, by method."""
-CHECKED = frozenset({"sbd_verified"})
-"""Methods whose blocks are checked, so that a part of each may be final."""
+MOST_ARMS = {"SBD": 2, "SBD verified": 1}
+"""Of a run, by what their rows are called."""
+METHODS = {"sbd": False, "sbd_verified": True}
+"""Methods with blocks, and whether these are checked, so that a part of each may be final."""
 
 
 @frozen
@@ -55,6 +56,7 @@ class Choice:
     ``model``      whose acceptance it is; for another model it is an assumption
     ``remark``     the accuracy that it costs
     ``arguments``  its arguments for `sbd capacity`
+    ``rank``       of a run's arm: the least stands first
     """
 
     label: str
@@ -63,6 +65,7 @@ class Choice:
     acceptance: AssumedAcceptance
     remark: str
     arguments: tuple[str, ...]
+    rank: tuple[float, ...] = ()
 
     @property
     def arm(self) -> str:
@@ -80,8 +83,24 @@ class Panel:
 
 
 def panel_of(run: Run, comparison: Comparison) -> Panel:
-    """The panel of a run; where no SBD arm has its own acceptance, it uses Table 1's."""
-    return _panel(_models(run), (*_measured(comparison), *_published()))
+    """The panel of a run: its largest model where that is large enough, then MODELS; its own acceptances, then Table 1's."""
+    known = {case.model for case in run.header.cases if case.model is not None and case.model.params >= SMALLEST_PARAMS}
+    own = sorted(known, key=lambda shape: (-shape.params, shape.name))[:1]
+    models = dict.fromkeys((*own, *(KNOWN_SHAPES[name] for name in MODELS)))
+    choices = _measured(comparison)
+    for of_table in TABLE1_CELLS:
+        acceptance = from_table1(TABLE1_BLOCK_SIZE, of_table)
+        model, task, level = of_table.split("/")
+        published = Choice(
+            label=f"Table 1, {task}, γ {level}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes",
+            basis="published",
+            model=model,
+            acceptance=acceptance,
+            remark=f"published for {model} on {task}, not measured in this run",
+            arguments=("--table1", of_table),
+        )
+        choices.append(published)
+    return _panel(tuple(models), tuple(choices))
 
 
 @lru_cache(maxsize=4)
@@ -101,49 +120,39 @@ def _panel(models: tuple[ModelShape, ...], choices: tuple[Choice, ...]) -> Panel
     return Panel(models=models, choices=choices, columns=price_grid(grid))
 
 
-def _models(run: Run) -> tuple[ModelShape, ...]:
-    """The run's largest where it is large enough, then MODELS."""
-    known = {case.model for case in run.header.cases if case.model is not None and case.model.params >= SMALLEST_PARAMS}
-    own = sorted(known, key=lambda shape: (-shape.params, shape.name))[:1]
-    return tuple(dict.fromkeys((*own, *(KNOWN_SHAPES[name] for name in MODELS))))
-
-
-def _measured(comparison: Comparison) -> tuple[Choice, ...]:
+def _measured(comparison: Comparison) -> list[Choice]:
     """The arms of the run with blocks, SBD before its verified form; replayed ones where no other has an acceptance.
 
-    Of a method, highlighted arms come first, then those that lose least accuracy; each with that of its smallest batch.
+    Of either form the first by rank, each with the acceptance of its smallest batch.
     """
-    found = [
-        (cell, arm, acceptance, arm.label == highlight.label)
-        for highlight in comparison.answers
-        for cell in [comparison.summary(highlight.part, highlight.batch_size)]
-        for arm in cell.arms
-        if (acceptance := _acceptance(cell, arm)) is not None
-    ]
-    real = [one for one in found if one[1].replayed is None] or found
-    smallest: dict[tuple[str, str], tuple[Cell, ArmResult, AssumedAcceptance, bool]] = {}
-    for one in sorted(real, key=lambda one: one[0].batch_size):
-        smallest.setdefault((one[0].part, one[1].label), one)
-    ranked = sorted(smallest.values(), key=_rank)
-    by_method = {method: [one for one in ranked if one[1].method == method][:most] for method, most in MOST_ARMS.items()}
-    return tuple(_choice(*one) for arms in by_method.values() for one in arms)
+    choices: dict[tuple[str, str], Choice] = {}
+    for highlight in sorted(comparison.answers, key=lambda answer: answer.batch_size):
+        cell = comparison.summary(highlight.part, highlight.batch_size)
+        for arm in cell.arms:
+            choice = _choice(cell, arm, arm.label == highlight.label)
+            if choice is not None:
+                choices.setdefault((cell.part, arm.label), choice)
+    real = [choice for choice in choices.values() if choice.basis != "replayed"] or list(choices.values())
+    real.sort(key=lambda choice: choice.rank)
+    of_form = ([choice for choice in real if choice.arm == name][:most] for name, most in MOST_ARMS.items())
+    return list(chain.from_iterable(of_form))
 
 
-def _rank(one: tuple[Cell, ArmResult, AssumedAcceptance, bool]) -> tuple[bool, float, float]:
-    _, arm, acceptance, is_highlight = one
-    lost = arm.accuracy_difference.value
-    return not is_highlight, inf if lost is None else -lost, -acceptance.nfe_speedup
+def _choice(cell: Cell, arm: ArmResult, is_highlight: bool) -> Choice | None:
+    """What a plan can use of an arm: with blocks, and between one pass per block and one per token; else None.
 
-
-def _acceptance(cell: Cell, arm: ArmResult) -> AssumedAcceptance | None:
-    """What a plan can use of an arm: with blocks, and between one pass per block and one per token."""
-    tokens, size = arm.nfe_speedup.value, arm.block_size
-    if arm.method not in MOST_ARMS or size is None or not tokens:
+    Highlighted arms come first, then those that lose least accuracy.
+    """
+    tokens, size, lost = arm.nfe_speedup.value, arm.block_size, arm.accuracy_difference.value
+    if arm.method not in METHODS or size is None or not tokens:
         return None
-    per_check = _tokens_per_check(arm) if arm.method in CHECKED else None
-    basis = _basis(arm)
+    per_check = None
+    if METHODS[arm.method]:  # the passes that made any token final are the checks
+        counts = arm.final_tokens_histogram
+        per_check = sum(made * count for made, count in enumerate(counts)) / (sum(counts[1:]) or 1)
+    basis: Literal["measured", "replayed"] = "measured" if arm.replayed is None else "replayed"
     try:
-        return AssumedAcceptance(
+        acceptance = AssumedAcceptance(
             block_size=size,
             passes_per_block=(per_check or size) / tokens,
             tokens_per_check=per_check,
@@ -151,53 +160,18 @@ def _acceptance(cell: Cell, arm: ArmResult) -> AssumedAcceptance | None:
         )
     except UserError:
         return None
-
-
-def _tokens_per_check(arm: ArmResult) -> float:
-    """Mean tokens of the passes that made any final: those are the checks."""
-    checks = sum(arm.final_tokens_histogram[1:])
-    return sum(tokens * count for tokens, count in enumerate(arm.final_tokens_histogram)) / checks if checks else 0.0
-
-
-def _choice(cell: Cell, arm: ArmResult, acceptance: AssumedAcceptance, is_highlight: bool) -> Choice:
-    tokens, per_check, basis = arm.nfe_speedup.value, acceptance.tokens_per_check, _basis(arm)
+    accuracy = f"accuracy not known: {arm.accuracy_difference.reason}"
+    if arm.replayed is not None:
+        accuracy = "which says nothing about accuracy"
+    elif lost is not None:
+        accuracy = f"accuracy against NTP {formatting.points(lost)}, observed"
     checked = () if per_check is None else ("--tokens-per-check", repr(per_check))
     return Choice(
         label=f"{arm.label}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes",
         basis=basis,
         model=cell.model,
         acceptance=acceptance,
-        remark=f"{basis} on {cell.model}, {_accuracy(arm)}{'; the arm that answers this run' * is_highlight}",
-        arguments=("--nfe-speedup", repr(tokens), *checked, "--block-size", str(acceptance.block_size)),
+        remark=f"{basis} on {cell.model}, {accuracy}{'; the arm that answers this run' * is_highlight}",
+        arguments=("--nfe-speedup", repr(tokens), *checked, "--block-size", str(size)),
+        rank=(not is_highlight, inf if lost is None else -lost, -acceptance.nfe_speedup),
     )
-
-
-def _basis(arm: ArmResult) -> Literal["measured", "replayed"]:
-    return "measured" if arm.replayed is None else "replayed"
-
-
-def _accuracy(arm: ArmResult) -> str:
-    if arm.replayed is not None:
-        return "which says nothing about accuracy"
-    lost = arm.accuracy_difference
-    if lost.value is None:
-        return f"accuracy not known: {lost.reason}"
-    return f"accuracy against NTP {formatting.points(lost.value)}, observed"
-
-
-def _published() -> tuple[Choice, ...]:
-    found = []
-    for cell in TABLE1_CELLS:
-        acceptance = from_table1(TABLE1_BLOCK_SIZE, cell)
-        model, task, level = cell.split("/")
-        found.append(
-            Choice(
-                label=f"Table 1, {task}, γ {level}: {formatting.ratio(acceptance.nfe_speedup)} fewer passes",
-                basis="published",
-                model=model,
-                acceptance=acceptance,
-                remark=f"published for {model} on {task}, not measured in this run",
-                arguments=("--table1", cell),
-            )
-        )
-    return tuple(found)

@@ -15,14 +15,16 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from harness import formatting
-from harness.capacity.grid import Figures, Place, PricedColumn
+from harness.capacity.grid import Figures, Place
 from harness.capacity.question import DEGREES
 from harness.capacity.results import COLUMNS
 from harness.capacity.wording import anchored_in_words, cheaper, pays_from
+from harness.formatting import count, rate, ratio
 from harness.hardware.figures import SourcedFigure
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES
@@ -54,8 +56,10 @@ SPEEDS = (20, 50, 100)
 
 def embedded(panel: Panel) -> dict[str, Any]:
     """Plain JSON values: the axes with a description of every choice, and the figures."""
-    texts = Numbers()
-    columns = [_column(column, texts) for column in panel.columns.values()]
+    texts, columns = Numbers(), list[object]()
+    for column in panel.columns.values():  # [rows that fit, figures by batch], or the number of the reason why there is none
+        priced = [column.rows, [list(_carried(figures)) for figures in column.figures]]
+        columns.append(priced if column.reason is None else texts[column.reason])
     return {
         "version": PLANNER_VERSION,
         "models": [{"argument": model_argument(shape.name), "where": where(shape.name)} for shape in panel.models],
@@ -78,7 +82,7 @@ def embedded(panel: Panel) -> dict[str, Any]:
     }
 
 
-def packed(data: dict[str, Any]) -> str:
+def packed(data: dict[str, object]) -> str:
     """The values as JSON, compressed, in base64: a third of the size, and any browser unpacks it."""
     plain = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(plain.encode(), PACKED, mtime=0)).decode("ascii")
@@ -115,16 +119,10 @@ def ratio_carried(value: float) -> float:
     return round(value, 2) if abs(value) < 9.995 else carried(value)
 
 
-def _column(column: PricedColumn, texts: Numbers) -> Any:
-    """[rows that fit, [figures of Figures] by batch], or the number of the reason where nothing could be priced."""
-    if column.reason is not None:
-        return texts[column.reason]
-    return [column.rows, [_carried(found) for found in column.figures]]
-
-
-def _carried(found: Figures) -> Any:
-    *figures, gpus, speedup = found
-    return [*(None if value is None else carried(value) for value in figures), gpus, ratio_carried(speedup)]
+def _carried(exact: Figures) -> Figures:
+    *figures, gpus, speedup = exact
+    rounded = [None if value is None else carried(value) for value in figures]
+    return Figures._make([*rounded, gpus, ratio_carried(speedup)])
 
 
 HEADS = (
@@ -159,14 +157,24 @@ class Setting(NamedTuple):
         """Where it is."""
         return f"{self.device}, TP {self.tensor_parallel}, batch {self.batch}"
 
+    @property
+    def offer(self) -> tuple[float, float]:
+        """Tokens/s of a user, and USD per million tokens, infinite where there is no price."""
+        return (self.figures[0], self.figures.usd_per_million_tokens or inf) if self.figures else (0.0, inf)
+
+    @property
+    def per_gpu(self) -> float:
+        """Tokens/s."""
+        return self.figures.tokens_per_s_per_gpu if self.figures else -1.0
+
 
 def planner_view(panel: Panel) -> dict[str, Any]:
     """The panel for the template. ``data`` is for the script (``packed``), all else stands before a choice."""
     axes, choice, model = _axes(panel), panel.choices[0], panel.models[0].name
     names = ("NTP", choice.arm)
-    every = [[_settings(panel, device, arm) for device in range(len(DEVICES))] for arm in (0, 1)]
-    rows = [[max(found, key=_per_gpu) for found in of] for of in every]
-    fronts = [pareto_front(one for found in of for one in found if one.figures) for of in every]
+    every = [[_settings(panel, name, device, arm) for device in range(len(DEVICES))] for arm, name in enumerate(names)]
+    rows = [[max(found, key=attrgetter("per_gpu")) for found in of] for of in every]
+    fronts = [pareto_front(chain.from_iterable(of)) for of in every]
     devices = " ".join(f"--hardware {name}" for name in DEVICES)
     return {
         "axes": axes,
@@ -203,7 +211,7 @@ NOTES = (
 
 def _axes(panel: Panel) -> tuple[Axis, ...]:
     return (
-        Axis("model", "Model", tuple(f"{shape.name} ({_parameters(shape.params)})" for shape in panel.models)),
+        Axis("model", "Model", tuple(f"{shape.name} ({shape.params / 1e9:.1f}B parameters)" for shape in panel.models)),
         Axis("weights", "Weights", tuple(WEIGHTS)),
         Axis("kv", "KV cache", tuple(KV_DTYPES)),
         Axis("request", "Request", tuple(f"{prompt:,} tokens in, {output:,} out" for prompt, output in REQUESTS)),
@@ -212,10 +220,6 @@ def _axes(panel: Panel) -> tuple[Axis, ...]:
         Axis("batch", "Batch", (BEST, *(f"{BEST} at {speed} tokens/s per user" for speed in SPEEDS), *map(str, BATCHES))),
         Axis("arm", "Beside NTP", tuple(f"{one.label} ({one.remark})" for one in panel.choices)),
     )
-
-
-def _parameters(params: int) -> str:
-    return f"{params / 1e9:.1f}B parameters" if params >= 1e9 else f"{params / 1e6:.0f}M parameters"
 
 
 def _request(number: int) -> str:
@@ -229,92 +233,64 @@ def _sourced(figure: SourcedFigure, unit: str) -> str:
     return f"{figure.value:g} {unit} ({', '.join(text for text in (figure.source, figure.date) if text)})"
 
 
-def _settings(panel: Panel, device: int, arm: int) -> list[Setting]:
+def _settings(panel: Panel, name: str, device: int, arm: int) -> list[Setting]:
     """Of the first choice on one device, the smallest TP and batch first; the last one, without figures, says why."""
-    first = Place(model=0, weights=0, kv=0, request=0, device=device, arm=arm, degree=0)
-    columns = [panel.columns[first._replace(degree=degree)] for degree in range(len(DEGREES))]
-    name = panel.choices[0].arm if arm else "NTP"
-    most = max(zip(columns, DEGREES, strict=True), key=lambda pair: (pair[0].rows, pair[0].reason is None))
-    fits = most[0].reason or f"at most {most[0].rows:,} rows fit (TP {most[1]})"
-    nothing = Setting(device=DEVICES[device], arm=name, reason=fits)
-    return [
-        *(
-            nothing._replace(tensor_parallel=degree, batch=batch, rows=column.rows, figures=Figures(*_carried(figures)))
-            for column, degree in zip(columns, DEGREES, strict=True)
-            for batch, figures in zip(BATCHES, column.figures, strict=False)
-        ),
-        nothing,
+    columns = {tp: panel.columns[Place(0, 0, 0, 0, device, arm, degree)] for degree, tp in enumerate(DEGREES)}
+    most = max(columns, key=lambda tp: (columns[tp].rows, columns[tp].reason is None))
+    fits = columns[most].reason or f"at most {columns[most].rows:,} rows fit (TP {most})"
+    settings = [
+        Setting(DEVICES[device], name, fits, tp, batch, column.rows, _carried(figures))
+        for tp, column in columns.items()
+        for batch, figures in zip(BATCHES, column.figures, strict=False)
     ]
+    return [*settings, Setting(DEVICES[device], name, fits)]
 
 
-def _per_gpu(one: Setting) -> float:
-    return one.figures.tokens_per_s_per_gpu if one.figures else -1.0
-
-
-def pareto_front(found: Iterable[Setting]) -> list[Setting]:
+def pareto_front(settings: Iterable[Setting]) -> list[Setting]:
     """Those that no other beats for the user and per GPU, the fastest user first."""
-    kept: list[Setting] = []
-    best = -1.0
-    pairs = [(one.figures, one) for one in found if one.figures]
-    for figures, one in sorted(pairs, key=lambda pair: (-pair[0][0], -pair[0][1])):
-        if figures.tokens_per_s_per_gpu > best:
-            best = figures.tokens_per_s_per_gpu
-            kept.append(one)
-    return kept
+    front: list[Setting] = []
+    for setting in sorted(settings, key=lambda one: (-one.offer[0], -one.per_gpu)):
+        if setting.per_gpu > (front[-1].per_gpu if front else 0.0):
+            front.append(setting)
+    return front
 
 
-WRITE: tuple[Callable[[float], str], ...] = (*(COLUMNS[key].write for key in Figures._fields[:5]), formatting.ratio)
-"""Of the fields of Figures."""
+FIGURES = (*(COLUMNS[key].write for key in Figures._fields[:5]), ratio)
+WRITE: tuple[Callable[[float], str], ...] = (count, count, *FIGURES, count)
+"""Of TP, batch, the fields of Figures, and the rows that fit."""
 
 
 def _cells(one: Setting) -> list[Entry]:
-    """TP, the figures and the rows that fit; none where there is no figure."""
-    if one.figures is None:
-        return []
+    """As WRITE has them; none where there is no figure."""
+    values = (one.tensor_parallel, one.batch, *one.figures, one.rows) if one.figures else ()
     return [
-        *(Entry(text=formatting.count(count), raw=count) for count in (one.tensor_parallel, one.batch)),
-        *(
-            Entry(text="not known") if value is None else Entry(text=write(value), raw=value)
-            for write, value in zip(WRITE, one.figures, strict=True)
-        ),
-        Entry(text=formatting.count(one.rows), raw=one.rows),
+        Entry(text="not known") if value is None else Entry(text=write(value), raw=value)
+        for write, value in zip(WRITE, values, strict=False)
     ]
 
 
 def _answer(names: Sequence[str], rows: Sequence[Sequence[Setting]], every: Sequence[Sequence[Sequence[Setting]]]) -> str:
     """The cheapest device of each arm, which arm costs less, and from where on the second one does."""
-    said, best = [], list[float]()
+    said, prices = [], list[float]()
     for name, of in zip(names, rows, strict=True):
-        found = [
-            (one.figures.usd_per_million_tokens or inf, one.figures.tokens_per_s_per_user, one) for one in of if one.figures
-        ]
-        usd, speed, one = min(found, key=lambda offer: offer[0], default=(inf, 0, None))
-        if one is None or usd == inf:
-            said.append(f"With {name} no device does this at a known price.")
-            continue
-        best.append(usd)
+        cheapest = min(of, key=lambda setting: setting.offer[1])
+        speed, usd = cheapest.offer
+        prices.append(usd)
         said.append(
-            f"{name} is cheapest on {one.named}: {formatting.rate(usd)} USD per million tokens, "
-            f"{formatting.rate(speed)} tokens/s per user."
+            f"With {name} no device does this at a known price."
+            if usd == inf
+            else f"{name} is cheapest on {cheapest.named}: {rate(usd)} USD per million tokens, {rate(speed)} tokens/s per user."
         )
-    if len(best) == len(names):
-        offers = (
-            [(figures[0], figures.usd_per_million_tokens or inf) for of in arm for *_, figures in of if figures]
-            for arm in every
-        )
-        said.append(f"{cheaper(names[1], *reversed(best))}; {pays_from(*offers)}.")
+    if inf not in prices:
+        offers = ([setting.offer for setting in chain.from_iterable(of)] for of in every)
+        said.append(f"{cheaper(names[1], *reversed(prices))}; {pays_from(*offers)}.")
     return " ".join(said)
 
 
 def _caption(names: Sequence[str], fronts: Sequence[Sequence[Setting]]) -> str:
     if not all(fronts):
         return "An arm that fits nowhere has no points."
-
-    def ends(place: int, figure: str) -> str:
-        ends = [(name, front[place]) for name, front in zip(names, fronts, strict=True)]
-        return ", ".join(f"{name} {formatting.rate(getattr(one.figures, figure))} ({one.named})" for name, one in ends)
-
-    return (
-        f"Tokens/s of the fastest user: {ends(0, 'tokens_per_s_per_user')}. Most tokens/s per GPU: "
-        f"{ends(-1, 'tokens_per_s_per_gpu')}."
-    )
+    fastest = [(name, front[0], front[0].offer[0]) for name, front in zip(names, fronts, strict=True)]
+    most = [(name, front[-1], front[-1].per_gpu) for name, front in zip(names, fronts, strict=True)]
+    user, gpu = (", ".join(f"{name} {rate(speed)} ({one.named})" for name, one, speed in ends) for ends in (fastest, most))
+    return f"Tokens/s of the fastest user: {user}. Most tokens/s per GPU: {gpu}."
