@@ -16,23 +16,23 @@ from harness.analysis.evidence.pass_widths import curves, pass_widths
 from harness.analysis.figures import accuracy as on_accuracy
 from harness.analysis.figures import arm_metrics as on_arms
 from harness.analysis.figures.arms import NOT_TIMED, ArmBesideNtp, CellContext, beside_ntp
-from harness.analysis.figures.baseline import baseline_check
+from harness.analysis.figures.baseline import baseline_check, ceiling_check
 from harness.analysis.figures.request_figures import request_counts
 from harness.analysis.judge.highlight import picked
 from harness.analysis.results import ArmResult, Cell, Highlight, Simultaneous
 from harness.analysis.tally.by_request import Tallies
-from harness.analysis.tally.prices import Ladder
+from harness.analysis.tally.prices import read_calibration
 from harness.analysis.tally.pricing import Pricer
-from harness.analysis.tally.traffic import TrafficCounter, measured_bandwidth
-from harness.record.schema import NO_PASSES, CaseHeader, Run
+from harness.analysis.tally.traffic import measured_bandwidth
+from harness.analysis.trust.health import together
+from harness.analysis.trust.imported import limits
+from harness.record.schema import NO_PASSES, REMARK, CaseHeader, Run
 from harness.record.written import WrittenPart
 from harness.scenario.load import recorded_load
 from harness.scenario.part import Part
 from harness.stats.quantity import Quantity, absent, exact, quotient, simultaneous_confidence
 from harness.stats.sample_size import prompts_for_width
 
-Pricers = dict[str, tuple[Ladder, Pricer | None]]
-"""By case id."""
 NOT_PER_PASS = "the forward passes were not timed one by one"
 ESTIMATED = (
     "decode time is estimated: the pass that reads the prompt drafts too, so it counts as one pass, and its time beyond that "
@@ -42,18 +42,15 @@ OWN = ("wall_speedup", "wall_speedup_totals", "identical_to_ntp", "accuracy_diff
 """Figures that are fields of ArmResult."""
 
 
-def cells_of(
-    run: Run, tallies: Tallies, pricers: Pricers, counter: TrafficCounter, part: str, batch_size: int
-) -> tuple[list[Cell], Highlight]:
+def cells_of(tallies: Tallies, part: str, batch_size: int) -> tuple[list[Cell], Highlight]:
     """The cells of one part and batch size and their highlight. The summary over tasks is first, then one cell per task where
     there are several. The highlighted arm has its figures at the simultaneous level too.
     """
-    cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
-    rungs, pricer = pricers[cases[0].case_id]
-    place = _place(run, cases, tallies, rungs, counter)
+    cases = [case for case in tallies.run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
+    place = _place(cases, tallies)
     tasks = tuple(dict.fromkeys(case.task for case in cases))
     arms = _arms(cases, tallies, place)
-    summary = _summary(_cell(cases, arms, tasks, tallies, place), arms, place, pricer)
+    summary = _summary(_cell(cases, arms, tasks, tallies, place), arms, place, tallies.pricers[cases[0].case_id][1])
     highlight = picked(summary, arms)
     cells = [_with_pick(summary, arms, highlight)]
     for task in tasks if len(tasks) > 1 else ():
@@ -63,18 +60,23 @@ def cells_of(
     return cells, highlight
 
 
-def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladder, counter: TrafficCounter) -> CellContext:
+def _place(cases: Sequence[CaseHeader], tallies: Tallies) -> CellContext:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
-    written, found, imported = run.header.written(cases[0].part), _baseline(run, cases[0].part), run.header.imported
-    same = [other for other in found if other.batch_size == cases[0].batch_size]
+    run, first = tallies.run, cases[0]
+    written, ntp, imported = run.header.written(first.part), _baseline(run, first.part), run.header.imported
+    same = [other for other in ntp if other.batch_size == first.batch_size]
     return CellContext(
-        ladder=rungs,
-        counter_scale=counter.scale,
+        ladder=tallies.pricers[first.case_id][0],
+        counter_scale=tallies.counters[first.part].scale,
         timed=any(case.timed for case in cases),
         baseline_part=written.baseline,
-        load=recorded_load(written, cases[0].batch_size),
-        baseline_grades=on_accuracy.grades([one for other in same or found for one in tallies(other.case_id)]),
+        load=recorded_load(written, first.batch_size),
+        baseline_grades=on_accuracy.grades([one for other in same or ntp for one in tallies(other.case_id)]),
         why_unchecked=_why_unchecked(written),
+        voids=tallies.voids,
+        calibration=read_calibration(run.header, first),
+        remarks=() if imported else tuple(dict.fromkeys(one[REMARK] for one in run.events(REMARK, first.part))),
+        imported=limits(imported) if imported else (),
         lacks=imported.lacks if imported else _untold(run, {case.case_id for case in cases}),
         unpaired=imported.pairing_words if imported and imported.pairing is None else None,
     )
@@ -117,7 +119,9 @@ def _summary(cell: Cell, arms: Sequence[ArmBesideNtp], place: CellContext, price
 def _cell(
     cases: Sequence[CaseHeader], arms: Sequence[ArmBesideNtp], tasks: tuple[str, ...], tallies: Tallies, place: CellContext
 ) -> Cell:
-    first = cases[0]
+    first, results = cases[0], _distinct_labels([arm_result(one) for one in arms])
+    check = baseline_check(cases, tallies, [one.arm for one in arms], place.why_unchecked)
+    bounded = place.timed and not place.imported
     same = ("part", "task", "batch_size", "dtype", "device", "attention", "session", "execution", "tensor_parallel")
     return Cell(
         **{name: getattr(first, name) for name in same},
@@ -129,10 +133,12 @@ def _cell(
         baseline_part=place.baseline_part,
         load=place.load.words(first.batch_size) if place.load else None,
         closed_loop=place.load is not None and place.load.closed,
-        arms=_distinct_labels([arm_result(one) for one in arms]),
+        arms=results,
         counter_scale=place.counter_scale,
-        baseline_check=baseline_check(cases, tallies, [one.arm for one in arms], place.why_unchecked),
+        baseline_check=replace(check, ceiling=ceiling_check(results, first, place.calibration)) if bounded else check,
         rung_reasons=place.ladder.reasons,
+        imported=place.imported,
+        remarks=place.remarks,
     )
 
 
@@ -219,6 +225,7 @@ def _times(one: ArmBesideNtp) -> dict[str, Any]:
     counted = measured_bandwidth([t.counted for t in timed], place.counter_scale.disagreement, one.why_untimed)
     ceiling = place.ladder.read_ceiling
     return {
+        "voids": together(place.voids[case.case_id] for case in one.arm.cases if case.case_id in place.voids),
         "unpaired": len(timed) - len(pairs),
         "prompts_for_5_percent": prompts_for_width(wall, 0.05),
         "paired": on_arms.paired(pairs, len(one.lost), place.unpaired or (one.why_unpaired if place.timed else NOT_TIMED)),

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from harness.analysis.answer import Comparison, compare
+from harness.analysis.answer import Comparison, Derived
 from harness.analysis.results import Cell
 from harness.analysis.tally.pass_arrays import ROLES, TraceArrays
 from harness.analysis.tally.pass_values import DURING_RUN, rung_of
@@ -92,7 +92,7 @@ class RunFrames:
     @cached_property
     def comparison(self) -> Comparison:
         """Speedups, accuracies and predictions with their intervals and reasons; takes seconds for a large run."""
-        return compare(self._run)
+        return Derived(self._run).comparison
 
     @cached_property
     def samples(self) -> pd.DataFrame:

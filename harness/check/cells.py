@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.analysis.figures.arm_figures import ENERGY_WINDOW_S
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
-from harness.analysis.trust.health import without_void_times
 from harness.check.attention import AttentionTime
 from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run, Sample
@@ -67,12 +66,12 @@ class WidthRow:
     over_one_token: float | None
 
 
-def rows(held: Run, why_not_run: str = TIME_UP) -> list[Row]:
+def rows(derived: Derived, why_not_run: str = TIME_UP) -> list[Row]:
     """Every planned arm of every cell in order, tasks together: samples measured, outcomes, or why it did not run."""
-    comparison = compare(held, ())
+    held, comparison = derived.run, derived.comparison
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
-    sound = [sample for sample in without_void_times(held)[0].samples if not sample.warmup and sample.decode_s is not None]
+    sound = [sample for sample in derived.tallies.run.samples if not sample.warmup and sample.decode_s is not None]
     without_energy = _why_no_energy(held)
     found = []
     for cases in _by_arm(held.header.cases):
@@ -105,7 +104,7 @@ def unreached(plan: Plan, why_not_run: str) -> list[Row]:
     return [Row(part=case.part.name, batch=case.batch_size, arm=case.label, state=state) for case in cases]
 
 
-def widths(held: Run) -> list[WidthRow]:
+def widths(derived: Derived) -> list[WidthRow]:
     """t(q)/t(1) of every cell, by kind of decode pass."""
     return [
         WidthRow(
@@ -117,7 +116,7 @@ def widths(held: Run) -> list[WidthRow]:
             pass_s=one.measured_s.value,
             over_one_token=one.cost.value,
         )
-        for cell in compare(held, ()).cells
+        for cell in derived.comparison.cells
         if cell.is_summary
         for one in cell.pass_widths
     ]

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
+from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgements, by_records
-from harness.analysis.trust.integrity import integrity_of
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import AllOption, InconclusiveOption, JsonOption, ToOption, finish
 from harness.cli.output import json_text, lines_of, show
@@ -94,7 +94,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand)
     """The answers from two stored runs."""
     base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
     judgements = gate_runs(base, new, (str(base_dir), str(new_dir)), wish, known_floors)
-    records = [demanding(integrity_of(run), path, signed) for run, path in ((base, base_dir), (new, new_dir))]
+    records = [demanding(Derived(run).integrity, path, signed) for run, path in ((base, base_dir), (new, new_dir))]
     return by_records(judgements, records)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import to_json as judgements_json
 from harness.analysis.results import Comparison, to_json
 from harness.cli.output import json_text, show
@@ -23,7 +23,7 @@ from harness.record.by_machine import by_machine
 from harness.record.publication import CHANGED, pages_of, publish
 from harness.record.regular_file import write_whole
 from harness.record.schema import Run
-from harness.record.store import read_on_one_machine, read_run
+from harness.record.store import read_run
 from harness.regression import side_by_side
 
 REPORT_JSON_VERSION = 1
@@ -137,7 +137,7 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
     page, comparison = (None, None) if as_json else write_page(run, out)
     if not as_json and markdown is None:
         return page
-    comparison = comparison or compare(read_on_one_machine(run))
+    comparison = comparison or Derived(read_run(run)).comparison
     if comparison.unread is not None:
         raise RecordError(comparison.unread)
     judged = comparison.judgements

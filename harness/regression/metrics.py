@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgement, Kind, State
 from harness.errors import UserError
 from harness.frozen import frozen
@@ -209,21 +209,21 @@ def _named(metric: CellMetric, pattern: str) -> bool:
 
 
 def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
-    chosen: list[CellMetric] = []
+    chosen, derived = list[CellMetric](), Derived(run, ())
     for part, batch_size in dict.fromkeys((metric.part, metric.batch_size) for metric in every):
         cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
         ntp = next((case for case in cases if case.arm.method == "ntp"), None)
-        arm = _answering_arm(run, cases)
+        arm = _answering_arm(derived, cases)
         asked = (("decode_s_per_token", ntp), ("decode_s_per_token", arm), ("wall_speedup", arm))
         chosen += [metric_of(name, case) for name, case in asked if case is not None]
     return tuple(chosen[:MOST_TIMED_METRICS])
 
 
-def _answering_arm(run: Run, cases: Sequence[CaseHeader]) -> CaseHeader | None:
+def _answering_arm(derived: Derived, cases: Sequence[CaseHeader]) -> CaseHeader | None:
     """The highlighted arm of the cell, by its label; else its first arm that is not NTP."""
     others = [case for case in cases if case.arm.method != "ntp"]
     if len({case.case_id.rpartition("/")[2] for case in others}) <= 1:
         return next(iter(others), None)
     place = (cases[0].part, cases[0].batch_size)
-    label = next((arm.label for arm in compare(run, ()).highlights if (arm.part, arm.batch_size) == place), None)
+    label = next((arm.label for arm in derived.comparison.highlights if (arm.part, arm.batch_size) == place), None)
     return next((case for case in others if case.label == label), others[0])

@@ -126,7 +126,11 @@ class Pricer:
         ]
 
 
-def pricers_of(run: Run) -> dict[str, tuple[Ladder, Pricer | None]]:
+Pricers = dict[str, tuple[Ladder, Pricer | None]]
+"""By case id."""
+
+
+def pricers_of(run: Run) -> Pricers:
     """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models. Those
     that feed masks have their own: an adapter makes their passes dearer. The larger the batch, the fewer decodes a part has to
     average, and an interval depends on their number. No pricer for an imported run, which has no passes.
@@ -134,7 +138,7 @@ def pricers_of(run: Run) -> dict[str, tuple[Ladder, Pricer | None]]:
     if run.header.imported is not None:
         return dict.fromkeys((case.case_id for case in run.header.cases), (unpriced(NO_PRICE), None))
     shared: dict[Any, tuple[Ladder, Pricer | None]] = {}
-    found: dict[str, tuple[Ladder, Pricer | None]] = {}
+    found: Pricers = {}
     for case in run.header.cases:
         drafts = sorted(case.draft_models.items())
         kind = (case.part, case.batch_size, case.model, case.dtype, case.device, feeds_masks(case), *drafts)

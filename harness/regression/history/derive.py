@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.analysis.results import ArmResult, Cell, Comparison
 from harness.errors import RecordError, UserError
 from harness.frozen import frozen
@@ -156,15 +156,16 @@ def reciprocal(rate: Quantity) -> Quantity:
     return replace(rate, value=1 / rate.value, low=low, high=high)
 
 
-def record_of(run: Run, path: str, revision: Revision) -> HistoryRecord:
-    """Derive the figures of ``run``, which was read from the directory ``path`` (absolute).
+def record_of(derived: Derived, path: str, revision: Revision) -> HistoryRecord:
+    """The figures of a run, which was read from the directory ``path`` (absolute).
 
     ``revision``: from the user or git; the run's own record fills in what is None there.
 
     Raises:
         RecordError: a time in the record cannot be read.
     """
-    header, comparison, machine = run.header, compare(run, ()), machine_of(run.header)
+    run, comparison = derived.run, derived.comparison
+    header, machine = run.header, machine_of(run.header)
     return HistoryRecord(
         run_id=header.run_id,
         path=path,

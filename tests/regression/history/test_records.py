@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived, compare
 from harness.analysis.tally import pass_values
 from harness.errors import RecordError, StorageError, UserError
 from harness.record.same import machine_of, software_of
@@ -39,7 +39,7 @@ RUN = synthetic.build(
 
 def kept(run: Run = RUN, revision: Revision | None = None) -> HistoryRecord:
     """The record of ``run``."""
-    return record_of(run, "/runs/1", revision or Revision())
+    return record_of(Derived(run, ()), "/runs/1", revision or Revision())
 
 
 def with_environment(**facts: Any) -> Run:
@@ -70,7 +70,7 @@ def test_a_record_of_every_version_loads_and_is_kept(version: int, tmp_path: Pat
     run = read_run(folder)
     assert run.header.record_version == version and len(run.samples) >= 8
     with History(str(tmp_path / "h.sqlite")) as history:
-        assert history.add(record_of(run, str(folder), Revision())) == "added"
+        assert history.add(record_of(Derived(run, ()), str(folder), Revision())) == "added"
         found = history.record(run.header.run_id)
     assert (found.record_version, found.samples, found.revision.commit) == (version, 10, run.header.environment["commit"])
     (nfe,) = (one for one in found.figures if one.metric == "nfe_speedup")
