@@ -193,23 +193,6 @@ def judge_look(
     return findings
 
 
-def judge_looks(
-    metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]], plan: GatePlan, signs: tuple[int, ...]
-) -> tuple[dict[TimedMetric, GateFinding], NeedPairs | None]:
-    """(findings so far, the pairs that a look lacks or None): a finding decided at one look stays decided."""
-    findings: dict[TimedMetric, GateFinding] = {}
-    for look, share in zip(plan.looks, plan.shares, strict=True):
-        undecided = [metric for metric in metrics if metric not in findings or findings[metric].outcome == "open"]
-        have = min((len(pairs.get(metric.key, ())) for metric in undecided), default=look)
-        if have < look:
-            keys, why = tuple(metric.key for metric in undecided), f"undecided before the look at {look} pairs"
-            return findings, NeedPairs(pairs=look - have, keys=keys, stage="pair", why=why)
-        slower = sum(finding.outcome == "slower" for finding in findings.values())
-        seen = {metric.key: pairs[metric.key][:look] for metric in undecided}
-        findings |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower, signs)
-    return findings, None
-
-
 def fault_of(values: Sequence[float]) -> str | None:
     """Why the pairs have no mean, or None."""
     if not values:

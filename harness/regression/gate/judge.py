@@ -19,7 +19,7 @@ from harness.regression.gate.counts import judge_counted, judge_counted_pairs
 from harness.regression.gate.decision import GatePlan, NeedPairs, PairOrder
 from harness.regression.gate.noise import NoiseFloor, margin
 from harness.regression.gate.pairs import CountChangedError, Pairs
-from harness.regression.gate.procedure import GateProcedure, judge_pairs
+from harness.regression.gate.procedure import judge_in_pairs, judge_pairs
 from harness.regression.gate.revisions import Revisions
 from harness.regression.metrics import MARGIN, CellMetric, TimedMetric, primary_metrics
 from harness.regression.reasons import Moved, speedup_reasons
@@ -89,10 +89,11 @@ def _timed(pairs: Pairs, order: PairOrder, wish: GateOptions, floors: Floors) ->
     metrics = {metric.key: metric for metric in timed_metrics_of(pairs.base, wish, floors, wish.plan.looks[-1])}
     if not metrics:
         return ()
-    procedure = GateProcedure(metrics=tuple(metrics.values()), plan=wish.plan, order=order)
-    while isinstance(step := procedure.next_step(), NeedPairs):
-        procedure = procedure.fed(pairs.take(step.stage, step.pairs, [metrics[key] for key in step.keys], step.why))
-    return step
+
+    def take(step: NeedPairs) -> dict[str, list[float]]:
+        return pairs.take(step.stage, step.pairs, [metrics[key] for key in step.keys], step.why)
+
+    return judge_in_pairs(tuple(metrics.values()), take, wish.plan, order)
 
 
 def timed_metrics_of(run: Run, wish: GateOptions, floors: Floors, pairs: int) -> list[TimedMetric]:

@@ -2,10 +2,7 @@
 
 The input is d = log(NEW / BASE) per pair and metric (``metrics.log_ratio``); the gate starts no process.
 
-    procedure = GateProcedure(metrics=(...))
-    while isinstance(step := procedure.next_step(), NeedPairs):
-        procedure = procedure.fed(run_pairs(step.pairs))     # {key: [d, ...]} for step.keys
-    step                                                     # the judgements
+    judge_in_pairs(metrics, lambda step: run_pairs(step.pairs), plan)     # {key: [d, ...]} for step.keys
 
 The looks of the plan come first, with Holm over all metrics. A metric that is slower there is only suspected. It is measured
 once more, alone, at alpha, and fails if the new pairs alone show it too. So a slowdown equal to the margin fails with
@@ -18,22 +15,10 @@ revisions share, or that shows in no given metric. benchmarks/gate_power gives t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping, Sequence
 
 from harness.analysis.judge.judgement import Judgement, State
-from harness.frozen import frozen
-from harness.regression.gate.decision import (
-    ALPHA,
-    GateFinding,
-    GatePlan,
-    NeedPairs,
-    Outcome,
-    PairOrder,
-    PairStage,
-    judge_look,
-    judge_looks,
-)
+from harness.regression.gate.decision import ALPHA, GateFinding, GatePlan, NeedPairs, Outcome, PairOrder, judge_look
 from harness.regression.metrics import TimedMetric, check_timed
 from harness.stats.one_sided import FEWEST_FOR_OUTLIERS
 from harness.stats.quantity import Quantity, absent
@@ -122,62 +107,59 @@ def more_pairs(finding: GateFinding) -> str:
     return f"about {enough} pairs in one look would decide it in 9 of 10 tries, if ratio and spread stay what they are"
 
 
+Take = Callable[[NeedPairs], Mapping[str, Sequence[float]]]
+"""Measures pairs: d of each, by the keys that are asked for."""
 ALPHA_WITHOUT_RERUN = 0.01
 """Replaces the re-run of stored pairs: the most that a slowdown equal to the margin may fail."""
 
 
-@frozen
-class GateProcedure:
-    """A timed gate as a value: its metrics, its plan and the d seen so far per stage and key, in the order of the pairs.
+def judge_in_pairs(
+    metrics: Sequence[TimedMetric], take: Take, plan: GatePlan, order: PairOrder | None = None
+) -> tuple[Judgement, ...]:
+    """Every metric's answer, in their order: by the looks of the plan, and of what is slower there by a re-run.
 
-    ``order`` says which side ran first in each pair; None where that is not known, and then the place of a pair is no term.
+    Args:
+        take: measures the pairs that a look or the re-run lacks, and gives {key: [d, ...]}.
+        order: which side runs first in each pair; None where that is not known, and then the place of a pair is no term.
 
     Raises:
         UserError: no metric, more than five, or two under one key.
     """
+    check_timed(metrics)
+    findings = _by_looks(metrics, take, plan, order)
+    suspected = [metric for metric in metrics if findings[metric].outcome == "slower"]
+    again: dict[TimedMetric, GateFinding] = {}
+    if suspected:
+        why = "found slower: a regression is reported only if a re-run agrees"
+        rerun = take(NeedPairs(pairs=plan.rerun_pairs, keys=_keys(suspected), stage="rerun", why=why))
+        signs = order.signs("rerun", plan.rerun_pairs) if order else ()
+        again = {metric: judge_look([metric], rerun, plan.alpha, signs=signs)[metric] for metric in suspected}
+    return tuple(answer(findings[metric], again.get(metric)) for metric in metrics)
 
-    metrics: tuple[TimedMetric, ...]
-    plan: GatePlan = field(default_factory=GatePlan)
-    order: PairOrder | None = None
-    seen: Mapping[PairStage, Mapping[str, tuple[float, ...]]] = field(default_factory=lambda: {"pair": {}, "rerun": {}})
 
-    def __post_init__(self) -> None:
-        check_timed(self.metrics)
+def _by_looks(
+    metrics: Sequence[TimedMetric], take: Take, plan: GatePlan, order: PairOrder | None
+) -> dict[TimedMetric, GateFinding]:
+    """What the looks find: a metric decided at one look stays decided, and takes no more pairs."""
+    findings: dict[TimedMetric, GateFinding] = {}
+    seen: dict[str, list[float]] = {metric.key: [] for metric in metrics}
+    signs = order.signs("pair", plan.looks[-1]) if order else ()
+    undecided, taken = list(metrics), 0
+    for look, share in zip(plan.looks, plan.shares, strict=True):
+        why = f"undecided before the look at {look} pairs"
+        pairs = take(NeedPairs(pairs=look - taken, keys=_keys(undecided), stage="pair", why=why))
+        for key in _keys(undecided):
+            seen[key] += pairs[key]
+        slower = sum(finding.outcome == "slower" for finding in findings.values())
+        findings |= judge_look(undecided, seen, plan.alpha * share, len(metrics) - slower, signs)
+        undecided, taken = [metric for metric in metrics if findings[metric].outcome == "open"], look
+        if not undecided:
+            break
+    return findings
 
-    def next_step(self) -> NeedPairs | tuple[Judgement, ...]:
-        """The next action of the runner, or every metric's answer, in their order. The same value gives the same answer."""
-        first, rerun = self.seen["pair"], self.seen["rerun"]
-        findings, need = judge_looks(self.metrics, first, self.plan, self._signs("pair", self.plan.looks[-1]))
-        if need is not None:
-            return need
-        suspected = [metric for metric in self.metrics if findings[metric].outcome == "slower"]
-        keys = tuple(metric.key for metric in suspected if len(rerun.get(metric.key, ())) < self.plan.rerun_pairs)
-        if keys:
-            why = "found slower: a regression is reported only if a re-run agrees"
-            return NeedPairs(pairs=self.plan.rerun_pairs, keys=keys, stage="rerun", why=why)
-        signs = self._signs("rerun", self.plan.rerun_pairs)
-        again = {metric: judge_look([metric], rerun, self.plan.alpha, signs=signs)[metric] for metric in suspected}
-        return tuple(answer(findings[metric], again.get(metric)) for metric in self.metrics)
 
-    def _signs(self, stage: PairStage, count: int) -> tuple[int, ...]:
-        return () if self.order is None else self.order.signs(stage, count)
-
-    def fed(self, pairs: Mapping[str, Sequence[float]]) -> GateProcedure:
-        """The procedure with what ``next_step`` asked for; other metrics of the same processes are left out.
-
-        Raises:
-            ValueError: nothing is asked for, or a metric asked for has not exactly the number of pairs asked for.
-        """
-        step = self.next_step()
-        if not isinstance(step, NeedPairs):
-            raise ValueError("the gate has its answers and asks for no more pairs")
-        for key in step.keys:
-            given = len(pairs.get(key, ()))
-            if given != step.pairs:
-                raise ValueError(f"{given} pairs of {key}; the gate asked for {step.pairs} of each of {step.keys}")
-        seen = self.seen[step.stage]
-        longer = dict(seen) | {key: (*seen.get(key, ()), *pairs[key]) for key in step.keys}
-        return replace(self, seen={**self.seen, step.stage: longer})
+def _keys(metrics: Sequence[TimedMetric]) -> tuple[str, ...]:
+    return tuple(metric.key for metric in metrics)
 
 
 def judge_pairs(metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]]) -> tuple[Judgement, ...]:
