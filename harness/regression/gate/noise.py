@@ -13,9 +13,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from harness.errors import RecordError, UserError
+from pydantic import ConfigDict, TypeAdapter
+
+from harness.errors import UserError
 from harness.frozen import frozen
 from harness.paths import user_data_dir
 from harness.progress import Progress
@@ -29,8 +31,6 @@ from harness.regression.gate.revisions import Revisions
 from harness.regression.metrics import MARGIN, primary_metrics
 from harness.stats.one_sided import freed_mean, prediction_bound
 
-NOISE_FLOOR_VERSION = 1
-"""Version of the JSON form."""
 PERCENTILE = 0.99
 FEWEST_REPEATS = 20
 """With fewer the floor is given with a warning."""
@@ -52,7 +52,10 @@ class NoiseFloor:
     pairs: int
     method: str
     reason: str | None = None
-    version: int = NOISE_FLOOR_VERSION
+    version: Literal[1] = 1
+    """Of the JSON form."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
 
 def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFloor:
@@ -92,21 +95,6 @@ def margin(floor: NoiseFloor | None, pairs: int, least: float = MARGIN) -> tuple
     source += f" (widened to {pairs} pairs)" if floor.pairs > pairs else ""
     source += f" ({floor.reason})" if floor.reason else ""
     return (widened, source) if widened > least else (least, f"the least margin, above the {source}")
-
-
-def from_json(data: dict[str, Any]) -> NoiseFloor:
-    """A floor from its JSON form.
-
-    Raises:
-        RecordError: another version, or keys missing or unknown.
-    """
-    version = data.get("version")
-    if version != NOISE_FLOOR_VERSION:
-        raise RecordError(f"noise floor of version {version}; this program reads {NOISE_FLOOR_VERSION}: run sbd noise again")
-    try:
-        return NoiseFloor(**data)
-    except TypeError as error:
-        raise RecordError(f"noise floor with keys {', '.join(sorted(data))}: {error}; run sbd noise again") from error
 
 
 RESAMPLES = 2_000
@@ -192,6 +180,9 @@ class StoredFloors:
     floors: tuple[NoiseFloor, ...]
 
 
+_STORED = TypeAdapter(StoredFloors)
+
+
 def floors_file(header: RunHeader) -> Path:
     """The file of the floors for the machine and the work of this run, whether it exists or not."""
     return user_data_dir("noise_floors") / f"{machine_of(header).fingerprint}-{work_fingerprint(header)}.json"
@@ -240,7 +231,6 @@ def _read(file: Path) -> StoredFloors:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["version"] > FILE_VERSION:
             raise UserError(f"{file}: format version {data['version']} is newer than this program's; upgrade sbd")
-        about = {name: data[name] for name in ("machine", "scenario", "measured_at", "commit")}
-        return StoredFloors(file=file, floors=tuple(map(from_json, data["floors"])), **about)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return _STORED.validate_python(data | {"file": file})
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:  # includes pydantic's ValidationError
         raise UserError(f"{file}: cannot be read as noise floors ({error!r}); remove it and run sbd noise again") from error
