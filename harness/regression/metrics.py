@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 
 from harness.analysis.answer import Derived
-from harness.analysis.judge.judgement import Judgement, Kind, State
+from harness.analysis.judge.judgement import Judgement, Kind
 from harness.errors import UserError
 from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run
 from harness.scenario.metrics import METRICS, Metric, names_of
-from harness.stats.quantity import Quantity
 
 TIMED = names_of(lambda metric: metric.gated == "timed")
 MOST_TIMED_METRICS = 5
@@ -67,32 +67,18 @@ class CellMetric:
         """Timed, or counted."""
         return self.definition.gated or "deterministic"
 
-    def judgement(
-        self,
-        state: State,
-        value: Quantity,
-        bound: str,
-        sizes: dict[str, int],
-        reason: str,
-        remedy: str | None = None,
-        base: float | None = None,
-    ) -> Judgement:
-        """What a gate answers about it."""
-        return Judgement(
+    @property
+    def judgement(self) -> partial[Judgement]:
+        """What a gate answers about it, but for the outcome."""
+        return partial(
+            Judgement,
             subject=self.subject,
             metric=self.name,
             kind=self.kind,
-            state=state,
             cell=self.cell,
-            value=value,
             unit=self.unit,
             better=self.definition.better,
-            bound=bound,
             basis=self.definition.basis,
-            sizes=sizes,
-            reason=reason,
-            remedy=remedy,
-            base=base,
         )
 
 

@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, State
 from harness.errors import UserError
@@ -18,7 +19,7 @@ from harness.regression.changes import Outcome, count_outcome
 from harness.regression.comparability import Unlike
 from harness.regression.counted import METERS, Count, Value, counted
 from harness.regression.metrics import CellMetric
-from harness.stats.quantity import Quantity, absent, exact
+from harness.stats.quantity import absent, exact
 
 STATES: dict[Outcome, State] = {"same": "met", "better": "met", "worse": "missed", "changed": "missed"}
 WORDS: dict[Outcome, str] = {
@@ -40,17 +41,20 @@ def judge_deterministic(metric: CellMetric, base: Value, new: Value, why_absent:
     Raises:
         UserError: text judged as lower or higher better.
     """
+    definition = metric.definition
+    bound = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[definition.better]
+    bound += f", {definition.tolerance:.3%} of it let pass" if definition.tolerance else ""
+    judgement = partial(metric.judgement, bound=bound, sizes={"runs": 2})
     if fault := _fault(base, new, why_absent):
-        return _judged(metric, "void", absent(fault), fault)
+        return judgement(state="void", value=absent(fault), reason=fault, remedy=RUN_AGAIN)
     assert base is not None and new is not None
     state = STATES[count_outcome(metric.name, base, new)]
     if isinstance(base, str) or isinstance(new, str):
-        better = metric.definition.better
-        if better != "equal":
-            raise UserError(f"{metric.name} is text ({base!r}): only better: equal can be judged, not {better}")
+        if definition.better != "equal":
+            raise UserError(f"{metric.name} is text ({base!r}): only better: equal can be judged, not {definition.better}")
         reason = f"the same: {base}" if base == new else f"changed from {base} to {new}"
-        return _judged(metric, state, absent("text is no number; the reason has it", n=1), reason)
-    return _judged(metric, state, exact(new, n=1), _words(metric, base, new), float(base))
+        return judgement(state=state, value=absent("text is no number; the reason has it", n=1), reason=reason)
+    return judgement(state=state, value=exact(new, n=1), reason=_words(metric, base, new), base=float(base))
 
 
 def _words(metric: CellMetric, base: float, new: float) -> str:
@@ -71,13 +75,6 @@ def _fault(base: Value, new: Value, why_absent: str | None) -> str | None:
     if odd := [f"{name} has {value}" for name, value in sides if isinstance(value, float) and not math.isfinite(value)]:
         return f"{' and '.join(odd)}: not a finite number"
     return None
-
-
-def _judged(metric: CellMetric, state: State, value: Quantity, reason: str, base: float | None = None) -> Judgement:
-    definition = metric.definition
-    bound = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[definition.better]
-    bound += f", {definition.tolerance:.3%} of it let pass" if definition.tolerance else ""
-    return metric.judgement(state, value, bound, {"runs": 2}, reason, RUN_AGAIN if state == "void" else None, base=base)
 
 
 _Sides = tuple[str, Count, Count]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, field, replace
+from functools import partial
 
 from harness.analysis.judge.judgement import Judgement, Judgements, to_json
 from harness.frozen import frozen
@@ -128,10 +129,11 @@ def judge_timed(base: Sequence[Process], new: Sequence[Process], metrics: Sequen
 
 def _open(metric: TimedMetric, values: Sequence[float] | str, few: str, processes: int) -> Judgement:
     """Void for want of times, whose reason ``values`` then is, or inconclusive because there are too few processes."""
-    bound, sizes = f"at most {100 * metric.margin:.3g} % slower", {"processes": processes}
+    bound = f"at most {100 * metric.margin:.3g} % slower"
+    judgement = partial(metric.judgement, bound=bound, sizes={"processes": processes})
     if isinstance(values, str):
-        return metric.judgement("void", absent(values), bound, sizes, values, ON_A_QUIET_MACHINE)
-    return metric.judgement("inconclusive", absent(few), bound, sizes, few, IN_TURN)
+        return judgement(state="void", value=absent(values), reason=values, remedy=ON_A_QUIET_MACHINE)
+    return judgement(state="inconclusive", value=absent(few), reason=few, remedy=IN_TURN)
 
 
 def with_reasons(judgements: Sequence[Judgement]) -> tuple[Judgement, ...]:

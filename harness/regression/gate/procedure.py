@@ -62,7 +62,14 @@ def judged(shown: GateFinding, state: State, reason: str, sizes: dict[str, int] 
     most = "most" if metric.sign > 0 else "least"
     bound = f"at {most} {limit:.4g} × BASE (margin {metric.margin:.3%}: {metric.margin_source})"
     remedies = {"inconclusive": more_pairs(shown), "void": RUN_AGAIN}
-    return metric.judgement(state, ratio(shown), bound, sizes or {"pairs": shown.pairs}, reason, remedies.get(state))
+    return metric.judgement(
+        state=state,
+        value=ratio(shown),
+        bound=bound,
+        sizes=sizes or {"pairs": shown.pairs},
+        reason=reason,
+        remedy=remedies.get(state),
+    )
 
 
 def ratio(finding: GateFinding) -> Quantity:
