@@ -14,7 +14,6 @@ import numpy as np
 
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.trust.imported import IMPORTED_CHECKS
-from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.record.seal import SEALED_SINCE
 from harness.record.written import WrittenPart
@@ -29,56 +28,37 @@ Found = tuple[str, str]
 """What contradicts what, and where."""
 
 
-@frozen
-class Decode:
-    """One sample with what the checks of one sample read."""
-
-    case: CaseHeader
-    sample: Sample
-    part: WrittenPart
-    trace: TraceArrays
-
-
-def _tokens(one: Decode) -> Iterator[str]:
-    if any(row.output_ids is not None and row.output_tokens != len(row.output_ids) for row in one.sample.rows):
-        yield "output_tokens is not the number of output_ids"
-
-
-def _final(one: Decode) -> Iterator[str]:
-    if one.trace.count and not np.array_equal(
-        one.trace.per_row("final_tokens").sum(axis=0, dtype=np.int64), [row.output_tokens for row in one.sample.rows]
-    ):
-        yield "the passes made other numbers of tokens final than were written"
-
-
-def _forwards(one: Decode) -> Iterator[str]:
-    durations = [one.trace.seconds(name) for name in ("forward_s", "sampler_s")]
-    spent_s = sum(float(timed[one.trace.decode].sum()) for timed in durations if timed is not None)
-    if one.sample.decode_s is not None and spent_s > _at_most(one.sample.decode_s):
-        yield "the passes took longer than the whole decode"
-
-
-def _span(one: Decode) -> Iterator[str]:
-    """By the monotonic clock where the record has it: the wall clock may be set, which analysis.trust.health sees."""
-    begun, ended = one.sample.moments_s
-    span_s = one.sample.clock_span_s or (None if ended is None else ended - begun)
-    if span_s is not None and (one.sample.prefill_s or 0.0) + (one.sample.decode_s or 0.0) > _at_most(span_s):
-        yield "prompt and decode took longer than there is between its begin and its end"
-
-
-def _one_by_one(one: Decode) -> Iterator[str]:
-    if one.case.arm.method == "ntp" and one.trace.count and int(one.trace.per_row("final_tokens").max()) > 1:
-        yield "a pass of next-token prediction made several tokens final"
-
-
-def _seeded(one: Decode) -> Iterator[str]:
-    case, sample, seed = one.case, one.sample, one.part.seed
+def _of_sample(case: CaseHeader, sample: Sample, trace: TraceArrays, part: WrittenPart) -> list[str]:
+    """What contradicts what in one sample with its passes. Its span is by the monotonic clock where the record has it: the wall
+    clock may be set, which analysis.trust.health sees.
+    """
+    rows, final = sample.rows, trace.per_row("final_tokens")
+    written = [row.output_tokens for row in rows]
+    durations = [trace.seconds(name) for name in ("forward_s", "sampler_s")]
+    spent_s = sum(float(timed[trace.decode].sum()) for timed in durations if timed is not None)
+    begun, ended = sample.moments_s
+    span_s = sample.clock_span_s or (None if ended is None else ended - begun)
+    taken_s = (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)
     place = case.part, case.task, case.batch_size, sample.group, sample.repeat
-    if seed is not None and not one.part.devices and sample.seed != sample_seed(seed, *place):
-        yield "its seed is not that of its group and repeat"
-
-
-SAMPLE_CHECKS: tuple[Callable[[Decode], Iterator[str]], ...] = (_tokens, _final, _forwards, _span, _one_by_one, _seeded)
+    wrong = {
+        "output_tokens is not the number of output_ids": any(
+            row.output_ids is not None and row.output_tokens != len(row.output_ids) for row in rows
+        ),
+        "the passes made other numbers of tokens final than were written": (
+            trace.count > 0 and not np.array_equal(final.sum(axis=0, dtype=np.int64), written)
+        ),
+        "the passes took longer than the whole decode": sample.decode_s is not None and spent_s > _at_most(sample.decode_s),
+        "prompt and decode took longer than there is between its begin and its end": (
+            span_s is not None and taken_s > _at_most(span_s)
+        ),
+        "a pass of next-token prediction made several tokens final": (
+            case.arm.method == "ntp" and trace.count > 0 and int(final.max()) > 1
+        ),
+        "its seed is not that of its group and repeat": (
+            part.seed is not None and not part.devices and sample.seed != sample_seed(part.seed, *place)
+        ),
+    }
+    return [words for words, applies in wrong.items() if applies]
 
 
 def _scenario(run: Run) -> Iterator[Found]:
@@ -182,12 +162,9 @@ def contradictions(run: Run) -> dict[str, list[str]]:
     cases = {case.case_id: case for case in run.header.cases}
     parts = {case.part: run.header.written(case.part) for case in run.header.cases}
     for sample, place in _placed(run):
-        if sample.packed_passes is None:
-            continue
-        case = cases[sample.case_id]
-        one = Decode(case=case, sample=sample, part=parts[case.part], trace=TraceArrays(sample.packed_passes))
-        for check in SAMPLE_CHECKS:
-            for words in check(one):
+        if sample.packed_passes is not None:
+            case = cases[sample.case_id]
+            for words in _of_sample(case, sample, TraceArrays(sample.packed_passes), parts[case.part]):
                 found[words].append(place)
     for about_run in RUN_CHECKS if run.header.imported is None else OF_IMPORTED:
         for words, place in about_run(run):
