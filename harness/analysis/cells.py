@@ -63,8 +63,9 @@ def cells_of(tallies: Tallies, part: str, batch_size: int) -> tuple[list[Cell], 
 def _place(cases: Sequence[CaseHeader], tallies: Tallies) -> CellContext:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
     run, first = tallies.run, cases[0]
-    written, ntp, imported = run.header.written(first.part), _baseline(run, first.part), run.header.imported
-    same = [other for other in ntp if other.batch_size == first.batch_size]
+    written, imported = run.header.written(first.part), run.header.imported
+    ntp = [case for case in run.header.cases if case.part == written.baseline and case.arm.method == "ntp"]
+    same = [case for case in ntp if case.batch_size == first.batch_size]
     return CellContext(
         ladder=tallies.pricers[first.case_id][0],
         counter_scale=tallies.counters[first.part].scale,
@@ -86,12 +87,6 @@ def _untold(run: Run, case_ids: Collection[str]) -> dict[str, str]:
     """Why a server's passes are unknown, where the samples of one of these cases lack them."""
     of_cases = (one for one in run.samples if one.case_id in case_ids and one.packed_passes is None)
     return next(({"passes": one.meter_reasons[NO_PASSES]} for one in of_cases if NO_PASSES in one.meter_reasons), {})
-
-
-def _baseline(run: Run, part: str) -> list[CaseHeader]:
-    """The NTP cases of the part that ``part`` names as its baseline."""
-    name = run.header.written(part).baseline
-    return [case for case in run.header.cases if case.part == name and case.arm.method == "ntp"]
 
 
 def _why_unchecked(part: WrittenPart) -> str:

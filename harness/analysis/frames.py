@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -64,7 +65,10 @@ def _optional(kind: type) -> dict[str, type]:
 
 PASS_COUNTS = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens")
 SAMPLE_KEY: dict[str, type] = {"process": int, "group": int, "repeat": int, "warmup": bool}
-CASE = ("case_id", "part", "task", "batch_size", "arm", "method", "block_size", "gamma", "temperature")
+CASE = {name: name for name in ("case_id", "part", "task", "batch_size")} | {"arm": "label"}
+CASE |= {name: f"arm.{name}" for name in ("method", "block_size", "gamma", "temperature")}
+"""By column of a case, where its header has it."""
+CASE_TYPES = {"block_size": "Int64", "gamma": "float", "temperature": "float"}
 REPEATED_TEXT = ("case_id", "part", "task", "arm", "method")
 """Few values in many rows: kept as categories."""
 
@@ -214,13 +218,8 @@ class RunFrames:
     @cached_property
     def _cases(self) -> pd.DataFrame:
         """The identifying columns of each case, in the header's order."""
-        lines = [
-            {"case_id": case.case_id, "part": case.part, "task": case.task, "batch_size": case.batch_size, "arm": case.label}
-            | {"method": arm.method, "block_size": arm.block_size, "gamma": arm.gamma, "temperature": arm.temperature}
-            for case, arm in ((case, case.arm) for case in self.header.cases)
-        ]
-        dtypes: dict[str, Any] = {"block_size": "Int64", "gamma": float, "temperature": float}
-        return pd.DataFrame(lines, columns=list(CASE)).astype(dtypes | dict.fromkeys(REPEATED_TEXT, "category"))
+        lines = map(attrgetter(*CASE.values()), self.header.cases)
+        return pd.DataFrame(lines, columns=list(CASE)).astype(CASE_TYPES | dict.fromkeys(REPEATED_TEXT, "category"))
 
     def _keys(self, which: npt.NDArray[np.int64] | range) -> pd.DataFrame:
         """Case and key of the samples ``which``, one row each."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -68,15 +67,11 @@ def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[Clai
 
 
 def _meant(cell: Cell, where: Where, header: RunHeader) -> bool:
-    asked = {"part": cell.part, "model": cell.model, "batch": cell.batch_size, "prompt_tokens": _prompt_tokens(cell, header)}
+    length = header.written(cell.part).workload.prompt_tokens  # of synthetic prompts; None of prompts with lengths of their own
+    asked = {"part": cell.part, "model": cell.model, "batch": cell.batch_size, "prompt_tokens": length}
     if any(getattr(where, key) not in (None, found) for key, found in asked.items()):
         return False
     return cell.is_summary if where.task is None else cell.task == where.task
-
-
-def _prompt_tokens(cell: Cell, header: RunHeader) -> Any:
-    """Length of the part's synthetic prompts; None for prompts with lengths of their own."""
-    return header.written(cell.part).workload.prompt_tokens
 
 
 def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedCell | CellNotFound]:

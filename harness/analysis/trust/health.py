@@ -16,7 +16,7 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, field
 from statistics import fmean
 
@@ -168,14 +168,17 @@ def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
     """The run without the times of void samples, and their number per part (warm-ups are not counted)."""
     part_of = {case.case_id: case.part for case in run.header.cases}
     judged = list(zip(run.samples, void_reasons(run), strict=True))
-    by_part: dict[str, dict[str, list[tuple[str, ...]]]] = {}
+    by_part: dict[str, dict[str, list[Voids]]] = {}
     for sample, rules in judged:
         if sample.case_id in part_of and sample.decode_s is not None:
             counted = by_part.setdefault(part_of[sample.case_id], {})
             if not sample.warmup:
-                counted.setdefault(sample.case_id, []).append(rules)
+                one = Voids(timed=1, void=int(bool(rules)), reasons=dict.fromkeys(rules, 1))
+                counted.setdefault(sample.case_id, []).append(one)
     kept = [_untimed(sample, rules) if rules else sample for sample, rules in judged]
-    return run.model_copy(update={"samples": kept}), tuple(_part_health(part, found) for part, found in by_part.items())
+    of_cases = {part: {case_id: together(every) for case_id, every in cases.items()} for part, cases in by_part.items()}
+    health = [PartHealth(part=part, cases=cases, **asdict(together(cases.values()))) for part, cases in of_cases.items()]
+    return run.model_copy(update={"samples": kept}), tuple(health)
 
 
 def _untimed(sample: Sample, rules: Sequence[str]) -> Sample:
@@ -183,29 +186,13 @@ def _untimed(sample: Sample, rules: Sequence[str]) -> Sample:
     passes = None if uncounted or sample.packed_passes is None else sample.packed_passes.untimed()
     reasons = sample.meter_reasons | ({NO_PASSES: UNCOUNTED} if uncounted else {})
     whole = {} if {*rules} - {*CLOCKLESS} else {REQUEST_S: (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)}
-    return sample.model_copy(
-        update={
-            "prefill_s": None,
-            "decode_s": None,
-            "passes": passes,
-            "meters": whole | sample.meters,
-            "meter_reasons": reasons,
-        }
-    )
+    times = {"prefill_s": None, "decode_s": None, "passes": passes}
+    return sample.model_copy(update=times | {"meters": whole | sample.meters, "meter_reasons": reasons})
 
 
 def together(voids: Iterable[Voids]) -> Voids:
     """The voids of several cases as one."""
-    every = list(voids)
-    reasons: Counter[str] = Counter()
+    every, reasons = list(voids), Counter[str]()
     for one in every:
         reasons.update(one.reasons)
     return Voids(timed=sum(one.timed for one in every), void=sum(one.void for one in every), reasons=dict(reasons))
-
-
-def _part_health(part: str, broken: Mapping[str, list[tuple[str, ...]]]) -> PartHealth:
-    cases = {}
-    for case_id, found in broken.items():
-        reasons = Counter(words for rules in found for words in rules)
-        cases[case_id] = Voids(timed=len(found), void=sum(bool(rules) for rules in found), reasons=dict(reasons))
-    return PartHealth(part=part, cases=cases, **asdict(together(cases.values())))
