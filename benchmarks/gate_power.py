@@ -38,8 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.regression.gate.decision import GatePlan, NeedPairs, PairOrder, PairStage
-from harness.regression.gate.procedure import judge_in_pairs, judge_pairs
+from harness.regression.gate.procedure import GatePlan, NeedPairs, PairOrder, PairStage, judge_in_pairs, judge_pairs
 from harness.regression.metrics import MARGIN, MOST_TIMED_METRICS, TimedMetric
 
 TRIALS = 2_000

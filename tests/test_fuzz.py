@@ -21,7 +21,7 @@ from harness.analysis.judge.verdict import claims_for, verdict
 from harness.cli.judged import table
 from harness.errors import RecordError
 from harness.record.store import read_on_one_machine
-from harness.regression.history.derive import Revision, record_of
+from harness.regression.history.store import Revision, record_of
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fuzzed_commands import KINDS, SCENARIO, World

@@ -25,9 +25,9 @@ from harness.errors import UserError
 from harness.formatting import percent
 from harness.models.choice import REMOTE_CODE
 from harness.record.store import read_on_one_machine
-from harness.regression.gate.decision import plan_of
 from harness.regression.gate.judge import GateOptions, gate_revisions, gate_runs
 from harness.regression.gate.noise import NoiseWish, StoredFloors, every_floor, known_floors, measure_noise, save_floors
+from harness.regression.gate.procedure import plan_of
 from harness.regression.gate.revisions import RevisionCommands, Revisions, default_work
 from harness.regression.metrics import MARGIN
 from harness.scenario.loading import find_scenario, load_scenario

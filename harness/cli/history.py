@@ -24,9 +24,8 @@ from harness.record.same import checkout_of
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.regression.history.database import default_database
-from harness.regression.history.derive import HistoryRecord, Revision, known_metrics, record_of, utc
 from harness.regression.history.series import UNDATED
-from harness.regression.history.store import Added, History, Wanted
+from harness.regression.history.store import Added, History, HistoryRecord, Revision, Wanted, known_metrics, record_of, utc
 from harness.regression.history.trend import Judged, Trend, cause, to_json, trend
 from harness.regression.history.wording import (
     NO_RUN,

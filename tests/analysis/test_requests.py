@@ -16,7 +16,7 @@ from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.requests import Request, requests_of
 from harness.record.schema import PassColumns, RowResult, RowTimes, Run, Sample
-from harness.regression.history.derive import figures_of
+from harness.regression.history.store import figures_of
 from harness.regression.metrics import timed_metrics
 from harness.regression.timed import numbers, processes_of
 from harness.reporting.page import render

@@ -17,11 +17,9 @@ from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.regression.comparability import refuse_unlike, shared_prompts
 from harness.regression.gate.counts import judge_counted, judge_counted_pairs
-from harness.regression.gate.decision import GatePlan, NeedPairs, PairOrder
 from harness.regression.gate.noise import NoiseFloor, margin
-from harness.regression.gate.pairs import CountChangedError, Pairs
-from harness.regression.gate.procedure import judge_in_pairs, judge_pairs
-from harness.regression.gate.revisions import Revisions
+from harness.regression.gate.procedure import GatePlan, NeedPairs, PairOrder, judge_in_pairs, judge_pairs
+from harness.regression.gate.revisions import CountChangedError, Pairs, Revisions
 from harness.regression.metrics import MARGIN, CellMetric, TimedMetric, primary_metrics
 from harness.regression.reasons import Moved, speedup_reasons
 from harness.regression.timed import Process, log_ratios, processes_of

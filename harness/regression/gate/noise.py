@@ -25,9 +25,8 @@ from harness.record.regular_file import refused, write_whole
 from harness.record.same import machine_of
 from harness.record.schema import Run, RunHeader
 from harness.regression.comparability import work_fingerprint
-from harness.regression.gate.decision import place_terms
-from harness.regression.gate.pairs import Pairs
-from harness.regression.gate.revisions import Revisions
+from harness.regression.gate.procedure import place_terms
+from harness.regression.gate.revisions import Pairs, Revisions
 from harness.regression.metrics import MARGIN, primary_metrics
 from harness.stats.one_sided import freed_mean, prediction_bound
 

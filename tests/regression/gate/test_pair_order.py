@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.judge.judgement import Judgement
-from harness.regression.gate.decision import GatePlan, PairOrder, PairStage, place_terms
-from harness.regression.gate.procedure import judge_in_pairs
+from harness.regression.gate.procedure import GatePlan, PairOrder, PairStage, judge_in_pairs, place_terms
 from harness.regression.metrics import TimedMetric
 from harness.stats.one_sided import freed_mean
 

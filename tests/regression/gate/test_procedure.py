@@ -16,8 +16,7 @@ from scipy import stats as scipy_stats
 
 from harness.analysis.judge.judgement import Judgement, Judgements, State, to_json
 from harness.errors import UserError
-from harness.regression.gate.decision import GatePlan, NeedPairs, plan_of
-from harness.regression.gate.procedure import judge_in_pairs, judge_pairs
+from harness.regression.gate.procedure import GatePlan, NeedPairs, judge_in_pairs, judge_pairs, plan_of
 from harness.regression.metrics import TimedMetric, log_ratio
 
 SCATTER = (0.010, -0.012, 0.004, -0.003, 0.007, -0.006, 0.011, -0.009, 0.002, -0.004)

@@ -12,9 +12,8 @@ from harness.analysis.answer import Derived
 from harness.meters.environment import snapshot
 from harness.record.imports.formats import read_file
 from harness.record.same import software_of
-from harness.regression.history.derive import HistoryRecord, Revision, record_of
 from harness.regression.history.series import Lines, read_lines
-from harness.regression.history.store import History, Wanted
+from harness.regression.history.store import History, HistoryRecord, Revision, Wanted, record_of
 from harness.regression.history.trend import trend
 from harness.regression.history.wording import remarks
 from harness.scenario.claim_text import read_claim

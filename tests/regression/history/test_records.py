@@ -16,16 +16,17 @@ from harness.errors import RecordError, StorageError, UserError
 from harness.record.same import machine_of, software_of
 from harness.record.schema import OLDEST_READ, RECORD_VERSION, Run
 from harness.record.store import read_run
-from harness.regression.history.derive import (
+from harness.regression.history.store import (
     DEFAULT_METRICS,
+    History,
     HistoryRecord,
     Revision,
+    Wanted,
     known_metrics,
     reciprocal,
     record_of,
     utc,
 )
-from harness.regression.history.store import History, Wanted
 from harness.scenario.metrics import METRICS, PRICES
 from harness.stats.quantity import Quantity, absent
 from tests.helpers import synthetic_run as synthetic

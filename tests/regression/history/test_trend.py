@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.regression.history.derive import HistoryRecord, Revision
-from harness.regression.history.store import History, Wanted
+from harness.regression.history.store import History, HistoryRecord, Revision, Wanted
 from harness.regression.history.trend import Trend, improves, to_json, trend
 from harness.regression.history.wording import change_words
 from harness.reporting.trend import render, write_trend
