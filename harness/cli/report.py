@@ -44,7 +44,7 @@ def report_command(
     history: Annotated[
         str | None, typer.Option(metavar="FILE|URL", help="of several runs: show the trend that this history holds of them")
     ] = None,
-    show: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    opens: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
     pdf: Annotated[bool, typer.Option("--pdf", help="print the page to PDF too; needs Chromium or Chrome")] = False,
 ) -> None:
     """Write the report of a finished or unfinished run, or put several runs beside each other on one page.
@@ -63,8 +63,10 @@ def report_command(
     else:
         pages = [_page(run, out, as_json, markdown) for run in runs]
     for page in pages:
-        if page is not None:
-            _finish(page, show, pdf)
+        if page is not None and pdf:
+            show(one_line(f"pdf     {print_pdf(page)}"))
+        if page is not None and opens:
+            webbrowser.open(page.resolve().as_uri())
 
 
 def gallery_command(
@@ -107,13 +109,6 @@ def write_page(run: Path, out: Path | None) -> tuple[Path, Comparison | None]:
     page = write_report(run, out, tell)
     show(one_line(f"report  {page}"))
     return page, next(iter(compared), None)
-
-
-def _finish(page: Path, opens: bool, pdf: bool) -> None:
-    if pdf:
-        show(one_line(f"pdf     {print_pdf(page)}"))
-    if opens:
-        webbrowser.open(page.resolve().as_uri())
 
 
 def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | None, history: str | None) -> None:

@@ -110,10 +110,12 @@ def work_fingerprint(header: RunHeader) -> str:
     return hashlib.sha256(json.dumps(done, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
 
 
-def _facts(run: Run) -> dict[str, Any]:
+def _facts(run: Run) -> dict[str, object]:
+    environment, imported = run.header.environment, run.header.imported
+    named = {} if imported is None else {"machine": environment.get("machine") or f"not named ({run.header.run_id})"}
     return {
-        "hardware": hardware_of(run.header.environment) | _told(run.header),
-        "versions": versions_of(run.header.environment),
+        "hardware": hardware_of(environment) | named,  # imported runs whose machine nobody named are not of one
+        "versions": versions_of(environment),
         "scenario": _scenario(run.header.scenario),
         "model": _models(run),
         "cases": {
@@ -123,11 +125,6 @@ def _facts(run: Run) -> dict[str, Any]:
         },
         "record_version": run.header.record_version,
     }
-
-
-def _told(header: RunHeader) -> dict[str, str]:
-    """The machine of an imported run; two that nobody named are not one."""
-    return {} if header.imported is None else {"machine": header.environment.get("machine") or f"not named ({header.run_id})"}
 
 
 def _scenario(recorded: dict[str, Any]) -> dict[str, object]:

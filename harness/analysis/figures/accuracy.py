@@ -128,18 +128,16 @@ def accuracy_figures(
     if why := why or untold(sum(ntp.values()), wrong, len(ntp)):
         return dict.fromkeys(("accuracy_loss_points", "accuracy_loss_sd_points"), absent(why))
     gained, belongs_to = gains(arm, ntp, related)
-    gain = paired_lower_bound(gained, confidence, belongs_to)
-    loss = paired_lower_bound([-one for one in gained], confidence, belongs_to)
-    value, least, gained_least = (100 * (share or 0.0) for share in (loss.value, loss.low, gain.low))
+    gain, loss = (paired_lower_bound([sign * one for one in gained], confidence, belongs_to) for sign in (1, -1))
     found = Quantity(
-        value=value,
-        low=least,
-        high=-gained_least,
+        value=100 * (loss.value or 0.0),
+        low=100 * (loss.low or 0.0),
+        high=-100 * (gain.low or 0.0),
         n=gain.n,
         method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}",
         reason=gain.reason,
     )
-    if len(gained) < 2:
-        return {"accuracy_loss_points": found, "accuracy_loss_sd_points": absent("one prompt only")}
-    sd = exact(100 * statistics.stdev(gained), n=effective_pairs(gained, belongs_to))
+    sd = absent("one prompt only")
+    if len(gained) > 1:
+        sd = exact(100 * statistics.stdev(gained), n=effective_pairs(gained, belongs_to))
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}

@@ -15,7 +15,6 @@ from harness.frozen import frozen
 from harness.record.schema import RunHeader
 from harness.scenario.arm_names import same_arm
 from harness.scenario.claims import Claim, Where
-from harness.scenario.metrics import METRICS
 
 
 @frozen
@@ -61,7 +60,7 @@ def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[Clai
         return [CellNotFound(names=names, reason=reason)]
     if where.best:
         cells = [cell for cell in cells if has_contender(cell, header)] or cells
-    if any(METRICS[bound.metric].clock for bound in claim.bounds):
+    if any(bound.definition.clock for bound in claim.bounds):
         cells = [cell for cell in cells if cell.timed] or cells
     return [place for cell in cells for place in _arms(cell, where, comparison)]
 

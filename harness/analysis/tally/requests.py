@@ -94,22 +94,20 @@ def _request(times: RowTimes, window: Window, counted: bool, behind: int | None,
     """``behind``: tokens behind the first piece; None: its stream tells no times of them."""
     if behind is None:
         return Request(window=window, counted=counted, request_s=times.last_token_s)
-    per_token = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None
+    per_token, first_s = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None, times.first_token_s
+    good = None
+    if load is not None and (load.first_token_s or load.time_per_token_s):
+        each_s = per_token or 0.0
+        good = first_s <= (load.first_token_s or first_s) and each_s <= (load.time_per_token_s or each_s)
     return Request(
         window=window,
         counted=counted,
-        first_token_s=times.first_token_s,
+        first_token_s=first_s,
         time_per_token_s=per_token,
         request_s=times.last_token_s,
         gaps_s=tuple(times.gaps_s or ()),
-        good=_good(times.first_token_s, per_token, load),
+        good=good,
     )
-
-
-def _good(first_s: float, per_token_s: float | None, load: Load | None) -> bool | None:
-    if load is None or not (load.first_token_s or load.time_per_token_s):
-        return None
-    return first_s <= (load.first_token_s or first_s) and (per_token_s or 0.0) <= (load.time_per_token_s or per_token_s or 0.0)
 
 
 def _steady(times: Sequence[RowTimes], load: Load | None, in_flight: int) -> tuple[float, float, list[bool]]:

@@ -163,11 +163,6 @@ def _point(point: Point) -> dict[str, object]:
     return plain
 
 
-def _ends(change: LevelChange) -> tuple[int, int]:
-    """The points whose software is compared: on either side of a step, at both ends of a drift."""
-    return change.index - 1, change.index if change.end is None else change.end
-
-
 def _judged(series: Series, examined: Examined, level: float, changes: Iterable[LevelChange]) -> Judged:
     better, least = METRICS[series.metric].better, 2 * MIN_SEGMENT
     short = f"{len(series.points)} commits, and two levels need {least}" if len(series.points) < least else None
@@ -178,7 +173,7 @@ def _judged(series: Series, examined: Examined, level: float, changes: Iterable[
             last_old=series.points[change.index - 1],
             first_new=series.points[change.index],
             reached=None if change.end is None else series.points[change.end],
-            also_changed=_differing(*(json.loads(series.points[i].software) for i in _ends(change))),
+            also_changed=_differing(series.points[change.index - 1], series.points[change.end or change.index]),
         )
         for change in changes
     ]
@@ -193,11 +188,10 @@ def improves(change: LevelChange, better: Better) -> bool:
     return (change.after > change.before) == (better == "higher")
 
 
-def _differing(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """Of records with versions; those of the first form of the database have none."""
-    if not before or not after:
-        return {}
-    names = sorted(before.keys() | after.keys())
+def _differing(old: Point, new: Point) -> dict[str, tuple[str | None, str | None]]:
+    """Versions of software; records of the first form of the database have none."""
+    before, after = json.loads(old.software), json.loads(new.software)
+    names = sorted(before.keys() | after.keys()) if before and after else []
     return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
 
 
