@@ -17,7 +17,7 @@ from harness.formatting import ratio
 from harness.record.store import read_on_one_machine
 from harness.regression.changes import OUTCOME_WORDS, Change, RunsCompared, compare_runs
 from harness.regression.comparability import refuse_unlike, shared_prompts
-from harness.regression.reasons import TIME, Moved, speedup_reasons
+from harness.regression.metrics import TIME, Moved, speedup_reasons
 
 AllowOption = Annotated[
     list[str] | None,

@@ -12,8 +12,8 @@ from functools import partial
 from harness.analysis.evidence.best_settings import faster
 from harness.analysis.figures.accuracy import CANNOT_TELL, untold
 from harness.analysis.figures.arms import TOTALS
+from harness.analysis.judge.highlight import CellNotFound, ClaimedCell, in_words
 from harness.analysis.judge.judgement import Judgement, State
-from harness.analysis.judge.places import CellNotFound, ClaimedCell, in_words
 from harness.analysis.judge.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.trust.health import CLOCKLESS, QUIET, STREAM, UNCOUNTED

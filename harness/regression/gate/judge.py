@@ -20,8 +20,7 @@ from harness.regression.gate.counts import judge_counted, judge_counted_pairs
 from harness.regression.gate.noise import NoiseFloor, margin
 from harness.regression.gate.procedure import GatePlan, NeedPairs, PairOrder, judge_in_pairs, judge_pairs
 from harness.regression.gate.revisions import CountChangedError, Pairs, Revisions
-from harness.regression.metrics import MARGIN, CellMetric, TimedMetric, primary_metrics
-from harness.regression.reasons import Moved, speedup_reasons
+from harness.regression.metrics import MARGIN, CellMetric, Moved, TimedMetric, primary_metrics, speedup_reasons
 from harness.regression.timed import Process, log_ratios, processes_of
 from harness.stats.quantity import FEWEST_PROCESSES, absent
 

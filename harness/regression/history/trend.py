@@ -11,7 +11,7 @@ from typing import Any, Literal
 from harness.frozen import frozen
 from harness.regression.history.series import Point, Series, read_lines
 from harness.regression.history.store import History, Wanted
-from harness.regression.reasons import SPEEDUP, reason_of
+from harness.regression.metrics import SPEEDUP, reason_of
 from harness.scenario.metrics import METRICS, Better
 from harness.stats.change_points import ALPHA, MIN_CHANGE, MIN_SEGMENT, Examined, LevelChange, changes_at, common_level, examine
 
