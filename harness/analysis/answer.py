@@ -76,16 +76,13 @@ class Derived:
         return replace(comparison, judgements=verdict(comparison, claims, header), unread=unread)
 
 
-def compare(run: Run, claims: Claims | None = None) -> Comparison:
-    """Derive every value of ``run`` and judge what is claimed of it.
-
-    Args:
-        claims: what is judged; None: the claims of the record.
+def compare(run: Run) -> Comparison:
+    """Derive every value of ``run`` and judge the claims of its record.
 
     Raises:
         UserError: the samples are of several kinds of machine.
     """
-    return Derived(run, claims).comparison
+    return Derived(run).comparison
 
 
 def _served(cell: Cell, run: Run) -> Cell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
@@ -65,7 +66,7 @@ class ArmResult:
     gamma: float | None
     temperature: float
     solver: str | None
-    replayed: dict[str, Any] | None
+    replayed: Mapping[str, object] | None
     is_ntp: bool
     case_ids: tuple[str, ...]
     samples: int

@@ -152,43 +152,35 @@ def contenders(arms: Sequence[ArmResult]) -> list[ArmResult]:
     return [arm for arm in candidates if arm.accuracy_difference.value is not None] or candidates
 
 
-def highlight(
-    part: str, batch_size: int, arms: Sequence[ArmResult], margin: float = MARGIN, bounds: Mapping[str, Quantity] | None = None
-) -> Highlight:
+def highlight(part: str, batch_size: int, arms: Sequence[ArmResult], bounds: Mapping[str, Quantity] | None = None) -> Highlight:
     """The fastest arm whose accuracy is shown to stay within the margin, else the best by the next weaker basis.
 
     Fastest: by wall speedup, by NFE speedup where the part was not timed. ``bounds``: the accuracy difference of each arm by
     label, at the simultaneous level of all contenders (default: the arms' own).
     """
-    candidates = [arm for arm in arms if not arm.is_ntp]
-    picked_from = len(contenders(arms))
-    pairs = max((arm.accuracy_difference.n for arm in candidates if arm.accuracy_difference.value is not None), default=0)
-
-    def pick(basis: HighlightBasis, among: Sequence[ArmResult], reason: str | None = None) -> Highlight:
-        best = max(among, key=_speed, default=None)
-        return Highlight(
-            part=part,
-            batch_size=batch_size,
-            label=best.label if best else None,
-            basis=basis,
-            margin=margin,
-            pairs=pairs,
-            pairs_needed=pairs_needed(margin, simultaneous_confidence(picked_from)),
-            reason=reason,
-            picked_from=picked_from,
-        )
-
-    if not candidates:
-        return pick("none", [], "no arm but NTP has samples")
-    compared = [arm for arm in contenders(arms) if arm.accuracy_difference.value is not None]
-    if not compared:
-        return pick("replayed" if all(arm.replayed for arm in candidates) else "ungraded", candidates)
+    candidates, picked_from = [arm for arm in arms if not arm.is_ntp], len(contenders(arms))
+    compared = [arm for arm in candidates if arm.accuracy_difference.value is not None]
     lows = {arm.label: (bounds or {}).get(arm.label, arm.accuracy_difference).low for arm in compared}
-    shown = [arm for arm in compared if (low := lows[arm.label]) is not None and low > -margin]
-    observed = [arm for arm in compared if (arm.accuracy_difference.value or 0.0) >= -margin]
-    if shown:
-        return pick("shown", shown)
-    return pick("observed", observed) if observed else pick("none", compared, "no arm stays within the margin")
+    choices: list[tuple[HighlightBasis, list[ArmResult], str | None]] = [
+        ("shown", [arm for arm in compared if (low := lows[arm.label]) is not None and low > -MARGIN], None),
+        ("observed", [arm for arm in compared if (arm.accuracy_difference.value or 0.0) >= -MARGIN], None),
+        ("none", compared, "no arm stays within the margin"),
+        ("replayed" if all(arm.replayed for arm in candidates) else "ungraded", candidates, None),
+        ("none", [], "no arm but NTP has samples"),
+    ]
+    basis, among, reason = next((choice for choice in choices if choice[1]), choices[-1])
+    best = max(among, key=_speed, default=None)
+    return Highlight(
+        part=part,
+        batch_size=batch_size,
+        label=best.label if best else None,
+        basis=basis,
+        margin=MARGIN,
+        pairs=max((arm.accuracy_difference.n for arm in compared), default=0),
+        pairs_needed=pairs_needed(MARGIN, simultaneous_confidence(picked_from)),
+        reason=reason,
+        picked_from=picked_from,
+    )
 
 
 def _speed(arm: ArmResult) -> float:
