@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from operator import attrgetter
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -167,7 +167,40 @@ def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight) -
 
 
 def arm_result(one: ArmBesideNtp) -> ArmResult:
-    """Every value of an arm, compared with NTP."""
+    """Every value of an arm, compared with NTP; of what rests on a clock, samples without a time (void ones) are left out."""
+    timed, pairs, place = one.timed, one.pairs, one.place
+    why_not_per_pass = place.lacks.get("passes", NOT_PER_PASS) if place.timed else NOT_TIMED
+    wall = one.figure("wall_speedup")
+    decode_s = on_arms.total(timed, lambda t: t.decode_s, one.why_untimed)
+    forward_s = on_arms.total(timed, lambda t: t.sums.forward_s, why_not_per_pass)
+    bandwidth = quotient(exact(sum(t.sums.bytes_ for t in timed), n=len(timed)), forward_s, NOT_PER_PASS)
+    counted, over_modelled = measured_bandwidth([t.counted for t in timed], place.counter_scale.disagreement, one.why_untimed)
+    ceiling = place.ladder.read_ceiling
+    return _without_times(one)(
+        voids=together(place.voids[case.case_id] for case in one.arm.cases if case.case_id in place.voids),
+        unpaired=len(timed) - len(pairs),
+        wall_speedup=wall,
+        wall_speedup_totals=one.figures()["wall_speedup_totals"],
+        prompts_for_5_percent=prompts_for_width(wall, 0.05),
+        paired=on_arms.paired(pairs, len(one.lost), place.unpaired or (one.why_unpaired if place.timed else NOT_TIMED)),
+        factors=on_arms.factors(pairs),
+        decode_s=decode_s,
+        forward_s=forward_s,
+        pass_parts=on_arms.pass_parts(timed, why_not_per_pass),
+        tokens_per_s=quotient(exact(sum(t.decode_tokens for t in timed), n=len(timed)), decode_s, "no decode tokens"),
+        latency_s=on_arms.median(one.arm.tallies, lambda t: t.latency_s, NOT_TIMED),
+        first_token_s=on_arms.median(timed, lambda t: t.first_token_s, why_not_per_pass),
+        decode_time_estimated=ESTIMATED if any(t.estimated for t in timed) else None,
+        modelled_bandwidth_bytes_per_s=bandwidth,
+        measured_bandwidth_bytes_per_s=counted,
+        measured_over_modelled=over_modelled,
+        ceiling_share=quotient(bandwidth, ceiling, "no ceiling", ceiling.method),
+        predictions=on_arms.predictions(place.ladder.drifts, pairs, timed, wall),
+    )
+
+
+def _without_times(one: ArmBesideNtp) -> partial[ArmResult]:
+    """The arm, what it counted and what it wrote."""
     arm, tallies = one.arm, one.arm.tallies
     nfe, passes, fed, drafts, drafts_fed = (
         on_arms.summed(tallies, attrgetter(f"sums.{name}"))
@@ -175,7 +208,8 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
     )
     over, under = (absent(one.why_no_passes) if count is None else exact(count) for count in (fed, passes))
     figures = one.figures()
-    return ArmResult(
+    return partial(
+        ArmResult,
         label=arm.cases[0].label,
         method=arm.method,
         block_size=arm.spec.block_size,
@@ -202,42 +236,8 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         correct=sum(arm.grades.values()) if arm.grades else None,
         accuracy=arm.accuracy,
         accuracy_difference=figures["accuracy_difference"],
-        wall_speedup=figures["wall_speedup"],
-        wall_speedup_totals=figures["wall_speedup_totals"],
         baseline_difference=_baseline_difference(one),
-        **_times(one),
     )
-
-
-def _times(one: ArmBesideNtp) -> dict[str, Any]:
-    """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out."""
-    timed, pairs, place = one.timed, one.pairs, one.place
-    why_not_per_pass = place.lacks.get("passes", NOT_PER_PASS) if place.timed else NOT_TIMED
-    wall = one.figure("wall_speedup")
-    decode_s = on_arms.total(timed, lambda t: t.decode_s, one.why_untimed)
-    forward_s = on_arms.total(timed, lambda t: t.sums.forward_s, why_not_per_pass)
-    bandwidth = quotient(exact(sum(t.sums.bytes_ for t in timed), n=len(timed)), forward_s, NOT_PER_PASS)
-    counted = measured_bandwidth([t.counted for t in timed], place.counter_scale.disagreement, one.why_untimed)
-    ceiling = place.ladder.read_ceiling
-    return {
-        "voids": together(place.voids[case.case_id] for case in one.arm.cases if case.case_id in place.voids),
-        "unpaired": len(timed) - len(pairs),
-        "prompts_for_5_percent": prompts_for_width(wall, 0.05),
-        "paired": on_arms.paired(pairs, len(one.lost), place.unpaired or (one.why_unpaired if place.timed else NOT_TIMED)),
-        "factors": on_arms.factors(pairs),
-        "decode_s": decode_s,
-        "forward_s": forward_s,
-        "pass_parts": on_arms.pass_parts(timed, why_not_per_pass),
-        "tokens_per_s": quotient(exact(sum(t.decode_tokens for t in timed), n=len(timed)), decode_s, "no decode tokens"),
-        "latency_s": on_arms.median(one.arm.tallies, lambda t: t.latency_s, NOT_TIMED),
-        "first_token_s": on_arms.median(timed, lambda t: t.first_token_s, why_not_per_pass),
-        "decode_time_estimated": ESTIMATED if any(t.estimated for t in timed) else None,
-        "modelled_bandwidth_bytes_per_s": bandwidth,
-        "measured_bandwidth_bytes_per_s": counted[0],
-        "measured_over_modelled": counted[1],
-        "ceiling_share": quotient(bandwidth, ceiling, "no ceiling", ceiling.method),
-        "predictions": on_arms.predictions(place.ladder.drifts, pairs, timed, wall),
-    }
 
 
 def _baseline_difference(one: ArmBesideNtp) -> Quantity | None:

@@ -33,13 +33,13 @@ NUMBERS = ("value", "low", "high")
 """Fields of a quantity that become missing numbers where they are not known."""
 
 
-def flat(value: Any, leave_out: Sequence[str] = (), before: str = "") -> dict[str, Any]:
+def flat(value: Any, leave_out: Sequence[str] = (), before: str = "") -> dict[str, object]:
     """Fields of a frozen value (or entries of a dict), nested ones as ``outer_inner``; a quantity's own value has no suffix
     ``_value``. The columns are the same whether a nested value is present or None.
     """
     named = value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
     inner = {} if isinstance(value, Mapping) else _optional(type(value))
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, one in named.items():
         column = f"{before}{name}"
         if name in leave_out:
@@ -257,7 +257,7 @@ def load_run(path: Path | str) -> RunFrames:
     return RunFrames(read_on_one_machine(Path(path)))
 
 
-_DTYPES: dict[str, Any] = {"prompt_tokens": np.int64, "output_tokens": np.int64, "correct": object, "output_ids": object}
+_DTYPES = {"prompt_tokens": "int64", "output_tokens": "int64", "correct": "object", "output_ids": "object"}
 
 
 def _counts(values: Sequence[int | None]) -> npt.NDArray[Any]:
@@ -266,7 +266,7 @@ def _counts(values: Sequence[int | None]) -> npt.NDArray[Any]:
     return np.array([math.nan if value is None else value for value in values], dtype=float if missing else np.int64)
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: Cell) -> dict[str, object]:
     """The identifying columns of a cell; ``task`` is None over several."""
     return {name: getattr(cell, name) for name in ("part", "task", "batch_size", "is_summary")}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from string import ascii_uppercase
-from typing import Any
 
 from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgements
@@ -88,7 +87,7 @@ def compare_several(runs: Sequence[Run]) -> SideBySide:
     return SideBySide(sides=sides, against=against, arms=_shared(sides))
 
 
-def to_json(several: SideBySide) -> dict[str, Any]:
+def to_json(several: SideBySide) -> dict[str, object]:
     """As plain JSON values with their ``version``."""
     about = ("run_id", "scenario_name", "question", "created_at")
     return {

@@ -5,7 +5,6 @@ An unavailable ceiling comes with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -122,18 +121,16 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
     calibration, profile = read_calibration(run.header, case), read_profile(run.header, case)
     ceilings: dict[str, Ceilings] = {}
     reasons: dict[str, Missing] = {}
-    steps: dict[str, Callable[[], Ceilings | Missing]] = {
-        "calibrated": lambda: _calibrated(calibration, profile, case.known_dtype),
-        "datasheet": lambda: (
-            ceilings_from_profile(profile, case.known_dtype) if isinstance(profile, HardwareProfile) else profile
-        ),
-        EX_ANTE_SHAPE: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, True),
-        DURING_RUN: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, False),
-    }
     shared = _shared_cpu(case)
-    for rung, step in steps.items():
+    for rung in ("calibrated", "datasheet", EX_ANTE_SHAPE, DURING_RUN):
         try:
-            found = step()
+            if rung == "calibrated":
+                found = _calibrated(calibration, profile, case.known_dtype)
+            elif rung == "datasheet":
+                found = profile if isinstance(profile, Missing) else ceilings_from_profile(profile, case.known_dtype)
+            else:
+                base = ceilings.get("calibrated") or ceilings.get("datasheet")
+                found = _shape_calibrated(base, run, case, rung == EX_ANTE_SHAPE)
         except SbdError as error:
             found = str(error)
         if isinstance(found, Ceilings) and shared:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from harness.frozen import frozen
 from harness.regression.history.series import Point, Series, read_lines
@@ -126,7 +126,7 @@ def trend(
     )
 
 
-def to_json(trend: Trend) -> dict[str, Any]:
+def to_json(trend: Trend) -> dict[str, object]:
     """As plain JSON values with their ``version``."""
     plain = {field.name: getattr(trend, field.name) for field in fields(trend) if field.name != "judged"}
     return plain | {"tested": trend.tested, "series": [_plain(judged) for judged in trend.judged]}
