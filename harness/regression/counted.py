@@ -30,14 +30,14 @@ Value = float | str | None
 
 
 @frozen
-class Count:
+class CountedValue:
     """A counted value, or None with the reason."""
 
     value: Value = None
     reason: str | None = None
 
 
-def counted(run: Run) -> dict[CellMetric, Count]:
+def counted(run: Run) -> dict[CellMetric, CountedValue]:
     """Every deterministic figure of every case that is an arm; a case without samples has them absent.
 
     None of an imported run: it has neither passes nor output ids.
@@ -51,13 +51,17 @@ def counted(run: Run) -> dict[CellMetric, Count]:
     cases = [case for case in run.header.cases if not case.is_check]
     first = {case.case_id: _first_repeat(by_case.get(case.case_id, [])) for case in cases}
     decodes = {case.case_id: [tally(case, sample, None) for sample in first[case.case_id]] for case in cases}
-    counts: dict[CellMetric, Count] = {}
+    counts: dict[CellMetric, CountedValue] = {}
     for case in cases:
         samples, own = by_case.get(case.case_id, []), decodes[case.case_id]
         why_not = _unsteady(case, samples) if samples else outcomes.get(case.case_id, "no sample of it was finished")
-        values = _of_case(case, first[case.case_id], own) if why_not is None else dict.fromkeys(COUNTED, Count(reason=why_not))
+        values = (
+            _of_case(case, first[case.case_id], own)
+            if why_not is None
+            else dict.fromkeys(COUNTED, CountedValue(reason=why_not))
+        )
         peaks = {name: [sample.meters[name] for sample in samples if name in sample.meters] for name in METERS}
-        values |= {name: Count(value=max(peak)) for name, peak in peaks.items() if peak}
+        values |= {name: CountedValue(value=max(peak)) for name, peak in peaks.items() if peak}
         if case.arm.lossless:
             beside = [decode for other in cases if _is_ntp_beside(other, case) for decode in decodes[other.case_id]]
             values["identical_to_ntp"] = _identical_to_ntp(case, own, beside)
@@ -71,13 +75,13 @@ def output_sha256(samples: Iterable[Sample]) -> str:
     return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
 
 
-def _of_case(case: CaseHeader, samples: list[Sample], decodes: list[Tally]) -> dict[str, Count]:
+def _of_case(case: CaseHeader, samples: list[Sample], decodes: list[Tally]) -> dict[str, CountedValue]:
     passes, tokens = summed(decodes, attrgetter("sums.passes")) or 0, sum(decode.decode_tokens for decode in decodes)
     return {
-        "passes": Count(value=passes),
-        "final_tokens_per_pass": Count(value=tokens / passes) if passes else Count(reason=NO_PASS),
-        "decode_tokens": Count(value=tokens),
-        "output_sha256": Count(value=output_sha256(samples)),
+        "passes": CountedValue(value=passes),
+        "final_tokens_per_pass": CountedValue(value=tokens / passes) if passes else CountedValue(reason=NO_PASS),
+        "decode_tokens": CountedValue(value=tokens),
+        "output_sha256": CountedValue(value=output_sha256(samples)),
         "modelled_bytes": _modelled_bytes(case, samples),
     }
 
@@ -117,18 +121,18 @@ def _is_ntp_beside(other: CaseHeader, case: CaseHeader) -> bool:
     return (other.part, other.batch_size, other.task, other.arm.method, other.arm.temperature) == place
 
 
-def _identical_to_ntp(case: CaseHeader, decodes: list[Tally], of_ntp: list[Tally]) -> Count:
+def _identical_to_ntp(case: CaseHeader, decodes: list[Tally], of_ntp: list[Tally]) -> CountedValue:
     """Share of the prompts with exactly the output of the cell's NTP case, each in its first repeat."""
     if case.arm.temperature != GREEDY:
-        return Count(reason="sampled outputs differ by chance")
+        return CountedValue(reason="sampled outputs differ by chance")
     share = identical_outputs(outputs(of_ntp), outputs(decodes), "no prompt was decoded by this arm and by NTP")
-    return Count(value=share.value, reason=share.reason)
+    return CountedValue(value=share.value, reason=share.reason)
 
 
-def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> Count:
+def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> CountedValue:
     pricer = Pricer(case, {})
     try:
         traces = [TraceArrays(sample.packed_passes) for sample in samples if sample.packed_passes is not None]
-        return Count(value=math.fsum(pricer.bytes_(pricer.places(trace, trace.decode)).sum() for trace in traces))
+        return CountedValue(value=math.fsum(pricer.bytes_(pricer.places(trace, trace.decode)).sum() for trace in traces))
     except SbdError as error:
-        return Count(reason=str(error))
+        return CountedValue(reason=str(error))

@@ -13,14 +13,14 @@ from itertools import product
 import numpy as np
 
 from harness.analysis.figures.arms import ArmBesideNtp, Figures, figure
-from harness.analysis.tally.requests import Request, Window
+from harness.analysis.tally.requests import TalliedRequest, Window
 from harness.analysis.tally.tally import Tally
 from harness.frozen import frozen
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
 from harness.stats.quantity import Quantity, absent
 from harness.stats.two_runs import over_processes
 
-OF_EACH: Mapping[str, Callable[[Request], Sequence[float]]] = {
+OF_EACH: Mapping[str, Callable[[TalliedRequest], Sequence[float]]] = {
     "first_token": lambda one: () if one.first_token_s is None else (one.first_token_s,),
     "time_per_token": lambda one: () if one.time_per_token_s is None else (one.time_per_token_s,),
     "inter_token": lambda one: one.gaps_s,
@@ -50,7 +50,7 @@ class RequestCounts:
 class _OfProcess:
     """What one process gave; a text is why it has no such figure."""
 
-    counted: tuple[Request, ...]
+    counted: tuple[TalliedRequest, ...]
     windows: tuple[Window, ...]
 
     @property
@@ -131,7 +131,7 @@ def percentile_by_process(tallies: Sequence[Tally], name: str) -> dict[int, floa
 
 
 def _by_process(tallies: Sequence[Tally]) -> dict[int, _OfProcess]:
-    requests: dict[int, list[Request]] = {}
+    requests: dict[int, list[TalliedRequest]] = {}
     for one in tallies:
         requests.setdefault(one.key[3], []).extend(one.requests)
     return {

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.tally.pricing import Pricer, Pricers, pricers_of
-from harness.analysis.tally.requests import Request, requests_of
+from harness.analysis.tally.requests import TalliedRequest, requests_of
 from harness.analysis.tally.tally import PassSums, Tally, one_name_each, tally
 from harness.analysis.tally.traffic import TrafficCounter, counters
 from harness.analysis.trust.health import without_void_times
@@ -80,7 +80,7 @@ def tallies_of(
     )
 
 
-def _of_row(whole: Tally, sample: Sample, row: int, one: Request | None, trace: TraceArrays | None, first: int) -> Tally:
+def _of_row(whole: Tally, sample: Sample, row: int, one: TalliedRequest | None, trace: TraceArrays | None, first: int) -> Tally:
     """The request: what it wrote and waited for, with the passes that it was in."""
     told, (task, group, repeat, process) = sample.rows[row], whole.key
     times = told.times if one is not None and one.counted else None

@@ -42,7 +42,7 @@ class Window:
 
 
 @frozen
-class Request:
+class TalliedRequest:
     """One request, by its client. ``time_per_token_s``: mean over the tokens behind the first piece, None where there is none.
 
     ``gaps_s``: between the pieces of its answer. ``good``: within the limits of its load; None: it has none. All but the whole
@@ -58,7 +58,7 @@ class Request:
     good: bool | None = None
 
 
-def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens: Sequence[int]) -> tuple[Request, ...]:
+def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens: Sequence[int]) -> tuple[TalliedRequest, ...]:
     """The requests of a sample, row by row; none where its rows have no times, or its times are void.
 
     Args:
@@ -90,16 +90,16 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
     )
 
 
-def _request(times: RowTimes, window: Window, counted: bool, behind: int | None, load: Load | None) -> Request:
+def _request(times: RowTimes, window: Window, counted: bool, behind: int | None, load: Load | None) -> TalliedRequest:
     """``behind``: tokens behind the first piece; None: its stream tells no times of them."""
     if behind is None:
-        return Request(window=window, counted=counted, request_s=times.last_token_s)
+        return TalliedRequest(window=window, counted=counted, request_s=times.last_token_s)
     per_token, first_s = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None, times.first_token_s
     good = None
     if load is not None and (load.first_token_s or load.time_per_token_s):
         each_s = per_token or 0.0
         good = first_s <= (load.first_token_s or first_s) and each_s <= (load.time_per_token_s or each_s)
-    return Request(
+    return TalliedRequest(
         window=window,
         counted=counted,
         first_token_s=first_s,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from harness.analysis.tally.pass_arrays import PREFILL, TraceArrays
 from harness.analysis.tally.pricing import Band, Places, Pricer
-from harness.analysis.tally.requests import Request
+from harness.analysis.tally.requests import TalliedRequest
 from harness.analysis.tally.traffic import Counted, TrafficCounter
 from harness.frozen import frozen
 from harness.record.schema import FIRST_TOKENS, REQUEST_S, CaseHeader, RowResult, Run, Sample
@@ -105,7 +105,7 @@ class Tally:
     """Whether a prompts' pass does more than NTP's, so that ``charged`` must add decode time."""
     estimated: bool = False
     """Whether it has."""
-    requests: tuple[Request, ...] = ()
+    requests: tuple[TalliedRequest, ...] = ()
     """Of a server, with times of their own."""
 
     @property

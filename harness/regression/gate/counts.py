@@ -17,7 +17,7 @@ from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.regression.changes import Outcome, count_outcome
 from harness.regression.comparability import Unlike
-from harness.regression.counted import METERS, Count, Value, counted
+from harness.regression.counted import METERS, CountedValue, Value, counted
 from harness.regression.metrics import CellMetric
 from harness.stats.quantity import absent, exact
 
@@ -77,7 +77,7 @@ def _fault(base: Value, new: Value, why_absent: str | None) -> str | None:
     return None
 
 
-_Sides = tuple[str, Count, Count]
+_Sides = tuple[str, CountedValue, CountedValue]
 """(name of the pair, BASE's count, NEW's)."""
 
 
@@ -94,8 +94,8 @@ class CountedPair:
     """The deterministic figures of one pair of fresh processes; ``name`` for people: ``pair 3``."""
 
     name: str
-    base: Mapping[CellMetric, Count]
-    new: Mapping[CellMetric, Count]
+    base: Mapping[CellMetric, CountedValue]
+    new: Mapping[CellMetric, CountedValue]
 
 
 def judge_counted_pairs(pairs: Sequence[CountedPair], allowed: Sequence[Unlike]) -> tuple[Judgement, ...]:
@@ -129,7 +129,7 @@ def _medians(sides: Sequence[_Sides]) -> list[_Sides]:
     if not known:
         return []
     base, new = (statistics.median(values) for values in zip(*known, strict=True))
-    return [("", Count(value=base), Count(value=new))]
+    return [("", CountedValue(value=base), CountedValue(value=new))]
 
 
 def _unsteady_base(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement | None:
