@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable
 from operator import attrgetter
 
@@ -45,26 +46,27 @@ def counted(run: Run) -> dict[CellMetric, CountedValue]:
     if run.header.imported is not None:
         return {}
     outcomes = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in run.outcomes}
-    by_case: dict[str, list[Sample]] = {}
+    by_case: dict[str, list[Sample]] = defaultdict(list)
     for case, sample in run.of_arms():
-        by_case.setdefault(case.case_id, []).append(sample)
+        by_case[case.case_id].append(sample)
     cases = [case for case in run.header.cases if not case.is_check]
-    first = {case.case_id: _first_repeat(by_case.get(case.case_id, [])) for case in cases}
+    first = {case.case_id: _first_repeat(by_case[case.case_id]) for case in cases}
     decodes = {case.case_id: [tally(case, sample, None) for sample in first[case.case_id]] for case in cases}
+    ntp: dict[tuple[str, int, str], list[Tally]] = defaultdict(list)
+    for case in cases:
+        if (case.arm.method, case.arm.temperature) == ("ntp", GREEDY):
+            ntp[case.part, case.batch_size, case.task] += decodes[case.case_id]
     counts: dict[CellMetric, CountedValue] = {}
     for case in cases:
-        samples, own = by_case.get(case.case_id, []), decodes[case.case_id]
+        samples, own = by_case[case.case_id], decodes[case.case_id]
         why_not = _unsteady(case, samples) if samples else outcomes.get(case.case_id, "no sample of it was finished")
-        values = (
-            _of_case(case, first[case.case_id], own)
-            if why_not is None
-            else dict.fromkeys(COUNTED, CountedValue(reason=why_not))
-        )
+        values = dict.fromkeys(COUNTED, CountedValue(reason=why_not))
+        if why_not is None:
+            values = _of_case(case, first[case.case_id], own)
         peaks = {name: [sample.meters[name] for sample in samples if name in sample.meters] for name in METERS}
         values |= {name: CountedValue(value=max(peak)) for name, peak in peaks.items() if peak}
         if case.arm.lossless:
-            beside = [decode for other in cases if _is_ntp_beside(other, case) for decode in decodes[other.case_id]]
-            values["identical_to_ntp"] = _identical_to_ntp(case, own, beside)
+            values["identical_to_ntp"] = _identical_to_ntp(case, own, ntp[case.part, case.batch_size, case.task])
         counts |= {metric_of(name, case, by_task=True): count for name, count in values.items()}
     return counts
 
@@ -114,11 +116,6 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
                 f"{sample.process}) with other passes or another output"
             )
     return None
-
-
-def _is_ntp_beside(other: CaseHeader, case: CaseHeader) -> bool:
-    place = (case.part, case.batch_size, case.task, "ntp", GREEDY)
-    return (other.part, other.batch_size, other.task, other.arm.method, other.arm.temperature) == place
 
 
 def _identical_to_ntp(case: CaseHeader, decodes: list[Tally], of_ntp: list[Tally]) -> CountedValue:
