@@ -133,7 +133,7 @@ def _scenario(recorded: dict[str, Any]) -> dict[str, object]:
     Parts are compared by name, a file of prompts by its digest and not by its path.
     """
     try:
-        data: dict[str, Any] = Scenario.model_validate(recorded).model_dump(mode="json")
+        data = Scenario.model_validate(recorded).model_dump(mode="json")
     except ValidationError:
         data = recorded
     parts = {part["name"]: _without_place(part) for part in data.get("parts", [])}
