@@ -122,10 +122,8 @@ class RunFrames:
         for name, field in (("passes", "passes"), ("nfe", "row_passes"), ("draft_passes", "draft_passes")):
             found[name] = _counts([None if trace is None else getattr(trace, field) for trace in traces])
         for name in ("forward_s", "sampler_s"):
-            found[name] = np.array([None if one is None else one.decode_seconds(name) for one in traces], dtype=float)
-        decodes = [trace is not None and trace.decode.any() for trace in traces]
-        no_decode = [one.packed_passes is not None and not some for one, some in zip(samples, decodes, strict=True)]
-        found.loc[no_decode, ["forward_s", "sampler_s"]] = 0.0  # of no passes, timed or not
+            seconds = [trace and (trace.decode_seconds(name) if trace.decode.any() else 0.0) for trace in traces]
+            found[name] = np.array(seconds, dtype=float)  # 0 of no passes, timed or not
         given = [given_tokens(sample, trace) for sample, trace in zip(samples, traces, strict=True)]
         found["decode_tokens"] = found["output_tokens"].to_numpy() - np.array(given, dtype=np.int64)
         for name in ("prefill_s", "decode_s", "load_1min"):
@@ -162,9 +160,9 @@ class RunFrames:
         were not taken (untimed parts; generate(); sampler_s before record version 3).
         """
         known = [(place, one.packed_passes) for place, one in enumerate(self._run.samples)]
-        places = np.array([place for place, packed in known if packed is not None], dtype=np.int64)
-        traces = [TraceArrays(packed) for _, packed in known if packed is not None]
-        found = self._keys(np.repeat(places, [trace.count for trace in traces]))
+        of_place = {place: TraceArrays(packed) for place, packed in known if packed is not None}
+        traces = [*of_place.values()]
+        found = self._keys(np.repeat(np.array([*of_place], dtype=np.int64), [trace.count for trace in traces]))
         found["number"] = _joined([np.arange(trace.count) for trace in traces], np.int64)
         roles = [ROLES[code] for code in _joined([trace.role for trace in traces], np.int8)]
         found["role"] = pd.Categorical(roles)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import grid, json_text, lines_of, show
+from harness.cli.output import AsJson, grid, json_text, lines_of, show
 from harness.errors import UserError
 from harness.formatting import ratio
 from harness.record.store import read_on_one_machine
@@ -34,7 +34,7 @@ def compare_command(
     runs: Annotated[list[Path], typer.Argument(metavar="BASE NEW...", help="run directories; each is held against the first")],
     allow: AllowOption = None,
     whole: Annotated[bool, typer.Option("--all", help="show every figure, not only what changed")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what changed between runs and by how much; times need three processes a run to be called better or worse.
 
@@ -52,7 +52,7 @@ def compare_command(
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
         compared.append(compare_runs(*shared_prompts(base, other), list(map(str, unlike)), len(others)))
     if as_json:
-        print(json_text([asdict(changes) for changes in compared]))
+        print(json_text(list(map(asdict, compared))))
         return
     for path, changes in zip(runs[1:], compared, strict=True):
         show(render(changes, str(runs[0]), str(path), whole))

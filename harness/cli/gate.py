@@ -17,7 +17,7 @@ from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgements, by_records
 from harness.cli.compare import AllowOption, words
 from harness.cli.judged import AllOption, InconclusiveOption, JsonOption, ToOption, finish
-from harness.cli.output import json_text, lines_of, show
+from harness.cli.output import AsJson, json_text, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.cli.run import RemoteCodeOption
 from harness.cli.signatures import Demand, RequireOption, SignersOption, demanding
@@ -143,7 +143,7 @@ def noise_command(
     metric: MetricOption = None,
     work: WorkOption = None,
     show: Annotated[bool, typer.Option("--show", help="only show the floors that are kept, of this user's machines")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure this machine's A/A noise floor and keep it for `sbd gate`; takes gates x pairs x 2 runs of the scenario."""

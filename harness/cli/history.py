@@ -16,7 +16,7 @@ import typer
 
 from harness import formatting
 from harness.analysis.answer import COMPARISON_VERSION, Derived
-from harness.cli.output import give, grid, lines_of, show
+from harness.cli.output import AsJson, give, grid, lines_of, show
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
 from harness.formatting import one_line
 from harness.meters.environment import branch_at, committed_at
@@ -59,7 +59,6 @@ Database = Annotated[
 Scenario = Annotated[str | None, typer.Option(help="only runs of this scenario: its name, or how its digest begins")]
 Branch = Annotated[str | None, typer.Option(help="only runs of this branch")]
 Fingerprint = Annotated[str | None, typer.Option(help="only runs of this machine: how its fingerprint begins")]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def open_history(where: str | None) -> History:
