@@ -122,8 +122,10 @@ class RunFrames:
         for name, field in (("passes", "passes"), ("nfe", "row_passes"), ("draft_passes", "draft_passes")):
             found[name] = _counts([None if trace is None else getattr(trace, field) for trace in traces])
         for name in ("forward_s", "sampler_s"):
-            seconds = [trace and (trace.decode_seconds(name) if trace.decode.any() else 0.0) for trace in traces]
-            found[name] = np.array(seconds, dtype=float)  # 0 of no passes, timed or not
+            found[name] = np.array([None if one is None else one.decode_seconds(name) for one in traces], dtype=float)
+        decodes = [trace is not None and trace.decode.any() for trace in traces]
+        no_decode = [one.packed_passes is not None and not some for one, some in zip(samples, decodes, strict=True)]
+        found.loc[no_decode, ["forward_s", "sampler_s"]] = 0.0  # of no passes, timed or not
         given = [given_tokens(sample, trace) for sample, trace in zip(samples, traces, strict=True)]
         found["decode_tokens"] = found["output_tokens"].to_numpy() - np.array(given, dtype=np.int64)
         for name in ("prefill_s", "decode_s", "load_1min"):
