@@ -26,9 +26,11 @@ from harness.record.store import read_run
 from harness.regression.history.database import default_database
 from harness.regression.history.series import UNDATED
 from harness.regression.history.store import Added, History, HistoryRecord, Revision, Wanted, known_metrics, record_of, utc
-from harness.regression.history.trend import Judged, Trend, cause, to_json, trend
-from harness.regression.history.wording import (
+from harness.regression.history.trend import (
     NO_RUN,
+    Judged,
+    Trend,
+    cause,
     change_words,
     figure_words,
     finding,
@@ -36,6 +38,8 @@ from harness.regression.history.wording import (
     metric_words,
     remarks,
     sparkline,
+    to_json,
+    trend,
 )
 from harness.scenario.metrics import METRICS
 

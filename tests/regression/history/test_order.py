@@ -14,8 +14,7 @@ from harness.record.imports.formats import read_file
 from harness.record.same import software_of
 from harness.regression.history.series import Lines, read_lines
 from harness.regression.history.store import History, HistoryRecord, Revision, Wanted, record_of
-from harness.regression.history.trend import trend
-from harness.regression.history.wording import remarks
+from harness.regression.history.trend import remarks, trend
 from harness.scenario.claim_text import read_claim
 from harness.scenario.imported import About, ImportedArm, imported_run
 from tests.helpers import synthetic_run as synthetic
