@@ -172,8 +172,8 @@ class RunsCompared:
     base: str
     new: str
     changes: tuple[Change, ...]
-    unlike: tuple[str, ...] = ()
-    one_sided: tuple[str, ...] = ()
+    unlike: tuple[str, ...]
+    one_sided: tuple[str, ...]
     version: int = 1  # of the JSON form
 
     @property

@@ -39,8 +39,8 @@ class SpeedByLoad:
     label: str
     measured: tuple[tuple[int, Quantity], ...]
     predicted: tuple[tuple[int, float], ...]
-    in_flight: bool = False
-    arrived: tuple[Arrived, ...] = ()
+    in_flight: bool
+    arrived: tuple[Arrived, ...]
 
     @property
     def measured_points(self) -> Points:

@@ -66,7 +66,7 @@ class Prediction:
     decode_error: Quantity
     wall_speedup: Quantity
     wall_speedup_error: Quantity
-    ex_ante: bool = True
+    ex_ante: bool
 
     @property
     def price(self) -> str:
@@ -104,7 +104,7 @@ class Paired:
     ntp_output_tokens: float | None
     output_tokens: float | None
     one_sided: int
-    reason: str | None = None
+    reason: str | None
 
 
 class Term(NamedTuple):
@@ -136,7 +136,7 @@ def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally], has: str = "has_decode_t
     return [(of_ntp[tally.key], tally) for tally in arm if tally.key in of_ntp and getattr(tally, has)]
 
 
-def nfe_speedup(tallies: Sequence[Tally], given: bool, why_unknown: str = NO_PASS) -> Quantity:
+def nfe_speedup(tallies: Sequence[Tally], given: bool, why_unknown: str) -> Quantity:
     """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, whose acceptance is an input."""
     tokens, row_passes = sum(tally.decode_tokens for tally in tallies), summed(tallies, attrgetter("sums.row_passes"))
     if row_passes is None:

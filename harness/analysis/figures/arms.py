@@ -139,9 +139,9 @@ class CellContext:
     voids: Mapping[str, Voids]
     calibration: Calibration | Missing
     remarks: tuple[str, ...]
-    imported: tuple[str, ...] = ()
-    lacks: Mapping[str, str] = field(default_factory=dict)
-    unpaired: str | None = None
+    imported: tuple[str, ...]
+    lacks: Mapping[str, str]
+    unpaired: str | None
     wrong: int = 0
 
 

@@ -58,7 +58,7 @@ class Tallies:
 
 
 def tallies_of(
-    case: CaseHeader, sample: Sample, load: Load | None, pricer: Pricer | None = None, counter: TrafficCounter | None = None
+    case: CaseHeader, sample: Sample, load: Load | None, pricer: Pricer | None, counter: TrafficCounter | None
 ) -> tuple[Tally, ...]:
     """The sample as one tally; under a load as one for each request, of which those that do not count have no times.
 

@@ -179,7 +179,7 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante
 
 
 def read_ceiling(
-    case: CaseHeader, calibration: Calibration | Missing, profile: HardwareProfile | Missing, measured: Ceilings | None = None
+    case: CaseHeader, calibration: Calibration | Missing, profile: HardwareProfile | Missing, measured: Ceilings | None
 ) -> Quantity:
     """Bytes per second that memory gives a model, or one device's share of it, of this size, or why none may be claimed.
 

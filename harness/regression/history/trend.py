@@ -55,8 +55,8 @@ class Judged:
 
     series: Series
     changes: tuple[ChangePoint, ...]
-    correlation: float | None = None
-    reason: str | None = None
+    correlation: float | None
+    reason: str | None
 
 
 @frozen
@@ -72,9 +72,9 @@ class Trend:
     comparison_version: int | None
     min_change: float
     last: int | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     alpha: float = ALPHA
-    level: float = ALPHA
+    level: float
     min_segment: int = MIN_SEGMENT
     version: int = TREND_VERSION
 
