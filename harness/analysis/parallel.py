@@ -22,7 +22,7 @@ _pieces: Sequence[Callable[[], Any]] = ()
 """Set before the fork: the children inherit the pieces, and only their numbers are pickled."""
 
 
-def parallel_map(pieces: Sequence[Callable[[], T]], worth_it: bool) -> list[T]:
+def parallel_map(pieces: Sequence[Callable[[], T]], worth_it: bool = True) -> list[T]:
     """The result of each of ``pieces``, in their order. An exception of a piece is raised. Pieces of a child that was killed,
     as when memory is short, run here.
 
