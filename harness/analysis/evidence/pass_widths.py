@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from harness.analysis.tally.pass_arrays import ROLES
+from harness.analysis.tally.pass_arrays import ROLES, Floats
 from harness.analysis.tally.pass_values import PassCurve, PassWidth
 from harness.analysis.tally.pricing import Places, Pricer
 from harness.analysis.tally.tally import Tally, TimedPasses
@@ -31,10 +30,10 @@ class _Alike:
     Arms of one method can have different draft models and so different pricers; an index belongs to its own pricer.
     """
 
-    forward_s: npt.NDArray[np.float64]
+    forward_s: Floats
     places: tuple[tuple[Pricer, Places], ...]
 
-    def priced(self, what: Callable[[Pricer, Places], npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    def priced(self, what: Callable[[Pricer, Places], Floats]) -> Floats:
         """``what`` of every pass, in the order of ``forward_s``."""
         return np.concatenate([what(pricer, places) for pricer, places in self.places])
 
@@ -100,7 +99,7 @@ def _measured(alike: _Alike) -> Quantity:
     return _quartiles(alike.forward_s[~np.isnan(alike.forward_s)])
 
 
-def _quartiles(of_passes: npt.NDArray[np.float64]) -> Quantity:
+def _quartiles(of_passes: Floats) -> Quantity:
     if not len(of_passes):
         return absent("the passes were not timed one by one")
     low, median, high = np.quantile(of_passes, (0.25, 0.5, 0.75)).tolist()

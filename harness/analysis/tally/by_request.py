@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from harness.analysis.tally.pass_arrays import TraceArrays
+from harness.analysis.tally.pass_arrays import Bools, Ints, TraceArrays
 from harness.analysis.tally.pricing import Pricer, Pricers, pricers_of
 from harness.analysis.tally.requests import TalliedRequest, requests_of
 from harness.analysis.tally.tally import PassSums, Tally, one_name_each, tally
@@ -108,7 +107,7 @@ def _of_row(whole: Tally, sample: Sample, row: int, one: TalliedRequest | None, 
     )
 
 
-def _sums(whole: PassSums, trace: TraceArrays, row: int, own: npt.NDArray[np.bool_], final: npt.NDArray[np.int64]) -> PassSums:
+def _sums(whole: PassSums, trace: TraceArrays, row: int, own: Bools, final: Ints) -> PassSums:
     """Of the passes ``own`` that the request in ``row`` was in; ``final``: the tokens that they made final."""
     timed, count = whole.timed, len(final)
     if timed is not None:

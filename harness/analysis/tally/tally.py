@@ -9,7 +9,7 @@ from dataclasses import field, replace
 import numpy as np
 import numpy.typing as npt
 
-from harness.analysis.tally.pass_arrays import PREFILL, TraceArrays
+from harness.analysis.tally.pass_arrays import PREFILL, Floats, Ints, TraceArrays
 from harness.analysis.tally.pricing import Band, Places, Pricer
 from harness.analysis.tally.requests import TalliedRequest
 from harness.analysis.tally.traffic import Counted, TrafficCounter
@@ -31,10 +31,10 @@ class TimedPasses:
     """
 
     role: npt.NDArray[np.int8]
-    query_tokens: npt.NDArray[np.int64]
-    context_tokens: npt.NDArray[np.float64]
-    forward_s: npt.NDArray[np.float64] | None
-    model: npt.NDArray[np.int64]
+    query_tokens: Ints
+    context_tokens: Floats
+    forward_s: Floats | None
+    model: Ints
     models: tuple[str | None, ...]
     places: Places
     pricer: Pricer
