@@ -16,13 +16,13 @@ from harness.analysis.figures.arm_figures import whole
 from harness.analysis.figures.arms import beside_ntp
 from harness.analysis.figures.request_figures import percentile_by_process
 from harness.analysis.tally.by_request import Tallies
-from harness.analysis.tally.tally import Tally
+from harness.analysis.tally.tally import PromptKey, Tally
 from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run
 from harness.regression.metrics import CellMetric, log_ratio, metric_of
 from harness.stats.two_runs import Observations
 
-Prompts = tuple[tuple[str, str], ...]
+Prompts = tuple[PromptKey, ...]
 _Place = tuple[str, Prompts, int]
 """(case id, prompts of the batch, repeat)."""
 _Row = dict[_Place, float]

@@ -12,7 +12,7 @@ import numpy as np
 from harness.analysis.tally.pass_arrays import ROLES, Floats
 from harness.analysis.tally.pass_values import PassCurve, PassWidth
 from harness.analysis.tally.pricing import Places, Pricer
-from harness.analysis.tally.tally import Tally, TimedPasses
+from harness.analysis.tally.tally import Decodes, TimedPasses
 from harness.frozen import frozen
 from harness.roofline.speedup import describe_pass
 from harness.stats.quantity import Quantity, absent, quotient
@@ -38,7 +38,7 @@ class _Alike:
         return np.concatenate([what(pricer, places) for pricer, places in self.places])
 
 
-def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassWidth, ...]:
+def pass_widths(by_method: Sequence[tuple[str, Decodes]]) -> tuple[PassWidth, ...]:
     """Median and quartiles per kind of pass, NTP's first; ``cost`` is relative to NTP's most frequent kind."""
     of_method: dict[str, list[TimedPasses]] = {}
     for method, tallies in by_method:
@@ -114,7 +114,7 @@ def _predicted(alike: _Alike) -> dict[str, Quantity]:
     }
 
 
-def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
+def curves(pricer: Pricer, tallies: Decodes, rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
     """The roofline over query tokens at the median context; the LM head runs for at most one block, as it does in SBD."""
     timed = [one.sums.timed for one in tallies if one.sums.timed]
     context_tokens = [one.context_tokens[one.model == 0] for one in timed]

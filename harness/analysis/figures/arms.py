@@ -21,7 +21,7 @@ from harness.analysis.figures.accuracy import Clusters, Grades, Outputs
 from harness.analysis.figures.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
 from harness.analysis.tally.by_request import Tallies
 from harness.analysis.tally.prices import Ladder, Missing
-from harness.analysis.tally.tally import Tally, charged
+from harness.analysis.tally.tally import GroupKey, Tally, charged
 from harness.analysis.tally.traffic import CounterScale
 from harness.analysis.trust.health import Voids, arm_values
 from harness.frozen import frozen
@@ -199,7 +199,7 @@ class ArmBesideNtp:
         return pair_up(self.ntp.tallies, self.timed) if self.ntp and self.place.unpaired is None else []
 
     @cached_property
-    def lost(self) -> list[tuple[str, int]]:
+    def lost(self) -> list[GroupKey]:
         """(task, group) that only one of the two decoded."""
         pairs = self.ntp is not None and self.place.timed and self.place.unpaired is None
         return one_sided(self.ntp.tallies, self.arm.tallies) if self.ntp and pairs else []

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.analysis.figures.arms import ArmBesideNtp, Figures, figure
 from harness.analysis.tally.requests import TalliedRequest, Window
-from harness.analysis.tally.tally import Tally
+from harness.analysis.tally.tally import Decodes
 from harness.frozen import frozen
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
 from harness.stats.quantity import Quantity, absent
@@ -91,7 +91,7 @@ RATIOS = {"throughput_tokens_per_s": "throughput_ratio", "goodput_per_s": "goodp
 """Of these rates, to NTP's."""
 
 
-def request_counts(tallies: Sequence[Tally]) -> RequestCounts | None:
+def request_counts(tallies: Decodes) -> RequestCounts | None:
     """None where no request has times of its own."""
     found = _by_process(tallies)
     if not found:
@@ -124,13 +124,13 @@ def request_figures(one: ArmBesideNtp, level: float) -> Figures:
     return found
 
 
-def percentile_by_process(tallies: Sequence[Tally], name: str) -> dict[int, float | str]:
+def percentile_by_process(tallies: Decodes, name: str) -> dict[int, float | str]:
     """The percentile ``name`` (``first_token_p95_s``) of every process, or why it has none; for a gate."""
     wait, _, rest = name.rpartition("_p")
     return {process: one.percentile(wait, int(rest.removesuffix("_s"))) for process, one in _by_process(tallies).items()}
 
 
-def _by_process(tallies: Sequence[Tally]) -> dict[int, _OfProcess]:
+def _by_process(tallies: Decodes) -> dict[int, _OfProcess]:
     requests: dict[int, list[TalliedRequest]] = {}
     for one in tallies:
         requests.setdefault(one.key[3], []).extend(one.requests)

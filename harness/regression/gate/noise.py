@@ -25,7 +25,7 @@ from harness.record.regular_file import refused, write_whole
 from harness.record.same import machine_of
 from harness.record.schema import Run, RunHeader
 from harness.regression.comparability import work_fingerprint
-from harness.regression.gate.procedure import place_terms
+from harness.regression.gate.procedure import Signs, place_terms
 from harness.regression.gate.revisions import Pairs, Revisions
 from harness.regression.metrics import MARGIN, primary_metrics
 from harness.stats.one_sided import freed_mean, prediction_bound
@@ -135,7 +135,7 @@ def measure_noise(revisions: Revisions, wish: NoiseWish, progress: Progress) -> 
     return pairs.base, floors
 
 
-def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
+def _floor(key: str, pairs: Sequence[float], signs: Signs, wish: NoiseWish) -> NoiseFloor:
     known = [d for d in pairs if not math.isnan(d)]
     if len(known) < len(pairs):
         why = f"{len(pairs) - len(known)} of {len(pairs)} pairs have no time of it; measure on a quieter machine"
@@ -146,7 +146,7 @@ def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: Noise
     return _resampled(key, [sign * d for sign, d in zip(signs, known, strict=True)], signs[: wish.pairs], wish)
 
 
-def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
+def _resampled(key: str, seconds: Sequence[float], signs: Signs, wish: NoiseWish) -> NoiseFloor:
     """``seconds``: log of the second process's time by the first's, per pair.
 
     Which side of an A/A pair is NEW is arbitrary, so each drawn pair gets the order of the gate's own pair in its place.
@@ -159,7 +159,7 @@ def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish:
     return replace(floor, method=f"{floor.method}; {drawn}", repeats=len(seconds) // wish.pairs)
 
 
-def _estimate(values: Sequence[float], signs: tuple[int, ...]) -> float:
+def _estimate(values: Sequence[float], signs: Signs) -> float:
     """The gate's estimate of the change over these pairs."""
     return freed_mean(values, place_terms(signs)).mean
 

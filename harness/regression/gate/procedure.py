@@ -37,6 +37,10 @@ from harness.stats.quantity import Quantity, absent
 PairStage = Literal["pair", "rerun"]
 Term = tuple[float, ...]
 """One number per pair: the weight of an effect of the pair's place in its d."""
+Signs = tuple[int, ...]
+"""+1 of each pair where BASE runs first, -1 where NEW does."""
+Ratios = Mapping[str, Sequence[float]]
+"""By metric key, d of each pair."""
 BLOCK = 4
 """Pairs."""
 FEWEST_FOR_ONE_TERM = 4
@@ -62,13 +66,13 @@ class PairOrder:
         coins = (drawn.random() < 0.5, drawn.random() < 0.5)
         return coins[place % 2] == (place < 2)
 
-    def signs(self, stage: PairStage, count: int) -> tuple[int, ...]:
+    def signs(self, stage: PairStage, count: int) -> Signs:
         """Of the first ``count`` pairs: +1 where BASE runs first, -1 where NEW does."""
         return tuple(1 if self.base_first(stage, number) else -1 for number in range(1, count + 1))
 
 
 @lru_cache(maxsize=1024)
-def place_terms(signs: tuple[int, ...]) -> tuple[Term, ...]:
+def place_terms(signs: Signs) -> tuple[Term, ...]:
     """The terms that are removed from a mean over these pairs: one column per term, one number per pair.
 
     A process slower for running second, and any steady drift, adds c to d where BASE ran first and subtracts it where NEW did.
@@ -168,11 +172,7 @@ class GateFinding:
 
 
 def judge_look(
-    metrics: Sequence[TimedMetric],
-    pairs: Mapping[str, Sequence[float]],
-    alpha: float,
-    family: int | None = None,
-    signs: tuple[int, ...] = (),
+    metrics: Sequence[TimedMetric], pairs: Ratios, alpha: float, family: int | None = None, signs: Signs = ()
 ) -> dict[TimedMetric, GateFinding]:
     """Each metric's finding from all of its ``pairs``: {key: [d, ...]}; ``signs``: which side ran first in each (PairOrder).
 
@@ -305,7 +305,7 @@ def more_pairs(finding: GateFinding) -> str:
     return f"about {enough} pairs in one look would decide it in 9 of 10 tries, if ratio and spread stay what they are"
 
 
-Take = Callable[[NeedPairs], Mapping[str, Sequence[float]]]
+Take = Callable[[NeedPairs], Ratios]
 """Measures pairs: d of each, by the keys that are asked for."""
 ALPHA_WITHOUT_RERUN = 0.01
 """Replaces the re-run of stored pairs: the most that a slowdown equal to the margin may fail."""
@@ -360,7 +360,7 @@ def _keys(metrics: Sequence[TimedMetric]) -> tuple[str, ...]:
     return tuple(metric.key for metric in metrics)
 
 
-def judge_pairs(metrics: Sequence[TimedMetric], pairs: Mapping[str, Sequence[float]]) -> tuple[Judgement, ...]:
+def judge_pairs(metrics: Sequence[TimedMetric], pairs: Ratios) -> tuple[Judgement, ...]:
     """Judge all pairs that exist (two stored runs): one look, and no re-run can confirm a suspicion.
 
     So a metric fails only at one-sided alpha 0.01 (Holm); suspected at 0.05 but not at 0.01 is inconclusive. Metrics may have
