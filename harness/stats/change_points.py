@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,8 +119,7 @@ class LevelChange:
     end: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plateau:
+class Plateau(NamedTuple):
     """Changes that may stand together, with their p-values, and the lag-1 correlation of the noise about them."""
 
     changes: tuple[tuple[int, float], ...]
@@ -133,8 +131,7 @@ class Plateau:
         return max((p for _, p in self.changes), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(NamedTuple):
     """A series and every stage of removing its weakest change, most changes first and none last."""
 
     points: Floats

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -56,8 +55,7 @@ class Counted:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TrafficCounter:
+class TrafficCounter(NamedTuple):
     """The memory counter of one part: its scales, each from its time on and in this order, and why readings are absent."""
 
     scales: Sequence[BandwidthScale]

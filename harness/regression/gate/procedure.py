@@ -21,9 +21,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -48,8 +47,7 @@ FEWEST_FOR_TWO_TERMS = 8
 """With fewer pairs a term takes too many of the degrees of freedom that the bounds rest on."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairOrder:
+class PairOrder(NamedTuple):
     """The order of all pairs of one gate, by the ``seed`` that was drawn for it.
 
     None: BASE first in odd pairs, NEW first in even ones, as in unfinished work folders of older gates.
