@@ -46,7 +46,7 @@ def cells_of(tallies: Tallies, part: str, batch_size: int) -> tuple[list[Cell], 
     """The cells of one part and batch size and their highlight. The summary over tasks is first, then one cell per task where
     there are several. The highlighted arm has its figures at the simultaneous level too.
     """
-    cases = [case for case in tallies.run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
+    cases = [case for case in tallies.run.cases if (case.part, case.batch_size) == (part, batch_size)]
     place = _place(cases, tallies)
     tasks = tuple(dict.fromkeys(case.task for case in cases))
     arms = _arms(cases, tallies, place)
@@ -64,7 +64,7 @@ def _place(cases: Sequence[CaseHeader], tallies: Tallies) -> CellContext:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
     run, first = tallies.run, cases[0]
     written, imported = run.header.written(first.part), run.header.imported
-    ntp = [case for case in run.header.cases if case.part == written.baseline and case.arm.method == "ntp"]
+    ntp = [case for case in run.cases if case.part == written.baseline and case.arm.method == "ntp"]
     same = [case for case in ntp if case.batch_size == first.batch_size]
     return CellContext(
         ladder=tallies.pricers[first.case_id][0],

@@ -74,7 +74,7 @@ def rows(derived: Derived, why_not_run: str = TIME_UP) -> list[Row]:
     sound = [sample for sample in derived.tallies.run.samples if not sample.warmup and sample.decode_s is not None]
     without_energy = _why_no_energy(held)
     found = []
-    for cases in _by_arm(held.header.cases):
+    for cases in _by_arm(held.cases):
         case, ids = cases[0], {case.case_id for case in cases}
         cell = comparison.summary(case.part, case.batch_size)
         arm = next((arm for arm in cell.arms if ids & set(arm.case_ids)), None)

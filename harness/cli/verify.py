@@ -54,7 +54,7 @@ def verify_command(
     """
     record = read_run(run)
     asked = claims_for(record.header, claim or (), claims or ())
-    known = dict.fromkeys(case.label for case in record.header.cases if not case.is_check)
+    known = dict.fromkeys(case.label for case in record.cases if not case.is_check)
     if claim or claims:  # those of the scenario were held against its arms before it ran
         refuse_unknown_arms((one.where.arm for one in asked), known, f"claims about {run}")
     compared = Derived(record, asked).comparison

@@ -192,7 +192,7 @@ def compare_runs(base: Run, new: Run, unlike: Sequence[str] = (), comparisons: i
 
     ``comparisons``: number of runs compared on one page, which share the level of false changes.
     """
-    cases = [{case.case_id for case in run.header.cases if not case.is_check} for run in (base, new)]
+    cases = [{case.case_id for case in run.cases if not case.is_check} for run in (base, new)]
     of_new = set(timed_metrics(new))
     both = [metric for metric in timed_metrics(base) if metric in of_new]
     timed = timed_changes(both, processes_of(base), processes_of(new))

@@ -119,9 +119,7 @@ def _facts(run: Run) -> dict[str, object]:
         "scenario": _scenario(run.header.scenario),
         "model": _models(run),
         "cases": {
-            case.case_id: "there" if case.width is None else case.width.best.width
-            for case in run.header.cases
-            if not case.is_check
+            case.case_id: "there" if case.width is None else case.width.best.width for case in run.cases if not case.is_check
         },
         "record_version": run.header.record_version,
     }
@@ -150,7 +148,7 @@ def _without_place(part: dict[str, object]) -> dict[str, object]:
 def _models(run: Run) -> dict[str, object]:
     """Per part: the loaded shape, how its forwards ran, and the hub's weights and tokenizer."""
     models: dict[str, object] = {}
-    for case in run.header.cases:
+    for case in run.cases:
         if not case.is_check and case.part not in models:
             engine = next(iter(run.events("engine", case.part)), {})
             shape = case.model.model_dump(mode="json") if case.model else case.model_source.get("named")
@@ -162,7 +160,7 @@ def _models(run: Run) -> dict[str, object]:
 
 def _model_files(base: Run, new: Run) -> Iterator[Unlike]:
     """Files of a part's model that differ; older records lack them, and are not refused for it."""
-    for part in dict.fromkeys(case.part for case in base.header.cases):
+    for part in dict.fromkeys(case.part for case in base.cases):
         files, others = model_values(base, part), model_values(new, part)
         for item in files:
             if files[item] != others.get(item, files[item]):

@@ -49,7 +49,7 @@ def counted(run: Run) -> dict[CellMetric, CountedValue]:
     by_case: dict[str, list[Sample]] = defaultdict(list)
     for case, sample in run.of_arms():
         by_case[case.case_id].append(sample)
-    cases = [case for case in run.header.cases if not case.is_check]
+    cases = [case for case in run.cases if not case.is_check]
     first = {case.case_id: _first_repeat(by_case[case.case_id]) for case in cases}
     decodes = {case.case_id: [tally(case, sample, None) for sample in first[case.case_id]] for case in cases}
     ntp: dict[tuple[str, int, str], list[Tally]] = defaultdict(list)

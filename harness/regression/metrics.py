@@ -212,7 +212,7 @@ def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetr
 
 def timed_metrics(run: Run) -> tuple[CellMetric, ...]:
     """Every timed figure possible for these cases, in their order."""
-    timed = [case for case in run.header.cases if case.timed and not case.is_check]
+    timed = [case for case in run.cases if case.timed and not case.is_check]
     return tuple(dict.fromkeys(metric_of(name, case) for case in timed for name in TIMED if _is_possible(name, case)))
 
 
@@ -255,7 +255,7 @@ def _named(metric: CellMetric, pattern: str) -> bool:
 def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
     chosen, derived = list[CellMetric](), Derived(run, ())
     for part, batch_size in dict.fromkeys((metric.part, metric.batch_size) for metric in every):
-        cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
+        cases = [case for case in run.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
         ntp = next((case for case in cases if case.arm.method == "ntp"), None)
         arm = _answering_arm(derived, cases)
         asked = (("decode_s_per_token", ntp), ("decode_s_per_token", arm), ("wall_speedup", arm))

@@ -53,10 +53,10 @@ def processes_of(run: Run) -> list[Process]:
     The requests of an imported run without pairs are added up, file by file: there each file has prompts of its own.
     """
     tallies = Tallies(run, priced=False)
-    cases, ntp = {case.case_id: case for case in run.header.cases}, dict[str, str]()
+    cases, ntp = {case.case_id: case for case in run.cases}, dict[str, str]()
     void = {reason: count for part in tallies.health for reason, count in part.reasons.items()}
     found: dict[int, Process] = {}
-    for arm, beside in beside_ntp(run.header.cases, tallies):
+    for arm, beside in beside_ntp(run.cases, tallies):
         ids = {case.task: case.case_id for case in arm.cases}
         ntp |= {ids[case.task]: case.case_id for case in (beside.cases if beside else ()) if case.task in ids}
         for one in arm.tallies:

@@ -36,7 +36,7 @@ class Tallies:
         self.voids = {case_id: of_case for of_part in self.health for case_id, of_case in of_part.cases.items()}
         self.pricers: Pricers = pricers_of(self.run) if priced else {}
         self.counters = counters(self.run) if priced else {}
-        self._cases = {case.case_id: case for case in run.header.cases}
+        self._cases = {case.case_id: case for case in run.cases}
         self._samples: dict[str, list[Sample]] = defaultdict(list)
         for sample in {one.key: one for one in one_name_each(self.run).samples if not one.warmup}.values():
             self._samples[sample.case_id].append(sample)

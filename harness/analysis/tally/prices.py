@@ -275,7 +275,7 @@ def _before_samples(run: Run, part: str, visits: list[_Visit]) -> list[_Visit] |
         ValueError: a recorded time cannot be read.
     """
     if all(visit.ended_at for visit in visits):
-        cases = {case.case_id for case in run.header.cases if case.part == part}
+        cases = {case.case_id for case in run.cases if case.part == part}
         begun = (one.started_at for one in run.samples if one.case_id in cases)
         first = min((_moment(one) for one in begun if one is not None), default=None)
         found = [visit for visit in visits if first is None or _moment(visit.ended_at or "") <= first]
@@ -294,7 +294,7 @@ def machine_spread(run: Run, part: str) -> tuple[float, float]:
     """10th and 90th percentile of the part's fixed calibration kernel, as multiples of its median. It was timed before and
     after every sample; (1, 1) without such times.
     """
-    cases = {case.case_id for case in run.header.cases if case.part == part}
+    cases = {case.case_id for case in run.cases if case.part == part}
     times = kernel_times_s(sample for sample in run.samples if sample.case_id in cases)
     if not times:
         return 1.0, 1.0

@@ -135,10 +135,10 @@ def pricers_of(run: Run) -> Pricers:
     average, and an interval depends on their number. No pricer for an imported run, which has no passes.
     """
     if run.header.imported is not None:
-        return dict.fromkeys((case.case_id for case in run.header.cases), (unpriced(NO_PRICE), None))
+        return dict.fromkeys((case.case_id for case in run.cases), (unpriced(NO_PRICE), None))
     shared: dict[Any, tuple[Ladder, Pricer | None]] = {}
     found: Pricers = {}
-    for case in run.header.cases:
+    for case in run.cases:
         drafts = sorted(case.draft_models.items())
         kind = (case.part, case.batch_size, case.model, case.dtype, case.device, feeds_masks(case), *drafts)
         if kind not in shared:

@@ -68,7 +68,7 @@ def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCount
     alone = [one for one in run.samples if one.case_id in case_ids and not one.warmup and "served_ways_disagree" in one.meters]
     if not alone:
         return None
-    names = {case.arm.server for case in run.header.cases if case.case_id in case_ids}
+    names = {case.arm.server for case in run.cases if case.case_id in case_ids}
     told = [about for event in run.events("engine", part) for name, about in event.get("servers", {}).items() if name in names]
     headlines = [one.meters["served_headline"] for one in alone if "served_headline" in one.meters]
     return ServedCounts(
@@ -87,7 +87,7 @@ def partings_of(run: Run, part: str, case_ids: Collection[str]) -> Partings | No
     """Of the arm's cases, over all processes; None where the run did not look."""
     events = run.events("divergences", part)
     found = [one for event in events for one in event.get("found", []) if one["case_id"] in case_ids]
-    is_arm = {case.case_id for case in run.header.cases if case.arm.method == "served" and not case.arm.temperature}
+    is_arm = {case.case_id for case in run.cases if case.arm.method == "served" and not case.arm.temperature}
     if not events or not is_arm & set(case_ids):
         return None
     by_class = Counter(str(one["class"]) for one in found)

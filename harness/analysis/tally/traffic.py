@@ -100,7 +100,7 @@ class TrafficCounter(NamedTuple):
 def counters(run: Run) -> dict[str, TrafficCounter]:
     """The counter of every part, from the meters that the run's sessions recorded."""
     found: dict[str, TrafficCounter] = {}
-    for part in dict.fromkeys(case.part for case in run.header.cases):
+    for part in dict.fromkeys(case.part for case in run.cases):
         events = run.events("meters", part)
         scales = [scale for event in events if (scale := _read(BandwidthScale, event.get("bandwidth_scale"))) is not None]
         why_none = next((str(event["bandwidth_scale_reason"]) for event in events if event.get("bandwidth_scale_reason")), None)

@@ -142,7 +142,7 @@ def usual_of(part: Iterable[Sample], arm: Sequence[Sample], logical_cores: int |
 
 def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
     """Per sample of the run, in order, the rules that make its times void; none for a sample that was not timed."""
-    arm_of = {case.case_id: (case.part, case.batch_size, arm_values(case)) for case in run.header.cases}
+    arm_of = {case.case_id: (case.part, case.batch_size, arm_values(case)) for case in run.cases}
     by_part: dict[str, list[Sample]] = {}
     by_arm: dict[tuple[str, int, str], list[Sample]] = {}
     for sample in run.samples:
@@ -166,7 +166,7 @@ def arm_values(case: CaseHeader) -> str:
 
 def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
     """The run without the times of void samples, and their number per part (warm-ups are not counted)."""
-    part_of = {case.case_id: case.part for case in run.header.cases}
+    part_of = {case.case_id: case.part for case in run.cases}
     judged = list(zip(run.samples, void_reasons(run), strict=True))
     by_part: dict[str, dict[str, list[Voids]]] = {}
     for sample, rules in judged:

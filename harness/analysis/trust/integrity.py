@@ -162,8 +162,8 @@ def _at_most(seconds: float) -> float:
 def contradictions(run: Run) -> dict[str, list[str]]:
     """Where the record contradicts itself: the places of each contradiction, in words; empty where nothing does."""
     found: dict[str, list[str]] = defaultdict(list)
-    cases = {case.case_id: case for case in run.header.cases}
-    parts = {case.part: run.header.written(case.part) for case in run.header.cases}
+    cases = {case.case_id: case for case in run.cases}
+    parts = {case.part: run.header.written(case.part) for case in run.cases}
     for sample, place in _placed(run):
         if sample.packed_passes is not None:
             case = cases[sample.case_id]
