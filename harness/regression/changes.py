@@ -245,7 +245,10 @@ def _graded(base: Run, new: Run) -> list[Change]:
             differences = [right - left for left, right in zip(*sides, strict=True)]
             left, right = map(fmean, sides)
             ratio = quotient(exact(right), exact(left), NOTHING_BELOW)
-            moved, p = _difference(differences), sign_test_p(differences)
+            # a two-sided interval: one-sided bounds from either side, each with half the error
+            low, high = (paired_lower_bound([sign * one for one in differences], 0.5 + CONFIDENCE / 2) for sign in (1, -1))
+            moved = replace(low, high=None if high.low is None else -high.low)
+            p = sign_test_p(differences)
             changes.append(_change(metric)(base=left, new=right, ratio=ratio, difference=moved, p=p))
     return changes
 
@@ -259,13 +262,6 @@ def _grades(run: Run) -> dict[CellMetric, _Grades]:
                 of_arm = grades.setdefault(metric_of("accuracy", case), {})
                 of_arm.setdefault((case.task, row.prompt_id), []).append(row.correct)
     return grades
-
-
-def _difference(differences: Sequence[float]) -> Quantity:
-    """Mean paired difference with a two-sided interval: one-sided bounds from either side, each with half the error."""
-    half = 0.5 + CONFIDENCE / 2
-    low, high = paired_lower_bound(differences, half), paired_lower_bound([-difference for difference in differences], half)
-    return replace(low, high=None if high.low is None else -high.low)
 
 
 def _change(metric: CellMetric) -> partial[Change]:

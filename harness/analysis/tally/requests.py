@@ -70,18 +70,19 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
     if len(times) < len(sample.rows) or not times or not (clock or REQUEST_S in sample.meters):
         return ()
     begin_s, end_s, counted = _steady(times, load, in_flight)
-    tokens = [row.output_tokens for row in sample.rows]
+    tokens, length_s = [row.output_tokens for row in sample.rows], end_s - begin_s
+    waited_s = sum(max(0.0, min(_ended(one), end_s) - max(one.sent_s, begin_s)) for one in times)
     answered = sum(begin_s < _ended(one) <= end_s for one in times)
     together = load is None or load.closed
     window = Window(
-        length_s=end_s - begin_s,
+        length_s=length_s,
         answered=answered,
         came=answered if together else sum(begin_s <= one.sent_s <= end_s for one in times),
         tokens=sum(
             count * _share(one.sent_s + one.first_token_s, _ended(one), begin_s, end_s)
             for one, count in zip(times, tokens, strict=True)
         ),
-        in_flight=_mean_in_flight(times, begin_s, end_s),
+        in_flight=waited_s / length_s if length_s > 0 else 0.0,
         left_out=len(times) - sum(counted),
     )
     return tuple(
@@ -132,9 +133,3 @@ def _share(begin_s: float, end_s: float, window_begin_s: float, window_end_s: fl
     if end_s <= begin_s:
         return float(window_begin_s < begin_s <= window_end_s)
     return max(0.0, min(end_s, window_end_s) - max(begin_s, window_begin_s)) / (end_s - begin_s)
-
-
-def _mean_in_flight(times: Sequence[RowTimes], begin_s: float, end_s: float) -> float:
-    if end_s <= begin_s:
-        return 0.0
-    return sum(max(0.0, min(_ended(one), end_s) - max(one.sent_s, begin_s)) for one in times) / (end_s - begin_s)

@@ -90,12 +90,6 @@ def kernel_times_s(samples: Iterable[Sample]) -> list[float]:
     return [s.meters[name] for s in samples for name in ("kernel_before_s", "kernel_after_s") if name in s.meters]
 
 
-def _clock_was_set(sample: Sample) -> bool:
-    """Whether the wall clock stepped, or the machine slept; older records do not tell."""
-    (begun, ended), span_s = sample.moments_s, sample.clock_span_s
-    return ended is not None and span_s is not None and abs(ended - begun - span_s) > SET_BY_S + SLEWED * span_s
-
-
 def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[str, ...]:
     """The rules that a timed sample breaks, in words; none for a sample without readings."""
     read = defaultdict(float, sample.meters)
@@ -103,6 +97,8 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
     slow_kernel_s = math.inf if usual.kernel_s is None else usual.kernel_s * (1 + limits.kernel)
     clock_mhz, slow_clock_mhz = sample.meters.get("sm_clock_mhz", math.inf), SLOWEST_CLOCK * (usual.sm_clock_mhz or 0.0)
     power_capped = read["throttle_power_cap_s"] > 0  # the power that this very work draws lowers the clock
+    (begun, ended), span_s = sample.moments_s, sample.clock_span_s  # older records do not tell
+    off_s = 0.0 if ended is None or span_s is None else abs(ended - begun - span_s)
     thermal = ("throttle_sw_thermal_s", "throttle_hw_thermal_s", "throttle_power_brake_s")
     broken = {
         "the calibration kernel took longer than usual": any(time_s > slow_kernel_s for time_s in kernel_times_s([sample])),
@@ -111,7 +107,7 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
         "another process used the GPU": read["device_processes"] > 1,
         "the GPU's clock was below 90 % of the arm's best": not power_capped and clock_mhz < slow_clock_mhz,
         "a forward pass was compiled while the clock ran": read["compiled_graphs"] > 0,
-        "the wall clock was set, or the machine slept, while the sample was taken": _clock_was_set(sample),
+        "the wall clock was set, or the machine slept, while the sample was taken": off_s > SET_BY_S + SLEWED * (span_s or 0.0),
         UNCOUNTED: read[WAYS] > 0,
         "another client used the server": read["served_foreign_requests"] > 0,
         "the server reused a prompt from its cache": read["served_cached_tokens"] > 0,

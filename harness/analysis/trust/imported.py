@@ -111,8 +111,12 @@ def _at_most(span_s: float) -> float:
 
 def limits(origin: Imported) -> tuple[str, ...]:
     """A phrase for each limit: whose clock, how requests are paired, what ran beside, what a process is, what is lacking."""
+    beside = "one request at a time"
+    if origin.concurrency != 1:
+        most = "an unknown number" if origin.concurrency is None else f"up to {origin.concurrency}"
+        beside = f"{most} of requests were in flight together, so the time of each one holds waiting for others"
     whose = f"imported from files of {origin.tool}: its clock, and its count of tokens"
-    found = [whose, origin.pairing_words, _beside(origin), STARTS, cached(origin)]
+    found = [whose, origin.pairing_words, beside, STARTS, cached(origin)]
     if failed := sum(one.failed for one in origin.files):
         every = sum(one.requests for one in origin.files)
         found.append(f"{count(failed)} of {count(every)} requests failed and have no time")
@@ -127,10 +131,3 @@ def cached(origin: Imported) -> str:
         return "whether a prefix cache had prompts, no file tells"
     ends = f"{seconds(min(first_s))} to {seconds(max(first_s))}"
     return f"the median first token takes {ends} by file, as where a prefix cache has the prompts of some: requests tell it too"
-
-
-def _beside(origin: Imported) -> str:
-    if origin.concurrency == 1:
-        return "one request at a time"
-    most = "an unknown number" if origin.concurrency is None else f"up to {origin.concurrency}"
-    return f"{most} of requests were in flight together, so the time of each one holds waiting for others"

@@ -258,7 +258,10 @@ class History:
         Raises:
             StorageError: the database refuses; nothing was changed.
         """
-        row = _row_of(record)
+        row: dict[str, object] = {name: getattr(record, name) for name in PLAIN}
+        row |= {column: getattr(record.revision, name) for column, name in REVISION.items()}
+        row["software"] = json.dumps(record.software, sort_keys=True)
+        row["added_at"] = record.added_at or datetime.now(UTC).isoformat(timespec="seconds")
         with in_words(self.place), self._engine.execution_options(sbd_writes=True).begin() as connection:
             # gives the new row's id, or nothing where the run is stored; waits for another program's insertion
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -329,15 +332,6 @@ def filtered(asked: Select[Any], wanted: Wanted) -> Select[Any]:
     if wanted.fingerprint is not None:
         asked = asked.where(RECORDS.c.fingerprint.startswith(wanted.fingerprint, autoescape=True))
     return asked
-
-
-def _row_of(record: HistoryRecord) -> dict[str, object]:
-    row = {name: getattr(record, name) for name in PLAIN}
-    row |= {column: getattr(record.revision, name) for column, name in REVISION.items()}
-    return row | {
-        "software": json.dumps(record.software, sort_keys=True),
-        "added_at": record.added_at or datetime.now(UTC).isoformat(timespec="seconds"),
-    }
 
 
 def _record_of(row: RowMapping, figures: tuple[TrackedFigure, ...]) -> HistoryRecord:
