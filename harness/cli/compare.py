@@ -103,7 +103,7 @@ def _lines(compared: RunsCompared, whole: bool) -> Iterator[str]:
         word = "slower" if mean > 1 else "faster"
         moved = "no change" if f"{mean:.2f}" == "1.00" else f"{ratio(max(mean, 1 / mean))} {word}"
         yield f"geometric mean of the time per token over {len(times)} arms: {moved}"
-    speedups = [Moved(metric=change.metric, cell=change.cell, ratio=change.ratio.value) for change in changes]
+    speedups = [Moved(change.metric, change.cell, change.ratio.value) for change in changes]
     for at, why in speedup_reasons(speedups).items():
         if changes[at].outcome in (*CHANGED, "no_interval"):
             yield f"{changes[at].subject}: {why}"

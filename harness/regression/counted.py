@@ -12,6 +12,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable
 from operator import attrgetter
+from typing import NamedTuple
 
 from harness.analysis.figures.accuracy import identical_outputs, outputs
 from harness.analysis.figures.arm_metrics import NO_PASS, summed
@@ -20,7 +21,6 @@ from harness.analysis.tally.pricing import Pricer
 from harness.analysis.tally.tally import Tally, tally
 from harness.analysis.trust.health import UNCOUNTED, WAYS
 from harness.errors import SbdError
-from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.regression.metrics import CellMetric, metric_of
 from harness.scenario.method import GREEDY
@@ -30,8 +30,7 @@ METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
 Value = float | str | None
 
 
-@frozen
-class CountedValue:
+class CountedValue(NamedTuple):
     """A counted value, or None with the reason."""
 
     value: Value = None
@@ -64,7 +63,7 @@ def counted(run: Run) -> dict[CellMetric, CountedValue]:
         if why_not is None:
             values = _of_case(case, first[case.case_id], own)
         peaks = {name: [sample.meters[name] for sample in samples if name in sample.meters] for name in METERS}
-        values |= {name: CountedValue(value=max(peak)) for name, peak in peaks.items() if peak}
+        values |= {name: CountedValue(max(peak)) for name, peak in peaks.items() if peak}
         if case.arm.lossless:
             values["identical_to_ntp"] = _identical_to_ntp(case, own, ntp[case.part, case.batch_size, case.task])
         counts |= {metric_of(name, case, by_task=True): count for name, count in values.items()}
@@ -80,10 +79,10 @@ def output_sha256(samples: Iterable[Sample]) -> str:
 def _of_case(case: CaseHeader, samples: list[Sample], decodes: list[Tally]) -> dict[str, CountedValue]:
     passes, tokens = summed(decodes, attrgetter("sums.passes")) or 0, sum(decode.decode_tokens for decode in decodes)
     return {
-        "passes": CountedValue(value=passes),
-        "final_tokens_per_pass": CountedValue(value=tokens / passes) if passes else CountedValue(reason=NO_PASS),
-        "decode_tokens": CountedValue(value=tokens),
-        "output_sha256": CountedValue(value=output_sha256(samples)),
+        "passes": CountedValue(passes),
+        "final_tokens_per_pass": CountedValue(tokens / passes) if passes else CountedValue(reason=NO_PASS),
+        "decode_tokens": CountedValue(tokens),
+        "output_sha256": CountedValue(output_sha256(samples)),
         "modelled_bytes": _modelled_bytes(case, samples),
     }
 
@@ -123,13 +122,13 @@ def _identical_to_ntp(case: CaseHeader, decodes: list[Tally], of_ntp: list[Tally
     if case.arm.temperature != GREEDY:
         return CountedValue(reason="sampled outputs differ by chance")
     share = identical_outputs(outputs(of_ntp), outputs(decodes), "no prompt was decoded by this arm and by NTP")
-    return CountedValue(value=share.value, reason=share.reason)
+    return CountedValue(share.value, share.reason)
 
 
 def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> CountedValue:
     pricer = Pricer(case, {})
     try:
         traces = [TraceArrays(sample.packed_passes) for sample in samples if sample.packed_passes is not None]
-        return CountedValue(value=math.fsum(pricer.bytes_(pricer.places(trace, trace.decode)).sum() for trace in traces))
+        return CountedValue(math.fsum(pricer.bytes_(pricer.places(trace, trace.decode)).sum() for trace in traces))
     except SbdError as error:
         return CountedValue(reason=str(error))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import NamedTuple
 
 from harness import formatting
 from harness.analysis.answer import Derived
@@ -26,8 +27,7 @@ MOSTLY = 2 / 3
 """From this share of the change on, one of the two is called the reason."""
 
 
-@frozen
-class Moved:
+class Moved(NamedTuple):
     """How a figure moved: its metric, its cell (part, batch size, arm) and NEW ÷ BASE; None where that is not known."""
 
     metric: str

@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, State
 from harness.errors import UserError
-from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.regression.changes import Outcome, count_outcome
 from harness.regression.comparability import Unlike
@@ -86,11 +86,10 @@ def judge_counted(base: Run, new: Run, allowed: Sequence[Unlike] = ()) -> tuple[
 
     A figure that one side's meter did not read is left out; a case that left no samples on one side is void.
     """
-    return judge_counted_pairs([CountedPair(name="", base=counted(base), new=counted(new))], allowed)
+    return judge_counted_pairs([CountedPair("", counted(base), counted(new))], allowed)
 
 
-@frozen
-class CountedPair:
+class CountedPair(NamedTuple):
     """The deterministic figures of one pair of fresh processes; ``name`` for people: ``pair 3``."""
 
     name: str
@@ -129,7 +128,7 @@ def _medians(sides: Sequence[_Sides]) -> list[_Sides]:
     if not known:
         return []
     base, new = (statistics.median(values) for values in zip(*known, strict=True))
-    return [("", CountedValue(value=base), CountedValue(value=new))]
+    return [("", CountedValue(base), CountedValue(new))]
 
 
 def _unsteady_base(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement | None:

@@ -135,7 +135,7 @@ def _open(metric: TimedMetric, values: Sequence[float] | str, few: str, processe
 
 def with_reasons(judgements: Sequence[Judgement]) -> tuple[Judgement, ...]:
     """The same, and of each speedup that did not pass whether the arm or NTP moved."""
-    moved = [Moved(metric=answer.metric, cell=answer.cell, ratio=answer.value.value) for answer in judgements]
+    moved = [Moved(answer.metric, answer.cell, answer.value.value) for answer in judgements]
     answers = list(judgements)
     for at, why in speedup_reasons(moved).items():
         if answers[at].state in ("missed", "inconclusive"):

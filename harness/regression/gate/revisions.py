@@ -89,7 +89,7 @@ class Pairs:
     def count(self, name: str, base: Run, new: Run) -> None:
         """Keep the counts of this pair. Raises: CountChangedError."""
         left, right = shared_prompts(base, new)
-        pair = CountedPair(name=name, base=counted(left), new=counted(right))
+        pair = CountedPair(name, counted(left), counted(right))
         self._counted[name, self._revisions.taken_again] = pair
         if any(judged.state == "missed" for judged in judge_counted_pairs(self.counted, ())):
             self._progress.note(f"what is counted differs in {name}: the gate has failed")
