@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from harness.analysis.figures.accuracy import MARGIN
 from harness.analysis.figures.arms import ArmBesideNtp
 from harness.analysis.results import ArmResult, Cell, Comparison, Highlight, HighlightBasis, has_contender
-from harness.frozen import frozen
 from harness.record.schema import RunHeader
 from harness.scenario.arm_names import same_arm
 from harness.scenario.claims import Claim, Where
@@ -23,8 +23,7 @@ from harness.scenario.methods import METHODS
 from harness.stats.quantity import Quantity, pairs_needed, simultaneous_confidence
 
 
-@frozen
-class ClaimedCell:
+class ClaimedCell(NamedTuple):
     """One cell and the arm there. ``picked_from``: the number of arms the best one was picked from on these same decodes. A
     picked arm is judged at the simultaneous level of all of them, an arm that the claim names at its own.
     """
@@ -39,8 +38,7 @@ class ClaimedCell:
         return self.cell.names | {"arm": self.arm.label}
 
 
-@frozen
-class CellNotFound:
+class CellNotFound(NamedTuple):
     """A cell or arm that a claim names and the run lacks."""
 
     names: dict[str, str]
@@ -63,7 +61,7 @@ def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[Clai
         reason = f"the run has no cell with {_asked(where)}; it has {'; '.join(known) or 'no cell'}"
         asked = {"part": where.part, "batch_size": where.batch, "task": where.task, "arm": where.arm}
         names = {key: str(value) for key, value in asked.items() if value is not None}
-        return [CellNotFound(names=names, reason=reason)]
+        return [CellNotFound(names, reason)]
     if where.best:
         cells = [cell for cell in cells if has_contender(cell, header)] or cells
     if any(bound.definition.clock for bound in claim.bounds):
@@ -83,10 +81,10 @@ def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedC
     if where.best:
         return [_best(cell, comparison)]
     if found := _named(cell, where):
-        return [ClaimedCell(cell=cell, arm=arm) for arm in found]
+        return [ClaimedCell(cell, arm) for arm in found]
     known = ", ".join(arm.label for arm in cell.arms) or "none"
     reason = f"no arm there with {_asked(where)} has samples; those that have: {known}"
-    return [CellNotFound(names=cell.names | ({"arm": where.arm} if where.arm else {}), reason=reason)]
+    return [CellNotFound(cell.names | ({"arm": where.arm} if where.arm else {}), reason)]
 
 
 def _named(cell: Cell, where: Where) -> list[ArmResult]:
@@ -114,8 +112,8 @@ def _best(cell: Cell, comparison: Comparison) -> ClaimedCell | CellNotFound:
     chosen = next(one for one in comparison.highlights if (one.part, one.batch_size) == (cell.part, cell.batch_size))
     arm = next((arm for arm in cell.arms if arm.label == chosen.label), None)
     if arm is None:
-        return CellNotFound(names=cell.names, reason=chosen.reason or f"{chosen.label} left no sample of this task")
-    return ClaimedCell(cell=cell, arm=arm, picked_from=chosen.picked_from if chosen.picked_from > 1 else None)
+        return CellNotFound(cell.names, chosen.reason or f"{chosen.label} left no sample of this task")
+    return ClaimedCell(cell, arm, chosen.picked_from if chosen.picked_from > 1 else None)
 
 
 def _asked(where: Where) -> str:
