@@ -208,12 +208,13 @@ def pass_parts(tallies: Decodes, why_none: str) -> PassParts:
     decode_s = total(tallies, lambda t: t.decode_s, why_none)
     forward_s = total(tallies, lambda t: t.sums.forward_s, why_none)
     sampler_s = total(tallies, lambda t: t.sums.sampler_s, why_none if forward_s.value is None else NO_SAMPLER_TIME)
-    if not passes or decode_s.value is None or forward_s.value is None or sampler_s.value is None:
-        nothing = absent(decode_s.reason or forward_s.reason or sampler_s.reason or NO_PASS)
-        return PassParts(forward_s=nothing, sampler_s=nothing, rest_s=nothing)
-    rest_s = decode_s.value - forward_s.value - sampler_s.value
-    forward, sampler, rest = (exact(seconds / passes, n=len(tallies)) for seconds in (forward_s.value, sampler_s.value, rest_s))
-    return PassParts(forward_s=forward, sampler_s=sampler, rest_s=rest)
+    why = decode_s.reason or forward_s.reason or sampler_s.reason or (None if passes else NO_PASS)
+    decode, forward, sampler = (one.value or 0.0 for one in (decode_s, forward_s, sampler_s))
+    parts = [
+        absent(why) if why else exact(seconds / (passes or 1), n=len(tallies))
+        for seconds in (forward, sampler, decode - forward - sampler)
+    ]
+    return PassParts(forward_s=parts[0], sampler_s=parts[1], rest_s=parts[2])
 
 
 def total(tallies: Decodes, of: Callable[[Tally], float | None], why_none: str) -> Quantity:
