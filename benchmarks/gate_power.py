@@ -38,8 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.regression.gate.decision import GatePlan, NeedPairs, PairOrder, PairStage
-from harness.regression.gate.procedure import GateProcedure, judge_pairs
+from harness.regression.gate.procedure import GatePlan, NeedPairs, PairOrder, PairStage, judge_in_pairs, judge_pairs
 from harness.regression.metrics import MARGIN, MOST_TIMED_METRICS, TimedMetric
 
 TRIALS = 2_000
@@ -217,12 +216,15 @@ def by_procedure(plan: GatePlan) -> Gate:
     """The gate that asks for its pairs."""
 
     def gate(first: Array, rerun: Array, order: PairOrder) -> tuple[list[str], int]:
-        procedure, seen = GateProcedure(metrics=METRICS, plan=plan, order=order), 0
-        while isinstance(step := procedure.next_step(), NeedPairs):
+        seen = 0
+
+        def take(step: NeedPairs) -> dict[str, list[float]]:
+            nonlocal seen
             source, start = (first, seen) if step.stage == "pair" else (rerun, 0)
             seen += step.pairs if step.stage == "pair" else 0
-            procedure = procedure.fed({key: source[int(key[-1]), start : start + step.pairs].tolist() for key in step.keys})
-        return [one.state for one in step], seen
+            return {key: source[int(key[-1]), start : start + step.pairs].tolist() for key in step.keys}
+
+        return [one.state for one in judge_in_pairs(METRICS, take, plan, order)], seen
 
     return gate
 

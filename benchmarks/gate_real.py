@@ -27,9 +27,9 @@ from benchmarks.results_file import write_results
 from harness.cli.progress import TerminalProgress
 from harness.processes.kept import Launcher
 from harness.progress import Progress
-from harness.regression.gate.decision import plan_of
 from harness.regression.gate.judge import GateOptions, gate_revisions
 from harness.regression.gate.noise import known_floors
+from harness.regression.gate.procedure import plan_of
 from harness.regression.gate.revisions import ANSWER, OUT, RevisionCommands, Revisions
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results_file import write_results
-from harness.regression.history.derive import HistoryRecord, TrackedFigure
-from harness.regression.history.store import History
+from harness.regression.history.store import History, HistoryRecord, TrackedFigure
 from harness.regression.history.trend import LAST
 from harness.stats.change_points import ALPHA, MIN_SEGMENT, LevelChange, changes_at, common_level, examine
 from tests.helpers.synthetic_history import figure, record

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.check.cells import cells_table, rows, widths
 from harness.errors import SbdError
 from harness.record.store import RunStore, read_run
@@ -19,9 +19,8 @@ def table(directory: Path) -> str:
     title = f"# {directory.name}\n\n"
     if not RunStore(directory).exists:
         return f"{title}no run was begun\n"
-    held = read_run(directory)
-    comparison = compare(held, ())
-    return title + cells_table(rows(held, comparison, "not reached yet"), widths(comparison))
+    derived = Derived(read_run(directory), ())
+    return title + cells_table(rows(derived, "not reached yet"), widths(derived))
 
 
 def main() -> None:

@@ -46,8 +46,7 @@ import numpy as np
 from benchmarks.results_file import write_results
 from harness.analysis.figures.arm_metrics import wall_speedups
 from harness.analysis.judge.check import judged_figure
-from harness.analysis.judge.highlight import highlight
-from harness.analysis.judge.places import ClaimedCell
+from harness.analysis.judge.highlight import ClaimedCell, highlight
 from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult, BaselineCheck, Cell, Comparison, Simultaneous
 from harness.analysis.tally.tally import Tally

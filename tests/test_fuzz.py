@@ -16,12 +16,12 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.answer import compare, to_json
+from harness.analysis.answer import Derived, compare, to_json
 from harness.analysis.judge.verdict import claims_for, verdict
 from harness.cli.judged import table
 from harness.errors import RecordError
 from harness.record.store import read_on_one_machine
-from harness.regression.history.derive import Revision, record_of
+from harness.regression.history.store import Revision, record_of
 from tests.helpers import ROOT
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fuzzed_commands import KINDS, SCENARIO, World
@@ -100,7 +100,7 @@ def judged(folder: Path) -> object:
     run = read_on_one_machine(folder)
     comparison = compare(run)
     found = verdict(comparison, claims_for(run.header, ["3-5x fewer passes within 1 point"], ["ours"]), run.header)
-    return table(found, found.exit_code("report")), to_json(comparison), record_of(run, "/run", Revision())
+    return table(found, found.exit_code("report")), to_json(comparison), record_of(Derived(run, ()), "/run", Revision())
 
 
 @pytest.mark.parametrize("version", [6, 7])

@@ -180,11 +180,10 @@ ANNEXES = {
 A command of the core may import one inside a function, when it is called.
 """
 BREAKS = {
-    "analysis.integrity.imported_checks": "totals of an imported run are counted by the module that reads such files",
+    "analysis.trust.imported": "totals of an imported run are counted by the module that reads such files",
     "cli.roofline": "its modes are commands of the survey",
     "cli.run": "Ray's class, whose library is imported only where it is used",
     "reporting.side_by_side": "a page of two runs may show the history of the first",
-    "runner.runner": "a run hands its cases to a cluster, if it is given one",
 }
 """Modules of the core that import an annex all the same, and why; to be removed one by one."""
 
@@ -287,7 +286,7 @@ DOORS = {"harness.reporting", "harness.reporting.gallery"}
 
 def test_no_renderer_judges() -> None:
     """Whoever shows an answer is handed it; the values that it is made of may be named."""
-    making = ("answer", "cells", "figures.arms", "judge.check", "judge.highlight", "judge.places", "judge.verdict")
+    making = ("answer", "cells", "figures.arms", "judge.check", "judge.highlight", "judge.verdict")
     names = {f"harness.analysis.{name}" for name in making}
     found = {
         module

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from operator import attrgetter
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,23 +16,23 @@ from harness.analysis.evidence.pass_widths import curves, pass_widths
 from harness.analysis.figures import accuracy as on_accuracy
 from harness.analysis.figures import arm_metrics as on_arms
 from harness.analysis.figures.arms import NOT_TIMED, ArmBesideNtp, CellContext, beside_ntp
-from harness.analysis.figures.baseline import baseline_check
+from harness.analysis.figures.baseline import baseline_check, ceiling_check
 from harness.analysis.figures.request_figures import request_counts
 from harness.analysis.judge.highlight import picked
 from harness.analysis.results import ArmResult, Cell, Highlight, Simultaneous
 from harness.analysis.tally.by_request import Tallies
-from harness.analysis.tally.prices import Ladder
+from harness.analysis.tally.prices import read_calibration
 from harness.analysis.tally.pricing import Pricer
-from harness.analysis.tally.traffic import TrafficCounter, measured_bandwidth
-from harness.record.schema import NO_PASSES, CaseHeader, Run
+from harness.analysis.tally.traffic import measured_bandwidth
+from harness.analysis.trust.health import together
+from harness.analysis.trust.imported import limits
+from harness.record.schema import NO_PASSES, REMARK, CaseHeader, Run
 from harness.record.written import WrittenPart
 from harness.scenario.load import recorded_load
 from harness.scenario.part import Part
 from harness.stats.quantity import Quantity, absent, exact, quotient, simultaneous_confidence
 from harness.stats.sample_size import prompts_for_width
 
-Pricers = dict[str, tuple[Ladder, Pricer | None]]
-"""By case id."""
 NOT_PER_PASS = "the forward passes were not timed one by one"
 ESTIMATED = (
     "decode time is estimated: the pass that reads the prompt drafts too, so it counts as one pass, and its time beyond that "
@@ -42,18 +42,15 @@ OWN = ("wall_speedup", "wall_speedup_totals", "identical_to_ntp", "accuracy_diff
 """Figures that are fields of ArmResult."""
 
 
-def cells_of(
-    run: Run, tallies: Tallies, pricers: Pricers, counter: TrafficCounter, part: str, batch_size: int
-) -> tuple[list[Cell], Highlight]:
+def cells_of(tallies: Tallies, part: str, batch_size: int) -> tuple[list[Cell], Highlight]:
     """The cells of one part and batch size and their highlight. The summary over tasks is first, then one cell per task where
     there are several. The highlighted arm has its figures at the simultaneous level too.
     """
-    cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size)]
-    rungs, pricer = pricers[cases[0].case_id]
-    place = _place(run, cases, tallies, rungs, counter)
+    cases = [case for case in tallies.run.cases if (case.part, case.batch_size) == (part, batch_size)]
+    place = _place(cases, tallies)
     tasks = tuple(dict.fromkeys(case.task for case in cases))
     arms = _arms(cases, tallies, place)
-    summary = _summary(_cell(cases, arms, tasks, tallies, place), arms, place, pricer)
+    summary = _summary(_cell(cases, arms, tasks, tallies, place), arms, place, tallies.pricers[cases[0].case_id][1])
     highlight = picked(summary, arms)
     cells = [_with_pick(summary, arms, highlight)]
     for task in tasks if len(tasks) > 1 else ():
@@ -63,18 +60,24 @@ def cells_of(
     return cells, highlight
 
 
-def _place(run: Run, cases: Sequence[CaseHeader], tallies: Tallies, rungs: Ladder, counter: TrafficCounter) -> CellContext:
+def _place(cases: Sequence[CaseHeader], tallies: Tallies) -> CellContext:
     """What the arms share; the baseline is the NTP arm of the part that the scenario names (same batch size if it has one)."""
-    written, found, imported = run.header.written(cases[0].part), _baseline(run, cases[0].part), run.header.imported
-    same = [other for other in found if other.batch_size == cases[0].batch_size]
+    run, first = tallies.run, cases[0]
+    written, imported = run.header.written(first.part), run.header.imported
+    ntp = [case for case in run.cases if case.part == written.baseline and case.arm.method == "ntp"]
+    same = [case for case in ntp if case.batch_size == first.batch_size]
     return CellContext(
-        ladder=rungs,
-        counter_scale=counter.scale,
+        ladder=tallies.pricers[first.case_id][0],
+        counter_scale=tallies.counters[first.part].scale,
         timed=any(case.timed for case in cases),
         baseline_part=written.baseline,
-        load=recorded_load(written, cases[0].batch_size),
-        baseline_grades=on_accuracy.grades([one for other in same or found for one in tallies(other.case_id)]),
+        load=recorded_load(written, first.batch_size),
+        baseline_grades=on_accuracy.grades([one for other in same or ntp for one in tallies(other.case_id)]),
         why_unchecked=_why_unchecked(written),
+        voids=tallies.voids,
+        calibration=read_calibration(run.header, first),
+        remarks=() if imported else tuple(dict.fromkeys(one[REMARK] for one in run.events(REMARK, first.part))),
+        imported=limits(imported) if imported else (),
         lacks=imported.lacks if imported else _untold(run, {case.case_id for case in cases}),
         unpaired=imported.pairing_words if imported and imported.pairing is None else None,
     )
@@ -84,12 +87,6 @@ def _untold(run: Run, case_ids: Collection[str]) -> dict[str, str]:
     """Why a server's passes are unknown, where the samples of one of these cases lack them."""
     of_cases = (one for one in run.samples if one.case_id in case_ids and one.packed_passes is None)
     return next(({"passes": one.meter_reasons[NO_PASSES]} for one in of_cases if NO_PASSES in one.meter_reasons), {})
-
-
-def _baseline(run: Run, part: str) -> list[CaseHeader]:
-    """The NTP cases of the part that ``part`` names as its baseline."""
-    name = run.header.written(part).baseline
-    return [case for case in run.header.cases if case.part == name and case.arm.method == "ntp"]
 
 
 def _why_unchecked(part: WrittenPart) -> str:
@@ -117,7 +114,9 @@ def _summary(cell: Cell, arms: Sequence[ArmBesideNtp], place: CellContext, price
 def _cell(
     cases: Sequence[CaseHeader], arms: Sequence[ArmBesideNtp], tasks: tuple[str, ...], tallies: Tallies, place: CellContext
 ) -> Cell:
-    first = cases[0]
+    first, results = cases[0], _distinct_labels([arm_result(one) for one in arms])
+    check = baseline_check(cases, tallies, [one.arm for one in arms], place.why_unchecked)
+    bounded = place.timed and not place.imported
     same = ("part", "task", "batch_size", "dtype", "device", "attention", "session", "execution", "tensor_parallel")
     return Cell(
         **{name: getattr(first, name) for name in same},
@@ -129,10 +128,12 @@ def _cell(
         baseline_part=place.baseline_part,
         load=place.load.words(first.batch_size) if place.load else None,
         closed_loop=place.load is not None and place.load.closed,
-        arms=_distinct_labels([arm_result(one) for one in arms]),
+        arms=results,
         counter_scale=place.counter_scale,
-        baseline_check=baseline_check(cases, tallies, [one.arm for one in arms], place.why_unchecked),
+        baseline_check=replace(check, ceiling=ceiling_check(results, first, place.calibration)) if bounded else check,
         rung_reasons=place.ladder.reasons,
+        imported=place.imported,
+        remarks=place.remarks,
     )
 
 
@@ -166,7 +167,40 @@ def _with_pick(cell: Cell, arms: Sequence[ArmBesideNtp], highlight: Highlight) -
 
 
 def arm_result(one: ArmBesideNtp) -> ArmResult:
-    """Every value of an arm, compared with NTP."""
+    """Every value of an arm, compared with NTP; of what rests on a clock, samples without a time (void ones) are left out."""
+    timed, pairs, place = one.timed, one.pairs, one.place
+    why_not_per_pass = place.lacks.get("passes", NOT_PER_PASS) if place.timed else NOT_TIMED
+    wall = one.figure("wall_speedup")
+    decode_s = on_arms.total(timed, lambda t: t.decode_s, one.why_untimed)
+    forward_s = on_arms.total(timed, lambda t: t.sums.forward_s, why_not_per_pass)
+    bandwidth = quotient(exact(sum(t.sums.bytes_ for t in timed), n=len(timed)), forward_s, NOT_PER_PASS)
+    counted, over_modelled = measured_bandwidth([t.counted for t in timed], place.counter_scale.disagreement, one.why_untimed)
+    ceiling = place.ladder.read_ceiling
+    return _without_times(one)(
+        voids=together(place.voids[case.case_id] for case in one.arm.cases if case.case_id in place.voids),
+        unpaired=len(timed) - len(pairs),
+        wall_speedup=wall,
+        wall_speedup_totals=one.figures()["wall_speedup_totals"],
+        prompts_for_5_percent=prompts_for_width(wall, 0.05),
+        paired=on_arms.paired(pairs, len(one.lost), place.unpaired or (one.why_unpaired if place.timed else NOT_TIMED)),
+        factors=on_arms.factors(pairs),
+        decode_s=decode_s,
+        forward_s=forward_s,
+        pass_parts=on_arms.pass_parts(timed, why_not_per_pass),
+        tokens_per_s=quotient(exact(sum(t.decode_tokens for t in timed), n=len(timed)), decode_s, "no decode tokens"),
+        latency_s=on_arms.median(one.arm.tallies, lambda t: t.latency_s, NOT_TIMED),
+        first_token_s=on_arms.median(timed, lambda t: t.first_token_s, why_not_per_pass),
+        decode_time_estimated=ESTIMATED if any(t.estimated for t in timed) else None,
+        modelled_bandwidth_bytes_per_s=bandwidth,
+        measured_bandwidth_bytes_per_s=counted,
+        measured_over_modelled=over_modelled,
+        ceiling_share=quotient(bandwidth, ceiling, "no ceiling", ceiling.method),
+        predictions=on_arms.predictions(place.ladder.drifts, pairs, timed, wall),
+    )
+
+
+def _without_times(one: ArmBesideNtp) -> partial[ArmResult]:
+    """The arm, what it counted and what it wrote."""
     arm, tallies = one.arm, one.arm.tallies
     nfe, passes, fed, drafts, drafts_fed = (
         on_arms.summed(tallies, attrgetter(f"sums.{name}"))
@@ -174,7 +208,8 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
     )
     over, under = (absent(one.why_no_passes) if count is None else exact(count) for count in (fed, passes))
     figures = one.figures()
-    return ArmResult(
+    return partial(
+        ArmResult,
         label=arm.cases[0].label,
         method=arm.method,
         block_size=arm.spec.block_size,
@@ -201,41 +236,8 @@ def arm_result(one: ArmBesideNtp) -> ArmResult:
         correct=sum(arm.grades.values()) if arm.grades else None,
         accuracy=arm.accuracy,
         accuracy_difference=figures["accuracy_difference"],
-        wall_speedup=figures["wall_speedup"],
-        wall_speedup_totals=figures["wall_speedup_totals"],
         baseline_difference=_baseline_difference(one),
-        **_times(one),
     )
-
-
-def _times(one: ArmBesideNtp) -> dict[str, Any]:
-    """Everything that rests on a clock, by field of ArmResult; samples without a time (void ones) are left out."""
-    timed, pairs, place = one.timed, one.pairs, one.place
-    why_not_per_pass = place.lacks.get("passes", NOT_PER_PASS) if place.timed else NOT_TIMED
-    wall = one.figure("wall_speedup")
-    decode_s = on_arms.total(timed, lambda t: t.decode_s, one.why_untimed)
-    forward_s = on_arms.total(timed, lambda t: t.sums.forward_s, why_not_per_pass)
-    bandwidth = quotient(exact(sum(t.sums.bytes_ for t in timed), n=len(timed)), forward_s, NOT_PER_PASS)
-    counted = measured_bandwidth([t.counted for t in timed], place.counter_scale.disagreement, one.why_untimed)
-    ceiling = place.ladder.read_ceiling
-    return {
-        "unpaired": len(timed) - len(pairs),
-        "prompts_for_5_percent": prompts_for_width(wall, 0.05),
-        "paired": on_arms.paired(pairs, len(one.lost), place.unpaired or (one.why_unpaired if place.timed else NOT_TIMED)),
-        "factors": on_arms.factors(pairs),
-        "decode_s": decode_s,
-        "forward_s": forward_s,
-        "pass_parts": on_arms.pass_parts(timed, why_not_per_pass),
-        "tokens_per_s": quotient(exact(sum(t.decode_tokens for t in timed), n=len(timed)), decode_s, "no decode tokens"),
-        "latency_s": on_arms.median(one.arm.tallies, lambda t: t.latency_s, NOT_TIMED),
-        "first_token_s": on_arms.median(timed, lambda t: t.first_token_s, why_not_per_pass),
-        "decode_time_estimated": ESTIMATED if any(t.estimated for t in timed) else None,
-        "modelled_bandwidth_bytes_per_s": bandwidth,
-        "measured_bandwidth_bytes_per_s": counted[0],
-        "measured_over_modelled": counted[1],
-        "ceiling_share": quotient(bandwidth, ceiling, "no ceiling", ceiling.method),
-        "predictions": on_arms.predictions(place.ladder.drifts, pairs, timed, wall),
-    }
 
 
 def _baseline_difference(one: ArmBesideNtp) -> Quantity | None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from harness.analysis.answer import Comparison, compare
+from harness.analysis.answer import Comparison, Derived
 from harness.analysis.results import Cell
 from harness.analysis.tally.pass_arrays import ROLES, TraceArrays
 from harness.analysis.tally.pass_values import DURING_RUN, rung_of
@@ -32,13 +33,13 @@ NUMBERS = ("value", "low", "high")
 """Fields of a quantity that become missing numbers where they are not known."""
 
 
-def flat(value: Any, leave_out: Sequence[str] = (), before: str = "") -> dict[str, Any]:
+def flat(value: Any, leave_out: Sequence[str] = (), before: str = "") -> dict[str, object]:
     """Fields of a frozen value (or entries of a dict), nested ones as ``outer_inner``; a quantity's own value has no suffix
     ``_value``. The columns are the same whether a nested value is present or None.
     """
     named = value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
     inner = {} if isinstance(value, Mapping) else _optional(type(value))
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, one in named.items():
         column = f"{before}{name}"
         if name in leave_out:
@@ -64,7 +65,10 @@ def _optional(kind: type) -> dict[str, type]:
 
 PASS_COUNTS = ("query_tokens", "context_tokens", "logit_tokens", "kept_tokens", "decided_tokens", "final_tokens")
 SAMPLE_KEY: dict[str, type] = {"process": int, "group": int, "repeat": int, "warmup": bool}
-CASE = ("case_id", "part", "task", "batch_size", "arm", "method", "block_size", "gamma", "temperature")
+CASE = {name: name for name in ("case_id", "part", "task", "batch_size")} | {"arm": "label"}
+CASE |= {name: f"arm.{name}" for name in ("method", "block_size", "gamma", "temperature")}
+"""By column of a case, where its header has it."""
+CASE_TYPES = {"block_size": "Int64", "gamma": "float", "temperature": "float"}
 REPEATED_TEXT = ("case_id", "part", "task", "arm", "method")
 """Few values in many rows: kept as categories."""
 
@@ -92,7 +96,7 @@ class RunFrames:
     @cached_property
     def comparison(self) -> Comparison:
         """Speedups, accuracies and predictions with their intervals and reasons; takes seconds for a large run."""
-        return compare(self._run)
+        return Derived(self._run).comparison
 
     @cached_property
     def samples(self) -> pd.DataFrame:
@@ -158,9 +162,9 @@ class RunFrames:
         were not taken (untimed parts; generate(); sampler_s before record version 3).
         """
         known = [(place, one.packed_passes) for place, one in enumerate(self._run.samples)]
-        places = np.array([place for place, packed in known if packed is not None], dtype=np.int64)
-        traces = [TraceArrays(packed) for _, packed in known if packed is not None]
-        found = self._keys(np.repeat(places, [trace.count for trace in traces]))
+        of_place = {place: TraceArrays(packed) for place, packed in known if packed is not None}
+        traces = [*of_place.values()]
+        found = self._keys(np.repeat(np.array([*of_place], dtype=np.int64), [trace.count for trace in traces]))
         found["number"] = _joined([np.arange(trace.count) for trace in traces], np.int64)
         roles = [ROLES[code] for code in _joined([trace.role for trace in traces], np.int8)]
         found["role"] = pd.Categorical(roles)
@@ -214,13 +218,8 @@ class RunFrames:
     @cached_property
     def _cases(self) -> pd.DataFrame:
         """The identifying columns of each case, in the header's order."""
-        lines = [
-            {"case_id": case.case_id, "part": case.part, "task": case.task, "batch_size": case.batch_size, "arm": case.label}
-            | {"method": arm.method, "block_size": arm.block_size, "gamma": arm.gamma, "temperature": arm.temperature}
-            for case, arm in ((case, case.arm) for case in self.header.cases)
-        ]
-        dtypes: dict[str, Any] = {"block_size": "Int64", "gamma": float, "temperature": float}
-        return pd.DataFrame(lines, columns=list(CASE)).astype(dtypes | dict.fromkeys(REPEATED_TEXT, "category"))
+        lines = map(attrgetter(*CASE.values()), self.header.cases)
+        return pd.DataFrame(lines, columns=list(CASE)).astype(CASE_TYPES | dict.fromkeys(REPEATED_TEXT, "category"))
 
     def _keys(self, which: npt.NDArray[np.int64] | range) -> pd.DataFrame:
         """Case and key of the samples ``which``, one row each."""
@@ -258,7 +257,7 @@ def load_run(path: Path | str) -> RunFrames:
     return RunFrames(read_on_one_machine(Path(path)))
 
 
-_DTYPES: dict[str, Any] = {"prompt_tokens": np.int64, "output_tokens": np.int64, "correct": object, "output_ids": object}
+_DTYPES = {"prompt_tokens": "int64", "output_tokens": "int64", "correct": "object", "output_ids": "object"}
 
 
 def _counts(values: Sequence[int | None]) -> npt.NDArray[Any]:
@@ -267,7 +266,7 @@ def _counts(values: Sequence[int | None]) -> npt.NDArray[Any]:
     return np.array([math.nan if value is None else value for value in values], dtype=float if missing else np.int64)
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: Cell) -> dict[str, object]:
     """The identifying columns of a cell; ``task`` is None over several."""
     return {name: getattr(cell, name) for name in ("part", "task", "batch_size", "is_summary")}
 

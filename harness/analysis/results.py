@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
@@ -65,7 +66,7 @@ class ArmResult:
     gamma: float | None
     temperature: float
     solver: str | None
-    replayed: dict[str, object] | None
+    replayed: Mapping[str, object] | None
     is_ntp: bool
     case_ids: tuple[str, ...]
     samples: int
@@ -96,17 +97,17 @@ class ArmResult:
     measured_over_modelled: Quantity
     predictions: tuple[Prediction, ...]
     final_tokens_histogram: tuple[int, ...]
-    figures: dict[str, Quantity] = field(default_factory=dict)
-    draft_passes: int | None = 0
-    draft_query_tokens: int | None = 0
-    lossless: str | None = None
-    identical_to_ntp: Quantity = field(default_factory=lambda: absent("this comparison did not look at outputs"))
-    first_token_s: Quantity = field(default_factory=lambda: absent("this comparison did not look at first tokens"))
-    decode_time_estimated: str | None = None
-    voids: Voids | None = None
+    figures: dict[str, Quantity]
+    draft_passes: int | None
+    draft_query_tokens: int | None
+    lossless: str | None
+    identical_to_ntp: Quantity
+    first_token_s: Quantity
+    decode_time_estimated: str | None
+    voids: Voids
     simultaneous: Simultaneous | None = None
     served: ServedCounts | None = None
-    requests: RequestCounts | None = None
+    requests: RequestCounts | None
 
     @property
     def request_speedup(self) -> Quantity:
@@ -137,8 +138,8 @@ class GenerateMode:
 
     label: str
     ntp_speed: Quantity
-    is_engine: bool = False
-    agreed: float | None = None
+    is_engine: bool
+    agreed: float | None
 
 
 @frozen
@@ -238,14 +239,14 @@ class Cell:
     counter_scale: CounterScale
     baseline_check: BaselineCheck
     rung_reasons: dict[str, str]
-    tensor_parallel: int = 1
-    load: str | None = None
-    closed_loop: bool = False
+    tensor_parallel: int
+    load: str | None
+    closed_loop: bool
     pass_widths: tuple[PassWidth, ...] = ()
     curves: tuple[PassCurve, ...] = ()
     roofs: tuple[Roof, ...] = ()
-    imported: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
+    imported: tuple[str, ...]
+    remarks: tuple[str, ...]
 
     @property
     def names(self) -> dict[str, str]:
@@ -277,7 +278,7 @@ class Cell:
     def void_words(self, arm: ArmResult) -> str:
         """``NTP: 1 of 40 void (rule: 1); SBD k=16: …``: voids of the arm and of its NTP; empty without any."""
         sides = [(one.label, one.voids) for one in self.arms if one.is_ntp or one.label == arm.label]
-        return "; ".join(f"{label}: {voids.words}" for label, voids in sides if voids is not None and voids.void)
+        return "; ".join(f"{label}: {voids.words}" for label, voids in sides if voids.void)
 
 
 @frozen
@@ -297,8 +298,8 @@ class Highlight:
     margin: float
     pairs: int
     pairs_needed: int
-    reason: str | None = None
-    picked_from: int = 1
+    reason: str | None
+    picked_from: int
     asked: bool = False
 
 

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 
+from harness.analysis.answer import Derived
 from harness.analysis.figures.arm_figures import ENERGY_WINDOW_S
-from harness.analysis.results import ArmResult, Cell, Comparison
+from harness.analysis.results import ArmResult, Cell
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, price_words
-from harness.analysis.trust.health import without_void_times
 from harness.check.attention import AttentionTime
 from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run, Sample
@@ -66,18 +66,15 @@ class WidthRow:
     over_one_token: float | None
 
 
-def rows(held: Run, comparison: Comparison, why_not_run: str = TIME_UP) -> list[CellRow]:
-    """Every planned arm of every cell in order, tasks together: samples measured, outcomes, or why it did not run.
-
-    Args:
-        comparison: what harness.analysis.answer.compare derives of ``held``.
-    """
+def rows(derived: Derived, why_not_run: str = TIME_UP) -> list[CellRow]:
+    """Every planned arm of every cell in order, tasks together: samples measured, outcomes, or why it did not run."""
+    held, comparison = derived.run, derived.comparison
     ended = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in held.outcomes}
     taken = Counter(sample.case_id for sample in held.samples if not sample.warmup)
-    sound = [sample for sample in without_void_times(held)[0].samples if not sample.warmup and sample.decode_s is not None]
+    sound = [sample for sample in derived.tallies.run.samples if not sample.warmup and sample.decode_s is not None]
     without_energy = _why_no_energy(held)
     found = []
-    for cases in _by_arm(held.header.cases):
+    for cases in _by_arm(held.cases):
         case, ids = cases[0], {case.case_id for case in cases}
         cell = comparison.summary(case.part, case.batch_size)
         arm = next((arm for arm in cell.arms if ids & set(arm.case_ids)), None)
@@ -107,7 +104,7 @@ def unreached(plan: Plan, why_not_run: str) -> list[CellRow]:
     return [CellRow(part=case.part.name, batch=case.batch_size, arm=case.label, state=state) for case in cases]
 
 
-def widths(comparison: Comparison) -> list[WidthRow]:
+def widths(derived: Derived) -> list[WidthRow]:
     """t(q)/t(1) of every cell, by kind of decode pass."""
     return [
         WidthRow(
@@ -119,7 +116,7 @@ def widths(comparison: Comparison) -> list[WidthRow]:
             pass_s=one.measured_s.value,
             over_one_token=one.cost.value,
         )
-        for cell in comparison.cells
+        for cell in derived.comparison.cells
         if cell.is_summary
         for one in cell.pass_widths
     ]

@@ -23,7 +23,7 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness import __version__
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.check.attention import ATTENTION_VERSION, CAPTURABLE, AttentionTime, compare_ways
 from harness.check.cells import CELLS_VERSION, TIME_UP, CellRow, WidthRow, attention_table, cells_table, rows, unreached, widths
 from harness.check.grid import attention_cells, attention_heads, scenario
@@ -143,9 +143,8 @@ def take_run(file: Path, run: Path, seconds: float) -> str | None:
 def _cells(file: Path, run: Path, stopped: str | None) -> tuple[list[CellRow], list[WidthRow]]:
     if not run.exists():
         return unreached(make_plan(load_scenario(file)), stopped or "the run left no record"), []
-    held = read_run(run)
-    comparison = compare(held, ())
-    return rows(held, comparison, stopped or TIME_UP), widths(comparison)
+    derived = Derived(read_run(run), ())
+    return rows(derived, stopped or TIME_UP), widths(derived)
 
 
 def _write_json(file: Path, content: Mapping[str, object]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.analysis.evidence.acceptance import ForcedAcceptance, forced_acceptance
 from harness.analysis.evidence.best_settings import ways
 from harness.cli.output import AsJson, give, lines_of
@@ -40,7 +40,8 @@ def _fastest(run: Run) -> str:
     Raises:
         UserError: the run has none.
     """
-    found = [way for cell in compare(run, ()).cells if cell.is_summary for way in ways(cell) if way.lossless or way.arm.served]
+    cells = Derived(run, ()).comparison.cells
+    found = [way for cell in cells if cell.is_summary for way in ways(cell) if way.lossless or way.arm.served]
     if not found:
         raise UserError("the run has no arm that decodes without loss; give one that verifies its drafts with --arm")
     return max(found, key=lambda way: way.speed.value or 0.0).arm.label

@@ -11,13 +11,13 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.output import grid, json_text, lines_of, show
+from harness.cli.output import AsJson, grid, json_text, lines_of, show
 from harness.errors import UserError
 from harness.formatting import ratio
 from harness.record.store import read_on_one_machine
 from harness.regression.changes import OUTCOME_WORDS, Change, RunsCompared, compare_runs
 from harness.regression.comparability import refuse_unlike, shared_prompts
-from harness.regression.reasons import TIME, Moved, speedup_reasons
+from harness.regression.metrics import TIME, Moved, speedup_reasons
 
 AllowOption = Annotated[
     list[str] | None,
@@ -34,7 +34,7 @@ def compare_command(
     runs: Annotated[list[Path], typer.Argument(metavar="BASE NEW...", help="run directories; each is held against the first")],
     allow: AllowOption = None,
     whole: Annotated[bool, typer.Option("--all", help="show every figure, not only what changed")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what changed between runs and by how much; times need three processes a run to be called better or worse.
 
@@ -52,7 +52,7 @@ def compare_command(
         unlike = refuse_unlike(base, [other], words(allow), (str(runs[0]), str(path)))
         compared.append(compare_runs(*shared_prompts(base, other), list(map(str, unlike)), len(others)))
     if as_json:
-        print(json_text([asdict(changes) for changes in compared]))
+        print(json_text(list(map(asdict, compared))))
         return
     for path, changes in zip(runs[1:], compared, strict=True):
         show(render(changes, str(runs[0]), str(path), whole))
@@ -83,49 +83,36 @@ def render(compared: RunsCompared, base: str, new: str, whole: bool = False) -> 
     ]
     parts = [lines_of(f"BASE {base}", f"NEW  {new}", "")]
     parts += [grid(("figure", "of", *values, "found"), rows, right=values, folds=("of",)), ""] if rows else []
-    lines = [*_counts(compared, whole), *_mean_of_times(compared), *_speedups(compared), *(_reasons(compared) if whole else ())]
-    lines += [f"only in one of them: {case_id}" for case_id in compared.one_sided]
-    lines += [f"allowed to differ: {line}" for line in compared.unlike]
-    return "\n".join([*parts, lines_of(*lines)])
+    return "\n".join([*parts, lines_of(*_lines(compared, whole))])
 
 
 CHANGED = ("worse", "better", "changed")
 
 
-def _counts(compared: RunsCompared, whole: bool) -> Iterator[str]:
-    """One line of counts; of the figures that are not shown, why those of them are open that are."""
+def _lines(compared: RunsCompared, whole: bool) -> Iterator[str]:
+    """One of counts, of the figures that are not shown why those of them are open that are, and what else is to be known."""
     changes, outcomes = compared.changes, Counter(change.outcome for change in compared.changes)
     counts = ", ".join(f"{outcomes[outcome]} {words}" for outcome, words in OUTCOME_WORDS.items() if outcomes[outcome])
     hidden = "" if whole or outcomes.keys() <= set(CHANGED) else "; --all shows every figure"
     yield f"{len(changes)} figures: {counts}{hidden}"
     unclear = Counter(f"{change.reason}; {change.remedy}" for change in changes if change.outcome == "unclear")
     yield from (f"unclear, not significant ({count}): {line}" for line, count in unclear.items())
-
-
-def _mean_of_times(compared: RunsCompared) -> Iterator[str]:
-    """The geometric mean of NEW / BASE over the arms' times per token, as pyperf words it."""
-    times = [change.ratio.value for change in compared.changes if change.metric == TIME and change.ratio.value]
-    if times:
+    times = [change.ratio.value for change in changes if change.metric == TIME and change.ratio.value]
+    if times:  # as pyperf words it
         mean = geometric_mean(times)
         word = "slower" if mean > 1 else "faster"
         moved = "no change" if f"{mean:.2f}" == "1.00" else f"{ratio(max(mean, 1 / mean))} {word}"
         yield f"geometric mean of the time per token over {len(times)} arms: {moved}"
-
-
-def _speedups(compared: RunsCompared) -> Iterator[str]:
-    """Why speedups that changed did, each reason with its arm."""
-    changes = compared.changes
-    moved = [Moved(metric=change.metric, cell=change.cell, ratio=change.ratio.value) for change in changes]
-    for at, why in speedup_reasons(moved).items():
+    speedups = [Moved(change.metric, change.cell, change.ratio.value) for change in changes]
+    for at, why in speedup_reasons(speedups).items():
         if changes[at].outcome in (*CHANGED, "no_interval"):
             yield f"{changes[at].subject}: {why}"
-
-
-def _reasons(compared: RunsCompared) -> Iterator[str]:
-    for change in compared.changes:
-        if change.outcome == "unknown":
-            yield f"?: {change.metric} of {change.subject}: {change.reason}"
-    yield from (f"times, over the same prompts: {line}" for line in compared.remarks_on_times)
+    if whole:
+        unknown = [change for change in changes if change.outcome == "unknown"]
+        yield from (f"?: {change.metric} of {change.subject}: {change.reason}" for change in unknown)
+        yield from (f"times, over the same prompts: {line}" for line in compared.remarks_on_times)
+    yield from (f"only in one of them: {case_id}" for case_id in compared.one_sided)
+    yield from (f"allowed to differ: {line}" for line in compared.unlike)
 
 
 def _movement(change: Change) -> str:

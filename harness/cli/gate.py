@@ -13,30 +13,20 @@ from typing import Annotated
 
 import typer
 
+from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgements, by_records
-from harness.analysis.trust.integrity import integrity_of
 from harness.cli.compare import AllowOption, words
-from harness.cli.judged import (
-    AllOption,
-    Demand,
-    InconclusiveOption,
-    JsonOption,
-    RequireOption,
-    SignersOption,
-    ToOption,
-    demanding,
-    finish,
-)
-from harness.cli.output import json_text, lines_of, show
+from harness.cli.judged import AllOption, Demand, InconclusiveOption, RequireOption, SignersOption, ToOption, demanding, finish
+from harness.cli.output import AsJson, json_text, lines_of, show
 from harness.cli.progress import TerminalProgress
 from harness.cli.run import RemoteCodeOption
 from harness.errors import UserError
 from harness.formatting import percent
 from harness.models.choice import REMOTE_CODE
 from harness.record.store import read_on_one_machine
-from harness.regression.gate.decision import plan_of
 from harness.regression.gate.judge import GateOptions, gate_revisions, gate_runs
 from harness.regression.gate.noise import NoiseWish, StoredFloors, every_floor, known_floors, measure_noise, save_floors
+from harness.regression.gate.procedure import plan_of
 from harness.regression.gate.revisions import RevisionCommands, Revisions, default_work
 from harness.regression.metrics import MARGIN
 from harness.scenario.loading import find_scenario, load_scenario
@@ -72,7 +62,7 @@ def gate_command(
     require_signature: RequireOption = False,
     signers: SignersOption = None,
     whole: AllOption = False,
-    as_json: JsonOption = False,
+    as_json: AsJson = False,
     inconclusive: InconclusiveOption = "report",
     to: ToOption = None,
 ) -> None:
@@ -103,7 +93,7 @@ def _stored(base_dir: Path, new_dir: Path, *, wish: GateOptions, signed: Demand)
     """The answers from two stored runs."""
     base, new = read_on_one_machine(base_dir), read_on_one_machine(new_dir)
     judgements = gate_runs(base, new, (str(base_dir), str(new_dir)), wish, known_floors)
-    records = [demanding(integrity_of(run), path, signed) for run, path in ((base, base_dir), (new, new_dir))]
+    records = [demanding(Derived(run).integrity, path, signed) for run, path in ((base, base_dir), (new, new_dir))]
     return by_records(judgements, records)
 
 
@@ -152,7 +142,7 @@ def noise_command(
     metric: MetricOption = None,
     work: WorkOption = None,
     show: Annotated[bool, typer.Option("--show", help="only show the floors that are kept, of this user's machines")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
     trust_remote_code: RemoteCodeOption = False,
 ) -> None:
     """Measure this machine's A/A noise floor and keep it for `sbd gate`; takes gates x pairs x 2 runs of the scenario."""

@@ -15,22 +15,22 @@ from typing import Annotated
 import typer
 
 from harness import formatting
-from harness.analysis.results import COMPARISON_VERSION
-from harness.analysis.trust.integrity import integrity_of
-from harness.cli.output import give, grid, lines_of, show
+from harness.analysis.answer import COMPARISON_VERSION, Derived
+from harness.cli.output import AsJson, give, grid, lines_of, show
 from harness.errors import EXIT_REGRESSION, RecordError, UserError
 from harness.formatting import one_line
 from harness.meters.environment import branch_at, committed_at
 from harness.record.same import checkout_of
 from harness.record.schema import Run
-from harness.record.store import read_on_one_machine
+from harness.record.store import read_run
 from harness.regression.history.database import default_database
-from harness.regression.history.derive import HistoryRecord, Revision, known_metrics, record_of, utc
 from harness.regression.history.series import UNDATED
-from harness.regression.history.store import Added, History, Wanted
-from harness.regression.history.trend import Judged, Trend, cause, to_json, trend
-from harness.regression.history.wording import (
+from harness.regression.history.store import Added, History, HistoryRecord, Revision, Wanted, known_metrics, record_of, utc
+from harness.regression.history.trend import (
     NO_RUN,
+    Judged,
+    Trend,
+    cause,
     change_words,
     figure_words,
     finding,
@@ -38,6 +38,8 @@ from harness.regression.history.wording import (
     metric_words,
     remarks,
     sparkline,
+    to_json,
+    trend,
 )
 from harness.scenario.metrics import METRICS
 
@@ -61,7 +63,6 @@ Database = Annotated[
 Scenario = Annotated[str | None, typer.Option(help="only runs of this scenario: its name, or how its digest begins")]
 Branch = Annotated[str | None, typer.Option(help="only runs of this branch")]
 Fingerprint = Annotated[str | None, typer.Option(help="only runs of this machine: how its fingerprint begins")]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 def open_history(where: str | None) -> History:
@@ -100,12 +101,15 @@ def add_command(
         raise UserError(f"{error}; give one such as 2026-11-20T10:00:00+01:00") from error
     with open_history(db) as history:
         for path in runs:
-            run, given = read_on_one_machine(path), Revision(commit=commit, branch=branch, committed_at=committed_at)
-            if (why := integrity_of(run).void) is not None:
+            derived = Derived(read_run(path), ())
+            given = Revision(commit=commit, branch=branch, committed_at=committed_at)
+            if (why := derived.integrity.void) is not None:
                 raise UserError(f"{path}: {why}; the history keeps none of it. Give the record as the run wrote it")
             whole = path.absolute()  # for a later `rebuild` from anywhere
             directory = whole if whole.is_dir() else whole.parent
-            record = record_of(run, str(directory), _asked_git(given, checkout_of(run.header.environment).get("commit")))
+            record = record_of(
+                derived, str(directory), _asked_git(given, checkout_of(derived.run.header.environment).get("commit"))
+            )
             show(one_line(f"{history.add(record):9}  {record.run_id}  {path}{'' if record.measured_at else UNDATED}"))
         show(one_line(f"history    {history.place}"))
 
@@ -165,10 +169,10 @@ def rebuild_command(
 def _derived_again(history: History, old: HistoryRecord) -> Added | str:
     """Derive a run again; a run that no longer exists keeps its figures."""
     try:
-        run = read_on_one_machine(Path(old.path))
+        derived = Derived(read_run(Path(old.path)), ())
     except RecordError:
         return "gone"
-    return history.add(record_of(run, old.path, old.revision)) if run.header.run_id == old.run_id else "gone"
+    return history.add(record_of(derived, old.path, old.revision)) if derived.run.header.run_id == old.run_id else "gone"
 
 
 @history_app.command("trend", short_help="where the figures changed")

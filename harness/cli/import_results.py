@@ -12,9 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 from typer import Argument, Option
 
 from harness import formatting
-from harness.analysis.trust.cross_checks import contradictions
 from harness.analysis.trust.health import without_void_times
 from harness.analysis.trust.imported import cached
+from harness.analysis.trust.integrity import contradictions
 from harness.cli.output import AsJson, grid, json_text, lines_of, wrapped
 from harness.config_file import Name
 from harness.errors import UserError

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import to_json as judgements_json
 from harness.analysis.results import Comparison, to_json
 from harness.cli.output import json_text, show
@@ -23,7 +23,7 @@ from harness.record.by_machine import by_machine
 from harness.record.publication import CHANGED, pages_of, publish
 from harness.record.regular_file import write_whole
 from harness.record.schema import Run
-from harness.record.store import read_on_one_machine, read_run
+from harness.record.store import read_run
 from harness.regression import side_by_side
 
 REPORT_JSON_VERSION = 1
@@ -44,7 +44,7 @@ def report_command(
     history: Annotated[
         str | None, typer.Option(metavar="FILE|URL", help="of several runs: show the trend that this history holds of them")
     ] = None,
-    show: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    opens: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
     pdf: Annotated[bool, typer.Option("--pdf", help="print the page to PDF too; needs Chromium or Chrome")] = False,
 ) -> None:
     """Write the report of a finished or unfinished run, or put several runs beside each other on one page.
@@ -63,8 +63,10 @@ def report_command(
     else:
         pages = [_page(run, out, as_json, markdown) for run in runs]
     for page in pages:
-        if page is not None:
-            _finish(page, show, pdf)
+        if page is not None and pdf:
+            show(one_line(f"pdf     {print_pdf(page)}"))
+        if page is not None and opens:
+            webbrowser.open(page.resolve().as_uri())
 
 
 def gallery_command(
@@ -109,13 +111,6 @@ def write_page(run: Path, out: Path | None) -> tuple[Path, Comparison | None]:
     return page, next(iter(compared), None)
 
 
-def _finish(page: Path, opens: bool, pdf: bool) -> None:
-    if pdf:
-        show(one_line(f"pdf     {print_pdf(page)}"))
-    if opens:
-        webbrowser.open(page.resolve().as_uri())
-
-
 def _check(runs: Sequence[Path], out: Path | None, each: bool, markdown: Path | None, history: str | None) -> None:
     together = len(runs) > 1 and not each
     if out is not None and each and len(runs) > 1:
@@ -137,7 +132,7 @@ def _page(run: Path, out: Path | None, as_json: bool, markdown: Path | None) -> 
     page, comparison = (None, None) if as_json else write_page(run, out)
     if not as_json and markdown is None:
         return page
-    comparison = comparison or compare(read_on_one_machine(run))
+    comparison = comparison or Derived(read_run(run)).comparison
     if comparison.unread is not None:
         raise RecordError(comparison.unread)
     judged = comparison.judgements

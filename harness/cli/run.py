@@ -122,9 +122,9 @@ def take_and_tell(take: Callable[[Progress], Path], report: bool) -> Path:
 
 def _keep_engines(held: Run) -> None:
     """Keep how NTP stood beside the best engine, at the smallest batch of every part, for later runs that ask none."""
-    from harness.analysis.answer import compare
+    from harness.analysis.answer import Derived
 
-    for cell in reversed(compare(held, ()).cells):
+    for cell in reversed(Derived(held, ()).comparison.cells):
         check, part = cell.baseline_check, held.header.written(cell.part)
         speed = check.best_speed.value if check.has_engines and check.best_speed else None
         if cell.is_summary and speed:

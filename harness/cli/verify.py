@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import by_records
 from harness.analysis.judge.verdict import claims_for
 from harness.cli.judged import Demand, InconclusiveOption, JsonOption, RequireOption, SignersOption, ToOption, demanding, finish
 from harness.record.publication import pages_of
-from harness.record.store import read_on_one_machine
+from harness.record.store import read_run
 from harness.scenario.arm_names import refuse_unknown_arms
 
 
@@ -51,12 +51,12 @@ def verify_command(
     The first line says how the record is sealed, the next whether the page beside it is this record's. One whose seal is
     broken, or that contradicts itself, is void.
     """
-    record = read_on_one_machine(run)
+    record = read_run(run)
     asked = claims_for(record.header, claim or (), claims or ())
-    known = dict.fromkeys(case.label for case in record.header.cases if not case.is_check)
+    known = dict.fromkeys(case.label for case in record.cases if not case.is_check)
     if claim or claims:  # those of the scenario were held against its arms before it ran
         refuse_unknown_arms((one.where.arm for one in asked), known, f"claims about {run}")
-    compared = compare(record, asked)
+    compared = Derived(record, asked).comparison
     demand = Demand(demanded=require_signature, signers=signers)
     judged = by_records(compared.judgements, [demanding(compared.integrity, run, demand)])
     pages = [f"page {name}: {state}" for name, _, state in pages_of(run, record.seal)]

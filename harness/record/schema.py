@@ -422,6 +422,11 @@ class Run(_Frozen):
     sessions: list[Annotated[Happened, OPEN]]
     seal: Seal | None = None
 
+    @property
+    def cases(self) -> list[CaseHeader]:
+        """Those of the header."""
+        return self.header.cases
+
     def of_arms(self) -> Iterator[tuple[CaseHeader, Sample]]:
         """Every sample of an arm with its case; warm-ups and generate() are left out."""
         cases = {case.case_id: case for case in self.header.cases if not case.is_check}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean, median
 from typing import Literal
 
@@ -171,8 +172,8 @@ class RunsCompared:
     base: str
     new: str
     changes: tuple[Change, ...]
-    unlike: tuple[str, ...] = ()
-    one_sided: tuple[str, ...] = ()
+    unlike: tuple[str, ...]
+    one_sided: tuple[str, ...]
     version: int = 1  # of the JSON form
 
     @property
@@ -191,7 +192,7 @@ def compare_runs(base: Run, new: Run, unlike: Sequence[str] = (), comparisons: i
 
     ``comparisons``: number of runs compared on one page, which share the level of false changes.
     """
-    cases = [{case.case_id for case in run.header.cases if not case.is_check} for run in (base, new)]
+    cases = [{case.case_id for case in run.cases if not case.is_check} for run in (base, new)]
     of_new = set(timed_metrics(new))
     both = [metric for metric in timed_metrics(base) if metric in of_new]
     timed = timed_changes(both, processes_of(base), processes_of(new))
@@ -211,11 +212,12 @@ def timed_changes(metrics: Sequence[CellMetric], base: Sequence[Process], new: S
         left, right = with_times(metric, base), with_times(metric, new)
         values = numbers(metric, [*left, *right] if left and right else [*base, *new])
         if isinstance(values, str):
-            changes.append(_change(metric, None, None, absent(values)))
+            changes.append(_change(metric)(base=None, new=None, ratio=absent(values)))
             continue
         measured = ratio_of_runs(*observed(metric, left, right))
-        medians = median(values[: len(left)]), median(values[len(left) :])
-        changes.append(_change(metric, *medians, measured.ratio, p=measured.p, processes=(len(left), len(right))))
+        old, now = median(values[: len(left)]), median(values[len(left) :])
+        counts = len(left), len(right)
+        changes.append(_change(metric)(base=old, new=now, ratio=measured.ratio, p=measured.p, processes=counts))
     return changes
 
 
@@ -228,7 +230,7 @@ def _counted(base: Run, new: Run) -> list[Change]:
         ratio = absent(left.reason or right.reason or "text has no ratio")
         if isinstance(left.value, int | float) and isinstance(right.value, int | float):
             ratio = quotient(exact(right.value), exact(left.value), NOTHING_BELOW)
-        changes.append(_change(metric, left.value, right.value, ratio))
+        changes.append(_change(metric)(base=left.value, new=right.value, ratio=ratio))
     return changes
 
 
@@ -243,7 +245,11 @@ def _graded(base: Run, new: Run) -> list[Change]:
             differences = [right - left for left, right in zip(*sides, strict=True)]
             left, right = map(fmean, sides)
             ratio = quotient(exact(right), exact(left), NOTHING_BELOW)
-            changes.append(_change(metric, left, right, ratio, difference=_difference(differences), p=sign_test_p(differences)))
+            # a two-sided interval: one-sided bounds from either side, each with half the error
+            low, high = (paired_lower_bound([sign * one for one in differences], 0.5 + CONFIDENCE / 2) for sign in (1, -1))
+            moved = replace(low, high=None if high.low is None else -high.low)
+            p = sign_test_p(differences)
+            changes.append(_change(metric)(base=left, new=right, ratio=ratio, difference=moved, p=p))
     return changes
 
 
@@ -258,23 +264,10 @@ def _grades(run: Run) -> dict[CellMetric, _Grades]:
     return grades
 
 
-def _difference(differences: Sequence[float]) -> Quantity:
-    """Mean paired difference with a two-sided interval: one-sided bounds from either side, each with half the error."""
-    half = 0.5 + CONFIDENCE / 2
-    low, high = paired_lower_bound(differences, half), paired_lower_bound([-difference for difference in differences], half)
-    return replace(low, high=None if high.low is None else -high.low)
-
-
-def _change(
-    metric: CellMetric,
-    base: Value,
-    new: Value,
-    ratio: Quantity,
-    difference: Quantity | None = None,
-    p: float | None = None,
-    processes: tuple[int, int] | None = None,
-) -> Change:
-    return Change(
+def _change(metric: CellMetric) -> partial[Change]:
+    """The figure, but for what became of it."""
+    return partial(
+        Change,
         key=metric.key,
         metric=metric.name,
         subject=metric.subject,
@@ -282,10 +275,4 @@ def _change(
         kind=metric.kind,
         unit=metric.unit,
         better=metric.definition.better,
-        base=base,
-        new=new,
-        ratio=ratio,
-        difference=difference,
-        p=p,
-        processes=processes,
     )

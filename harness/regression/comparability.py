@@ -112,23 +112,18 @@ def work_fingerprint(header: RunHeader) -> str:
 
 
 def _facts(run: Run) -> dict[str, object]:
+    environment, imported = run.header.environment, run.header.imported
+    named = {} if imported is None else {"machine": environment.get("machine") or f"not named ({run.header.run_id})"}
     return {
-        "hardware": hardware_of(run.header.environment) | _told(run.header),
-        "versions": versions_of(run.header.environment),
+        "hardware": hardware_of(environment) | named,  # imported runs whose machine nobody named are not of one
+        "versions": versions_of(environment),
         "scenario": _scenario(run.header.scenario),
         "model": _models(run),
         "cases": {
-            case.case_id: "there" if case.width is None else case.width.best.width
-            for case in run.header.cases
-            if not case.is_check
+            case.case_id: "there" if case.width is None else case.width.best.width for case in run.cases if not case.is_check
         },
         "record_version": run.header.record_version,
     }
-
-
-def _told(header: RunHeader) -> dict[str, str]:
-    """The machine of an imported run; two that nobody named are not one."""
-    return {} if header.imported is None else {"machine": header.environment.get("machine") or f"not named ({header.run_id})"}
 
 
 def _scenario(recorded: WrittenScenario) -> dict[str, object]:
@@ -154,7 +149,7 @@ def _without_place(part: WrittenPartKeys) -> WrittenPartKeys:
 def _models(run: Run) -> dict[str, object]:
     """Per part: the loaded shape, how its forwards ran, and the hub's weights and tokenizer."""
     models: dict[str, object] = {}
-    for case in run.header.cases:
+    for case in run.cases:
         if not case.is_check and case.part not in models:
             engine = facts_of(next(iter(run.events("engine", case.part)), {}), ("model_revision", "tokenizer_sha256"))
             shape = case.model.model_dump(mode="json") if case.model else case.model_source.get("named")
@@ -164,7 +159,7 @@ def _models(run: Run) -> dict[str, object]:
 
 def _model_files(base: Run, new: Run) -> Iterator[Unlike]:
     """Files of a part's model that differ; older records lack them, and are not refused for it."""
-    for part in dict.fromkeys(case.part for case in base.header.cases):
+    for part in dict.fromkeys(case.part for case in base.cases):
         files, others = model_values(base, part), model_values(new, part)
         for item in files:
             if files[item] != others.get(item, files[item]):

@@ -9,8 +9,10 @@ import hashlib
 import json
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable
 from operator import attrgetter
+from typing import NamedTuple
 
 from harness.analysis.figures.accuracy import identical_outputs, outputs
 from harness.analysis.figures.arm_metrics import NO_PASS, summed
@@ -19,7 +21,6 @@ from harness.analysis.tally.pricing import Pricer
 from harness.analysis.tally.tally import Tally, tally
 from harness.analysis.trust.health import UNCOUNTED, WAYS
 from harness.errors import SbdError
-from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.regression.metrics import CellMetric, metric_of
 from harness.scenario.method import GREEDY
@@ -29,15 +30,14 @@ METERS = ("peak_device_memory_bytes", "peak_memory_bytes")
 Value = float | str | None
 
 
-@frozen
-class Count:
+class CountedValue(NamedTuple):
     """A counted value, or None with the reason."""
 
     value: Value = None
     reason: str | None = None
 
 
-def counted(run: Run) -> dict[CellMetric, Count]:
+def counted(run: Run) -> dict[CellMetric, CountedValue]:
     """Every deterministic figure of every case that is an arm; a case without samples has them absent.
 
     None of an imported run: it has neither passes nor output ids.
@@ -45,22 +45,27 @@ def counted(run: Run) -> dict[CellMetric, Count]:
     if run.header.imported is not None:
         return {}
     outcomes = {outcome.case_id: f"{outcome.outcome}: {outcome.reason}" for outcome in run.outcomes}
-    by_case: dict[str, list[Sample]] = {}
+    by_case: dict[str, list[Sample]] = defaultdict(list)
     for case, sample in run.of_arms():
-        by_case.setdefault(case.case_id, []).append(sample)
-    cases = [case for case in run.header.cases if not case.is_check]
-    first = {case.case_id: _first_repeat(by_case.get(case.case_id, [])) for case in cases}
+        by_case[case.case_id].append(sample)
+    cases = [case for case in run.cases if not case.is_check]
+    first = {case.case_id: _first_repeat(by_case[case.case_id]) for case in cases}
     decodes = {case.case_id: [tally(case, sample, None) for sample in first[case.case_id]] for case in cases}
-    counts: dict[CellMetric, Count] = {}
+    ntp: dict[tuple[str, int, str], list[Tally]] = defaultdict(list)
     for case in cases:
-        samples, own = by_case.get(case.case_id, []), decodes[case.case_id]
+        if (case.arm.method, case.arm.temperature) == ("ntp", GREEDY):
+            ntp[case.part, case.batch_size, case.task] += decodes[case.case_id]
+    counts: dict[CellMetric, CountedValue] = {}
+    for case in cases:
+        samples, own = by_case[case.case_id], decodes[case.case_id]
         why_not = _unsteady(case, samples) if samples else outcomes.get(case.case_id, "no sample of it was finished")
-        values = _of_case(case, first[case.case_id], own) if why_not is None else dict.fromkeys(COUNTED, Count(reason=why_not))
+        values = dict.fromkeys(COUNTED, CountedValue(reason=why_not))
+        if why_not is None:
+            values = _of_case(case, first[case.case_id], own)
         peaks = {name: [sample.meters[name] for sample in samples if name in sample.meters] for name in METERS}
-        values |= {name: Count(value=max(peak)) for name, peak in peaks.items() if peak}
+        values |= {name: CountedValue(max(peak)) for name, peak in peaks.items() if peak}
         if case.arm.lossless:
-            beside = [decode for other in cases if _is_ntp_beside(other, case) for decode in decodes[other.case_id]]
-            values["identical_to_ntp"] = _identical_to_ntp(case, own, beside)
+            values["identical_to_ntp"] = _identical_to_ntp(case, own, ntp[case.part, case.batch_size, case.task])
         counts |= {metric_of(name, case, by_task=True): count for name, count in values.items()}
     return counts
 
@@ -71,13 +76,13 @@ def output_sha256(samples: Iterable[Sample]) -> str:
     return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
 
 
-def _of_case(case: CaseHeader, samples: list[Sample], decodes: list[Tally]) -> dict[str, Count]:
+def _of_case(case: CaseHeader, samples: list[Sample], decodes: list[Tally]) -> dict[str, CountedValue]:
     passes, tokens = summed(decodes, attrgetter("sums.passes")) or 0, sum(decode.decode_tokens for decode in decodes)
     return {
-        "passes": Count(value=passes),
-        "final_tokens_per_pass": Count(value=tokens / passes) if passes else Count(reason=NO_PASS),
-        "decode_tokens": Count(value=tokens),
-        "output_sha256": Count(value=output_sha256(samples)),
+        "passes": CountedValue(passes),
+        "final_tokens_per_pass": CountedValue(tokens / passes) if passes else CountedValue(reason=NO_PASS),
+        "decode_tokens": CountedValue(tokens),
+        "output_sha256": CountedValue(output_sha256(samples)),
         "modelled_bytes": _modelled_bytes(case, samples),
     }
 
@@ -112,23 +117,18 @@ def _unsteady(case: CaseHeader, samples: list[Sample]) -> str | None:
     return None
 
 
-def _is_ntp_beside(other: CaseHeader, case: CaseHeader) -> bool:
-    place = (case.part, case.batch_size, case.task, "ntp", GREEDY)
-    return (other.part, other.batch_size, other.task, other.arm.method, other.arm.temperature) == place
-
-
-def _identical_to_ntp(case: CaseHeader, decodes: list[Tally], of_ntp: list[Tally]) -> Count:
+def _identical_to_ntp(case: CaseHeader, decodes: list[Tally], of_ntp: list[Tally]) -> CountedValue:
     """Share of the prompts with exactly the output of the cell's NTP case, each in its first repeat."""
     if case.arm.temperature != GREEDY:
-        return Count(reason="sampled outputs differ by chance")
+        return CountedValue(reason="sampled outputs differ by chance")
     share = identical_outputs(outputs(of_ntp), outputs(decodes), "no prompt was decoded by this arm and by NTP")
-    return Count(value=share.value, reason=share.reason)
+    return CountedValue(share.value, share.reason)
 
 
-def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> Count:
+def _modelled_bytes(case: CaseHeader, samples: list[Sample]) -> CountedValue:
     pricer = Pricer(case, {})
     try:
         traces = [TraceArrays(sample.packed_passes) for sample in samples if sample.packed_passes is not None]
-        return Count(value=math.fsum(pricer.bytes_(pricer.places(trace, trace.decode)).sum() for trace in traces))
+        return CountedValue(math.fsum(pricer.bytes_(pricer.places(trace, trace.decode)).sum() for trace in traces))
     except SbdError as error:
-        return Count(reason=str(error))
+        return CountedValue(reason=str(error))

@@ -1,22 +1,80 @@
-"""The figures of one cell by which two runs are compared and gated, and which of them decide.
+"""The figures of one cell by which two runs are compared and gated, which of them decide, and why a speedup moved.
 
 Deterministic figures are counted per case. They must be equal, or within a declared tolerance, on any machine. Timed ones are
 one number per process and cell (part, batch size, arm; all its tasks together). ``counted`` and ``timed`` read both from runs.
+
+A speedup is NTP's time per token ÷ the arm's, so ln(NEW / BASE) of the speedup is that of NTP's time less that of the arm's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
+from typing import NamedTuple
 
-from harness.analysis.answer import compare
-from harness.analysis.judge.judgement import Judgement, Kind, State
+from harness import formatting
+from harness.analysis.answer import Derived
+from harness.analysis.judge.judgement import Judgement, Kind
 from harness.errors import UserError
 from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run
 from harness.scenario.metrics import METRICS, Metric, names_of
-from harness.stats.quantity import Quantity
+
+SPEEDUP, TIME = "wall_speedup", "decode_s_per_token"
+MOSTLY = 2 / 3
+"""From this share of the change on, one of the two is called the reason."""
+
+
+class Moved(NamedTuple):
+    """How a figure moved: its metric, its cell (part, batch size, arm) and NEW ÷ BASE; None where that is not known."""
+
+    metric: str
+    cell: Mapping[str, str]
+    ratio: float | None
+
+
+def why_moved(ntp: float, own: float) -> str:
+    """In words, from NEW ÷ BASE of the times per token of NTP and of the arm."""
+    fell, by_ntp = own > ntp, abs(math.log(ntp))
+    share = by_ntp / (by_ntp + abs(math.log(own))) if own != 1 or ntp != 1 else 0.5
+    faster = "faster" if fell else "slower"
+    slower = "slower" if fell else "faster"
+    if share >= MOSTLY and (ntp < 1) == fell:
+        reason = f"because NTP became {faster}"
+    elif share <= 1 - MOSTLY and (own > 1) == fell:
+        reason = f"because the arm itself became {slower}"
+    else:
+        reason = "through both"
+    times = f"time per token of NTP {formatting.signed_percent(ntp - 1)}, of the arm {formatting.signed_percent(own - 1)}"
+    return f"the speedup {'fell' if fell else 'rose'} {reason} ({times})"
+
+
+def reason_of(arm: str, times: Mapping[str, float | None]) -> str | None:
+    """Why the speedup of ``arm`` moved, from NEW ÷ BASE of the times per token by arm; None without its own and NTP's."""
+    own = times.get(arm)
+    ntp = next((ratio for label, ratio in times.items() if label.startswith("NTP") and ratio), None)
+    return why_moved(ntp, own) if own and ntp else None
+
+
+def speedup_reasons(moved: Sequence[Moved]) -> dict[int, str]:
+    """Why each speedup among the figures moved, by its place; one without both times is left out."""
+    times: dict[tuple[str | None, ...], dict[str, float | None]] = {}
+    for figure in moved:
+        if figure.metric == TIME:
+            times.setdefault(_place(figure), {})[figure.cell["arm"]] = figure.ratio
+    reasons = {
+        at: reason_of(figure.cell["arm"], times.get(_place(figure), {}))
+        for at, figure in enumerate(moved)
+        if figure.metric == SPEEDUP and figure.ratio not in (None, 1)
+    }
+    return {at: reason for at, reason in reasons.items() if reason is not None}
+
+
+def _place(figure: Moved) -> tuple[str | None, ...]:
+    return tuple(figure.cell.get(key) for key in ("part", "batch_size", "task"))
+
 
 TIMED = names_of(lambda metric: metric.gated == "timed")
 MOST_TIMED_METRICS = 5
@@ -67,32 +125,18 @@ class CellMetric:
         """Timed, or counted."""
         return self.definition.gated or "deterministic"
 
-    def judgement(
-        self,
-        state: State,
-        value: Quantity,
-        bound: str,
-        sizes: dict[str, int],
-        reason: str,
-        remedy: str | None = None,
-        base: float | None = None,
-    ) -> Judgement:
-        """What a gate answers about it."""
-        return Judgement(
+    @property
+    def judgement(self) -> partial[Judgement]:
+        """What a gate answers about it, but for the outcome."""
+        return partial(
+            Judgement,
             subject=self.subject,
             metric=self.name,
             kind=self.kind,
-            state=state,
             cell=self.cell,
-            value=value,
             unit=self.unit,
             better=self.definition.better,
-            bound=bound,
             basis=self.definition.basis,
-            sizes=sizes,
-            reason=reason,
-            remedy=remedy,
-            base=base,
         )
 
 
@@ -168,7 +212,7 @@ def metric_of(name: str, case: CaseHeader, *, by_task: bool = False) -> CellMetr
 
 def timed_metrics(run: Run) -> tuple[CellMetric, ...]:
     """Every timed figure possible for these cases, in their order."""
-    timed = [case for case in run.header.cases if case.timed and not case.is_check]
+    timed = [case for case in run.cases if case.timed and not case.is_check]
     return tuple(dict.fromkeys(metric_of(name, case) for case in timed for name in TIMED if _is_possible(name, case)))
 
 
@@ -209,21 +253,21 @@ def _named(metric: CellMetric, pattern: str) -> bool:
 
 
 def _defaults(run: Run, every: Sequence[CellMetric]) -> tuple[CellMetric, ...]:
-    chosen: list[CellMetric] = []
+    chosen, derived = list[CellMetric](), Derived(run, ())
     for part, batch_size in dict.fromkeys((metric.part, metric.batch_size) for metric in every):
-        cases = [case for case in run.header.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
+        cases = [case for case in run.cases if (case.part, case.batch_size) == (part, batch_size) and not case.is_check]
         ntp = next((case for case in cases if case.arm.method == "ntp"), None)
-        arm = _answering_arm(run, cases)
+        arm = _answering_arm(derived, cases)
         asked = (("decode_s_per_token", ntp), ("decode_s_per_token", arm), ("wall_speedup", arm))
         chosen += [metric_of(name, case) for name, case in asked if case is not None]
     return tuple(chosen[:MOST_TIMED_METRICS])
 
 
-def _answering_arm(run: Run, cases: Sequence[CaseHeader]) -> CaseHeader | None:
+def _answering_arm(derived: Derived, cases: Sequence[CaseHeader]) -> CaseHeader | None:
     """The highlighted arm of the cell, by its label; else its first arm that is not NTP."""
     others = [case for case in cases if case.arm.method != "ntp"]
     if len({case.case_id.rpartition("/")[2] for case in others}) <= 1:
         return next(iter(others), None)
     place = (cases[0].part, cases[0].batch_size)
-    label = next((arm.label for arm in compare(run, ()).highlights if (arm.part, arm.batch_size) == place), None)
+    label = next((arm.label for arm in derived.comparison.highlights if (arm.part, arm.batch_size) == place), None)
     return next((case for case in others if case.label == label), others[0])

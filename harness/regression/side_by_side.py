@@ -6,17 +6,15 @@ It reports what changed without a verdict. Unlike runs are not refused, but thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from string import ascii_uppercase
-from typing import Any
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.analysis.judge.judgement import Judgements
 from harness.analysis.judge.judgement import to_json as judgements_json
-from harness.analysis.judge.verdict import claims_for, verdict
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.results import to_json as comparison_json
-from harness.errors import RecordError, UserError
+from harness.errors import UserError
 from harness.frozen import frozen
 from harness.record.schema import Run, RunHeader
 from harness.regression.changes import RunsCompared, compare_runs
@@ -89,7 +87,7 @@ def compare_several(runs: Sequence[Run]) -> SideBySide:
     return SideBySide(sides=sides, against=against, arms=_shared(sides))
 
 
-def to_json(several: SideBySide) -> dict[str, Any]:
+def to_json(several: SideBySide) -> dict[str, object]:
     """As plain JSON values with their ``version``."""
     about = ("run_id", "scenario_name", "question", "created_at")
     return {
@@ -114,12 +112,11 @@ def to_json(several: SideBySide) -> dict[str, Any]:
 
 def _side(letter: str, run: Run) -> Side:
     """The run with the verdict on its own claims, else the paper's; void where its own cannot be read."""
-    comparison, header = compare(run), run.header
-    try:
-        claims = claims_for(header, (), ())
-    except RecordError:
-        claims = ()
-    return Side(letter=letter, header=header, comparison=comparison, judgements=verdict(comparison, claims, header))
+    comparison = Derived(run).comparison
+    judged = comparison.judgements
+    if comparison.unread is not None:
+        judged = replace(judged, judgements=(), claims=())
+    return Side(letter=letter, header=run.header, comparison=comparison, judgements=judged)
 
 
 def _shared(sides: Sequence[Side]) -> tuple[SharedArm, ...]:

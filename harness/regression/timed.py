@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from harness.analysis.figures.arm_figures import whole
 from harness.analysis.figures.arms import beside_ntp
 from harness.analysis.figures.request_figures import percentile_by_process
-from harness.analysis.tally.by_request import tallies_by_case
-from harness.analysis.tally.tally import Tally
-from harness.analysis.trust.health import without_void_times
+from harness.analysis.tally.by_request import Tallies
+from harness.analysis.tally.tally import PromptKey, Tally
 from harness.frozen import frozen
 from harness.record.schema import CaseHeader, Run
 from harness.regression.metrics import CellMetric, log_ratio, metric_of
 from harness.stats.two_runs import Observations
 
-Prompts = tuple[tuple[str, str], ...]
+Prompts = tuple[PromptKey, ...]
 _Place = tuple[str, Prompts, int]
 """(case id, prompts of the batch, repeat)."""
-_Decodes = dict[_Place, Tally]
+_Row = dict[_Place, float]
+"""The figures of one process."""
 NO_REQUESTS = "a process has no request with times of its own"
-ALL: Prompts = (("", "all"),)
-"""Stands for the prompts of a figure over requests."""
+ALL: _Place = ("", (("", "all"),), 0)
+"""Stands for the decodes of a figure over requests."""
 
 
 @frozen
@@ -40,19 +40,11 @@ class Process:
     not count included.
     """
 
-    decodes: _Decodes
+    decodes: dict[_Place, Tally]
     cases: Mapping[str, CaseHeader]
     ntp: Mapping[str, str]
     void: dict[str, int]
     served: dict[str, list[Tally]] = field(default_factory=dict)
-
-
-@frozen
-class Table:
-    """The values of every process, one for each of ``prompts``."""
-
-    prompts: Sequence[Prompts]
-    values: Sequence[Sequence[float]]
 
 
 def processes_of(run: Run) -> list[Process]:
@@ -60,11 +52,11 @@ def processes_of(run: Run) -> list[Process]:
 
     The requests of an imported run without pairs are added up, file by file: there each file has prompts of its own.
     """
-    run, health = without_void_times(run)
-    cases, ntp = {case.case_id: case for case in run.header.cases}, dict[str, str]()
-    void = {reason: count for part in health for reason, count in part.reasons.items()}
+    tallies = Tallies(run, priced=False)
+    cases, ntp = {case.case_id: case for case in run.cases}, dict[str, str]()
+    void = {reason: count for part in tallies.health for reason, count in part.reasons.items()}
     found: dict[int, Process] = {}
-    for arm, beside in beside_ntp(run.header.cases, tallies_by_case(run)):
+    for arm, beside in beside_ntp(run.cases, tallies):
         ids = {case.task: case.case_id for case in arm.cases}
         ntp |= {ids[case.task]: case.case_id for case in (beside.cases if beside else ()) if case.task in ids}
         for one in arm.tallies:
@@ -79,7 +71,7 @@ def processes_of(run: Run) -> list[Process]:
     return [found[number] for number in sorted(found)]
 
 
-def _add_up(decodes: _Decodes) -> None:
+def _add_up(decodes: dict[_Place, Tally]) -> None:
     """Put one tally in the place of all decodes of a case."""
     by_case: dict[str, list[Tally]] = {}
     for (case_id, _, _), one in decodes.items():
@@ -90,14 +82,14 @@ def _add_up(decodes: _Decodes) -> None:
 
 def with_times(metric: CellMetric, processes: Sequence[Process]) -> list[Process]:
     """The processes that have a time of the metric's cell: parts of one run may have different numbers of them."""
-    return [process for process in processes if next(_of_cell(metric, process), None)]
+    return [process for process in processes if _times(metric, process)]
 
 
 def numbers(metric: CellMetric, processes: Sequence[Process]) -> list[float] | str:
     """One number per process, in the metric's unit, over the decodes that every process has a time of; or the reason."""
     table = _table(metric, processes)
     mean = statistics.geometric_mean if metric.name == "wall_speedup" else statistics.median
-    return table if isinstance(table, str) else [float(mean(values)) for values in table.values]
+    return table if isinstance(table, str) else [float(mean(row.values())) for row in table]
 
 
 def log_ratios(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]) -> list[float] | str:
@@ -113,64 +105,59 @@ def observed(metric: CellMetric, base: Sequence[Process], new: Sequence[Process]
     A figure over requests is one a process.
     """
     table = _table(metric, [*base, *new])
-    rows = [] if isinstance(table, str) else [list(zip(values, table.prompts, strict=True)) for values in table.values]
-
-    def of(rows: Sequence[Sequence[tuple[float, Prompts]]]) -> Observations:
-        found = [(value, prompts, number) for number, row in enumerate(rows) for value, prompts in row]
-        values, prompts, numbers_ = zip(*found, strict=True) if found else ((), (), ())
-        return Observations(values=values, prompts=prompts, processes=numbers_)
-
-    return of(rows[: len(base)]), of(rows[len(base) :])
+    rows = () if isinstance(table, str) else table
+    return _observations(rows[: len(base)]), _observations(rows[len(base) :])
 
 
-def _table(metric: CellMetric, processes: Sequence[Process]) -> Table | str:
-    """The figure of every decode that all processes have a time of, or of all requests of each process; or the reason."""
-    if metric.definition.of_requests:
-        found = [_over_requests(metric, process) for process in processes]
-        why = next((one for one in found if isinstance(one, str)), None)
-        return why or Table(prompts=[ALL], values=[[float(one)] for one in found])
-    shared = _shared(metric, processes)
+def _observations(rows: Sequence[_Row]) -> Observations:
+    return Observations(
+        values=[value for row in rows for value in row.values()],
+        prompts=[prompts for row in rows for _, prompts, _ in row],
+        processes=[number for number, row in enumerate(rows) for _ in row],
+    )
+
+
+def _table(metric: CellMetric, processes: Sequence[Process]) -> list[_Row] | str:
+    """By process, the figure of every decode that all have a time of, or of all its requests; or the reason."""
+    rows = []
+    for process in processes:
+        row = _over_requests(metric, process) if metric.definition.of_requests else _times(metric, process)
+        if isinstance(row, str):
+            return row
+        rows.append(row)
+    shared = sorted(set.intersection(*map(set, rows))) if rows else []
     if not shared:
         rules = sorted({reason for process in processes for reason in process.void})
         return f"no decode of it was timed everywhere{': ' + '; '.join(rules) if rules else ''}"
-    values = [[_figure(metric.name, process, place) for place in shared] for process in processes]
-    return Table(prompts=[prompts for _, prompts, _ in shared], values=values)
-
-
-def _over_requests(metric: CellMetric, process: Process) -> float | str:
-    """The percentile of a process over its requests, or why it has none."""
-    tallies = [one for case_id in _cases(metric, process) for one in process.served.get(case_id, ())]
-    return next(iter(percentile_by_process(tallies, metric.name).values()), NO_REQUESTS)
-
-
-def _shared(metric: CellMetric, processes: Sequence[Process]) -> list[_Place]:
-    """The decodes of the metric's cell that every process has a time of; for a speedup those of NTP beside them too."""
-    found = [set(_of_cell(metric, process)) for process in processes]
-    return sorted(set.intersection(*found)) if found else []
+    return [{place: row[place] for place in shared} for row in rows]
 
 
 def _cases(metric: CellMetric, process: Process) -> list[str]:
     return [case_id for case_id, case in process.cases.items() if metric_of(metric.name, case).key == metric.key]
 
 
-def _of_cell(metric: CellMetric, process: Process) -> Iterator[_Place]:
+def _over_requests(metric: CellMetric, process: Process) -> _Row | str:
+    """The percentile of a process over its requests, or why it has none."""
+    tallies = [one for case_id in _cases(metric, process) for one in process.served.get(case_id, ())]
+    found = next(iter(percentile_by_process(tallies, metric.name).values()), NO_REQUESTS)
+    return found if isinstance(found, str) else {ALL: found}
+
+
+def _times(metric: CellMetric, process: Process) -> _Row:
+    """Of every decode of the cell: seconds, seconds per decode token, or NTP's time per token ÷ its own, where NTP has one."""
+    row: _Row = {}
     cases = set(_cases(metric, process))
-    for place in process.decodes:
-        if place[0] in cases and (metric.name != "wall_speedup" or _beside(process, place) in process.decodes):
-            yield place
-
-
-def _figure(name: str, process: Process, place: _Place) -> float:
-    """Of one decode: seconds, seconds per decode token, or NTP's time per token ÷ its own."""
-    one = process.decodes[place]
-    if name == "wall_speedup":
-        return _s_per_token(process.decodes[_beside(process, place)]) / _s_per_token(one)
-    return (one.prompt_s or math.nan) if name == "prefill_s" else _s_per_token(one)
-
-
-def _beside(process: Process, place: _Place) -> _Place:
-    """The place of NTP's decode of the same prompts."""
-    return (process.ntp.get(place[0], ""), *place[1:])
+    for place, one in process.decodes.items():
+        ntp = process.decodes.get((process.ntp.get(place[0], ""), *place[1:]))
+        if place[0] not in cases:
+            continue
+        if metric.name == "prefill_s":
+            row[place] = one.prompt_s or math.nan
+        elif metric.name != "wall_speedup":
+            row[place] = _s_per_token(one)
+        elif ntp is not None:
+            row[place] = _s_per_token(ntp) / _s_per_token(one)
+    return row
 
 
 def _s_per_token(one: Tally) -> float:

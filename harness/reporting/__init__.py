@@ -41,7 +41,7 @@ def write_report(run_dir: Path, out: Path | None = None, tell: Callable[[Compari
     """
     from pydantic_core import to_json as pretty_json
 
-    from harness.analysis.answer import compare, to_json
+    from harness.analysis.answer import Derived, to_json
     from harness.record.by_machine import by_machine
     from harness.record.publication import REPORTS
     from harness.record.regular_file import write_whole
@@ -55,7 +55,7 @@ def write_report(run_dir: Path, out: Path | None = None, tell: Callable[[Compari
             from harness.reporting.side_by_side import write_side_by_side  # trends need a database's library, one run does not
 
             return write_side_by_side(compare_several([run, *others]), page)
-        comparison = compare(run)
+        comparison = Derived(run).comparison
         data = to_json(comparison)
         json.dumps(data, allow_nan=False)  # refuses NaN and infinity, which the faster writer below lets through
         write_whole(page.with_suffix(".json"), pretty_json(data, indent=1))

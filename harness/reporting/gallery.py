@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived
 from harness.errors import RecordError, SbdError, UserError
 from harness.record.publication import OWN, REPORTS, pages_of
 from harness.record.regular_file import write_whole
@@ -106,7 +106,7 @@ def read_elsewhere(path: Path) -> Elsewhere:
 def row_of(path: Path) -> tuple[GalleryRow, Seal | None]:
     """The row of a run, and its seal. Raises RecordError where it cannot be read."""
     with out_of_the_collectors_sight(lambda: read_run(path)) as run:
-        header, comparison = run.header, compare(run)
+        header, comparison = run.header, Derived(run).comparison
         judged = comparison.judgements
         asked = headlines(held_claims(judged), comparison)
     row = GalleryRow(

@@ -10,8 +10,10 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from harness.record.regular_file import write_whole
-from harness.regression.history.trend import ChangePoint, Judged, Trend
-from harness.regression.history.wording import (
+from harness.regression.history.trend import (
+    ChangePoint,
+    Judged,
+    Trend,
     change_words,
     figure_words,
     finding,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config_file import Count, Name, NonNegative, StrictModel, Text
-from harness.scenario.metrics import METRICS, names_of
+from harness.scenario.metrics import METRICS, Metric, names_of
 
 METRIC_NAMES = names_of(lambda metric: metric.claimed)
 
@@ -49,26 +49,31 @@ class Bound(StrictModel):
             raise ValueError(f"{self.metric} has no bound; add min: or max:")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"{self.metric}: min {self.min:g} is above max {self.max:g}; nothing can meet both")
-        if METRICS[self.metric].either_way and self.min is not None:
+        if self.definition.either_way and self.min is not None:
             raise ValueError(f"{self.metric} is how far off a prediction may be, whatever its sign; give max: alone")
         given = [bound for bound in (self.min, self.max) if bound is not None]
         if self.metric != "accuracy_loss_points" and min(given) <= 0:
             raise ValueError(f"{self.metric} is above 0 by nature, got {min(given):g}; give a bound above 0")
-        if self.estimator != "geometric_mean" and not METRICS[self.metric].averaged:
+        if self.estimator != "geometric_mean" and not self.definition.averaged:
             raise ValueError(f"{self.metric} is no mean of ratios; remove the estimator")
         return self
 
     @property
+    def definition(self) -> Metric:
+        """Unit, direction and what else holds for its figure."""
+        return METRICS[self.metric]
+
+    @property
     def limits(self) -> tuple[float | None, float | None]:
         """The bounds of the figure, in the metric's unit."""
-        if METRICS[self.metric].either_way and self.max is not None:
+        if self.definition.either_way and self.max is not None:
             return -self.max, self.max
         return self.min, self.max
 
     @property
     def words(self) -> str:
         """``at least 3``, ``between 3 and 5``."""
-        if METRICS[self.metric].either_way:
+        if self.definition.either_way:
             return f"at most {self.max:g} either way"
         if self.min is not None and self.max is not None:
             return f"between {self.min:g} and {self.max:g}"

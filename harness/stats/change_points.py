@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from harness.stats.slopes import (
     MOST,
     PER_MAD,
     Drift,
+    Floats,
     correlation_about_line,
     drifts,
     lag1_of_differences,
@@ -35,7 +35,7 @@ CHUNK = 1 << 20
 SEED = 20260417
 
 
-def split_p(points: NDArray[np.float64], split: int, min_segment: int, permutations: int = PERMUTATIONS) -> float:
+def split_p(points: Floats, split: int, min_segment: int, permutations: int = PERMUTATIONS) -> float:
     """Share of random orders of ``points`` [n] whose best split is at least as good as this one at ``split``.
 
     Each random order is split at its best place, because ``split`` was chosen as the best here. A test at a fixed place would
@@ -119,8 +119,7 @@ class LevelChange:
     end: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plateau:
+class Plateau(NamedTuple):
     """Changes that may stand together, with their p-values, and the lag-1 correlation of the noise about them."""
 
     changes: tuple[tuple[int, float], ...]
@@ -132,12 +131,11 @@ class Plateau:
         return max((p for _, p in self.changes), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(NamedTuple):
     """A series and every stage of removing its weakest change, most changes first and none last."""
 
-    points: NDArray[np.float64]
-    judged: NDArray[np.float64]
+    points: Floats
+    judged: Floats
     scale: Scale
     stages: tuple[Plateau, ...]
 
@@ -194,7 +192,7 @@ def changes_at(one: Examined, level: float, min_change: float = MIN_CHANGE) -> t
         del left[min(small, key=lambda i: abs(changes[i].size))]
 
 
-def _stages(points: NDArray[np.float64], min_segment: int) -> tuple[Plateau, ...]:
+def _stages(points: Floats, min_segment: int) -> tuple[Plateau, ...]:
     """The proposals with their p-values, then without the weakest, whose neighbours become one level, and so on.
 
     ruptures uses the correlation less one deviation, so it may propose too many. The test uses it plus one standard error. The
@@ -217,7 +215,7 @@ def _stages(points: NDArray[np.float64], min_segment: int) -> tuple[Plateau, ...
     return (*stages, Plateau((), lag1_of_residuals(points, ())[0]))
 
 
-def propose(points: NDArray[np.float64], min_segment: int) -> list[int]:
+def propose(points: Floats, min_segment: int) -> list[int]:
     """First indices of new levels, by exact penalised least squares (PELT, Killick et al., JASA 107 (2012) 1590)."""
     from ruptures import KernelCPD
 
@@ -229,7 +227,7 @@ def propose(points: NDArray[np.float64], min_segment: int) -> list[int]:
     return [int(index) for index in found[:-1]]
 
 
-def _noise(points: NDArray[np.float64]) -> float:
+def _noise(points: Floats) -> float:
     """Standard deviation about the level, from differences of neighbours, which a change of level hardly moves.
 
     From their median where that is not 0. Counted figures are constant for long, and then it is from the root mean square.

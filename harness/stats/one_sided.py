@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,8 +188,7 @@ def prediction_bound(values: Sequence[float], probability: float) -> float:
     return abs(mean.mean) + reach * spread * math.sqrt(1 + 1 / mean.n)
 
 
-@dataclass(frozen=True, slots=True)
-class HolmTest:
+class HolmTest(NamedTuple):
     """Whether a hypothesis is rejected, the level it was tested at (its own bound agrees there), and its adjusted p."""
 
     rejected: bool

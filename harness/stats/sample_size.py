@@ -51,10 +51,11 @@ def prompts_for_width(ratio: Quantity, width: float) -> int | None:
         return None
     wanted = math.log1p(width)
 
-    def reach(design: _Design) -> float:
-        return t_reach(design.degrees, CONFIDENCE) * design.error
+    def enough(prompts: int) -> bool:
+        error, degrees = _error(spread, prompts, ratio.processes)
+        return t_reach(degrees, CONFIDENCE) * error <= wanted
 
-    return _fewest(lambda prompts: reach(_Design(spread, prompts, ratio.processes)) <= wanted)
+    return _fewest(enough)
 
 
 def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER) -> SampleSize:
@@ -79,12 +80,13 @@ def prompts_to_decide(ratio: Quantity, bound: float, power: float = POWER) -> Sa
     if distance < 1e-12:
         return SampleSize(prompts=None, reason="the value equals the bound: no number of prompts tells them apart")
 
-    def reached(design: _Design) -> float:
+    def reached(prompts: int, processes: int | None) -> float:
         """Chance that the interval leaves out the bound."""
-        return 1 - float(special.nctdtr(design.degrees, distance / design.error, t_reach(design.degrees, CONFIDENCE)))
+        error, degrees = _error(spread, prompts, processes)
+        return 1 - float(special.nctdtr(degrees, distance / error, t_reach(degrees, CONFIDENCE)))
 
     def fewest(processes: int | None) -> int | None:
-        return _fewest(lambda prompts: reached(_Design(spread, prompts, processes)) >= power)
+        return _fewest(lambda prompts: reached(prompts, processes) >= power)
 
     own = fewest(ratio.processes)
     if not spread.process or ratio.processes is None:
@@ -147,17 +149,15 @@ def _too_many(what: str) -> str:
     return f"with {what}, {MOST_PROMPTS:,} prompts are not enough"
 
 
-class _Design:
+def _error(spread: Spread, prompts: int, processes: int | None) -> tuple[float, float]:
     """Standard error of the log ratio and its degrees of freedom (Satterthwaite) in a design with this spread."""
-
-    def __init__(self, spread: Spread, prompts: int, processes: int | None) -> None:
-        of_prompts, of_processes = spread.prompt**2 / prompts, 0.0
-        squares = of_prompts**2 / (prompts - 1)
-        if spread.process and processes is not None:
-            of_processes = spread.process**2 / processes
-            squares += of_processes**2 / (processes - 1)
-        self.error = math.sqrt(of_prompts + of_processes)
-        self.degrees = self.error**4 / squares
+    of_prompts, of_processes = spread.prompt**2 / prompts, 0.0
+    squares = of_prompts**2 / (prompts - 1)
+    if spread.process and processes is not None:
+        of_processes = spread.process**2 / processes
+        squares += of_processes**2 / (processes - 1)
+    error = math.sqrt(of_prompts + of_processes)
+    return error, error**4 / squares
 
 
 def _fewest(enough: Callable[[int], bool]) -> int | None:
@@ -220,11 +220,10 @@ def percentile_over_processes(
         own = np.log(np.quantile(table, percent / 100, axis=0, method="inverted_cdf"))
         between = t_reach(told - 1, confidence) * float(own.std(ddof=1)) / math.sqrt(told)
         beside = f"and t over {told} processes"
-    ends = (
+    low, high = (
         found.value * math.exp(side * math.hypot(math.log(end / found.value), between))
         for side, end in ((-1, found.low), (1, found.high))
     )
-    low, high = ends
     return Quantity(value=found.value, low=low, high=high, n=found.n, method=f"order statistics {beside}", processes=told)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,8 +160,7 @@ def _cost(residuals: Floats, parameters: int, fitted: int) -> float:
     return n * math.log(squares / n) + parameters * math.log(n) if squares > 0 else -math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     residuals: Floats
     last_old: int
     first_new: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -30,16 +31,14 @@ class Observations:
     processes: Sequence[Hashable]
 
 
-@frozen
-class RatioOfRuns:
+class RatioOfRuns(NamedTuple):
     """NEW / BASE, and ``p`` of "both are alike", two-sided; None with fewer than three processes on a side."""
 
     ratio: Quantity
     p: float | None = None
 
 
-@frozen
-class _Error:
+class _Error(NamedTuple):
     """Variance of a mean difference with its degrees of freedom."""
 
     value: float
@@ -69,10 +68,10 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     Source: B. L. Welch, Biometrika 34 (1947) 28; F. E. Satterthwaite, Biometrics Bull. 2 (1946) 110.
     """
     if not base.values or not new.values:
-        return RatioOfRuns(ratio=absent("no pairs to compare"))
+        return RatioOfRuns(absent("no pairs to compare"))
     bad = [value for value in (*base.values, *new.values) if not (value > 0 and math.isfinite(value))]
     if bad:
-        return RatioOfRuns(ratio=absent(f"{len(bad)} figures are not positive finite numbers, such as {bad[0]}: no ratio"))
+        return RatioOfRuns(absent(f"{len(bad)} figures are not positive finite numbers, such as {bad[0]}: no ratio"))
     if set(base.prompts) != set(new.prompts):
         raise ValueError("two runs are compared over the same prompts")
     tables = _table(base), _table(new)
@@ -82,12 +81,12 @@ def ratio_of_runs(base: Observations, new: Observations, confidence: float = CON
     fewest = min(sides)
     shown = Quantity(value=math.exp(mean), n=prompts, processes=fewest)
     if prompts < 2:
-        return RatioOfRuns(ratio=shown.without_interval("one prompt only: no interval"))
+        return RatioOfRuns(shown.without_interval("one prompt only: no interval"))
     errors = _errors(*tables, by_prompt) if fewest >= FEWEST_PROCESSES else [_over_prompts(by_prompt)]
     told = shown.these_processes_only or f"{sides[0]} processes of BASE beside {sides[1]} of NEW"
     ratio = _within(shown, errors, confidence, SAME_RATIO, f"t on log ratios, {told}")
     decided = fewest >= FEWEST_PROCESSES and ratio.low is not None
-    return RatioOfRuns(ratio=ratio, p=max(error.p(mean) for error in errors) if decided else None)
+    return RatioOfRuns(ratio, max(error.p(mean) for error in errors) if decided else None)
 
 
 def ratio_of_processes(
@@ -128,7 +127,7 @@ def over_processes(values: Sequence[float], n: int, confidence: float = CONFIDEN
     shown = Quantity(value=math.exp(mean) if logarithmic else mean, n=n, processes=count)
     if count < FEWEST_PROCESSES:
         return shown.without_interval(f"an interval over processes takes {FEWEST_PROCESSES} of them")
-    error = _Error(value=float(data.var(ddof=1)) / count, degrees=count - 1)
+    error = _Error(float(data.var(ddof=1)) / count, count - 1)
     if logarithmic:
         return _within(shown, [error], confidence, SAME, f"t on logarithms {method}")
     half = error.reach(confidence)
@@ -165,7 +164,7 @@ def _table(one: Observations) -> Floats:
 
 
 def _over_prompts(by_prompt: Floats) -> _Error:
-    return _Error(value=float(by_prompt.var(ddof=1)) / len(by_prompt), degrees=len(by_prompt) - 1)
+    return _Error(float(by_prompt.var(ddof=1)) / len(by_prompt), len(by_prompt) - 1)
 
 
 def _process_errors(base: Floats, new: Floats) -> list[_Error]:
@@ -176,7 +175,7 @@ def _process_errors(base: Floats, new: Floats) -> list[_Error]:
     welch = sum(parts)
     degrees = welch**2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True)) if welch else 1.0
     pooled = sum(squares) / (sum(counts) - 2) * (1 / counts[0] + 1 / counts[1])
-    return [_Error(value=welch, degrees=degrees), _Error(value=pooled, degrees=sum(counts) - 2)]
+    return [_Error(welch, degrees), _Error(pooled, sum(counts) - 2)]
 
 
 def _errors(base: Floats, new: Floats, by_prompt: Floats) -> list[_Error]:
@@ -194,5 +193,5 @@ def _errors(base: Floats, new: Floats, by_prompt: Floats) -> list[_Error]:
             continue
         value = of_processes.value + added
         terms = sum(one.value**2 / one.degrees for one in (of_processes, of_prompts)) + noise**2 / noise_degrees
-        found.append(_Error(value=value, degrees=value**2 / terms))
+        found.append(_Error(value, value**2 / terms))
     return found

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harness.analysis.trust.cross_checks import contradictions
 from harness.analysis.trust.health import void_reasons
+from harness.analysis.trust.integrity import contradictions
 from harness.record.schema import Run
 from tests.helpers import synthetic_run as synthetic
 

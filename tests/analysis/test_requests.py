@@ -14,9 +14,9 @@ from scipy import stats
 from harness.analysis.answer import compare, to_json
 from harness.analysis.judge.verdict import verdict
 from harness.analysis.results import ArmResult, Cell
-from harness.analysis.tally.requests import Request, requests_of
+from harness.analysis.tally.requests import TalliedRequest, requests_of
 from harness.record.schema import PassColumns, RowResult, RowTimes, Run, Sample
-from harness.regression.history.derive import figures_of
+from harness.regression.history.store import figures_of
 from harness.regression.metrics import timed_metrics
 from harness.regression.timed import numbers, processes_of
 from harness.reporting.page import render
@@ -65,7 +65,7 @@ def sample_of(*rows: tuple[float, float, float], tokens: int = 5) -> Sample:
     )
 
 
-def found_of(sample: Sample, load: Load | None, in_flight: int) -> tuple[Request, ...]:
+def found_of(sample: Sample, load: Load | None, in_flight: int) -> tuple[TalliedRequest, ...]:
     """With one token in every first piece."""
     return requests_of(sample, load, in_flight, [1] * len(sample.rows))
 

@@ -23,7 +23,7 @@ QUICKSTART = ROOT / "reports" / "quickstart"
 Key = Callable[[dict[str, Any]], Hashable]
 """From the arguments of a call to what it makes."""
 WATCHED: dict[CodeType, tuple[str, Key]] = {
-    answer.compare.__code__: ("run", lambda local: local["run"].header.run_id),
+    vars(answer.Derived)["comparison"].func.__code__: ("run", lambda local: local["self"].run.header.run_id),
     tally.__code__: ("sample", lambda local: (local["case"].case_id, local["sample"].key)),
     verdict._judgement.__code__: ("claim", lambda local: (id(local["claim"]), *local["place"].names.values())),
     highlight.answer.__code__: ("answer", lambda local: (local["summary"].part, local["summary"].batch_size)),

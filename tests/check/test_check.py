@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived, compare
 from harness.check import cells, conduct, grid
 from harness.check.attention import CAPTURABLE, MASK, AttentionTime, ReadPlace, compare_ways, places, visible, way_of
 from harness.check.cells import cells_table, energy_j_per_token, unreached, widths
@@ -66,13 +66,13 @@ def test_every_arm_is_listed_with_what_became_of_it() -> None:
     fast, faster = (synthetic.case(part, arm, "word_problems").case_id for arm in synthetic.ARMS[1:])
     gone = CaseOutcome(case_id=fast, outcome="does_not_fit", reason="too big")
     held = synthetic.build(part, without=frozenset({fast, faster}), outcomes=(gone,))
-    states = {row.arm: row.state for row in rows(held)}
+    states = {row.arm: row.state for row in rows(Derived(held))}
     assert states == {
         "NTP": "measured, 8 samples",
         "SBD k=16 γ=0.1": "does_not_fit: too big",
         "SBD k=16 γ=0.6": "not run: the time was up",
     }
-    assert {row.arm: row.state for row in rows(held, "it broke")}["SBD k=16 γ=0.6"] == "not run: it broke"
+    assert {row.arm: row.state for row in rows(Derived(held), "it broke")}["SBD k=16 γ=0.6"] == "not run: it broke"
     plan = make_plan(Scenario.model_validate(grid.scenario(True)))
     nothing = unreached(plan, "the time was up")
     assert len(nothing) == 41 and {row.state for row in nothing} == {"not run: the time was up"}
@@ -82,19 +82,19 @@ def test_the_tasks_of_an_arm_are_one_line() -> None:
     """Two tasks of 8 samples each: one line of 16, with what became of a task that did not end well."""
     part = synthetic.Part(tasks=("word_problems", "record_to_json"))
     held = synthetic.build(part)
-    assert [row.state for row in rows(held)] == ["measured, 16 samples"] * 3
+    assert [row.state for row in rows(Derived(held))] == ["measured, 16 samples"] * 3
     gone = CaseOutcome(case_id=held.header.cases[1].case_id, outcome="failed", reason="it broke")
-    [_, first, _] = rows(synthetic.build(part, outcomes=(gone,), without=frozenset({gone.case_id})))
+    [_, first, _] = rows(Derived(synthetic.build(part, outcomes=(gone,), without=frozenset({gone.case_id}))))
     assert first.state == "failed: it broke; measured, 8 samples"
 
 
 def test_the_pass_shown_is_a_deciding_pass_of_the_arms_own_width() -> None:
     """Put in: a 16-token pass costs 1.3 one-token passes, the 32-token pass that commits 1.6; both stand in t(q)/t(1)."""
     held = synthetic.build(synthetic.Part())
-    [ntp, first, _] = rows(held)
+    [ntp, first, _] = rows(Derived(held))
     assert ntp.over_one_token == pytest.approx(1.0)
     assert first.over_one_token == pytest.approx(1.3)
-    curve = {(one.method, one.query_tokens): one.over_one_token for one in widths(compare(held, ()))}
+    curve = {(one.method, one.query_tokens): one.over_one_token for one in widths(Derived(held))}
     assert curve == pytest.approx({("ntp", 1): 1.0, ("sbd", 16): 1.3, ("sbd", 32): 1.6})
 
 
@@ -102,7 +102,7 @@ def test_what_is_left_by_the_clock_and_how_wrong_the_prices_were_stand_in_the_ta
     """Put in: blocks of 16 in 4 passes against one pass a token, each of which costs 1.3 or 1.6 one-token passes."""
     held = synthetic.build(synthetic.Part(), calibration=synthetic.calibration(True))
     comparison = compare(held)
-    [ntp, first, _] = rows(held)
+    [ntp, first, _] = rows(Derived(held))
     arm = comparison.cells[-1].arms[1]
     assert first.nfe_speedup and first.wall_speedup and first.wall_over_passes
     assert first.wall_over_passes == pytest.approx(first.wall_speedup / first.nfe_speedup) and first.wall_over_passes < 1
@@ -146,7 +146,7 @@ def test_energy_and_counted_bytes_stand_beside_the_modelled_ones() -> None:
     held = metered(synthetic.build(synthetic.Part()), 10.0, energy_j=650.0, dram_bandwidth_pct=40.0)
     copied = {"kernel": "copy", "bytes_": 5 * 10**11, "seconds": 1.0, "percent": 50.0}
     scale = {"taken_at": "2020-01-01T00:00:00+00:00", "counter": "GPM", "copied": copied}
-    [ntp, *_] = rows(of_part(held, bandwidth_scale=scale))
+    [ntp, *_] = rows(Derived(of_part(held, bandwidth_scale=scale)))
     assert ntp.energy_j_per_token == pytest.approx(10.0) and ntp.missing == ()
     one = next(sample for sample in held.samples if sample.case_id == held.header.cases[0].case_id)
     modelled = sum(pass_bytes(synthetic.SHAPE, "bfloat16", each) for each in one.passes.passes())
@@ -158,11 +158,11 @@ def test_energy_and_counted_bytes_stand_beside_the_modelled_ones() -> None:
 def test_missing_energy_says_why() -> None:
     """A short window and an absent meter are two reasons, each beneath the table."""
     held = synthetic.build(synthetic.Part())
-    [short, *_] = rows(metered(held, 4.0, energy_j=1.0))
+    [short, *_] = rows(Derived(metered(held, 4.0, energy_j=1.0)))
     assert short.energy_j_per_token is None
     assert "energy: the longest window took 4.0 s, 5 s are needed" in short.missing
     absent = [{"figures": ["energy_j", "dram_bandwidth_pct"], "reason": "the work runs on no NVIDIA GPU", "remedy": "none"}]
-    [none, *_] = found = rows(of_part(held, absent=absent))
+    [none, *_] = found = rows(Derived(of_part(held, absent=absent)))
     whys = ("energy: the work runs on no NVIDIA GPU", "memory counter: the work runs on no NVIDIA GPU")
     assert none.missing == whys and none.counted_bytes_per_s is None
     assert all(f"- {why}" in cells_table(found, []) for why in whys)
@@ -175,7 +175,7 @@ def test_void_samples_are_counted_and_bring_no_energy() -> None:
     place = next(i for i, sample in enumerate(held.samples) if not sample.warmup)
     throttled = held.samples[place].model_copy(update={"meters": {"energy_j": 9e9, "throttle_hw_thermal_s": 1.0}})
     samples = [*held.samples[:place], throttled, *held.samples[place + 1 :]]
-    [ntp, *_] = rows(held.model_copy(update={"samples": samples}))
+    [ntp, *_] = rows(Derived(held.model_copy(update={"samples": samples})))
     assert ntp.state == "measured, 8 samples, 1 of them void"
     assert ntp.energy_j_per_token == pytest.approx(10.0)
 

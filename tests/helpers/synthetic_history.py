@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.results import COMPARISON_VERSION
 from harness.record.schema import RECORD_VERSION
-from harness.regression.history.derive import HistoryRecord, Revision, TrackedFigure
+from harness.regression.history.store import HistoryRecord, Revision, TrackedFigure
 from harness.scenario.metrics import METRICS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,8 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from harness.errors import MissingExtraError, StorageError, UserError
 from harness.regression.history.database import METADATA, SCHEMA_VERSION, bring_up_to_date, database_url, open_engine, shown
-from harness.regression.history.derive import Revision
-from harness.regression.history.store import History, Wanted
+from harness.regression.history.store import History, Revision, Wanted
 from harness.regression.history.trend import trend
 from harness.scenario.metrics import METRICS
 from tests.helpers import ROOT, postgres_server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.regression.reasons import Moved, speedup_reasons, why_moved
+from harness.regression.metrics import Moved, speedup_reasons, why_moved
 
 
 @pytest.mark.parametrize(

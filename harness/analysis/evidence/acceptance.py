@@ -54,10 +54,10 @@ def forced_acceptance(run: Run, label: str) -> ForcedAcceptance:
     Raises:
         UserError: no such arm; or an arm whose passes can decide nothing, which no verifying engine does.
     """
-    known = dict.fromkeys(case.label for case in run.header.cases if not case.is_check)
+    known = dict.fromkeys(case.label for case in run.cases if not case.is_check)
     refuse_unknown_arms([label], known, f"--arm {label!r}, run {run.header.run_id[:10]}")
     label = next(one for one in known if same_arm(label, one))
-    wanted = {case.case_id for case in run.header.cases if case.label == label}
+    wanted = {case.case_id for case in run.cases if case.label == label}
     made: list[int] = []
     drafting = 0
     for case, sample in without_void_times(run)[0].of_arms():

@@ -61,7 +61,7 @@ class BlockPasses:
     reached: tuple[int, ...]
     decided_tokens: tuple[int, ...]
     decided: tuple[tuple[int, ...], ...] | None
-    reason: Missing | None = None
+    reason: Missing | None
 
     @property
     def reached_share(self) -> tuple[float, ...]:

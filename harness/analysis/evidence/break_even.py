@@ -39,8 +39,8 @@ class SpeedByLoad:
     label: str
     measured: tuple[tuple[int, Quantity], ...]
     predicted: tuple[tuple[int, float], ...]
-    in_flight: bool = False
-    arrived: tuple[Arrived, ...] = ()
+    in_flight: bool
+    arrived: tuple[Arrived, ...]
 
     @property
     def measured_points(self) -> Points:
@@ -55,9 +55,8 @@ class SpeedByLoad:
     @property
     def break_even_ends(self) -> tuple[float, float] | None:
         """Where the lower and the upper ends of the intervals fall to 1; None unless both do."""
-        lows = [(size, speed.low) for size, speed in self.measured if speed.low is not None]
-        highs = [(size, speed.high) for size, speed in self.measured if speed.high is not None]
-        low, high = break_even(lows), break_even(highs)
+        low = break_even([(size, speed.low) for size, speed in self.measured if speed.low is not None])
+        high = break_even([(size, speed.high) for size, speed in self.measured if speed.high is not None])
         return None if low is None or high is None else (low, high)
 
     @property

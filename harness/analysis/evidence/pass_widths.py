@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from harness.analysis.tally.pass_arrays import ROLES
+from harness.analysis.tally.pass_arrays import ROLES, Floats
 from harness.analysis.tally.pass_values import PassCurve, PassWidth
 from harness.analysis.tally.pricing import Places, Pricer
-from harness.analysis.tally.tally import Tally, TimedPasses
+from harness.analysis.tally.tally import Decodes, TimedPasses
 from harness.frozen import frozen
 from harness.roofline.operation import describe_pass
 from harness.stats.quantity import Quantity, absent, quotient
@@ -31,15 +30,15 @@ class _Alike:
     Arms of one method can have different draft models and so different pricers; an index belongs to its own pricer.
     """
 
-    forward_s: npt.NDArray[np.float64]
+    forward_s: Floats
     places: tuple[tuple[Pricer, Places], ...]
 
-    def priced(self, what: Callable[[Pricer, Places], npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    def priced(self, what: Callable[[Pricer, Places], Floats]) -> Floats:
         """``what`` of every pass, in the order of ``forward_s``."""
         return np.concatenate([what(pricer, places) for pricer, places in self.places])
 
 
-def pass_widths(by_method: Sequence[tuple[str, Sequence[Tally]]]) -> tuple[PassWidth, ...]:
+def pass_widths(by_method: Sequence[tuple[str, Decodes]]) -> tuple[PassWidth, ...]:
     """Median and quartiles per kind of pass, NTP's first; ``cost`` is relative to NTP's most frequent kind."""
     of_method: dict[str, list[TimedPasses]] = {}
     for method, tallies in by_method:
@@ -100,7 +99,7 @@ def _measured(alike: _Alike) -> Quantity:
     return _quartiles(alike.forward_s[~np.isnan(alike.forward_s)])
 
 
-def _quartiles(of_passes: npt.NDArray[np.float64]) -> Quantity:
+def _quartiles(of_passes: Floats) -> Quantity:
     if not len(of_passes):
         return absent("the passes were not timed one by one")
     low, median, high = np.quantile(of_passes, (0.25, 0.5, 0.75)).tolist()
@@ -115,7 +114,7 @@ def _predicted(alike: _Alike) -> dict[str, Quantity]:
     }
 
 
-def curves(pricer: Pricer, tallies: Sequence[Tally], rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
+def curves(pricer: Pricer, tallies: Decodes, rows: int, block_size: int | None) -> tuple[PassCurve, ...]:
     """The roofline over query tokens at the median context; the LM head runs for at most one block, as it does in SBD."""
     timed = [one.sums.timed for one in tallies if one.sums.timed]
     context_tokens = [one.context_tokens[one.model == 0] for one in timed]

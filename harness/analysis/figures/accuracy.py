@@ -6,36 +6,36 @@ A prompt decoded several times counts once, with the mean over its repeats. Rela
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 
-from harness.analysis.tally.tally import Key, Tally, Written
+from harness.analysis.tally.tally import Decodes, Key, PromptKey, Written
 from harness.stats.quantity import CONFIDENCE, Quantity, absent, effective_pairs, exact, paired_lower_bound, wilson_interval
 
 MARGIN = 0.01
 """One percentage point: the loss of accuracy that the claim must stay within (fixed before any run)."""
 
 REPLAYED = "replayed acceptance: what it writes is not the model's answer"
-Grades = dict[tuple[str, str], float]
+Grades = dict[PromptKey, float]
 """(task, prompt id) -> share of its repeats that were correct."""
-Clusters = dict[tuple[str, str], tuple[str, str]]
+Clusters = dict[PromptKey, tuple[str, str]]
 """(task, prompt id) -> (task, cluster label); unrelated prompts are not in it."""
 
 
-def grades(tallies: Sequence[Tally]) -> Grades:
+def grades(tallies: Decodes) -> Grades:
     """Share of correct repeats of every graded prompt."""
-    gathered: dict[tuple[str, str], list[bool]] = {}
+    gathered: dict[PromptKey, list[bool]] = {}
     for one in _written(tallies):
         if one.correct is not None:
             gathered.setdefault(one.prompt, []).append(one.correct)
     return {prompt: sum(marks) / len(marks) for prompt, marks in gathered.items()}
 
 
-def clusters(tallies: Sequence[Tally]) -> Clusters:
+def clusters(tallies: Decodes) -> Clusters:
     """The cluster label of every prompt that the record assigns to related ones."""
     return {one.prompt: (one.prompt[0], one.cluster) for one in _written(tallies) if one.cluster is not None}
 
 
-def _written(tallies: Sequence[Tally]) -> Iterator[Written]:
+def _written(tallies: Decodes) -> Iterator[Written]:
     return (one for tally in tallies for one in tally.answers)
 
 
@@ -70,7 +70,7 @@ def untold(right: float, wrong: float, n: int, margin: float = MARGIN) -> str | 
     return f"NTP is right in {right:g} of {n}{beside}, {CANNOT_TELL} a loss of {100 * margin:g} in 100 from none"
 
 
-def accuracy(graded: Grades, tallies: Sequence[Tally], replayed: bool) -> Quantity:
+def accuracy(graded: Grades, tallies: Decodes, replayed: bool) -> Quantity:
     """Share of correct prompts with its Wilson interval."""
     if replayed:
         return absent(REPLAYED)
@@ -93,11 +93,11 @@ def difference(
     return absent(why) if why else paired_lower_bound(common, confidence, belongs_to)
 
 
-Outputs = dict[tuple[Key, tuple[str, str]], list[int]]
+Outputs = dict[tuple[Key, PromptKey], list[int]]
 """(key of the decode, (task, prompt id)) -> output ids."""
 
 
-def outputs(tallies: Sequence[Tally]) -> Outputs:
+def outputs(tallies: Decodes) -> Outputs:
     """Output ids of every prompt in every decode; unknown ones are left out, so that nothing equals them."""
     return {(tally.key, one.prompt): one.ids for tally in tallies for one in tally.answers if one.ids is not None}
 
@@ -106,7 +106,7 @@ def identical_outputs(of_ntp: Outputs, arm: Outputs, why_none: str, confidence: 
     """Share of prompts whose every decode equals NTP's of the same repeat and process, with its Wilson interval. Prompts that
     only one of the two decoded, or whose ids are unknown, are left out; so is an equal token that the prompt's pass gave alone.
     """
-    same: dict[tuple[str, str], bool] = {}
+    same: dict[PromptKey, bool] = {}
     for (key, prompt), output in arm.items():
         expected = of_ntp.get((key, prompt))
         if expected is not None and (len(output) > 1 or output != expected):
@@ -128,18 +128,16 @@ def accuracy_figures(
     if why := why or untold(sum(ntp.values()), wrong, len(ntp)):
         return dict.fromkeys(("accuracy_loss_points", "accuracy_loss_sd_points"), absent(why))
     gained, belongs_to = gains(arm, ntp, related)
-    gain = paired_lower_bound(gained, confidence, belongs_to)
-    loss = paired_lower_bound([-one for one in gained], confidence, belongs_to)
-    value, least, gained_least = (100 * (share or 0.0) for share in (loss.value, loss.low, gain.low))
+    gain, loss = (paired_lower_bound([sign * one for one in gained], confidence, belongs_to) for sign in (1, -1))
     found = Quantity(
-        value=value,
-        low=least,
-        high=-gained_least,
+        value=100 * (loss.value or 0.0),
+        low=100 * (loss.low or 0.0),
+        high=-100 * (gain.low or 0.0),
         n=gain.n,
         method=f"one-sided {100 * confidence:.4g} % bounds: {gain.method}",
         reason=gain.reason,
     )
-    if len(gained) < 2:
-        return {"accuracy_loss_points": found, "accuracy_loss_sd_points": absent("one prompt only")}
-    sd = exact(100 * statistics.stdev(gained), n=effective_pairs(gained, belongs_to))
+    sd = absent("one prompt only")
+    if len(gained) > 1:
+        sd = exact(100 * statistics.stdev(gained), n=effective_pairs(gained, belongs_to))
     return {"accuracy_loss_points": found, "accuracy_loss_sd_points": sd}

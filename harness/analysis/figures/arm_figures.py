@@ -13,7 +13,7 @@ from harness.analysis.figures import arm_metrics
 from harness.analysis.figures.arm_metrics import Pair, Term, pair_up
 from harness.analysis.figures.arms import NO_NTP, NOT_TIMED, TOTALS, ArmBesideNtp, Figures, both, figure
 from harness.analysis.tally.pass_values import DURING_RUN, price_words
-from harness.analysis.tally.tally import Tally, labels_of
+from harness.analysis.tally.tally import Decodes, Tally, labels_of
 from harness.scenario.metrics import PERCENTILES, PRICES
 from harness.stats.quantity import Quantity, absent, exact
 from harness.stats.sample_size import percentile_over_processes
@@ -211,7 +211,7 @@ def _prediction_error(row: str, price: str | None, pairs: Sequence[Pair], why_no
     return found
 
 
-def whole(tallies: Sequence[Tally]) -> Tally:
+def whole(tallies: Decodes) -> Tally:
     """All requests of a file as one: times and tokens added up, the time of the prompt their median."""
     prompts_s = [one.prompt_s for one in tallies if one.prompt_s is not None]
     return replace(
@@ -225,9 +225,7 @@ def whole(tallies: Sequence[Tally]) -> Tally:
     )
 
 
-def speedups_of_files(
-    ntp: Sequence[Tally], arm: Sequence[Tally], seconds: str, tokens: str, confidence: float
-) -> tuple[Quantity, Quantity]:
+def speedups_of_files(ntp: Decodes, arm: Decodes, seconds: str, tokens: str, confidence: float) -> tuple[Quantity, Quantity]:
     """Seconds per token, NTP ÷ arm, where the files of an imported run hold no common prompts: geometric mean, ratio of totals.
 
     A file is one process. By the geometric mean it has the geometric mean over requests of their time per token, by totals the
@@ -243,7 +241,7 @@ def speedups_of_files(
     return mean, total
 
 
-def _by_process(tallies: Sequence[Tally], of: attrgetter[tuple[float | None, int]]) -> list[list[tuple[float, int]]]:
+def _by_process(tallies: Decodes, of: attrgetter[tuple[float | None, int]]) -> list[list[tuple[float, int]]]:
     """(seconds, tokens) of every request that has both, by process."""
     found: dict[int, list[tuple[float, int]]] = {}
     for one in tallies:

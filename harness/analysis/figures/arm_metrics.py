@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, rung_of
-from harness.analysis.tally.tally import Tally, labels_of, units_of
+from harness.analysis.tally.tally import Decodes, GroupKey, Tally, labels_of, units_of
 from harness.frozen import frozen
 from harness.stats.quantity import CONFIDENCE, Quantity, absent, exact, quotient
 from harness.stats.ratios import (
@@ -66,7 +66,7 @@ class Prediction:
     decode_error: Quantity
     wall_speedup: Quantity
     wall_speedup_error: Quantity
-    ex_ante: bool = True
+    ex_ante: bool
 
     @property
     def price(self) -> str:
@@ -104,7 +104,7 @@ class Paired:
     ntp_output_tokens: float | None
     output_tokens: float | None
     one_sided: int
-    reason: str | None = None
+    reason: str | None
 
 
 class Term(NamedTuple):
@@ -130,13 +130,13 @@ def both_estimates(terms: Sequence[Term], confidence: float, clock: bool = True)
     )
 
 
-def pair_up(ntp: Sequence[Tally], arm: Sequence[Tally], has: str = "has_decode_time") -> list[Pair]:
+def pair_up(ntp: Decodes, arm: Decodes, has: str = "has_decode_time") -> list[Pair]:
     """Decodes of the same (task, group, repeat, process) by both arms that have decode tokens and the time in question."""
     of_ntp = {tally.key: tally for tally in ntp if getattr(tally, has)}
     return [(of_ntp[tally.key], tally) for tally in arm if tally.key in of_ntp and getattr(tally, has)]
 
 
-def nfe_speedup(tallies: Sequence[Tally], given: bool, why_unknown: str = NO_PASS) -> Quantity:
+def nfe_speedup(tallies: Decodes, given: bool, why_unknown: str) -> Quantity:
     """Decode tokens ÷ NFE over all rows; ``given`` marks a replayed arm, whose acceptance is an input."""
     tokens, row_passes = sum(tally.decode_tokens for tally in tallies), summed(tallies, attrgetter("sums.row_passes"))
     if row_passes is None:
@@ -144,14 +144,14 @@ def nfe_speedup(tallies: Sequence[Tally], given: bool, why_unknown: str = NO_PAS
     return quotient(exact(tokens, n=len(tallies)), exact(row_passes), NO_PASS, "given" if given else None)
 
 
-def summed(tallies: Sequence[Tally], of: Callable[[Tally], int | None]) -> int | None:
+def summed(tallies: Decodes, of: Callable[[Tally], int | None]) -> int | None:
     """A count over all samples; None where one sample does not tell it."""
     found = [of(tally) for tally in tallies]
     known = [count for count in found if count is not None]
     return sum(known) if len(known) == len(found) else None
 
 
-def one_sided(ntp: Sequence[Tally], arm: Sequence[Tally]) -> list[tuple[str, int]]:
+def one_sided(ntp: Decodes, arm: Decodes) -> list[GroupKey]:
     """(task, group) that only one of the two decoded. A void decode counts as decoded: only its time is absent."""
     return sorted({tally.key[:2] for tally in ntp} ^ {tally.key[:2] for tally in arm})
 
@@ -202,35 +202,36 @@ def factors(pairs: Sequence[Pair]) -> Factors | None:
     return Factors(passes=passes, rows_per_pass=rows, pass_cost=cost, overhead=around)
 
 
-def pass_parts(tallies: Sequence[Tally], why_none: str) -> PassParts:
+def pass_parts(tallies: Decodes, why_none: str) -> PassParts:
     """Forward, sampler and the rest of the loop, per pass; a record older than version 3 has no time of the sampler."""
     passes = summed(tallies, attrgetter("sums.passes"))
     decode_s = total(tallies, lambda t: t.decode_s, why_none)
     forward_s = total(tallies, lambda t: t.sums.forward_s, why_none)
     sampler_s = total(tallies, lambda t: t.sums.sampler_s, why_none if forward_s.value is None else NO_SAMPLER_TIME)
-    if not passes or decode_s.value is None or forward_s.value is None or sampler_s.value is None:
-        nothing = absent(decode_s.reason or forward_s.reason or sampler_s.reason or NO_PASS)
-        return PassParts(forward_s=nothing, sampler_s=nothing, rest_s=nothing)
-    rest_s = decode_s.value - forward_s.value - sampler_s.value
-    forward, sampler, rest = (exact(seconds / passes, n=len(tallies)) for seconds in (forward_s.value, sampler_s.value, rest_s))
-    return PassParts(forward_s=forward, sampler_s=sampler, rest_s=rest)
+    why = decode_s.reason or forward_s.reason or sampler_s.reason or (None if passes else NO_PASS)
+    decode, forward, sampler = (one.value or 0.0 for one in (decode_s, forward_s, sampler_s))
+    parts = [
+        absent(why) if why else exact(seconds / (passes or 1), n=len(tallies))
+        for seconds in (forward, sampler, decode - forward - sampler)
+    ]
+    return PassParts(forward_s=parts[0], sampler_s=parts[1], rest_s=parts[2])
 
 
-def total(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:
+def total(tallies: Decodes, of: Callable[[Tally], float | None], why_none: str) -> Quantity:
     """Σ over samples, absent as soon as one sample has no figure."""
     if not tallies or any(of(tally) is None for tally in tallies):
         return absent(why_none)
     return exact(_sum(tallies, of), n=len(tallies))
 
 
-def median(tallies: Sequence[Tally], of: Callable[[Tally], float | None], why_none: str) -> Quantity:
+def median(tallies: Decodes, of: Callable[[Tally], float | None], why_none: str) -> Quantity:
     """Median over the samples that have the figure, such as the request latency or the time to first token."""
     known = [value for value in map(of, tallies) if value is not None]
     return exact(statistics.median(known), n=len(known)) if known else absent(why_none)
 
 
 def predictions(
-    drifts: Mapping[str, tuple[float, float]], pairs: Sequence[Pair], tallies: Sequence[Tally], measured: Quantity
+    drifts: Mapping[str, tuple[float, float]], pairs: Sequence[Pair], tallies: Decodes, measured: Quantity
 ) -> tuple[Prediction, ...]:
     """Per price: the predicted decode time of the arm and wall speedup, each with its error; ex-ante ones first.
 
@@ -244,9 +245,7 @@ def predictions(
     return tuple(_prediction(rung, drift, pairs, timed, measured) for rung, drift in drifts.items()) if timed else ()
 
 
-def _prediction(
-    rung: str, drift: tuple[float, float], pairs: Sequence[Pair], timed: Sequence[Tally], measured: Quantity
-) -> Prediction:
+def _prediction(rung: str, drift: tuple[float, float], pairs: Sequence[Pair], timed: Decodes, measured: Quantity) -> Prediction:
     band = np.sum([tally.sums.priced_s[rung] for tally in timed], axis=0).tolist()
     drifts = drift != (1.0, 1.0) and band[0] > 0  # every output may end with its first token: then nothing was decoded
     low, expected, high = product_of_independent(band, (drift[0], 1.0, drift[1])) if drifts else band
@@ -277,7 +276,7 @@ def _predicted_speedup(rung: str, pairs: Sequence[Pair]) -> Quantity:
     return Quantity(value=ratios[1], low=min(ratios), high=max(ratios), n=len(usable), method="overlap band")
 
 
-def _mean_s_per_token(tallies: Sequence[Tally], rung: str) -> list[Quantity]:
+def _mean_s_per_token(tallies: Decodes, rung: str) -> list[Quantity]:
     """(low, expected, high): the geometric mean over prompts and processes of the priced decode seconds per decode token."""
     tokens = [tally.decode_tokens for tally in tallies]
     ends = zip(*(tally.sums.priced_s[rung] for tally in tallies), strict=True)
@@ -299,5 +298,5 @@ def _ratios(terms: Sequence[Term]) -> list[tuple[float, float]]:
     return [(term.over / term.over_per, term.under / term.under_per) for term in terms]
 
 
-def _sum(tallies: Sequence[Tally], of: Callable[[Tally], float | None]) -> float:
+def _sum(tallies: Decodes, of: Callable[[Tally], float | None]) -> float:
     return math.fsum(of(tally) or 0.0 for tally in tallies)

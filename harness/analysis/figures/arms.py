@@ -20,11 +20,12 @@ from harness.analysis.figures import accuracy as on_accuracy
 from harness.analysis.figures.accuracy import Clusters, Grades, Outputs
 from harness.analysis.figures.arm_metrics import NO_PASS, Pair, Term, both_estimates, one_sided, pair_up
 from harness.analysis.tally.by_request import Tallies
-from harness.analysis.tally.prices import Ladder
-from harness.analysis.tally.tally import Tally, charged
+from harness.analysis.tally.prices import Ladder, Missing
+from harness.analysis.tally.tally import GroupKey, Tally, charged
 from harness.analysis.tally.traffic import CounterScale
-from harness.analysis.trust.health import arm_values
+from harness.analysis.trust.health import Voids, arm_values
 from harness.frozen import frozen
+from harness.hardware.profile import Calibration
 from harness.record.schema import CaseHeader
 from harness.record.written import WrittenArm
 from harness.scenario.load import Load
@@ -62,7 +63,7 @@ class Arm:
         return self.spec.temperature or 0.0
 
     @property
-    def replayed(self) -> dict[str, object] | None:
+    def replayed(self) -> Mapping[str, object] | None:
         """Source of the acceptance, for an arm whose acceptance was replayed."""
         return next((case.replayed for case in self.cases if case.replayed is not None), None)
 
@@ -122,8 +123,10 @@ def _ntp_for(arm: Arm, arms: Sequence[Arm]) -> int | None:
 class CellContext:
     """What all arms of a cell share.
 
-    ``lacks``: why an imported run has no ids, passes or grades, by names of harness.record.imported. ``unpaired``: why its
-    requests have no pairs; None where they have. ``wrong``: prompts that some arm answers wrongly.
+    ``voids``: of its cases that were timed, by case id. ``calibration``: of its machine, or why it is absent. ``remarks``: what
+    is odd about its prompts. ``imported``: what limits the figures of an imported run. ``lacks``: why such a run has no ids,
+    passes or grades, by names of harness.record.imported. ``unpaired``: why its requests have no pairs; None where they have.
+    ``wrong``: prompts that some arm answers wrongly.
     """
 
     ladder: Ladder
@@ -133,8 +136,12 @@ class CellContext:
     load: Load | None
     baseline_grades: Grades
     why_unchecked: str
-    lacks: Mapping[str, str] = field(default_factory=dict)
-    unpaired: str | None = None
+    voids: Mapping[str, Voids]
+    calibration: Calibration | Missing
+    remarks: tuple[str, ...]
+    imported: tuple[str, ...]
+    lacks: Mapping[str, str]
+    unpaired: str | None
     wrong: int = 0
 
 
@@ -192,7 +199,7 @@ class ArmBesideNtp:
         return pair_up(self.ntp.tallies, self.timed) if self.ntp and self.place.unpaired is None else []
 
     @cached_property
-    def lost(self) -> list[tuple[str, int]]:
+    def lost(self) -> list[GroupKey]:
         """(task, group) that only one of the two decoded."""
         pairs = self.ntp is not None and self.place.timed and self.place.unpaired is None
         return one_sided(self.ntp.tallies, self.arm.tallies) if self.ntp and pairs else []

@@ -15,7 +15,7 @@ from statistics import fmean
 from harness.analysis.figures.accuracy import Outputs, outputs
 from harness.analysis.figures.arm_metrics import pair_up, wall_speedups
 from harness.analysis.figures.arms import Arm
-from harness.analysis.results import BaselineCheck, BaselineState, CeilingCheck, Cell, GenerateMode, TokenCheck
+from harness.analysis.results import ArmResult, BaselineCheck, BaselineState, CeilingCheck, GenerateMode, TokenCheck
 from harness.analysis.tally.by_request import Tallies
 from harness.analysis.tally.prices import of_same_size
 from harness.analysis.tally.tally import Tally
@@ -118,14 +118,14 @@ def _alike(pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[int, float]:
     return sum(one == other for one, other in pairs), fmean(shares) if shares else 0.0
 
 
-def ceiling_check(cell: Cell, case: CaseHeader, calibration: Calibration | str) -> CeilingCheck | None:
-    """NTP of a timed cell at batch 1 beside the read rate; None for other cells, which reads need not bound.
+def ceiling_check(arms: Sequence[ArmResult], case: CaseHeader, calibration: Calibration | str) -> CeilingCheck | None:
+    """NTP among the ``arms`` of a timed cell at batch 1 beside the read rate; None at others, which reads need not bound.
 
     The slower of the two rates is taken where a calibration does not show which one is the ceiling. This leaves out models that
     come out of a cache.
     """
-    ntp = min((arm for arm in cell.arms if arm.is_ntp), key=lambda arm: arm.temperature, default=None)
-    if ntp is None or not cell.timed or cell.batch_size > 1:
+    ntp = min((arm for arm in arms if arm.is_ntp), key=lambda arm: arm.temperature, default=None)
+    if ntp is None or case.batch_size > 1:
         return None
     share = ntp.ceiling_share
     if share.value is None and isinstance(calibration, Calibration) and of_same_size(calibration, case):

@@ -8,18 +8,19 @@ benchmarks take it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 
 from harness.analysis.figures.arms import ArmBesideNtp, Figures, figure
-from harness.analysis.tally.requests import Request, Window
-from harness.analysis.tally.tally import Tally
+from harness.analysis.tally.requests import TalliedRequest, Window
+from harness.analysis.tally.tally import Decodes
 from harness.frozen import frozen
 from harness.scenario.metrics import REQUEST_PERCENTILES, WAITS, names_of
 from harness.stats.quantity import Quantity, absent
 from harness.stats.two_runs import over_processes
 
-OF_EACH: Mapping[str, Callable[[Request], Sequence[float]]] = {
+OF_EACH: Mapping[str, Callable[[TalliedRequest], Sequence[float]]] = {
     "first_token": lambda one: () if one.first_token_s is None else (one.first_token_s,),
     "time_per_token": lambda one: () if one.time_per_token_s is None else (one.time_per_token_s,),
     "inter_token": lambda one: one.gaps_s,
@@ -47,36 +48,50 @@ class RequestCounts:
 
 @frozen
 class _OfProcess:
-    """What one process gave."""
+    """What one process gave; a text is why it has no such figure."""
 
-    counted: tuple[Request, ...]
+    counted: tuple[TalliedRequest, ...]
     windows: tuple[Window, ...]
 
     @property
     def steady_s(self) -> float:
         return sum(one.length_s for one in self.windows)
 
-    def per_s(self, what: Callable[[Window], float]) -> float | None:
-        return sum(map(what, self.windows)) / self.steady_s if self.steady_s > 0 else None
+    def percentile(self, wait: str, percent: int) -> float | str:
+        """Of what its requests waited for: at least one of them is to be expected beyond it."""
+        values = [value for request in self.counted for value in OF_EACH[wait](request)]
+        if not self.counted:
+            return NOT_STEADY
+        needed = round(100 / (100 - percent))
+        if len(values) < needed:
+            what = "gaps" if wait == "inter_token" else "requests"
+            return f"{len(values)} {what} that count in a process; percentile {percent} takes {needed}"
+        return float(np.percentile(values, percent))
 
-    @property
-    def in_flight(self) -> float | None:
-        return self.per_s(lambda one: one.in_flight * one.length_s)
+    def per_s(self, what: Callable[[Window], float]) -> float | str:
+        return sum(map(what, self.windows)) / self.steady_s if self.steady_s > 0 else NO_LENGTH
 
-    @property
-    def goodput_per_s(self) -> float | None:
+    def goodput_per_s(self) -> float | str:
         """Share of good requests among those that count, times the rate at which requests came."""
         good, came_per_s = [one.good for one in self.counted], self.per_s(lambda one: one.came)
-        if not good or None in good or came_per_s is None:
-            return None
+        if not good or None in good or isinstance(came_per_s, str):
+            return NO_LIMITS
         return sum(map(bool, good)) / len(good) * came_per_s
 
 
-Found = Mapping[int, _OfProcess]
-"""By process."""
+Processes = Mapping[int, _OfProcess]
+"""By their numbers."""
+RATES: Mapping[str, Callable[[_OfProcess], float | str]] = {
+    "throughput_tokens_per_s": lambda one: one.per_s(lambda window: window.tokens),
+    "goodput_per_s": _OfProcess.goodput_per_s,
+    "requests_per_s": lambda one: one.per_s(lambda window: window.answered),
+    "in_flight": lambda one: one.per_s(lambda window: window.in_flight * window.length_s),
+}
+RATIOS = {"throughput_tokens_per_s": "throughput_ratio", "goodput_per_s": "goodput_ratio"}
+"""Of these rates, to NTP's."""
 
 
-def request_counts(tallies: Sequence[Tally]) -> RequestCounts | None:
+def request_counts(tallies: Decodes) -> RequestCounts | None:
     """None where no request has times of its own."""
     found = _by_process(tallies)
     if not found:
@@ -97,36 +112,26 @@ def request_figures(one: ArmBesideNtp, level: float) -> Figures:
         return {}
     other = _by_process(one.reference.tallies) if one.reference is not None else {}
     found: Figures = {}
-    for wait in WAITS:
-        for percent in REQUEST_PERCENTILES:
-            mine, theirs = ({name: _percentile(each, wait, percent) for name, each in side.items()} for side in (own, other))
-            found[f"{wait}_p{percent}_s"] = _one_side(own, mine, level)
-            found[f"{wait}_p{percent}_speedup"] = _ratio(own, theirs, mine, level)
-    rates: dict[str, Callable[[_OfProcess], float | None]] = {
-        "throughput_tokens_per_s": lambda one: one.per_s(lambda window: window.tokens),
-        "goodput_per_s": lambda one: one.goodput_per_s,
-        "requests_per_s": lambda one: one.per_s(lambda window: window.answered),
-        "in_flight": lambda one: one.in_flight,
-    }
-    for name, of in rates.items():
-        mine, theirs = (
-            {process: _told(of(each), NO_LIMITS if name == "goodput_per_s" else NO_LENGTH) for process, each in side.items()}
-            for side in (own, other)
-        )
+    for wait, percent in product(WAITS, REQUEST_PERCENTILES):
+        mine, theirs = ({at: each.percentile(wait, percent) for at, each in side.items()} for side in (own, other))
+        found[f"{wait}_p{percent}_s"] = _one_side(own, mine, level)
+        found[f"{wait}_p{percent}_speedup"] = _ratio(own, theirs, mine, level)
+    for name, of in RATES.items():
+        mine, theirs = ({at: of(each) for at, each in side.items()} for side in (own, other))
         found[name] = _one_side(own, mine, level)
-        if name in ("throughput_tokens_per_s", "goodput_per_s"):
-            found[f"{name.partition('_')[0]}_ratio"] = _ratio(own, mine, theirs, level)
+        if name in RATIOS:
+            found[RATIOS[name]] = _ratio(own, mine, theirs, level)
     return found
 
 
-def percentile_by_process(tallies: Sequence[Tally], name: str) -> dict[int, float | str]:
+def percentile_by_process(tallies: Decodes, name: str) -> dict[int, float | str]:
     """The percentile ``name`` (``first_token_p95_s``) of every process, or why it has none; for a gate."""
     wait, _, rest = name.rpartition("_p")
-    return {process: _percentile(one, wait, int(rest.removesuffix("_s"))) for process, one in _by_process(tallies).items()}
+    return {process: one.percentile(wait, int(rest.removesuffix("_s"))) for process, one in _by_process(tallies).items()}
 
 
-def _by_process(tallies: Sequence[Tally]) -> dict[int, _OfProcess]:
-    requests: dict[int, list[Request]] = {}
+def _by_process(tallies: Decodes) -> dict[int, _OfProcess]:
+    requests: dict[int, list[TalliedRequest]] = {}
     for one in tallies:
         requests.setdefault(one.key[3], []).extend(one.requests)
     return {
@@ -139,30 +144,14 @@ def _by_process(tallies: Sequence[Tally]) -> dict[int, _OfProcess]:
     }
 
 
-def _percentile(one: _OfProcess, wait: str, percent: int) -> float | str:
-    """Of one process, or why there is none: at least one request is to be expected beyond it."""
-    values = [value for request in one.counted for value in OF_EACH[wait](request)]
-    if not one.counted:
-        return NOT_STEADY
-    needed = round(100 / (100 - percent))
-    if len(values) < needed:
-        what = "gaps" if wait == "inter_token" else "requests"
-        return f"{len(values)} {what} that count in a process; percentile {percent} takes {needed}"
-    return float(np.percentile(values, percent))
-
-
-def _told(value: float | None, why: str) -> float | str:
-    return why if value is None else value
-
-
-def _one_side(found: Found, values: Mapping[int, float | str], confidence: float) -> Quantity:
+def _one_side(found: Processes, values: Mapping[int, float | str], confidence: float) -> Quantity:
     if reason := next((one for one in values.values() if isinstance(one, str)), None):
         return absent(reason)
     known = [one for one in values.values() if not isinstance(one, str)]
     return over_processes(known, sum(len(one.counted) for one in found.values()), confidence)
 
 
-def _ratio(found: Found, over: Mapping[int, float | str], under: Mapping[int, float | str], confidence: float) -> Quantity:
+def _ratio(found: Processes, over: Mapping[int, float | str], under: Mapping[int, float | str], confidence: float) -> Quantity:
     """Process by process, of those that both have."""
     if not over or not under:
         return absent(NO_NTP)

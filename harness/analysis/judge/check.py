@@ -12,14 +12,14 @@ from functools import partial
 from harness.analysis.evidence.best_settings import faster
 from harness.analysis.figures.accuracy import CANNOT_TELL, untold
 from harness.analysis.figures.arms import TOTALS
+from harness.analysis.judge.highlight import CellNotFound, ClaimedCell, in_words
 from harness.analysis.judge.judgement import Judgement, State
-from harness.analysis.judge.places import CellNotFound, ClaimedCell, in_words
 from harness.analysis.judge.remedy import more_prompts
 from harness.analysis.results import ArmResult, Comparison
 from harness.analysis.trust.health import CLOCKLESS, QUIET, STREAM, UNCOUNTED
 from harness.record.identity import Mix
 from harness.scenario.claims import Bound
-from harness.scenario.metrics import METRICS, Basis
+from harness.scenario.metrics import Basis
 from harness.stats.quantity import FEWEST_PROCESSES, Quantity, absent
 
 REAL = "claim it of a run with real acceptance"
@@ -62,7 +62,7 @@ def judged_figure(place: ClaimedCell, bound: Bound) -> Quantity:
 
 
 def _no_figure(bound: Bound) -> Quantity:
-    return NO_REQUESTS if METRICS[bound.metric].of_requests else NO_FIGURE
+    return NO_REQUESTS if bound.definition.of_requests else NO_FIGURE
 
 
 def _name(bound: Bound) -> str:
@@ -83,7 +83,7 @@ def state_of(bound: Bound, value: Quantity) -> State:
 
 def judge(bound: Bound, place: ClaimedCell | CellNotFound, comparison: Comparison, scope: str | None = None) -> Judgement:
     """Compare the bound with the figure of ``place``. ``scope``: of the claim (Claim); None is any process."""
-    metric = METRICS[bound.metric]
+    metric = bound.definition
     answer = partial(
         Judgement,
         subject=in_words(place.names) or "this run",
@@ -142,7 +142,7 @@ def _why_mixed(place: ClaimedCell, comparison: Comparison) -> Why | None:
 
 def _why_void(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None:
     """Why a figure that exists is not judged, and what to do."""
-    check, arm, metric = place.cell.baseline_check, place.arm, METRICS[bound.metric]
+    check, arm, metric = place.cell.baseline_check, place.arm, bound.definition
     if arm.is_ntp and (metric.to_ntp or metric.either_way or metric.of_prompts or bound.metric == "nfe_speedup"):
         return "NTP is what the other arms are compared with", "name another arm"
     if bound.metric == "nfe_speedup" and arm.replayed:
@@ -177,19 +177,19 @@ def _why_absent(bound: Bound, place: ClaimedCell, value: Quantity) -> Why | None
     if value.value is not None:
         return None
     sides = [one for one in place.cell.arms if one.is_ntp or one.label == place.arm.label]
-    for label, voids in ((one.label, one.voids) for one in sides if METRICS[bound.metric].clock):
+    for label, voids in ((one.label, one.voids) for one in sides if bound.definition.clock):
         if voids and 0 < voids.timed == voids.void:
             todo = "; ".join(dict.fromkeys(REMEDIES.get(rule, QUIET) for rule in voids.reasons))
             return f"all {voids.timed} timed samples of {label} were void: {'; '.join(voids.reasons)}", todo
     said = place.cell.void_words(place.arm)
     remedy = next((one for words, one in REMEDIES.items() if words in f"{value.reason} {said}"), None)
-    if METRICS[bound.metric].clock and not place.cell.timed:
+    if bound.definition.clock and not place.cell.timed:
         remedy = "run it with timed: true"
-    elif place.cell.imported and not METRICS[bound.metric].clock:
+    elif place.cell.imported and not bound.definition.clock:
         remedy = COUNT_PASSES
-    elif METRICS[bound.metric].of_prompts and place.arm.replayed:
+    elif bound.definition.of_prompts and place.arm.replayed:
         remedy = REAL
-    beside = f"; {said}" if said and METRICS[bound.metric].clock else ""
+    beside = f"; {said}" if said and bound.definition.clock else ""
     return f"{value.reason or 'there is no figure'}{beside}", remedy
 
 
@@ -200,7 +200,7 @@ def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity,
         "missed": f"none of it {bound.words}",
         "inconclusive": f"part of it {bound.words}",
     }
-    averaged, one = METRICS[bound.metric].averaged, bound.metric == "accuracy_loss_points"
+    averaged, one = bound.definition.averaged, bound.metric == "accuracy_loss_points"
     by = f"{ESTIMATOR_WORDS[bound.estimator]}, " if averaged else ""
     ground = f"{by}{value.n:,} {_unit(bound, place)}"
     if value.low is None or value.high is None:
@@ -221,7 +221,7 @@ def _reason(bound: Bound, place: ClaimedCell, value: Quantity, judged: Quantity,
 
 def _remarks(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
     """Beside a decode speedup that of the request, prompt included, and the time to the first token; then every weakness."""
-    check, metric = place.cell.baseline_check, METRICS[bound.metric]
+    check, metric = place.cell.baseline_check, bound.definition
     speed, first = place.arm.request_speedup.value, place.arm.first_token_s.value
     found = []
     if bound.metric == "wall_speedup" and speed is not None:
@@ -252,7 +252,7 @@ def _remarks(bound: Bound, place: ClaimedCell, value: Quantity) -> list[str]:
 
 def _unit(bound: Bound, place: ClaimedCell) -> str:
     """The unit of counting: prompts for grades and outputs, requests where they are what is counted, else that of times."""
-    metric = METRICS[bound.metric]
+    metric = bound.definition
     if metric.of_requests:
         return "requests"
     return "prompts" if metric.of_prompts else place.cell.unit_of_times.partition(" ")[0]

@@ -1,17 +1,124 @@
-"""The arm that an answer is about: the one that was named before the first sample, else the fastest that keeps the accuracy."""
+"""The cells and arms that a claim names, or why they are absent; and the arm that an answer is about.
+
+A claim that names no arm is about the highlighted arm of every part and batch size. An answer is about the arm that was named
+before the first sample, else about the fastest that keeps the accuracy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
+
+from pydantic import ValidationError
 
 from harness.analysis.figures.accuracy import MARGIN
 from harness.analysis.figures.arms import ArmBesideNtp
-from harness.analysis.judge.places import asked_arm
-from harness.analysis.results import ArmResult, Cell, Highlight, HighlightBasis
+from harness.analysis.results import ArmResult, Cell, Comparison, Highlight, HighlightBasis, has_contender
 from harness.record.schema import RunHeader
+from harness.scenario.arm_names import same_arm
+from harness.scenario.claims import Claim, Where
 from harness.scenario.methods import METHODS
 from harness.stats.quantity import Quantity, pairs_needed, simultaneous_confidence
+
+
+class ClaimedCell(NamedTuple):
+    """One cell and the arm there. ``picked_from``: the number of arms the best one was picked from on these same decodes. A
+    picked arm is judged at the simultaneous level of all of them, an arm that the claim names at its own.
+    """
+
+    cell: Cell
+    arm: ArmResult
+    picked_from: int | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Part, batch size, task and arm, as text."""
+        return self.cell.names | {"arm": self.arm.label}
+
+
+class CellNotFound(NamedTuple):
+    """A cell or arm that a claim names and the run lacks."""
+
+    names: dict[str, str]
+    reason: str
+
+
+def in_words(names: dict[str, str]) -> str:
+    """``SBD k=16 γ=0.1, part reference, batch 1``."""
+    labels = {"part": "part ", "batch_size": "batch ", "task": "task "}
+    said = [names["arm"]] if "arm" in names else []
+    return ", ".join(said + [f"{label}{names[key]}" for key, label in labels.items() if key in names])
+
+
+def places(claim: Claim, comparison: Comparison, header: RunHeader) -> list[ClaimedCell | CellNotFound]:
+    """Every cell and arm that ``claim`` is about; never empty. A claim about times skips untimed cells if others exist."""
+    where = claim.where
+    cells = [cell for cell in comparison.cells if _meant(cell, where, header)]
+    if not cells:
+        known = dict.fromkeys(f"part={cell.part}, batch={cell.batch_size}" for cell in comparison.cells)
+        reason = f"the run has no cell with {_asked(where)}; it has {'; '.join(known) or 'no cell'}"
+        asked = {"part": where.part, "batch_size": where.batch, "task": where.task, "arm": where.arm}
+        names = {key: str(value) for key, value in asked.items() if value is not None}
+        return [CellNotFound(names, reason)]
+    if where.best:
+        cells = [cell for cell in cells if has_contender(cell, header)] or cells
+    if any(bound.definition.clock for bound in claim.bounds):
+        cells = [cell for cell in cells if cell.timed] or cells
+    return [place for cell in cells for place in _arms(cell, where, comparison)]
+
+
+def _meant(cell: Cell, where: Where, header: RunHeader) -> bool:
+    length = header.written(cell.part).workload.prompt_tokens  # of synthetic prompts; None of prompts with lengths of their own
+    asked = {"part": cell.part, "model": cell.model, "batch": cell.batch_size, "prompt_tokens": length}
+    if any(getattr(where, key) not in (None, found) for key, found in asked.items()):
+        return False
+    return cell.is_summary if where.task is None else cell.task == where.task
+
+
+def _arms(cell: Cell, where: Where, comparison: Comparison) -> Sequence[ClaimedCell | CellNotFound]:
+    if where.best:
+        return [_best(cell, comparison)]
+    if found := _named(cell, where):
+        return [ClaimedCell(cell, arm) for arm in found]
+    known = ", ".join(arm.label for arm in cell.arms) or "none"
+    reason = f"no arm there with {_asked(where)} has samples; those that have: {known}"
+    return [CellNotFound(cell.names | ({"arm": where.arm} if where.arm else {}), reason)]
+
+
+def _named(cell: Cell, where: Where) -> list[ArmResult]:
+    """The arms that ``where`` names by their label, or by block size and gamma."""
+    if where.arm is not None:
+        return [arm for arm in cell.arms if same_arm(where.arm, arm.label)]
+    return [
+        arm
+        for arm in cell.arms
+        if arm.block_size is not None and where.block_size in (None, arm.block_size) and where.gamma in (None, arm.gamma)
+    ]
+
+
+def asked_arm(cell: Cell, header: RunHeader) -> ArmResult | None:
+    """The arm of ``cell`` that the claims of the run's scenario name first; None where they name none, or cannot be read."""
+    for written in header.scenario.get("claims") or []:
+        with suppress(ValidationError):
+            where = Claim.model_validate(written).where
+            if not where.best and _meant(cell, where, header):
+                return next(iter(_named(cell, where)), None)
+    return None
+
+
+def _best(cell: Cell, comparison: Comparison) -> ClaimedCell | CellNotFound:
+    chosen = next(one for one in comparison.highlights if (one.part, one.batch_size) == (cell.part, cell.batch_size))
+    arm = next((arm for arm in cell.arms if arm.label == chosen.label), None)
+    if arm is None:
+        return CellNotFound(cell.names, chosen.reason or f"{chosen.label} left no sample of this task")
+    return ClaimedCell(cell, arm, chosen.picked_from if chosen.picked_from > 1 else None)
+
+
+def _asked(where: Where) -> str:
+    said = where.model_dump(exclude_none=True)
+    return ", ".join(f"{key}={value}" for key, value in said.items()) or "an arm"
 
 
 def picked(summary: Cell, arms: Sequence[ArmBesideNtp]) -> Highlight:
@@ -43,43 +150,35 @@ def contenders(arms: Sequence[ArmResult]) -> list[ArmResult]:
     return [arm for arm in candidates if arm.accuracy_difference.value is not None] or candidates
 
 
-def highlight(
-    part: str, batch_size: int, arms: Sequence[ArmResult], margin: float = MARGIN, bounds: Mapping[str, Quantity] | None = None
-) -> Highlight:
+def highlight(part: str, batch_size: int, arms: Sequence[ArmResult], bounds: Mapping[str, Quantity] | None = None) -> Highlight:
     """The fastest arm whose accuracy is shown to stay within the margin, else the best by the next weaker basis.
 
     Fastest: by wall speedup, by NFE speedup where the part was not timed. ``bounds``: the accuracy difference of each arm by
     label, at the simultaneous level of all contenders (default: the arms' own).
     """
-    candidates = [arm for arm in arms if not arm.is_ntp]
-    picked_from = len(contenders(arms))
-    pairs = max((arm.accuracy_difference.n for arm in candidates if arm.accuracy_difference.value is not None), default=0)
-
-    def pick(basis: HighlightBasis, among: Sequence[ArmResult], reason: str | None = None) -> Highlight:
-        best = max(among, key=_speed, default=None)
-        return Highlight(
-            part=part,
-            batch_size=batch_size,
-            label=best.label if best else None,
-            basis=basis,
-            margin=margin,
-            pairs=pairs,
-            pairs_needed=pairs_needed(margin, simultaneous_confidence(picked_from)),
-            reason=reason,
-            picked_from=picked_from,
-        )
-
-    if not candidates:
-        return pick("none", [], "no arm but NTP has samples")
-    compared = [arm for arm in contenders(arms) if arm.accuracy_difference.value is not None]
-    if not compared:
-        return pick("replayed" if all(arm.replayed for arm in candidates) else "ungraded", candidates)
+    candidates, picked_from = [arm for arm in arms if not arm.is_ntp], len(contenders(arms))
+    compared = [arm for arm in candidates if arm.accuracy_difference.value is not None]
     lows = {arm.label: (bounds or {}).get(arm.label, arm.accuracy_difference).low for arm in compared}
-    shown = [arm for arm in compared if (low := lows[arm.label]) is not None and low > -margin]
-    observed = [arm for arm in compared if (arm.accuracy_difference.value or 0.0) >= -margin]
-    if shown:
-        return pick("shown", shown)
-    return pick("observed", observed) if observed else pick("none", compared, "no arm stays within the margin")
+    choices: list[tuple[HighlightBasis, list[ArmResult], str | None]] = [
+        ("shown", [arm for arm in compared if (low := lows[arm.label]) is not None and low > -MARGIN], None),
+        ("observed", [arm for arm in compared if (arm.accuracy_difference.value or 0.0) >= -MARGIN], None),
+        ("none", compared, "no arm stays within the margin"),
+        ("replayed" if all(arm.replayed for arm in candidates) else "ungraded", candidates, None),
+        ("none", [], "no arm but NTP has samples"),
+    ]
+    basis, among, reason = next((choice for choice in choices if choice[1]), choices[-1])
+    best = max(among, key=_speed, default=None)
+    return Highlight(
+        part=part,
+        batch_size=batch_size,
+        label=best.label if best else None,
+        basis=basis,
+        margin=MARGIN,
+        pairs=max((arm.accuracy_difference.n for arm in compared), default=0),
+        pairs_needed=pairs_needed(MARGIN, simultaneous_confidence(picked_from)),
+        reason=reason,
+        picked_from=picked_from,
+    )
 
 
 def _speed(arm: ArmResult) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import Literal
 
 from harness.analysis.trust.integrity import AS_WRITTEN, Integrity
 from harness.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, EXIT_VOID
@@ -103,10 +103,9 @@ def by_records(judgements: Judgements, records: Sequence[Integrity]) -> Judgemen
     return replace(told, judgements=void)
 
 
-def to_json(judgements: Judgements) -> dict[str, Any]:
+def to_json(judgements: Judgements) -> dict[str, object]:
     """As plain JSON values with their ``version``; the state is there with its word too."""
-    data = asdict(replace(judgements, claims=())) | {"state": judgements.state, "exit_code": judgements.exit_code()}
-    for one, plain in zip(judgements.judgements, data["judgements"], strict=True):
-        plain["word"] = one.word
+    plain = [asdict(one) | {"word": one.word} for one in judgements.judgements]
+    data = asdict(replace(judgements, claims=(), judgements=()))
     del data["claims"]
-    return data
+    return data | {"judgements": plain, "state": judgements.state, "exit_code": judgements.exit_code()}

@@ -12,7 +12,6 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from harness.scenario.claims import Bound
-from harness.scenario.metrics import METRICS
 from harness.stats import quantity
 from harness.stats.quantity import Quantity
 from harness.stats.sample_size import (
@@ -32,13 +31,13 @@ SAME = "the value equals the bound: no number of prompts tells them apart"
 
 def more_prompts(bound: Bound, value: Quantity, sd: Quantity | None, unit: str) -> str:
     """In words. ``sd``: of a loss of accuracy, over prompts. ``unit``: of counting times (Cell.unit_of_times)."""
-    if METRICS[bound.metric].of_requests:
+    if bound.definition.of_requests:
         return "more processes, or more requests in a sample; how many is not planned for a figure over requests"
     if bound.metric == "accuracy_loss_points":
         return _said(bound, value, lambda loss: _for_accuracy(bound, loss, value, sd), "prompts")
     if bound.metric == "identical_to_ntp":
         return _said(bound, value, lambda share: _for_share(bound, share), "prompts")
-    percentile = METRICS[bound.metric].percentile
+    percentile = bound.definition.percentile
     if percentile is not None and value.low is None:
         wanted = values_for_percentile(percentile)
         return f"{max(1, wanted - value.n)} more {unit} ({wanted} in all) give it an interval"
@@ -64,7 +63,7 @@ def straddled(bound: Bound, value: Quantity) -> list[float]:
 
 def _for_ratio(bound: Bound, true: float, value: Quantity) -> SampleSize:
     """The largest number that any limit requires."""
-    shift = 1.0 if METRICS[bound.metric].either_way else 0.0  # predicted ÷ measured is the ratio
+    shift = 1.0 if bound.definition.either_way else 0.0  # predicted ÷ measured is the ratio
     spread = None if value.spread is None else cautious(value.spread, value.n, value.processes)
     ratio = replace(value, value=true + shift, spread=spread)
     limits = straddled(bound, replace(value, value=true))
@@ -137,9 +136,9 @@ def _at_the_ends(bound: Bound, value: Quantity, plan: Plan) -> str:
 
 def _shown(bound: Bound, value: float) -> str:
     """``3.06x``, ``0.5 points lost``."""
-    if METRICS[bound.metric].either_way:
+    if bound.definition.either_way:
         return f"{value:+.1%}"
     if bound.metric == "accuracy_loss_points":
         return f"{value + 0.0:.3g} points lost"  # + 0.0 turns -0 into 0
-    unit = METRICS[bound.metric].unit
+    unit = bound.definition.unit
     return f"{value:.4g}{'' if unit == 'x' else ' '}{unit}"

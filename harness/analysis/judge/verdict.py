@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from harness.analysis.judge.check import judge
+from harness.analysis.judge.highlight import CellNotFound, ClaimedCell, places
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, Judgements, by_records
-from harness.analysis.judge.places import CellNotFound, ClaimedCell, places
 from harness.analysis.results import Comparison
 from harness.errors import RecordError
 from harness.record.schema import RunHeader

@@ -6,59 +6,58 @@ is what it waited for: measured by its own clock, and predicted by the prices of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
-from harness.analysis.tally.pass_arrays import TraceArrays
-from harness.analysis.tally.prices import Ladder
-from harness.analysis.tally.pricing import Pricer
-from harness.analysis.tally.requests import Request, requests_of
+from harness.analysis.tally.pass_arrays import Bools, Ints, TraceArrays
+from harness.analysis.tally.pricing import Pricer, Pricers, pricers_of
+from harness.analysis.tally.requests import TalliedRequest, requests_of
 from harness.analysis.tally.tally import PassSums, Tally, one_name_each, tally
-from harness.analysis.tally.traffic import TrafficCounter
+from harness.analysis.tally.traffic import TrafficCounter, counters
+from harness.analysis.trust.health import without_void_times
 from harness.record.schema import CaseHeader, Run, Sample
 from harness.scenario.load import Load, recorded_load
 
-Tallies = Callable[[str], tuple[Tally, ...]]
-"""By case id."""
 
+class Tallies:
+    """The decodes of a run without its void times, those of a case tallied once, when they are first asked for.
 
-def tallies_by_case(
-    run: Run,
-    pricers: Mapping[str, tuple[Ladder, Pricer | None]] | None = None,
-    counters: Mapping[str, TrafficCounter] | None = None,
-) -> Tallies:
-    """The decodes of a run, those of a case tallied once, when they are first asked for.
+    Warm-ups are left out; of a sample recorded twice the later counts.
 
-    Warm-ups are left out; of a sample recorded twice the later counts. Those whose time counts are priced, where there are
-    ``pricers`` by case id and counters of memory traffic by part.
+    Example: Tallies(run)("reference/arithmetic/b1/ntp")
     """
-    cases = {case.case_id: case for case in run.header.cases}
-    samples: dict[str, dict[tuple[int, int, int], Sample]] = {case_id: {} for case_id in cases}
-    for one in one_name_each(run).samples:
-        if one.case_id in cases and not one.warmup:
-            samples[one.case_id][one.group, one.repeat, one.process] = one
 
-    @cache
-    def of_case(case_id: str) -> tuple[Tally, ...]:
-        case = cases[case_id]
-        load = recorded_load(run.header.written(case.part), case.batch_size)
-        pricer = pricers[case_id][1] if pricers and case.timed and not case.is_check else None
-        counter = counters[case.part] if counters else None
-        return tuple(
-            tally
-            for sample in samples[case_id].values()
-            for tally in tallies_of(case, sample, load, pricer if sample.decode_s is not None else None, counter)
-        )
+    def __init__(self, run: Run, priced: bool = True) -> None:
+        """``priced``: price the decodes whose time counts, and read the counters of memory traffic."""
+        self.run, self.health = without_void_times(run)
+        self.voids = {case_id: of_case for of_part in self.health for case_id, of_case in of_part.cases.items()}
+        self.pricers: Pricers = pricers_of(self.run) if priced else {}
+        self.counters = counters(self.run) if priced else {}
+        self._cases = {case.case_id: case for case in run.cases}
+        self._samples: dict[str, list[Sample]] = defaultdict(list)
+        for sample in {one.key: one for one in one_name_each(self.run).samples if not one.warmup}.values():
+            self._samples[sample.case_id].append(sample)
+        self._tallied: dict[str, tuple[Tally, ...]] = {}
 
-    return of_case
+    def __call__(self, case_id: str) -> tuple[Tally, ...]:
+        """The decodes of a case."""
+        if case_id not in self._tallied:
+            self._tallied[case_id] = tuple(self._of_case(self._cases[case_id]))
+        return self._tallied[case_id]
+
+    def _of_case(self, case: CaseHeader) -> Iterator[Tally]:
+        load = recorded_load(self.run.header.written(case.part), case.batch_size)
+        pricer = self.pricers[case.case_id][1] if self.pricers and case.timed and not case.is_check else None
+        for sample in self._samples[case.case_id]:
+            own = pricer if sample.decode_s is not None else None
+            yield from tallies_of(case, sample, load, own, self.counters.get(case.part))
 
 
 def tallies_of(
-    case: CaseHeader, sample: Sample, load: Load | None, pricer: Pricer | None = None, counter: TrafficCounter | None = None
+    case: CaseHeader, sample: Sample, load: Load | None, pricer: Pricer | None, counter: TrafficCounter | None
 ) -> tuple[Tally, ...]:
     """The sample as one tally; under a load as one for each request, of which those that do not count have no times.
 
@@ -80,7 +79,7 @@ def tallies_of(
     )
 
 
-def _of_row(whole: Tally, sample: Sample, row: int, one: Request | None, trace: TraceArrays | None, first: int) -> Tally:
+def _of_row(whole: Tally, sample: Sample, row: int, one: TalliedRequest | None, trace: TraceArrays | None, first: int) -> Tally:
     """The request: what it wrote and waited for, with the passes that it was in."""
     told, (task, group, repeat, process) = sample.rows[row], whole.key
     times = told.times if one is not None and one.counted else None
@@ -108,7 +107,7 @@ def _of_row(whole: Tally, sample: Sample, row: int, one: Request | None, trace: 
     )
 
 
-def _sums(whole: PassSums, trace: TraceArrays, row: int, own: npt.NDArray[np.bool_], final: npt.NDArray[np.int64]) -> PassSums:
+def _sums(whole: PassSums, trace: TraceArrays, row: int, own: Bools, final: Ints) -> PassSums:
     """Of the passes ``own`` that the request in ``row`` was in; ``final``: the tokens that they made final."""
     timed, count = whole.timed, len(final)
     if timed is not None:

@@ -10,6 +10,9 @@ import numpy.typing as npt
 from harness.record.passes import PackedPasses
 from harness.record.trace import Role
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 ROLES: tuple[Role, ...] = get_args(Role)
 PREFILL = ROLES.index("prefill")
 
@@ -26,9 +29,9 @@ class TraceArrays:
         codes = np.array([ROLES.index(role) for role in packed.roles], dtype=np.int8)
         self.role: npt.NDArray[np.int8] = codes[np.asarray(self._columns["role"])] if packed.count else codes
         self.models: tuple[str | None, ...] = (None, *packed.models)
-        self.model: npt.NDArray[np.int64] = np.asarray(self._columns.get("model", np.zeros(self.count)), dtype=np.int64)
-        self.decode: npt.NDArray[np.bool_] = (self.role != PREFILL) | (self.model != 0)
-        self.own: npt.NDArray[np.bool_] = self.decode & (self.model == 0)
+        self.model: Ints = np.asarray(self._columns.get("model", np.zeros(self.count)), dtype=np.int64)
+        self.decode: Bools = (self.role != PREFILL) | (self.model != 0)
+        self.own: Bools = self.decode & (self.model == 0)
 
     @property
     def drafts_in_prompt(self) -> bool:
@@ -71,12 +74,12 @@ class TraceArrays:
         """A column of shape (passes, rows), in its packed type: few bytes, unsigned."""
         return np.asarray(self._columns[name]).reshape(self.count, self.rows)
 
-    def over_rows(self, name: str) -> npt.NDArray[np.int64]:
+    def over_rows(self, name: str) -> Ints:
         """A per-row column summed over the rows."""
-        found: npt.NDArray[np.int64] = self.per_row(name).sum(axis=1, dtype=np.int64)
+        found: Ints = self.per_row(name).sum(axis=1, dtype=np.int64)
         return found
 
-    def per_pass(self, name: str) -> npt.NDArray[np.int64]:
+    def per_pass(self, name: str) -> Ints:
         """A column of shape (passes,)."""
         return np.asarray(self._columns[name], dtype=np.int64)
 
@@ -85,7 +88,7 @@ class TraceArrays:
         found = self.seconds(name)
         return None if found is None else float(found[self.decode].sum())
 
-    def seconds(self, name: str) -> npt.NDArray[np.float64] | None:
+    def seconds(self, name: str) -> Floats | None:
         """A column of durations, None where the passes were not timed one by one."""
         found = self._columns.get(name)
         return None if found is None else np.asarray(found, dtype=np.float64)

@@ -5,12 +5,10 @@ An unavailable ceiling comes with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from harness.analysis.tally.pass_values import DURING_RUN, EX_ANTE_SHAPE, Roof
 from harness.analysis.trust.health import kernel_times_s
@@ -20,7 +18,6 @@ from harness.hardware.profile import Calibration, HardwareProfile
 from harness.models import DTYPE_BYTES
 from harness.models.deployment import Deployment
 from harness.record.schema import CaseHeader, PassColumns, Run, RunHeader
-from harness.record.written import Happened
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration, ceilings_from_measured, ceilings_from_profile, joined
 from harness.roofline.operation import PassCounts
 from harness.roofline.shape_calibration import SPREAD_PERCENTILES, UNSEEN_MOVEMENT, MeasuredPass, shape_calibrated
@@ -122,18 +119,16 @@ def ladder(run: Run, case: CaseHeader) -> Ladder:
     calibration, profile = read_calibration(run.header, case), read_profile(run.header, case)
     ceilings: dict[str, Ceilings] = {}
     reasons: dict[str, Missing] = {}
-    steps: dict[str, Callable[[], Ceilings | Missing]] = {
-        "calibrated": lambda: _calibrated(calibration, profile, case.known_dtype),
-        "datasheet": lambda: (
-            ceilings_from_profile(profile, case.known_dtype) if isinstance(profile, HardwareProfile) else profile
-        ),
-        EX_ANTE_SHAPE: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, True),
-        DURING_RUN: lambda: _shape_calibrated(ceilings.get("calibrated") or ceilings.get("datasheet"), run, case, False),
-    }
     shared = _shared_cpu(case)
-    for rung, step in steps.items():
+    for rung in ("calibrated", "datasheet", EX_ANTE_SHAPE, DURING_RUN):
         try:
-            found = step()
+            if rung == "calibrated":
+                found = _calibrated(calibration, profile, case.known_dtype)
+            elif rung == "datasheet":
+                found = profile if isinstance(profile, Missing) else ceilings_from_profile(profile, case.known_dtype)
+            else:
+                base = ceilings.get("calibrated") or ceilings.get("datasheet")
+                found = _shape_calibrated(base, run, case, rung == EX_ANTE_SHAPE)
         except SbdError as error:
             found = str(error)
         if isinstance(found, Ceilings) and shared:
@@ -183,7 +178,7 @@ def _shape_calibrated(base: Ceilings | None, run: Run, case: CaseHeader, ex_ante
 
 
 def read_ceiling(
-    case: CaseHeader, calibration: Calibration | Missing, profile: HardwareProfile | Missing, measured: Ceilings | None = None
+    case: CaseHeader, calibration: Calibration | Missing, profile: HardwareProfile | Missing, measured: Ceilings | None
 ) -> Quantity:
     """Bytes per second that memory gives a model, or one device's share of it, of this size, or why none may be claimed.
 
@@ -226,6 +221,22 @@ SHARED_ENTRIES = {"start", "engine", "meters"}
 """Entries that a session records of a part before it measures passes."""
 
 
+class _Decode(BaseModel):
+    passes: PassColumns
+    decode_s: float
+
+
+class _Visit(BaseModel):
+    """The decodes that a session measured at once, or why they made no pass."""
+
+    decodes: list[_Decode]
+    ended_at: str | None = None
+    reason: str = "its decodes made no pass"
+
+
+_VISITS = TypeAdapter(list[_Visit])
+
+
 def measured_passes(run: Run, part: str, *, ex_ante: bool = False, masked: bool = True) -> list[MeasuredPass] | Missing:
     """Every decode pass that was measured before, among and after the part's samples, in all sessions, or why none was.
 
@@ -236,23 +247,24 @@ def measured_passes(run: Run, part: str, *, ex_ante: bool = False, masked: bool 
     if not events:
         return "no pass of this model was measured apart from the samples (a record older than version 3)"
     try:
+        visits = _VISITS.validate_python(events)
         if ex_ante:
-            before = _before_samples(run, part, events)
+            before = _before_samples(run, part, visits)
             if isinstance(before, Missing):
                 return before
-            events = before
-        decodes = [(visit, decode) for visit, event in enumerate(events) for decode in event["decodes"]]
-        roles = [set(decode["passes"]["role"]) - {"prefill"} for _, decode in decodes]
+            visits = before
+        decodes = [(number, decode) for number, visit in enumerate(visits) for decode in visit.decodes]
+        roles = [{*decode.passes.role} - {"prefill"} for _, decode in decodes]
         if any("verify" in of_decode for of_decode in roles):
             others = {"commit+decide", "verify+draft"} if not masked else {"verify"}
             decodes = [one for one, of_decode in zip(decodes, roles, strict=True) if not of_decode & others]
         found = [one for number, (visit, decode) in enumerate(decodes) for one in _of_decode(decode, number, visit)]
-    except (KeyError, TypeError, ValueError) as error:  # includes pydantic's ValidationError
+    except ValueError as error:  # includes pydantic's ValidationError
         return f"the measured passes of this part cannot be read ({type(error).__name__})"
-    return found or str(events[-1].get("reason", "its decodes made no pass"))
+    return found or visits[-1].reason
 
 
-def _before_samples(run: Run, part: str, events: list[Happened]) -> list[Happened] | Missing:
+def _before_samples(run: Run, part: str, visits: list[_Visit]) -> list[_Visit] | Missing:
     """The measurements that ended before the first sample of the part began, warm-ups included.
 
     Older records have no times. Their sessions load a model, measure passes and then take samples, in this order. So the first
@@ -261,15 +273,15 @@ def _before_samples(run: Run, part: str, events: list[Happened]) -> list[Happene
     Raises:
         ValueError: a recorded time cannot be read.
     """
-    if all("ended_at" in event for event in events):
-        cases = {case.case_id for case in run.header.cases if case.part == part}
+    if all(visit.ended_at for visit in visits):
+        cases = {case.case_id for case in run.cases if case.part == part}
         begun = (one.started_at for one in run.samples if one.case_id in cases)
         first = min((_moment(one) for one in begun if one is not None), default=None)
-        found = [event for event in events if first is None or _moment(event["ended_at"]) <= first]
+        found = [visit for visit in visits if first is None or _moment(visit.ended_at or "") <= first]
         return found or "no pass of this model was measured before the first sample of the part"
     names = [str(entry.get("event")) for entry in run.sessions if entry.get("part") == part]
     ahead = names[: names.index("measured_passes")]
-    return events[:1] if ahead.count("engine") == 1 and SHARED_ENTRIES.issuperset(ahead) else UNTOLD
+    return visits[:1] if ahead.count("engine") == 1 and SHARED_ENTRIES.issuperset(ahead) else UNTOLD
 
 
 def _moment(text: str) -> datetime:
@@ -281,7 +293,7 @@ def machine_spread(run: Run, part: str) -> tuple[float, float]:
     """10th and 90th percentile of the part's fixed calibration kernel, as multiples of its median. It was timed before and
     after every sample; (1, 1) without such times.
     """
-    cases = {case.case_id for case in run.header.cases if case.part == part}
+    cases = {case.case_id for case in run.cases if case.part == part}
     times = kernel_times_s(sample for sample in run.samples if sample.case_id in cases)
     if not times:
         return 1.0, 1.0
@@ -289,9 +301,9 @@ def machine_spread(run: Run, part: str) -> tuple[float, float]:
     return low, high
 
 
-def _of_decode(decode: Any, number: int, visit: int) -> list[MeasuredPass]:
+def _of_decode(decode: _Decode, number: int, visit: int) -> list[MeasuredPass]:
     """The decode passes; the loop's time beyond forwards and samplers is shared out evenly."""
-    columns = PassColumns.model_validate(decode["passes"])
+    columns = decode.passes
     if columns.forward_s is None or columns.sampler_s is None:
         return []
     timed = [
@@ -299,7 +311,7 @@ def _of_decode(decode: Any, number: int, visit: int) -> list[MeasuredPass]:
         for one, forward_s, sampler_s in zip(columns.passes(), columns.forward_s, columns.sampler_s, strict=True)
         if one.role != "prefill"
     ]
-    rest_s = float(decode["decode_s"]) - sum(forward_s + sampler_s for _, forward_s, sampler_s in timed)
+    rest_s = decode.decode_s - sum(forward_s + sampler_s for _, forward_s, sampler_s in timed)
     return [
         MeasuredPass(counts=counts, forward_s=forward_s, after_s=sampler_s + rest_s / len(timed), decode=number, visit=visit)
         for counts, forward_s, sampler_s in timed

@@ -7,9 +7,8 @@ from dataclasses import astuple
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from harness.analysis.tally.pass_arrays import PREFILL, TraceArrays
+from harness.analysis.tally.pass_arrays import PREFILL, Bools, Floats, Ints, TraceArrays
 from harness.analysis.tally.prices import Ladder, deployment_of, feeds_masks, ladder, unpriced
 from harness.errors import RecordError
 from harness.models import ModelShape
@@ -27,7 +26,7 @@ Band = tuple[float, float, float]
 Counts = tuple[str | None, int, int, int, int, int, bool]
 """The values that decide a pass's price: its model and the fields of PassCounts, in their order."""
 NO_PRICE = "an imported run has no passes to price"
-Places = npt.NDArray[np.int64]
+Places = Ints
 """Indices of passes in the table of a Pricer."""
 
 
@@ -51,7 +50,7 @@ class Pricer:
         """Table indices; passes that differ only in which tokens became known cost the same."""
         return np.array([self._place((one.model, *astuple(PassCounts.of(one)))) for one in passes], dtype=np.int64)
 
-    def places(self, trace: TraceArrays, which: npt.NDArray[np.bool_]) -> Places:
+    def places(self, trace: TraceArrays, which: Bools) -> Places:
         """Table indices of the passes ``which`` of a sample. A server's pass has the rows that are in it; in a session of this
         program the tensors hold those that wait, too.
 
@@ -72,27 +71,27 @@ class Pricer:
         counts = zip(made_by, rows, *(column[which].tolist() for column in columns), causal, strict=True)
         return np.fromiter(map(self._place, counts), dtype=np.int64)
 
-    def bytes_(self, places: Places) -> npt.NDArray[np.float64]:
+    def bytes_(self, places: Places) -> Floats:
         """Modelled bytes of each pass, without its sampler."""
         return np.asarray(self._table[places, 0])
 
-    def flops(self, places: Places) -> npt.NDArray[np.float64]:
+    def flops(self, places: Places) -> Floats:
         """Modelled flops of each pass, without its sampler."""
         return np.asarray(self._table[places, 1])
 
-    def forward_s(self, places: Places) -> npt.NDArray[np.float64]:
+    def forward_s(self, places: Places) -> Floats:
         """Seconds of each forward, of shape (passes, rungs, 3): the band of every rung."""
         return self._bands(places, 2)
 
-    def decode_s(self, places: Places) -> npt.NDArray[np.float64]:
+    def decode_s(self, places: Places) -> Floats:
         """Seconds of each forward and its sampler, of shape (passes, rungs, 3)."""
         return self._bands(places, 2 + 3 * len(self.rungs))
 
-    def by_rung(self, band: npt.NDArray[np.float64]) -> dict[str, Band]:
+    def by_rung(self, band: Floats) -> dict[str, Band]:
         """A band of shape (rungs, 3) by its rungs."""
         return {rung: (low, expected, high) for rung, (low, expected, high) in zip(self.rungs, band.tolist(), strict=True)}
 
-    def _bands(self, places: Places, first: int) -> npt.NDArray[np.float64]:
+    def _bands(self, places: Places, first: int) -> Floats:
         width = 3 * len(self.rungs)
         return self._table[places, first : first + width].reshape(len(places), len(self.rungs), 3)
 
@@ -126,16 +125,20 @@ class Pricer:
         ]
 
 
-def pricers_of(run: Run) -> dict[str, tuple[Ladder, Pricer | None]]:
+Pricers = dict[str, tuple[Ladder, Pricer | None]]
+"""By case id."""
+
+
+def pricers_of(run: Run) -> Pricers:
     """Ladder and pricer per case id, shared by the cases of one part, batch size, dtype, device, model and draft models. Those
     that feed masks have their own: an adapter makes their passes dearer. The larger the batch, the fewer decodes a part has to
     average, and an interval depends on their number. No pricer for an imported run, which has no passes.
     """
     if run.header.imported is not None:
-        return dict.fromkeys((case.case_id for case in run.header.cases), (unpriced(NO_PRICE), None))
+        return dict.fromkeys((case.case_id for case in run.cases), (unpriced(NO_PRICE), None))
     shared: dict[Any, tuple[Ladder, Pricer | None]] = {}
-    found: dict[str, tuple[Ladder, Pricer | None]] = {}
-    for case in run.header.cases:
+    found: Pricers = {}
+    for case in run.cases:
         drafts = sorted(case.draft_models.items())
         kind = (case.part, case.batch_size, case.model, case.dtype, case.device, feeds_masks(case), *drafts)
         if kind not in shared:

@@ -42,7 +42,7 @@ class Window:
 
 
 @frozen
-class Request:
+class TalliedRequest:
     """One request, by its client. ``time_per_token_s``: mean over the tokens behind the first piece, None where there is none.
 
     ``gaps_s``: between the pieces of its answer. ``good``: within the limits of its load; None: it has none. All but the whole
@@ -58,7 +58,7 @@ class Request:
     good: bool | None = None
 
 
-def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens: Sequence[int]) -> tuple[Request, ...]:
+def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens: Sequence[int]) -> tuple[TalliedRequest, ...]:
     """The requests of a sample, row by row; none where its rows have no times, or its times are void.
 
     Args:
@@ -70,18 +70,19 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
     if len(times) < len(sample.rows) or not times or not (clock or REQUEST_S in sample.meters):
         return ()
     begin_s, end_s, counted = _steady(times, load, in_flight)
-    tokens = [row.output_tokens for row in sample.rows]
+    tokens, length_s = [row.output_tokens for row in sample.rows], end_s - begin_s
+    waited_s = sum(max(0.0, min(_ended(one), end_s) - max(one.sent_s, begin_s)) for one in times)
     answered = sum(begin_s < _ended(one) <= end_s for one in times)
     together = load is None or load.closed
     window = Window(
-        length_s=end_s - begin_s,
+        length_s=length_s,
         answered=answered,
         came=answered if together else sum(begin_s <= one.sent_s <= end_s for one in times),
         tokens=sum(
             count * _share(one.sent_s + one.first_token_s, _ended(one), begin_s, end_s)
             for one, count in zip(times, tokens, strict=True)
         ),
-        in_flight=_mean_in_flight(times, begin_s, end_s),
+        in_flight=waited_s / length_s if length_s > 0 else 0.0,
         left_out=len(times) - sum(counted),
     )
     return tuple(
@@ -90,26 +91,24 @@ def requests_of(sample: Sample, load: Load | None, in_flight: int, first_tokens:
     )
 
 
-def _request(times: RowTimes, window: Window, counted: bool, behind: int | None, load: Load | None) -> Request:
+def _request(times: RowTimes, window: Window, counted: bool, behind: int | None, load: Load | None) -> TalliedRequest:
     """``behind``: tokens behind the first piece; None: its stream tells no times of them."""
     if behind is None:
-        return Request(window=window, counted=counted, request_s=times.last_token_s)
-    per_token = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None
-    return Request(
+        return TalliedRequest(window=window, counted=counted, request_s=times.last_token_s)
+    per_token, first_s = (times.last_token_s - times.first_token_s) / behind if behind > 0 else None, times.first_token_s
+    good = None
+    if load is not None and (load.first_token_s or load.time_per_token_s):
+        each_s = per_token or 0.0
+        good = first_s <= (load.first_token_s or first_s) and each_s <= (load.time_per_token_s or each_s)
+    return TalliedRequest(
         window=window,
         counted=counted,
-        first_token_s=times.first_token_s,
+        first_token_s=first_s,
         time_per_token_s=per_token,
         request_s=times.last_token_s,
         gaps_s=tuple(times.gaps_s or ()),
-        good=_good(times.first_token_s, per_token, load),
+        good=good,
     )
-
-
-def _good(first_s: float, per_token_s: float | None, load: Load | None) -> bool | None:
-    if load is None or not (load.first_token_s or load.time_per_token_s):
-        return None
-    return first_s <= (load.first_token_s or first_s) and (per_token_s or 0.0) <= (load.time_per_token_s or per_token_s or 0.0)
 
 
 def _steady(times: Sequence[RowTimes], load: Load | None, in_flight: int) -> tuple[float, float, list[bool]]:
@@ -134,9 +133,3 @@ def _share(begin_s: float, end_s: float, window_begin_s: float, window_end_s: fl
     if end_s <= begin_s:
         return float(window_begin_s < begin_s <= window_end_s)
     return max(0.0, min(end_s, window_end_s) - max(begin_s, window_begin_s)) / (end_s - begin_s)
-
-
-def _mean_in_flight(times: Sequence[RowTimes], begin_s: float, end_s: float) -> float:
-    if end_s <= begin_s:
-        return 0.0
-    return sum(max(0.0, min(_ended(one), end_s) - max(one.sent_s, begin_s)) for one in times) / (end_s - begin_s)

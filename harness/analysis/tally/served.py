@@ -68,6 +68,8 @@ def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCount
     alone = [one for one in run.samples if one.case_id in case_ids and not one.warmup and "served_ways_disagree" in one.meters]
     if not alone:
         return None
+    names = {case.arm.server for case in run.cases if case.case_id in case_ids}
+    told = [about for event in run.events("engine", part) for name, about in event.get("servers", {}).items() if name in names]
     headlines = [one.meters["served_headline"] for one in alone if "served_headline" in one.meters]
     return ServedCounts(
         requests=sum(len(one.rows) for one in alone),
@@ -75,23 +77,17 @@ def served_counts(run: Run, part: str, case_ids: Collection[str]) -> ServedCount
         decode_tokens=sum(row.output_tokens - 1 for one in alone for row in one.rows),
         passes={way: None if (found := _sum(alone, f"served_passes_by_{way}")) is None else int(found) for way in WAYS},
         headline=sum(headlines) / len(headlines) if headlines else None,
-        headline_means=_headline_means(run, part, case_ids),
+        headline_means=next((str(about["headline"]) for about in told if about.get("headline")), None),
         read_bytes=_sum(alone, "served_read_bytes"),
         partings=partings_of(run, part, case_ids),
     )
-
-
-def _headline_means(run: Run, part: str, case_ids: Collection[str]) -> str | None:
-    names = {case.arm.server for case in run.header.cases if case.case_id in case_ids}
-    told = [about for event in run.events("engine", part) for name, about in event.get("servers", {}).items() if name in names]
-    return next((str(about["headline"]) for about in told if about.get("headline")), None)
 
 
 def partings_of(run: Run, part: str, case_ids: Collection[str]) -> Partings | None:
     """Of the arm's cases, over all processes; None where the run did not look."""
     events = run.events("divergences", part)
     found = [one for event in events for one in event.get("found", []) if one["case_id"] in case_ids]
-    is_arm = {case.case_id for case in run.header.cases if case.arm.method == "served" and not case.arm.temperature}
+    is_arm = {case.case_id for case in run.cases if case.arm.method == "served" and not case.arm.temperature}
     if not events or not is_arm & set(case_ids):
         return None
     by_class = Counter(str(one["class"]) for one in found)

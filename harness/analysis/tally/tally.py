@@ -9,14 +9,18 @@ from dataclasses import field, replace
 import numpy as np
 import numpy.typing as npt
 
-from harness.analysis.tally.pass_arrays import PREFILL, TraceArrays
+from harness.analysis.tally.pass_arrays import PREFILL, Floats, Ints, TraceArrays
 from harness.analysis.tally.pricing import Band, Places, Pricer
-from harness.analysis.tally.requests import Request
+from harness.analysis.tally.requests import TalliedRequest
 from harness.analysis.tally.traffic import Counted, TrafficCounter
 from harness.frozen import frozen
 from harness.record.schema import FIRST_TOKENS, REQUEST_S, CaseHeader, RowResult, Run, Sample
 from harness.roofline.operation import describe_pass
 
+PromptKey = tuple[str, str]
+"""(task, prompt id)."""
+GroupKey = tuple[str, int]
+"""(task, group)."""
 Key = tuple[str, int, int, int]
 """(task, group, repeat, process): identifies the decodes of NTP and of an arm that form a pair."""
 
@@ -31,10 +35,10 @@ class TimedPasses:
     """
 
     role: npt.NDArray[np.int8]
-    query_tokens: npt.NDArray[np.int64]
-    context_tokens: npt.NDArray[np.float64]
-    forward_s: npt.NDArray[np.float64] | None
-    model: npt.NDArray[np.int64]
+    query_tokens: Ints
+    context_tokens: Floats
+    forward_s: Floats | None
+    model: Ints
     models: tuple[str | None, ...]
     places: Places
     pricer: Pricer
@@ -72,7 +76,7 @@ class PassSums:
 class Written:
     """One answer of a decode, to the prompt (task, prompt id)."""
 
-    prompt: tuple[str, str]
+    prompt: PromptKey
     cluster: str | None
     ids: list[int] | None
     """None where the record has none, as in ``distinct4``, the distinct_share of them."""
@@ -105,11 +109,11 @@ class Tally:
     """Whether a prompts' pass does more than NTP's, so that ``charged`` must add decode time."""
     estimated: bool = False
     """Whether it has."""
-    requests: tuple[Request, ...] = ()
+    requests: tuple[TalliedRequest, ...] = ()
     """Of a server, with times of their own."""
 
     @property
-    def prompts(self) -> tuple[tuple[str, str], ...]:
+    def prompts(self) -> tuple[PromptKey, ...]:
         """Of its answers, in their order."""
         return tuple(one.prompt for one in self.answers)
 
@@ -117,6 +121,9 @@ class Tally:
     def has_decode_time(self) -> bool:
         """Whether decode time per decode token exists: timed, and more than the token the prefill gave."""
         return bool(self.decode_s) and self.decode_tokens > 0
+
+
+Decodes = Sequence[Tally]
 
 
 def one_name_each(run: Run) -> Run:
@@ -133,16 +140,16 @@ def one_name_each(run: Run) -> Run:
     return run.model_copy(update={"samples": samples})
 
 
-def units_of(tallies: Sequence[Tally]) -> list[tuple[str, int]]:
+def units_of(tallies: Decodes) -> list[GroupKey]:
     """The independent unit of every decode, as (task, group): the earliest that holds one of its prompts."""
-    first: dict[Hashable, tuple[str, int]] = {}
+    first: dict[Hashable, GroupKey] = {}
     for key, prompts in sorted((one.key[:2], one.prompts) for one in tallies):
         for prompt in prompts:
             first.setdefault(prompt, key)
     return [min((first[prompt] for prompt in one.prompts), default=one.key[:2]) for one in tallies]
 
 
-def labels_of(tallies: Sequence[Tally]) -> tuple[list[tuple[str, int]], list[int]]:
+def labels_of(tallies: Decodes) -> tuple[list[GroupKey], list[int]]:
     """The independent unit and the process of every decode."""
     return units_of(tallies), [one.key[3] for one in tallies]
 
@@ -224,7 +231,7 @@ def distinct_share(ids: Sequence[int]) -> float:
     return len(set(grams)) / len(grams) if grams else 1.0
 
 
-def charged(tallies: Sequence[Tally], ntp: Sequence[Tally]) -> tuple[Tally, ...]:
+def charged(tallies: Decodes, ntp: Decodes) -> tuple[Tally, ...]:
     """Add to decode time the time of the prompts' pass beyond that of ``ntp`` on the same prompt, where it does more.
 
     NTP's time is that of the same repeat and process, else the median over the prompt's other decodes. Without any, all of the
@@ -233,7 +240,7 @@ def charged(tallies: Sequence[Tally], ntp: Sequence[Tally]) -> tuple[Tally, ...]
     if not any(one.reads_more and one.decode_s is not None for one in tallies):
         return tuple(tallies)
     own = {one.key: one.prompt_s for one in ntp if one.prompt_s is not None}
-    of_prompt: dict[tuple[str, int], list[float]] = {}
+    of_prompt: dict[GroupKey, list[float]] = {}
     for key, prompt_s in own.items():
         of_prompt.setdefault(key[:2], []).append(prompt_s)
 

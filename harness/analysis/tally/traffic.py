@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -56,8 +55,7 @@ class Counted:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TrafficCounter:
+class TrafficCounter(NamedTuple):
     """The memory counter of one part: its scales, each from its time on and in this order, and why readings are absent."""
 
     scales: Sequence[BandwidthScale]
@@ -102,7 +100,7 @@ class TrafficCounter:
 def counters(run: Run) -> dict[str, TrafficCounter]:
     """The counter of every part, from the meters that the run's sessions recorded."""
     found: dict[str, TrafficCounter] = {}
-    for part in dict.fromkeys(case.part for case in run.header.cases):
+    for part in dict.fromkeys(case.part for case in run.cases):
         events = run.events("meters", part)
         scales = [scale for event in events if (scale := _read(BandwidthScale, event.get("bandwidth_scale"))) is not None]
         why_none = next((str(event["bandwidth_scale_reason"]) for event in events if event.get("bandwidth_scale_reason")), None)

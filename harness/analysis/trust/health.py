@@ -16,7 +16,7 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, field
 from statistics import fmean
 
@@ -90,12 +90,6 @@ def kernel_times_s(samples: Iterable[Sample]) -> list[float]:
     return [s.meters[name] for s in samples for name in ("kernel_before_s", "kernel_after_s") if name in s.meters]
 
 
-def _clock_was_set(sample: Sample) -> bool:
-    """Whether the wall clock stepped, or the machine slept; older records do not tell."""
-    (begun, ended), span_s = sample.moments_s, sample.clock_span_s
-    return ended is not None and span_s is not None and abs(ended - begun - span_s) > SET_BY_S + SLEWED * span_s
-
-
 def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[str, ...]:
     """The rules that a timed sample breaks, in words; none for a sample without readings."""
     read = defaultdict(float, sample.meters)
@@ -103,6 +97,8 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
     slow_kernel_s = math.inf if usual.kernel_s is None else usual.kernel_s * (1 + limits.kernel)
     clock_mhz, slow_clock_mhz = sample.meters.get("sm_clock_mhz", math.inf), SLOWEST_CLOCK * (usual.sm_clock_mhz or 0.0)
     power_capped = read["throttle_power_cap_s"] > 0  # the power that this very work draws lowers the clock
+    (begun, ended), span_s = sample.moments_s, sample.clock_span_s  # older records do not tell
+    off_s = 0.0 if ended is None or span_s is None else abs(ended - begun - span_s)
     thermal = ("throttle_sw_thermal_s", "throttle_hw_thermal_s", "throttle_power_brake_s")
     broken = {
         "the calibration kernel took longer than usual": any(time_s > slow_kernel_s for time_s in kernel_times_s([sample])),
@@ -111,7 +107,7 @@ def broken_rules(sample: Sample, usual: Usual, limits: HealthLimits) -> tuple[st
         "another process used the GPU": read["device_processes"] > 1,
         "the GPU's clock was below 90 % of the arm's best": not power_capped and clock_mhz < slow_clock_mhz,
         "a forward pass was compiled while the clock ran": read["compiled_graphs"] > 0,
-        "the wall clock was set, or the machine slept, while the sample was taken": _clock_was_set(sample),
+        "the wall clock was set, or the machine slept, while the sample was taken": off_s > SET_BY_S + SLEWED * (span_s or 0.0),
         UNCOUNTED: read[WAYS] > 0,
         "another client used the server": read["served_foreign_requests"] > 0,
         "the server reused a prompt from its cache": read["served_cached_tokens"] > 0,
@@ -142,7 +138,7 @@ def usual_of(part: Iterable[Sample], arm: Sequence[Sample], logical_cores: int |
 
 def void_reasons(run: Run) -> tuple[tuple[str, ...], ...]:
     """Per sample of the run, in order, the rules that make its times void; none for a sample that was not timed."""
-    arm_of = {case.case_id: (case.part, case.batch_size, arm_values(case)) for case in run.header.cases}
+    arm_of = {case.case_id: (case.part, case.batch_size, arm_values(case)) for case in run.cases}
     by_part: dict[str, list[Sample]] = {}
     by_arm: dict[tuple[str, int, str], list[Sample]] = {}
     for sample in run.samples:
@@ -166,16 +162,19 @@ def arm_values(case: CaseHeader) -> str:
 
 def without_void_times(run: Run) -> tuple[Run, tuple[PartHealth, ...]]:
     """The run without the times of void samples, and their number per part (warm-ups are not counted)."""
-    part_of = {case.case_id: case.part for case in run.header.cases}
+    part_of = {case.case_id: case.part for case in run.cases}
     judged = list(zip(run.samples, void_reasons(run), strict=True))
-    by_part: dict[str, dict[str, list[tuple[str, ...]]]] = {}
+    by_part: dict[str, dict[str, list[Voids]]] = {}
     for sample, rules in judged:
         if sample.case_id in part_of and sample.decode_s is not None:
             counted = by_part.setdefault(part_of[sample.case_id], {})
             if not sample.warmup:
-                counted.setdefault(sample.case_id, []).append(rules)
+                one = Voids(timed=1, void=int(bool(rules)), reasons=dict.fromkeys(rules, 1))
+                counted.setdefault(sample.case_id, []).append(one)
     kept = [_untimed(sample, rules) if rules else sample for sample, rules in judged]
-    return run.model_copy(update={"samples": kept}), tuple(_part_health(part, found) for part, found in by_part.items())
+    of_cases = {part: {case_id: together(every) for case_id, every in cases.items()} for part, cases in by_part.items()}
+    health = [PartHealth(part=part, cases=cases, **asdict(together(cases.values()))) for part, cases in of_cases.items()]
+    return run.model_copy(update={"samples": kept}), tuple(health)
 
 
 def _untimed(sample: Sample, rules: Sequence[str]) -> Sample:
@@ -183,29 +182,13 @@ def _untimed(sample: Sample, rules: Sequence[str]) -> Sample:
     passes = None if uncounted or sample.packed_passes is None else sample.packed_passes.untimed()
     reasons = sample.meter_reasons | ({NO_PASSES: UNCOUNTED} if uncounted else {})
     whole = {} if {*rules} - {*CLOCKLESS} else {REQUEST_S: (sample.prefill_s or 0.0) + (sample.decode_s or 0.0)}
-    return sample.model_copy(
-        update={
-            "prefill_s": None,
-            "decode_s": None,
-            "passes": passes,
-            "meters": whole | sample.meters,
-            "meter_reasons": reasons,
-        }
-    )
+    times = {"prefill_s": None, "decode_s": None, "passes": passes}
+    return sample.model_copy(update=times | {"meters": whole | sample.meters, "meter_reasons": reasons})
 
 
 def together(voids: Iterable[Voids]) -> Voids:
     """The voids of several cases as one."""
-    every = list(voids)
-    reasons: Counter[str] = Counter()
+    every, reasons = list(voids), Counter[str]()
     for one in every:
         reasons.update(one.reasons)
     return Voids(timed=sum(one.timed for one in every), void=sum(one.void for one in every), reasons=dict(reasons))
-
-
-def _part_health(part: str, broken: Mapping[str, list[tuple[str, ...]]]) -> PartHealth:
-    cases = {}
-    for case_id, found in broken.items():
-        reasons = Counter(words for rules in found for words in rules)
-        cases[case_id] = Voids(timed=len(found), void=sum(bool(rules) for rules in found), reasons=dict(reasons))
-    return PartHealth(part=part, cases=cases, **asdict(together(cases.values())))

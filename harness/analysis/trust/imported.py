@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from math import isclose
+from math import inf, isclose
 
 from harness.formatting import count, seconds
 from harness.record.imports.measured import MeasuredRequest, figures, totals
@@ -23,46 +23,33 @@ SAID = ("passes", "output_ids", "machine")
 Found = tuple[str, str]
 
 
-def _first_within_request(run: Run) -> Iterator[Found]:
+def _of_requests(run: Run) -> Iterator[Found]:
     for one, place in _placed(run):
-        whole = one.meters.get(REQUEST_S)
+        whole, gaps_s = one.meters.get(REQUEST_S), one.meters.get(GAPS_S)
         if one.decode_s is None or (whole is not None and (one.prefill_s or 0.0) + one.decode_s > _at_most(whole)):
             yield "the last token came before the first, or behind the end of its request", place
-
-
-def _gaps(run: Run) -> Iterator[Found]:
-    for one, place in _placed(run):
-        gaps_s = one.meters.get(GAPS_S)
         if gaps_s is not None and one.decode_s is not None and not _alike(gaps_s, one.decode_s):
             yield "the gaps between the pieces of a stream do not add up to its time behind the first token", place
 
 
-def _counted(run: Run) -> Iterator[Found]:
+def _of_files(run: Run) -> Iterator[Found]:
+    """In a closed loop of n the requests take at most n times as long as the whole; a single one never takes longer.
+
+    Every figure that the tool worked out itself is worked out again; those of gaps were when the file was read. One with the
+    end of the stream, which no request has, is no less than ours.
+    """
+    most = run.header.imported.concurrency if run.header.imported else None
     for file, samples in _by_file(run):
         if len(samples) != file.requests - file.failed:
             yield "the answered requests are not those that were sent less those that failed", _named(file)
-
-
-def _duration(run: Run) -> Iterator[Found]:
-    """In a closed loop of n the requests take at most n times as long as the whole; a single one never takes longer."""
-    most = run.header.imported.concurrency if run.header.imported else None
-    for file, samples in _by_file(run):
-        times = [one.meters.get(REQUEST_S, 0.0) for one in samples]
-        if file.duration_s is None or not times:
-            continue
-        if max(times) > _at_most(file.duration_s) or (most is not None and sum(times) > _at_most(most * file.duration_s)):
+        times, whole_s = [one.meters.get(REQUEST_S, 0.0) for one in samples], file.duration_s
+        together_s = inf if most is None or whole_s is None else most * whole_s
+        if times and (max(times) > _at_most(inf if whole_s is None else whole_s) or sum(times) > _at_most(together_s)):
             yield "the requests took longer than the whole run of the tool", _named(file)
-
-
-def _printed(run: Run) -> Iterator[Found]:
-    """Every figure that the tool worked out itself, worked out again; those of gaps were when the file was read. One with the
-    end of the stream, which no request has, is no less than ours.
-    """
-    for file, samples in _by_file(run):
         requests = [_request(one) for one in samples if one.decode_s is not None]
         if len(requests) != len(samples):
             continue  # said by another check
-        ours = file.figures | figures(requests, file.rule) | totals(requests, file.duration_s)
+        ours = file.figures | figures(requests, file.rule) | totals(requests, whole_s)
         for name, theirs in (*file.printed.items(), *file.figures.items()):
             mine, least = ours.get(name, theirs), ours.get(name.replace("_to_the_end", ""), theirs)
             if least > _at_most(theirs) or not (_alike(mine, theirs) if name.endswith("_s") else isclose(mine, theirs)):
@@ -81,14 +68,7 @@ def _files_once(run: Run) -> Iterator[Found]:
         first |= {file.sha256: _named(file), times: _named(file)}
 
 
-IMPORTED_CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (
-    _first_within_request,
-    _gaps,
-    _counted,
-    _duration,
-    _printed,
-    _files_once,
-)
+IMPORTED_CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (_of_requests, _of_files, _files_once)
 
 
 def _placed(run: Run) -> Iterator[tuple[Sample, str]]:
@@ -131,8 +111,12 @@ def _at_most(span_s: float) -> float:
 
 def limits(origin: Imported) -> tuple[str, ...]:
     """A phrase for each limit: whose clock, how requests are paired, what ran beside, what a process is, what is lacking."""
+    beside = "one request at a time"
+    if origin.concurrency != 1:
+        most = "an unknown number" if origin.concurrency is None else f"up to {origin.concurrency}"
+        beside = f"{most} of requests were in flight together, so the time of each one holds waiting for others"
     whose = f"imported from files of {origin.tool}: its clock, and its count of tokens"
-    found = [whose, origin.pairing_words, _beside(origin), STARTS, cached(origin)]
+    found = [whose, origin.pairing_words, beside, STARTS, cached(origin)]
     if failed := sum(one.failed for one in origin.files):
         every = sum(one.requests for one in origin.files)
         found.append(f"{count(failed)} of {count(every)} requests failed and have no time")
@@ -147,10 +131,3 @@ def cached(origin: Imported) -> str:
         return "whether a prefix cache had prompts, no file tells"
     ends = f"{seconds(min(first_s))} to {seconds(max(first_s))}"
     return f"the median first token takes {ends} by file, as where a prefix cache has the prompts of some: requests tell it too"
-
-
-def _beside(origin: Imported) -> str:
-    if origin.concurrency == 1:
-        return "one request at a time"
-    most = "an unknown number" if origin.concurrency is None else f"up to {origin.concurrency}"
-    return f"{most} of requests were in flight together, so the time of each one holds waiting for others"

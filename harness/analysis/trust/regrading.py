@@ -55,7 +55,7 @@ def regrade(run: Run) -> Regraded:
     for sample in run.samples:
         by_case[sample.case_id].append(sample)
     graders: dict[str, _Grader | str] = {}
-    for case in run.header.cases:
+    for case in run.cases:
         samples = [one for one in by_case[case.case_id] if any(row.correct is not None for row in one.rows)]
         if not samples or case.replayed is not None:
             continue

@@ -9,16 +9,17 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from harness.analysis.judge.judgement import GRAVEST_FIRST, Judgement, State
 from harness.errors import UserError
-from harness.frozen import frozen
 from harness.record.schema import Run
 from harness.regression.changes import Outcome, count_outcome
 from harness.regression.comparability import Unlike
-from harness.regression.counted import METERS, Count, Value, counted
+from harness.regression.counted import METERS, CountedValue, Value, counted
 from harness.regression.metrics import CellMetric
-from harness.stats.quantity import Quantity, absent, exact
+from harness.stats.quantity import absent, exact
 
 STATES: dict[Outcome, State] = {"same": "met", "better": "met", "worse": "missed", "changed": "missed"}
 WORDS: dict[Outcome, str] = {
@@ -40,17 +41,20 @@ def judge_deterministic(metric: CellMetric, base: Value, new: Value, why_absent:
     Raises:
         UserError: text judged as lower or higher better.
     """
+    definition = metric.definition
+    bound = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[definition.better]
+    bound += f", {definition.tolerance:.3%} of it let pass" if definition.tolerance else ""
+    judgement = partial(metric.judgement, bound=bound, sizes={"runs": 2})
     if fault := _fault(base, new, why_absent):
-        return _judged(metric, "void", absent(fault), fault)
+        return judgement(state="void", value=absent(fault), reason=fault, remedy=RUN_AGAIN)
     assert base is not None and new is not None
     state = STATES[count_outcome(metric.name, base, new)]
     if isinstance(base, str) or isinstance(new, str):
-        better = metric.definition.better
-        if better != "equal":
-            raise UserError(f"{metric.name} is text ({base!r}): only better: equal can be judged, not {better}")
+        if definition.better != "equal":
+            raise UserError(f"{metric.name} is text ({base!r}): only better: equal can be judged, not {definition.better}")
         reason = f"the same: {base}" if base == new else f"changed from {base} to {new}"
-        return _judged(metric, state, absent("text is no number; the reason has it", n=1), reason)
-    return _judged(metric, state, exact(new, n=1), _words(metric, base, new), float(base))
+        return judgement(state=state, value=absent("text is no number; the reason has it", n=1), reason=reason)
+    return judgement(state=state, value=exact(new, n=1), reason=_words(metric, base, new), base=float(base))
 
 
 def _words(metric: CellMetric, base: float, new: float) -> str:
@@ -73,14 +77,7 @@ def _fault(base: Value, new: Value, why_absent: str | None) -> str | None:
     return None
 
 
-def _judged(metric: CellMetric, state: State, value: Quantity, reason: str, base: float | None = None) -> Judgement:
-    definition = metric.definition
-    bound = {"equal": "equal to BASE", "lower": "at most BASE", "higher": "at least BASE"}[definition.better]
-    bound += f", {definition.tolerance:.3%} of it let pass" if definition.tolerance else ""
-    return metric.judgement(state, value, bound, {"runs": 2}, reason, RUN_AGAIN if state == "void" else None, base=base)
-
-
-_Sides = tuple[str, Count, Count]
+_Sides = tuple[str, CountedValue, CountedValue]
 """(name of the pair, BASE's count, NEW's)."""
 
 
@@ -89,16 +86,15 @@ def judge_counted(base: Run, new: Run, allowed: Sequence[Unlike] = ()) -> tuple[
 
     A figure that one side's meter did not read is left out; a case that left no samples on one side is void.
     """
-    return judge_counted_pairs([CountedPair(name="", base=counted(base), new=counted(new))], allowed)
+    return judge_counted_pairs([CountedPair("", counted(base), counted(new))], allowed)
 
 
-@frozen
-class CountedPair:
+class CountedPair(NamedTuple):
     """The deterministic figures of one pair of fresh processes; ``name`` for people: ``pair 3``."""
 
     name: str
-    base: Mapping[CellMetric, Count]
-    new: Mapping[CellMetric, Count]
+    base: Mapping[CellMetric, CountedValue]
+    new: Mapping[CellMetric, CountedValue]
 
 
 def judge_counted_pairs(pairs: Sequence[CountedPair], allowed: Sequence[Unlike]) -> tuple[Judgement, ...]:
@@ -132,7 +128,7 @@ def _medians(sides: Sequence[_Sides]) -> list[_Sides]:
     if not known:
         return []
     base, new = (statistics.median(values) for values in zip(*known, strict=True))
-    return [("", Count(value=base), Count(value=new))]
+    return [("", CountedValue(base), CountedValue(new))]
 
 
 def _unsteady_base(metric: CellMetric, sides: Sequence[_Sides]) -> Judgement | None:

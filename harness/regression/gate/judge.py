@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, field, replace
+from functools import partial
 
 from harness.analysis.judge.judgement import Judgement, Judgements, to_json
 from harness.frozen import frozen
@@ -16,13 +17,10 @@ from harness.progress import Progress
 from harness.record.schema import Run, RunHeader
 from harness.regression.comparability import refuse_unlike, shared_prompts
 from harness.regression.gate.counts import judge_counted, judge_counted_pairs
-from harness.regression.gate.decision import GatePlan, NeedPairs, PairOrder
 from harness.regression.gate.noise import NoiseFloor, margin
-from harness.regression.gate.pairs import CountChangedError, Pairs
-from harness.regression.gate.procedure import GateProcedure, judge_pairs
-from harness.regression.gate.revisions import Revisions
-from harness.regression.metrics import MARGIN, CellMetric, TimedMetric, primary_metrics
-from harness.regression.reasons import Moved, speedup_reasons
+from harness.regression.gate.procedure import GatePlan, NeedPairs, PairOrder, judge_in_pairs, judge_pairs
+from harness.regression.gate.revisions import CountChangedError, Pairs, Revisions
+from harness.regression.metrics import MARGIN, CellMetric, Moved, TimedMetric, primary_metrics, speedup_reasons
 from harness.regression.timed import Process, log_ratios, processes_of
 from harness.stats.quantity import FEWEST_PROCESSES, absent
 
@@ -89,10 +87,11 @@ def _timed(pairs: Pairs, order: PairOrder, wish: GateOptions, floors: Floors) ->
     metrics = {metric.key: metric for metric in timed_metrics_of(pairs.base, wish, floors, wish.plan.looks[-1])}
     if not metrics:
         return ()
-    procedure = GateProcedure(metrics=tuple(metrics.values()), plan=wish.plan, order=order)
-    while isinstance(step := procedure.next_step(), NeedPairs):
-        procedure = procedure.fed(pairs.take(step.stage, step.pairs, [metrics[key] for key in step.keys], step.why))
-    return step
+
+    def take(step: NeedPairs) -> dict[str, list[float]]:
+        return pairs.take(step.stage, step.pairs, [metrics[key] for key in step.keys], step.why)
+
+    return judge_in_pairs(tuple(metrics.values()), take, wish.plan, order)
 
 
 def timed_metrics_of(run: Run, wish: GateOptions, floors: Floors, pairs: int) -> list[TimedMetric]:
@@ -127,15 +126,16 @@ def judge_timed(base: Sequence[Process], new: Sequence[Process], metrics: Sequen
 
 def _open(metric: TimedMetric, values: Sequence[float] | str, few: str, processes: int) -> Judgement:
     """Void for want of times, whose reason ``values`` then is, or inconclusive because there are too few processes."""
-    bound, sizes = f"at most {100 * metric.margin:.3g} % slower", {"processes": processes}
+    bound = f"at most {100 * metric.margin:.3g} % slower"
+    judgement = partial(metric.judgement, bound=bound, sizes={"processes": processes})
     if isinstance(values, str):
-        return metric.judgement("void", absent(values), bound, sizes, values, ON_A_QUIET_MACHINE)
-    return metric.judgement("inconclusive", absent(few), bound, sizes, few, IN_TURN)
+        return judgement(state="void", value=absent(values), reason=values, remedy=ON_A_QUIET_MACHINE)
+    return judgement(state="inconclusive", value=absent(few), reason=few, remedy=IN_TURN)
 
 
 def with_reasons(judgements: Sequence[Judgement]) -> tuple[Judgement, ...]:
     """The same, and of each speedup that did not pass whether the arm or NTP moved."""
-    moved = [Moved(metric=answer.metric, cell=answer.cell, ratio=answer.value.value) for answer in judgements]
+    moved = [Moved(answer.metric, answer.cell, answer.value.value) for answer in judgements]
     answers = list(judgements)
     for at, why in speedup_reasons(moved).items():
         if answers[at].state in ("missed", "inconclusive"):

@@ -13,9 +13,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from harness.errors import RecordError, UserError
+from pydantic import ConfigDict, TypeAdapter
+
+from harness.errors import UserError
 from harness.frozen import frozen
 from harness.paths import user_data_dir
 from harness.progress import Progress
@@ -23,14 +25,11 @@ from harness.record.regular_file import refused, write_whole
 from harness.record.same import machine_of
 from harness.record.schema import Run, RunHeader
 from harness.regression.comparability import work_fingerprint
-from harness.regression.gate.decision import place_terms
-from harness.regression.gate.pairs import Pairs
-from harness.regression.gate.revisions import Revisions
+from harness.regression.gate.procedure import Signs, place_terms
+from harness.regression.gate.revisions import Pairs, Revisions
 from harness.regression.metrics import MARGIN, primary_metrics
 from harness.stats.one_sided import freed_mean, prediction_bound
 
-NOISE_FLOOR_VERSION = 1
-"""Version of the JSON form."""
 PERCENTILE = 0.99
 FEWEST_REPEATS = 20
 """With fewer the floor is given with a warning."""
@@ -52,7 +51,10 @@ class NoiseFloor:
     pairs: int
     method: str
     reason: str | None = None
-    version: int = NOISE_FLOOR_VERSION
+    version: Literal[1] = 1
+    """Of the JSON form."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
 
 def noise_floor(metric: str, estimates: Sequence[float], pairs: int) -> NoiseFloor:
@@ -94,21 +96,6 @@ def margin(floor: NoiseFloor | None, pairs: int, least: float = MARGIN) -> tuple
     return (widened, source) if widened > least else (least, f"the least margin, above the {source}")
 
 
-def from_json(data: dict[str, Any]) -> NoiseFloor:
-    """A floor from its JSON form.
-
-    Raises:
-        RecordError: another version, or keys missing or unknown.
-    """
-    version = data.get("version")
-    if version != NOISE_FLOOR_VERSION:
-        raise RecordError(f"noise floor of version {version}; this program reads {NOISE_FLOOR_VERSION}: run sbd noise again")
-    try:
-        return NoiseFloor(**data)
-    except TypeError as error:
-        raise RecordError(f"noise floor with keys {', '.join(sorted(data))}: {error}; run sbd noise again") from error
-
-
 RESAMPLES = 2_000
 SEED = 20_261
 
@@ -148,7 +135,7 @@ def measure_noise(revisions: Revisions, wish: NoiseWish, progress: Progress) -> 
     return pairs.base, floors
 
 
-def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
+def _floor(key: str, pairs: Sequence[float], signs: Signs, wish: NoiseWish) -> NoiseFloor:
     known = [d for d in pairs if not math.isnan(d)]
     if len(known) < len(pairs):
         why = f"{len(pairs) - len(known)} of {len(pairs)} pairs have no time of it; measure on a quieter machine"
@@ -159,7 +146,7 @@ def _floor(key: str, pairs: Sequence[float], signs: tuple[int, ...], wish: Noise
     return _resampled(key, [sign * d for sign, d in zip(signs, known, strict=True)], signs[: wish.pairs], wish)
 
 
-def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish: NoiseWish) -> NoiseFloor:
+def _resampled(key: str, seconds: Sequence[float], signs: Signs, wish: NoiseWish) -> NoiseFloor:
     """``seconds``: log of the second process's time by the first's, per pair.
 
     Which side of an A/A pair is NEW is arbitrary, so each drawn pair gets the order of the gate's own pair in its place.
@@ -172,7 +159,7 @@ def _resampled(key: str, seconds: Sequence[float], signs: tuple[int, ...], wish:
     return replace(floor, method=f"{floor.method}; {drawn}", repeats=len(seconds) // wish.pairs)
 
 
-def _estimate(values: Sequence[float], signs: tuple[int, ...]) -> float:
+def _estimate(values: Sequence[float], signs: Signs) -> float:
     """The gate's estimate of the change over these pairs."""
     return freed_mean(values, place_terms(signs)).mean
 
@@ -190,6 +177,9 @@ class StoredFloors:
     measured_at: str
     commit: str | None
     floors: tuple[NoiseFloor, ...]
+
+
+_STORED = TypeAdapter(StoredFloors)
 
 
 def floors_file(header: RunHeader) -> Path:
@@ -240,7 +230,6 @@ def _read(file: Path) -> StoredFloors:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data["version"] > FILE_VERSION:
             raise UserError(f"{file}: format version {data['version']} is newer than this program's; upgrade sbd")
-        about = {name: data[name] for name in ("machine", "scenario", "measured_at", "commit")}
-        return StoredFloors(file=file, floors=tuple(map(from_json, data["floors"])), **about)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return _STORED.validate_python(data | {"file": file})
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:  # includes pydantic's ValidationError
         raise UserError(f"{file}: cannot be read as noise floors ({error!r}); remove it and run sbd noise again") from error

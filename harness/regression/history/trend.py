@@ -1,4 +1,7 @@
-"""Where the history changed: every series with its change points, each between two named commits, and why a speedup moved."""
+"""Where the history changed: every series with its change points, each between two named commits, and why a speedup moved.
+
+A figure, a change and a trend have the same words on the terminal and on the page.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
+from harness import formatting
 from harness.frozen import frozen
-from harness.regression.history.series import Point, Series, read_lines
+from harness.regression.history.series import HistoryLine, Point, Series, read_lines
 from harness.regression.history.store import History, Wanted
-from harness.regression.reasons import SPEEDUP, reason_of
+from harness.regression.metrics import SPEEDUP, reason_of
 from harness.scenario.metrics import METRICS, Better
 from harness.stats.change_points import ALPHA, MIN_CHANGE, MIN_SEGMENT, Examined, LevelChange, changes_at, common_level, examine
 
@@ -51,8 +55,8 @@ class Judged:
 
     series: Series
     changes: tuple[ChangePoint, ...]
-    correlation: float | None = None
-    reason: str | None = None
+    correlation: float | None
+    reason: str | None
 
 
 @frozen
@@ -68,9 +72,9 @@ class Trend:
     comparison_version: int | None
     min_change: float
     last: int | None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     alpha: float = ALPHA
-    level: float = ALPHA
+    level: float
     min_segment: int = MIN_SEGMENT
     version: int = TREND_VERSION
 
@@ -126,7 +130,7 @@ def trend(
     )
 
 
-def to_json(trend: Trend) -> dict[str, Any]:
+def to_json(trend: Trend) -> dict[str, object]:
     """As plain JSON values with their ``version``."""
     plain = {field.name: getattr(trend, field.name) for field in fields(trend) if field.name != "judged"}
     return plain | {"tested": trend.tested, "series": [_plain(judged) for judged in trend.judged]}
@@ -163,11 +167,6 @@ def _point(point: Point) -> dict[str, object]:
     return plain
 
 
-def _ends(change: LevelChange) -> tuple[int, int]:
-    """The points whose software is compared: on either side of a step, at both ends of a drift."""
-    return change.index - 1, change.index if change.end is None else change.end
-
-
 def _judged(series: Series, examined: Examined, level: float, changes: Iterable[LevelChange]) -> Judged:
     better, least = METRICS[series.metric].better, 2 * MIN_SEGMENT
     short = f"{len(series.points)} commits, and two levels need {least}" if len(series.points) < least else None
@@ -178,7 +177,7 @@ def _judged(series: Series, examined: Examined, level: float, changes: Iterable[
             last_old=series.points[change.index - 1],
             first_new=series.points[change.index],
             reached=None if change.end is None else series.points[change.end],
-            also_changed=_differing(*(json.loads(series.points[i].software) for i in _ends(change))),
+            also_changed=_differing(series.points[change.index - 1], series.points[change.end or change.index]),
         )
         for change in changes
     ]
@@ -193,11 +192,10 @@ def improves(change: LevelChange, better: Better) -> bool:
     return (change.after > change.before) == (better == "higher")
 
 
-def _differing(before: dict[str, str], after: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """Of records with versions; those of the first form of the database have none."""
-    if not before or not after:
-        return {}
-    names = sorted(before.keys() | after.keys())
+def _differing(old: Point, new: Point) -> dict[str, tuple[str | None, str | None]]:
+    """Versions of software; records of the first form of the database have none."""
+    before, after = json.loads(old.software), json.loads(new.software)
+    names = sorted(before.keys() | after.keys()) if before and after else []
     return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
 
 
@@ -218,3 +216,117 @@ def _moved(series: Series, before: Sequence[Point], after: Sequence[Point]) -> f
     by_label = dict(zip((point.label for point in series.points), series.values, strict=True))
     old, new = ([by_label[point.label] for point in side if point.label in by_label] for side in (before, after))
     return median(new) / median(old) if old and new and median(old) > 0 else None
+
+
+ABOUT = {
+    "wall_speedup": "wall speedup",
+    "nfe_speedup": "NFE speedup",
+    "time_per_token_s": "time per decode token",
+    "tokens_per_s": "decode tokens per second",
+    "ceiling_share": "share of the read ceiling",
+    "accuracy": "accuracy",
+    "accuracy_difference": "accuracy less that of NTP",
+    "wall_speedup_error": "prediction error of the wall speedup",
+    "decode_error": "prediction error of the decode time",
+}
+
+
+NO_RUN = "no run is kept that was asked for; `sbd history add RUN` keeps one"
+
+
+def metric_words(name: str) -> str:
+    """``wall_speedup_error.datasheet``: prediction error of the wall speedup (datasheet rung)."""
+    base, _, rung = name.partition(".")
+    words = ABOUT.get(base) or METRICS[name].words
+    return f"{words} ({rung} rung)" if rung else words
+
+
+def figure_words(metric: str, value: float) -> str:
+    """A value with its unit: ``2.31x``, ``31.5 ms``, ``+4.3 %``."""
+    base, unit = metric.partition(".")[0], METRICS[metric].unit
+    if unit == "x":
+        return formatting.ratio(value)
+    if unit in ("s", "s/token"):
+        return formatting.seconds(value)
+    if unit.endswith("/s"):
+        return f"{formatting.rate(value)}\u00a0{unit}"
+    if base == "accuracy_difference":
+        return formatting.points(value)
+    return formatting.signed_percent(value) if base.endswith("_error") else formatting.percent(value)
+
+
+def line_words(line: HistoryLine) -> str:
+    """Scenario, machine and branch."""
+    branch = f"branch {line.branch}" if line.branch is not None else "branch not known"
+    return f"{line.scenario_name} [{line.scenario_digest[:8]}] on {line.machine} [{line.fingerprint}], {branch}"
+
+
+def change_words(judged: Judged, point: ChangePoint) -> str:
+    """The change in one sentence, without its figure."""
+    metric, change = judged.series.metric, point.change
+    before, after = (figure_words(metric, level) for level in (change.before, change.after))
+    size = formatting.points if METRICS[metric].scale == "difference" else formatting.signed_percent
+    moved = f"{before} to {after} ({size(change.size)})"
+    if point.reached is None:
+        words = f"{point.direction}: {moved}, after {point.last_old.label} and by {point.first_new.label}"
+    else:
+        commits = point.settled - change.index + 1
+        newest = ", the newest" if change.end == len(judged.series.points) - 1 else ""  # it is still on the line
+        words = (
+            f"{point.direction}: a drift, not a step: {moved} over {commits} commits, from about "
+            f"{point.last_old.label} to about {point.reached.label}{newest}"
+        )
+    words += " (p < 1e-6)" if change.p < 1e-6 else f" (p = {change.p:.2g})"  # smaller ones are extrapolated: not distinguished
+    versions = [f"{name} {old or 'none'} to {new or 'none'}" for name, (old, new) in point.also_changed.items()]
+    return f"{words}; also changed: {', '.join(versions)}" if versions else words
+
+
+def series_words(judged: Judged) -> str:
+    """What the series shows: its changes, no change, or why it was not tested."""
+    series = judged.series
+    if judged.reason is not None:
+        return f"not looked at: {judged.reason}"
+    if judged.changes:
+        return "; ".join(change_words(judged, change) for change in judged.changes)
+    low, high = (figure_words(series.metric, end) for end in (min(series.values), max(series.values)))
+    known = f"; correlation with the commit before {judged.correlation:.2f}" if judged.correlation else ""
+    return f"no change of level in {len(series.points)} commits ({low} to {high}{known})"
+
+
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], longest: int = 24) -> str:
+    """The newest ``longest`` values as bars between their least and their greatest; equal ones are all in the middle."""
+    newest = [float(value) for value in values[-longest:]]
+    low, span = min(newest), max(newest) - min(newest)
+    top = len(SPARKS) - 1
+    return "".join(SPARKS[top // 2 if span == 0 else round(top * (value - low) / span)] for value in newest)
+
+
+def finding(trend: Trend) -> str:
+    """How many changes were found, and how often chance alone shows any."""
+    changes, tested = len(trend.found), trend.tested
+    newest = f", the newest {trend.last} commits of each" if trend.last is not None else ""
+    looked = f"{changes} {'change' if changes == 1 else 'changes'} in {tested} series of {trend.runs} runs{newest}"
+    return f"{looked}; if nothing had changed, one look in {1 / trend.alpha:.0f} would show any change"
+
+
+def remarks(trend: Trend) -> list[str]:
+    """What was left out, and what to do about it."""
+    short = len(trend.judged) - trend.tested
+    notes = [*trend.notes]
+    if not trend.runs:
+        notes.append(NO_RUN)
+    if short:
+        least, longest = 2 * trend.min_segment, max(len(judged.series.points) for judged in trend.judged)
+        notes.append(f"{short} series are too short: two levels need {least} commits")
+        if longest < least:
+            more = formatting.count(least - longest)
+            notes.append(f"the longest has {longest}, so the first verdict can come after {more} more")
+    if trend.outdated:
+        notes.append(
+            f"{trend.outdated} of {trend.runs} runs are left out, their figures are of older formulas than version "
+            f"{trend.comparison_version}: `sbd history rebuild` derives them again, --outdated uses them as they are"
+        )
+    return notes

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planted.tampering import TAMPERINGS
-from harness.analysis.trust.cross_checks import contradictions
-from harness.analysis.trust.integrity import integrity_of
+from harness.analysis.trust.integrity import contradictions, integrity_of
 from harness.cli import main
 from harness.meters.environment import snapshot
 from harness.record.publication import publish

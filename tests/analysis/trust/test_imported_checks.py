@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.trust.cross_checks import contradictions
+from harness.analysis.trust.integrity import contradictions
 from harness.record.imports.formats import read_file
 from harness.record.schema import Run
 from harness.scenario.imported import About, ImportedArm, imported_run

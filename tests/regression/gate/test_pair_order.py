@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -11,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis.judge.judgement import Judgement
-from harness.regression.gate.decision import NeedPairs, PairOrder, PairStage, place_terms
-from harness.regression.gate.procedure import GateProcedure
+from harness.regression.gate.procedure import GatePlan, PairOrder, PairStage, judge_in_pairs, place_terms
 from harness.regression.metrics import TimedMetric
 from harness.stats.one_sided import freed_mean
 
@@ -93,12 +93,8 @@ def test_terms_that_the_order_cannot_show_are_left_out(signs: tuple[int, ...], t
 
 def gated(d: list[float], rerun: list[float], order: PairOrder) -> tuple[Judgement, ...]:
     """The answer of a gate of one metric."""
-    procedure, seen = GateProcedure(metrics=(METRIC,), order=order), 0
-    while isinstance(step := procedure.next_step(), NeedPairs):
-        source, start = (d, seen) if step.stage == "pair" else (rerun, 0)
-        seen += step.pairs if step.stage == "pair" else 0
-        procedure = procedure.fed({METRIC.key: source[start : start + step.pairs]})
-    return step
+    left = {"pair": iter(d), "rerun": iter(rerun)}
+    return judge_in_pairs([METRIC], lambda step: {METRIC.key: [*islice(left[step.stage], step.pairs)]}, GatePlan(), order)
 
 
 @pytest.mark.parametrize("change", [0.0, 0.06])

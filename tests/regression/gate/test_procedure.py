@@ -16,8 +16,7 @@ from scipy import stats as scipy_stats
 
 from harness.analysis.judge.judgement import Judgement, Judgements, State, to_json
 from harness.errors import UserError
-from harness.regression.gate.decision import GatePlan, NeedPairs, plan_of
-from harness.regression.gate.procedure import GateProcedure, judge_pairs
+from harness.regression.gate.procedure import GatePlan, NeedPairs, judge_in_pairs, judge_pairs, plan_of
 from harness.regression.metrics import TimedMetric, log_ratio
 
 SCATTER = (0.010, -0.012, 0.004, -0.003, 0.007, -0.006, 0.011, -0.009, 0.002, -0.004)
@@ -49,13 +48,14 @@ def drive(
     metrics: Sequence[TimedMetric], first: Mapping[str, Sequence[float]], rerun: Mapping[str, Sequence[float]], plan: GatePlan
 ) -> tuple[tuple[Judgement, ...], list[NeedPairs]]:
     """A gate fed from these, with the steps that it asked for."""
-    procedure, steps, seen = GateProcedure(metrics=tuple(metrics), plan=plan), list[NeedPairs](), 0
-    while isinstance(step := procedure.next_step(), NeedPairs):
+    steps: list[NeedPairs] = []
+
+    def take(step: NeedPairs) -> dict[str, Sequence[float]]:
+        source, start = (first, sum(one.pairs for one in steps)) if step.stage == "pair" else (rerun, 0)
         steps.append(step)
-        source, start = (first, seen) if step.stage == "pair" else (rerun, 0)
-        seen += step.pairs
-        procedure = procedure.fed({key: source[key][start : start + step.pairs] for key in source})
-    return step, steps
+        return {key: source[key][start : start + step.pairs] for key in source}
+
+    return judge_in_pairs(metrics, take, plan), steps
 
 
 def state_of(first: Sequence[float], rerun: Sequence[float] = SCATTER, one: TimedMetric | None = None) -> State:
@@ -197,7 +197,7 @@ def test_what_no_gate_takes_is_refused() -> None:
     """Six metrics, none, two under one key, margins and plans that mean nothing: each says what is allowed."""
     for metrics, words in (([metric(f"t{i}") for i in range(6)], "1 to 5"), ([], "none"), ([metric(), metric()], "twice")):
         with pytest.raises(UserError, match=words):
-            GateProcedure(metrics=tuple(metrics))
+            judge_in_pairs(metrics, lambda step: {}, PLAN)
         with pytest.raises(UserError, match=words):
             judge_pairs(metrics, {})
     for looks, shares in (((), ()), ((1,), (1.0,)), ((6, 6), (0.5, 0.5)), ((6, 10), (1.0,)), ((6, 10), (0.6, 0.6))):
@@ -205,18 +205,6 @@ def test_what_no_gate_takes_is_refused() -> None:
             GatePlan(looks=looks, shares=shares)
     with pytest.raises(UserError, match="margin"):
         metric(margin=math.nan)
-
-
-def test_only_what_was_asked_for_is_taken() -> None:
-    """Too few or too many pairs, or pairs when all is answered, are a caller's mistake; feeding changes no earlier value."""
-    empty = GateProcedure(metrics=(metric(),), plan=PLAN)
-    for pairs in ({"t": [0.0] * 5}, {"t": [0.0] * 7}, {}):
-        with pytest.raises(ValueError, match="asked for 6"):
-            empty.fed(pairs)
-    done = empty.fed({"t": SCATTER[:6], "other": [1.0]})
-    assert not isinstance(done.next_step(), NeedPairs) and isinstance(empty.next_step(), NeedPairs)
-    with pytest.raises(ValueError, match="no more pairs"):
-        done.fed({"t": [0.0]})
 
 
 def test_a_plan_of_any_size() -> None:

@@ -18,9 +18,9 @@ from harness.analysis.judge.judgement import Judgement, Judgements
 from harness.errors import ProcessEndedError, RecordError, UserError
 from harness.progress import Progress
 from harness.record.schema import Run
-from harness.regression.gate.decision import plan_of
 from harness.regression.gate.judge import GateOptions, gate_revisions
 from harness.regression.gate.noise import NoiseFloor, NoiseWish, measure_noise
+from harness.regression.gate.procedure import plan_of
 from harness.regression.gate.revisions import RevisionCommands, Revisions, default_work
 from tests.helpers import ROOT
 from tests.helpers.sealed_lines import reseal

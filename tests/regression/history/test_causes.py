@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from harness.cli.history import trend_table
-from harness.regression.history.derive import TRACKED, HistoryRecord, known_metrics
-from harness.regression.history.store import History, Wanted
-from harness.regression.history.trend import Trend, trend
-from harness.regression.history.wording import figure_words, metric_words, sparkline
+from harness.regression.history.store import TRACKED, History, HistoryRecord, Wanted, known_metrics
+from harness.regression.history.trend import Trend, figure_words, metric_words, sparkline, trend
 from tests.helpers.synthetic_history import figure, record
 
 

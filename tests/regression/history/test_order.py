@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.answer import Derived
 from harness.meters.environment import snapshot
 from harness.record.imports.formats import read_file
 from harness.record.same import software_of
-from harness.regression.history.derive import HistoryRecord, Revision, record_of
 from harness.regression.history.series import Lines, read_lines
-from harness.regression.history.store import History, Wanted
-from harness.regression.history.trend import trend
-from harness.regression.history.wording import remarks
+from harness.regression.history.store import History, HistoryRecord, Revision, Wanted, record_of
+from harness.regression.history.trend import remarks, trend
 from harness.scenario.claim_text import read_claim
 from harness.scenario.imported import About, ImportedArm, imported_run
 from tests.helpers import synthetic_run as synthetic
@@ -38,7 +37,7 @@ def imported(folder: Path, **changes: object) -> HistoryRecord:
     run = synthetic.build(synthetic.Part()).model_copy(
         update={"header": header, "samples": samples, "outcomes": [], "sessions": []}
     )
-    return record_of(run, str(folder), Revision())
+    return record_of(Derived(run, ()), str(folder), Revision())
 
 
 @pytest.mark.parametrize(
@@ -107,14 +106,14 @@ def test_the_commit_is_that_of_the_repository_where_the_run_was_begun(tmp_path: 
     (tmp_path / "file").write_text("2")
     run = with_environment(synthetic.build(synthetic.Part()), **snapshot())
     head = subprocess.run([*git, "log", "-1", "--format=%H %ct"], check=True, capture_output=True, text=True).stdout.split()
-    found = record_of(run, "here", Revision()).revision
+    found = record_of(Derived(run, ()), "here", Revision()).revision
     assert clean["repository"]["commit_has_changes"] is False
     assert (found.commit, found.has_changes, found.committed_at is not None) == (head[0], True, True)
-    assert record_of(run, "here", Revision(commit="b" * 40)).revision == Revision(commit="b" * 40)
+    assert record_of(Derived(run, ()), "here", Revision(commit="b" * 40)).revision == Revision(commit="b" * 40)
     if clean["commit"] is not None:
         assert software_of(run.header)["sbd commit"] == clean["commit"]
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     (tmp_path / ".git").rename(tmp_path / "gone")
     lone = snapshot()
     assert lone["repository"] is None and "not a git repository" in lone["reasons"]["repository"]
-    assert record_of(with_environment(run, **lone), "here", Revision()).revision == Revision()
+    assert record_of(Derived(with_environment(run, **lone), ()), "here", Revision()).revision == Revision()

@@ -10,22 +10,23 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.answer import compare
+from harness.analysis.answer import Derived, compare
 from harness.analysis.tally import pass_values
 from harness.errors import RecordError, StorageError, UserError
 from harness.record.same import machine_of, software_of
 from harness.record.schema import OLDEST_READ, RECORD_VERSION, Run
 from harness.record.store import read_run
-from harness.regression.history.derive import (
+from harness.regression.history.store import (
     DEFAULT_METRICS,
+    History,
     HistoryRecord,
     Revision,
+    Wanted,
     known_metrics,
     reciprocal,
     record_of,
     utc,
 )
-from harness.regression.history.store import History, Wanted
 from harness.scenario.metrics import METRICS, PRICES
 from harness.stats.quantity import Quantity, absent
 from tests.helpers import synthetic_run as synthetic
@@ -39,7 +40,7 @@ RUN = synthetic.build(
 
 def kept(run: Run = RUN, revision: Revision | None = None) -> HistoryRecord:
     """The record of ``run``."""
-    return record_of(run, "/runs/1", revision or Revision())
+    return record_of(Derived(run, ()), "/runs/1", revision or Revision())
 
 
 def with_environment(**facts: Any) -> Run:
@@ -70,7 +71,7 @@ def test_a_record_of_every_version_loads_and_is_kept(version: int, tmp_path: Pat
     run = read_run(folder)
     assert run.header.record_version == version and len(run.samples) >= 8
     with History(str(tmp_path / "h.sqlite")) as history:
-        assert history.add(record_of(run, str(folder), Revision())) == "added"
+        assert history.add(record_of(Derived(run, ()), str(folder), Revision())) == "added"
         found = history.record(run.header.run_id)
     assert (found.record_version, found.samples, found.revision.commit) == (version, 10, run.header.environment["commit"])
     (nfe,) = (one for one in found.figures if one.metric == "nfe_speedup")

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.regression.history.derive import HistoryRecord, Revision
-from harness.regression.history.store import History, Wanted
-from harness.regression.history.trend import Trend, improves, to_json, trend
-from harness.regression.history.wording import change_words
+from harness.regression.history.store import History, HistoryRecord, Revision, Wanted
+from harness.regression.history.trend import Trend, change_words, improves, to_json, trend
 from harness.reporting.trend import render, write_trend
 from harness.stats.change_points import LevelChange
 from tests.helpers.synthetic_history import ARM, START, commit, figure, record, records_of, stepped
