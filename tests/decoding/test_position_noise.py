@@ -52,29 +52,6 @@ def test_a_fault_in_moving_on_shows(monkeypatch):
         test_sampled_outputs_are_next_token_predictions_with_the_same_noise("linear", 1.0, monkeypatch)
 
 
-def test_shared_noise_makes_drafts_agree_more_often(monkeypatch):
-    """Fewer passes than with drafts of noise of their own, over forty prompts: that is what it is for."""
-
-    class Apart(PositionNoise):
-        """Every draw is for itself."""
-
-        def draw(self, logits, first):
-            """Fresh noise."""
-            super().draw(logits, first)
-            return (logits / self._temperature + self._fresh(logits[..., 0].numel(), logits).view_as(logits)).argmax(dim=-1)
-
-    passes = {}
-    for kind in (PositionNoise, Apart):
-        monkeypatch.setattr(verified_blocks, "PositionNoise", kind)
-        passes[kind] = 0
-        for seed in range(20, 28):
-            work = some_work(seed, 5)
-            session = TransformersSession(few_words("llama", seed), "sdpa")
-            found = drain(decoder("verified γ=99", session, work.request(temperature=1.0), 4))
-            passes[kind] += sum(found.nfe(row) for row in range(5))
-    assert passes[PositionNoise] < passes[Apart]
-
-
 def test_noise_moves_on_with_its_row():
     """What lies at offset 3 before a row wrote two tokens lies at offset 1 behind it; other rows stay where they are."""
     noise, flat = PositionNoise(ROWS.request(temperature=1.0), 6), torch.zeros(3, 6, 50, dtype=torch.float64)

@@ -14,7 +14,6 @@ transformers = pytest.importorskip("transformers")
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule
-from harness.decoding.verification import VerifiedRow
 from harness.engine.static_session import StaticSession
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS
@@ -147,60 +146,3 @@ def test_every_logit_equals_the_uncached_forward(architecture, kind, method, row
         for visibility, expected in expected_logits(model, committed, fed, 4):
             expected = expected[-len(fed[visibility][1]) :]  # of a prompt only the last is wanted
             assert (fed[visibility][1][:, allowed] - expected[:, allowed]).abs().max() < TOLERANCE[kind], visibility
-
-
-def row_of(slots, limit=20, stops=()):
-    """A row whose first block is drafted with these tokens."""
-    row = VerifiedRow(StopRule(token_ids=frozenset(stops)), limit, len(slots), MASK_ID)
-    row.start(slots[0])
-    row.draft([-1, *slots[1:]])
-    return row
-
-
-def test_the_agreed_prefix_and_one_token_more_count():
-    """By hand: drafts 5 6 7 behind 4, the next-token head says 5 6 1 2: 5 and 6 were right, 1 replaces 7, 2 is nothing."""
-    row = row_of([4, 5, 6, 7])
-    found = row.check([5, 6, 1, 2])
-    assert (found.final, found.agreed, row.output) == (3, 2, [4, 5, 6, 1])
-    assert row.slots == [1, MASK_ID, MASK_ID, MASK_ID] and row.masked == [False, True, True, True]
-    right = row_of([4, 5, 6, 7])
-    found = right.check([5, 6, 7, 2])
-    assert (found.final, found.agreed, right.output, right.slots[0]) == (4, 3, [4, 5, 6, 7, 2], 2)
-    wrong = row_of([4, 5, 6, 7])
-    found = wrong.check([0, 6, 7, 2])
-    assert (found.final, found.agreed, wrong.output) == (1, 0, [4, 0])
-
-
-def test_nothing_is_drafted_or_counted_behind_a_stop():
-    """A drafted stop takes the slots behind it out of the masked set, and no next block is opened ahead; if the next-token
-    head says otherwise the row goes on.
-    """
-    row = VerifiedRow(StopRule(token_ids=frozenset({6})), 20, 4, MASK_ID)
-    row.start(4)
-    assert row.masked == [False, True, True, True] and row.masked_next == [False, True, True, True]
-    assert row.draft([-1, -1, 6, -1]) and row.masked == [False, True, False, False]
-    assert not row.draft([-1, 5, -1, -1]) and row.checking and row.masked_next == [False] * 4
-    on, off = row_of([4, 5, 6, 1], stops=[6]), row_of([4, 5, 6, 1], stops=[6])
-    assert on.check([5, 6, 1, 1]).final == 2 and (on.output, on.ended, on.stop_reason) == ([4, 5, 6], True, "stop")
-    assert off.check([5, 7, 1, 1]).final == 2 and (off.output, off.ended) == ([4, 5, 7], False)
-
-
-def test_nothing_is_drafted_past_the_length_limit():
-    """Three tokens to come: two drafts, for the last one is the next-token head's own; one to come: none."""
-    row = VerifiedRow(NEVER, 4, 8, MASK_ID)
-    row.start(4)
-    assert row.masked == [False, True, True] + [False] * 5 and row.masked_next == [False] * 8
-    row.draft([-1, 5, 6] + [-1] * 5)
-    assert row.check([5, 1] + [0] * 6).final == 2 and row.checking, "nothing to draft for the last token"
-    assert row.check([3] + [0] * 7).final == 1 and (row.output, row.stop_reason) == ([4, 5, 1, 3], "length")
-
-
-def test_the_next_block_is_opened_ahead_where_it_has_something_to_draft():
-    """Block of 4, of which slot 0 is final: with 5 tokens to come the next block has one, which needs no draft; with 6, two."""
-    for limit, expected in ((6, [False] * 4), (7, [False, True, False, False])):
-        row = VerifiedRow(NEVER, limit, 4, MASK_ID)
-        row.start(1)
-        assert row.masked_next == expected
-        row.draft([-1, 2, 3, 4])
-        row.check([2, 3, 4, 5])
-        assert row.masked == expected, "what was opened ahead is what is open if all of it was right"

@@ -30,7 +30,6 @@ from harness.roofline.methods.speculative import (
     PricedDrafter,
     caught_up,
     copied_state,
-    expected_tokens,
     hierarchy,
     small_drafter,
     speculative,
@@ -103,13 +102,6 @@ def test_speculative_decoding_by_hand() -> None:
     assert trace.tokens_per_target_pass == pytest.approx(2.952)
 
 
-@given(st.floats(0, 0.999), st.integers(0, 12))
-def test_expected_tokens_is_the_closed_form(acceptance: float, drafted: int) -> None:
-    """(1 - a^(g+1)) / (1 - a), and g + 1 at a = 1."""
-    assert expected_tokens(acceptance, drafted) == pytest.approx((1 - acceptance ** (drafted + 1)) / (1 - acceptance))
-    assert expected_tokens(1.0, drafted) == drafted + 1
-
-
 def test_speculative_limits() -> None:
     """No draft: NTP. Nothing accepted: slower than NTP. All accepted: g + 1 tokens a pass."""
     assert rows(speculative(AT, auxiliary=DRAFT, drafted_tokens=0, acceptance=0.5)) == rows(next_token(AT))
@@ -174,16 +166,6 @@ def test_counts_of_a_hierarchy_against_simulated_rounds(levels: list[tuple[int, 
             assert found[key] == pytest.approx(count / tokens, rel=0.03), key
 
 
-def test_a_hierarchy_whose_small_model_never_agrees() -> None:
-    """Then the middle model makes every token alone: the two-level counts, dearer by the wasted drafts."""
-    middle = PricedDrafter(shape=with_layers(TARGET, 8), drafted_tokens=3, acceptance=0.8)
-    small = PricedDrafter(shape=DRAFT, drafted_tokens=1, acceptance=0.0)
-    alone, stacked = hierarchy(AT, (middle,)), hierarchy(AT, (middle, small))
-    by_middle = sum(call.count_per_token for call in stacked.calls if call.model == "draft 1")
-    assert by_middle == pytest.approx(alone.calls[1].count_per_token)
-    assert seconds(stacked) > seconds(alone)
-
-
 def test_early_exit_with_copied_state_by_hand() -> None:
     """Half the tokens leave after 8 of 32 layers: half a pass of 8 layers, half of 32; .5 * 8/32 + .5 = .625 passes a token."""
     exits = ((8, 0.5), (32, 0.5))
@@ -213,28 +195,6 @@ def test_caught_up_exits_by_hand() -> None:
         ("8 layers of the target", 8, 1, 1000, 1, 2.0),
         ("24 layers of the target", 24, 4, 1000, 4, 0.5),
     ]
-
-
-@pytest.mark.parametrize("rejected", [0.0, 0.06, 0.5, 1.0])
-def test_verified_exits_against_simulated_tokens(rejected: float) -> None:
-    """Runs of early tokens drawn one by one: passes through both segments per token that stays, within 2 %."""
-    random.seed(20250604)
-    early, processed, runs, kept = 0.7, 0, 0, 0
-    for _ in range(60_000):
-        width = 1
-        while random.random() < early:
-            width += 1
-        processed, runs, staying = processed + width, runs + 1, 1
-        while staying < width and random.random() >= rejected:
-            staying += 1
-        kept += staying
-    trace = caught_up(AT, ((8, early), (32, 1 - early)), verified=True, rejected=rejected)
-    shallow = sum(call.count_per_token for call in trace.calls if call.shape.layers == 8)
-    deep = [call for call in trace.calls if call.shape.layers == 24]
-    assert shallow == pytest.approx(processed / kept, rel=0.02)
-    assert sum(call.count_per_token for call in deep) == pytest.approx(runs / kept, rel=0.02)
-    fed = sum(call.count_per_token * call.forward_pass.padded_query for call in deep)
-    assert fed == pytest.approx(processed / kept, rel=0.02)  # every token goes through every layer
 
 
 def test_tree_drafting_by_hand() -> None:
@@ -327,14 +287,6 @@ def test_whole_widths_keep_the_mean(mean: float) -> None:
     assert sum(share for _, share in parts) == pytest.approx(1)
     assert sum(width * share for width, share in parts) == pytest.approx(mean)
     assert max(width for width, _ in parts) - min(width for width, _ in parts) <= 1
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 8))
-def test_more_acceptance_never_costs_more(one: float, other: float, drafted: int) -> None:
-    """With the draft length fixed, time per token falls as the acceptance grows."""
-    low, high = sorted((one, other))
-    slow, fast = (speculative(AT, auxiliary=DRAFT, drafted_tokens=drafted, acceptance=chance) for chance in (low, high))
-    assert seconds(slow) >= seconds(fast) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(

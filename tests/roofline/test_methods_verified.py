@@ -32,12 +32,6 @@ def test_where_every_draft_is_right_it_is_equation_16(passes: float) -> None:
     assert [(query, pytest.approx(count)) for _, query, count in verified] == [(query, count) for _, query, count in plain]
 
 
-def test_where_no_draft_is_right_a_check_gains_the_heads_own_token() -> None:
-    """One token a block, which is drafted in full each time: slower than next-token prediction."""
-    found = counts(verified_set_block(AT, block_size=8, draft_passes=2, acceptance=0.0))
-    assert found == [("verify+draft", 16, 1.0), ("draft", 8, 2.0)]
-
-
 def simulated(block_size: int, draft_passes: int, acceptance: float, blocks: int = 200_000) -> tuple[np.ndarray, np.ndarray]:
     """(tokens gained, draft passes) of block after block, played as the decoder plays them: slot by slot, the masks that ride
     along used only behind a block that was right as a whole.
