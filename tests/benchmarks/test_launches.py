@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, count_passes, figures_of
 from harness.engine import kv_cache

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from harness.decoding import verified_blocks
 from harness.decoding.apd import MixtureCheck, decode_adaptive_parallel

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from harness.analysis.evidence.blocks import decoded_blocks
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.next_token import decode_next_token

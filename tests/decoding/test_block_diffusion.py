@@ -10,9 +10,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding import block_diffusion
 from harness.decoding.acceptance import SolverAcceptance

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.nested_drafts import SEEDS, block_logits
-
-pytest.importorskip("transformers")
-
 from harness.decoding.freedave import decode_nested_drafts
 from harness.engine.plain_session import TransformersSession
 from tests.helpers.few_words import MASK_ID, few_words, some_work
+from tests.helpers.nested_drafts import SEEDS, block_logits
 from tests.helpers.tiny_model import drain
 
 

@@ -134,7 +134,6 @@ def test_a_run_of_the_reference_model_is_identical_to_ntp(tmp_path: Path) -> Non
     """From the scenario to the comparison, alone and in a batch: the very tokens of NTP in fewer passes; nothing in the run can
     be replayed as plain SBD.
     """
-    pytest.importorskip("torch")
     from harness.runner.runner import run
 
     (tmp_path / "s.yaml").write_text(SCENARIO)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.recorded_noise import Recorded, torch
-
-pytest.importorskip("transformers")
-
 from harness.decoding import self_speculation, verified_blocks
 from harness.decoding.sampling import PositionNoise
 from harness.engine.plain_session import TransformersSession
 from tests.helpers.few_words import MASK_ID, METHODS, Work, decoder, few_words, some_work
+from tests.helpers.recorded_noise import Recorded, torch
 from tests.helpers.tiny_model import drain, reference_logits
 
 ROWS = Work(prompts=((1,), (2,), (3,)), stop=some_work(1, 1).stop, max_new_tokens=9)

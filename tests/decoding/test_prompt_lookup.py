@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 from harness.decoding.drafters import PromptLookup, looked_up
 

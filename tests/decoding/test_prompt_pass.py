@@ -41,7 +41,6 @@ BATCHES = (1, 3)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     """Every method on the reference model: public families decode its weights by their rules, whatever that gives."""
-    pytest.importorskip("torch")
     import yaml
 
     from harness.engine import decoders

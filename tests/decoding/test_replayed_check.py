@@ -145,7 +145,6 @@ parts:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A record of the reference model, and its checks replayed on random weights."""
-    pytest.importorskip("torch")
     from harness.runner.runner import run
 
     here = tmp_path_factory.mktemp("replayed")
@@ -222,7 +221,6 @@ def _survives(misses: tuple[float, ...], place: int) -> float:
 
 def test_a_row_draws_the_same_whatever_the_others_do() -> None:
     """Row 0 alone, and with checks of row 1 in between; no token stands in that is the draft or the mask."""
-    pytest.importorskip("torch")
     from harness.decoding.verification import ReplayedCheck
 
     slots, verdicts, mask = [9, 0, 1, 5], [7, 7, 7, 7], 2

@@ -7,10 +7,9 @@ import random
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
 
 from harness.decoding.acceptance import DRAWN_AHEAD, ReplayedAcceptance, assumed_passes, spread
 from harness.decoding.sampling import draw, entropy, likeliest, usable

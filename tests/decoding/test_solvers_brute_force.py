@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
 
 from harness.decoding.sampling import usable
 from harness.decoding.solvers import BlockView

@@ -8,9 +8,8 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule

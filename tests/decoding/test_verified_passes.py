@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from harness.decoding.verification import VerifiedRow
 from harness.engine.plain_session import TransformersSession
 from tests.helpers.adapters import copies, random_bigram

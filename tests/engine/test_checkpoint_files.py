@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 import yaml
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 from harness.engine.checkpoint_files import refuse_cut_checkpoint
 from harness.engine.loading import load_model

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+import torch
+import transformers
 import yaml
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
-
 from safetensors.torch import load_file, save_file
 
 from harness.engine.loading import open_tokenizer

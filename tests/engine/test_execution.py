@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
-
 from harness.engine import compiling, native_forward
 from harness.errors import ScenarioError
 from harness.scenario.plan import make_plan

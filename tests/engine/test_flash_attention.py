@@ -7,9 +7,8 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.engine import flash_attention
 from harness.engine.cuda_graphs import GraphedSession

@@ -7,10 +7,9 @@ import math
 import weakref
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
 
 from harness.decoding.session import Segment
 from harness.engine import flash_attention, kv_cache

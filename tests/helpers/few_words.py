@@ -7,10 +7,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.in_turn import InTurn

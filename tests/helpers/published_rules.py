@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 
 @dataclass

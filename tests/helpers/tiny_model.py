@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import torch
+import transformers
 
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.static_session import StaticSession
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 # transformers runs the softmax of eager attention in float32, whatever the dtype of the model.
 TOLERANCE = {"plain-sdpa": 1e-9, "plain-eager": 1e-5, "static": 1e-9, "graphed": 1e-9}
 MASK_ID, VOCAB = 36, 37

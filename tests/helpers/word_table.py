@@ -8,8 +8,7 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from harness.decoding.request import DecodeRequest, StopRule
 from tests.helpers.tiny_model import drain

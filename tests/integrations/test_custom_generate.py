@@ -6,9 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.engine.decoders import Decoding, decoder_of
 from harness.engine.engine import drain

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from harness.errors import UserError
 from harness.hardware.profile import Calibration
@@ -238,7 +239,6 @@ class FakeCuda:
 
 def test_cuda_branch_times_by_events():
     """Each run lies between two events, in seconds, with a synchronisation before the first and after the last."""
-    pytest.importorskip("torch")
     from harness.meters.torch_bench import TorchBench
 
     cuda = FakeCuda()
@@ -290,7 +290,6 @@ class LaunchedGpu(FakeCuda):
 
 def test_a_gpu_is_timed_by_replays_and_not_by_launches(monkeypatch: pytest.MonkeyPatch):
     """16 products of a matrix in its cache take 16 µs, not the 80 of their launches; 8 from memory 8. No CPU captures."""
-    pytest.importorskip("torch")
     from harness.meters import torch_bench
     from harness.meters.torch_bench import RESIDENT_TIMES, TorchBench
 
@@ -313,7 +312,6 @@ def test_a_gpu_is_timed_by_replays_and_not_by_launches(monkeypatch: pytest.Monke
 
 def test_every_engine_tells_how_it_captures():
     """An eager one too: its host's launches are its fixed cost, and not the rate of the device."""
-    pytest.importorskip("transformers")
     from harness.engine.cuda_graphs import CudaGraphs
     from harness.engine.sessions import stepping
 
@@ -350,7 +348,6 @@ class TwoGpus(FakeCuda):
 @pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
 def test_events_lie_on_the_gpu_that_works(device: str, index: int):
     """Whichever was current before, and will be again afterwards; on another GPU's time line nothing happens meanwhile."""
-    pytest.importorskip("torch")
     from harness.meters.torch_bench import TorchBench
 
     for before in (0, 1):
@@ -375,7 +372,6 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
     """By hand: a pass reads weights for 4.0 ms, and its fixed cost is 2.7 ms. A host that launches ahead is hidden; what lies
     between the kernels of a graph is not, and leaving it out would be 40 % low.
     """
-    pytest.importorskip("transformers")
     from harness.engine.sessions import stepping
     from harness.meters.torch_bench import TorchBench
 
@@ -408,7 +404,6 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
 
 def test_missing_cuda_and_wrong_dtype_are_refused():
     """No silent fall back to the CPU, and no attribute of torch taken for a dtype."""
-    pytest.importorskip("torch")
     from harness.meters.torch_bench import TorchBench
 
     with pytest.raises(UserError, match="no CUDA device"):
@@ -422,7 +417,6 @@ def test_missing_cuda_and_wrong_dtype_are_refused():
 )
 def test_cpu_kernels_read_what_they_say(dtype: str, size: int, element: int):
     """Linear kernels run over as many weight bytes as they state, within one matrix of the size asked for."""
-    torch = pytest.importorskip("torch")
     from harness.meters.torch_bench import TorchBench
 
     before = torch.get_num_threads()
@@ -452,7 +446,6 @@ def test_native_products_and_samplers_are_what_native_forwards_compute(dtype: st
     """Up to PRODUCT_TOKENS inputs, normed as by a model's last norm, times a matrix as the kernels pack it; more, as torch does
     it. The sampler is the kernels' walk over logits in the model's own dtype.
     """
-    torch = pytest.importorskip("torch")
     from harness.engine.sessions import stepping
     from harness.kernels.library import why_not_built
     from harness.meters.torch_bench import PRODUCT_TOKENS, TorchBench
@@ -479,7 +472,6 @@ def test_native_products_and_samplers_are_what_native_forwards_compute(dtype: st
 
 def test_attention_counts_the_flops_of_what_it_attends_to():
     """Two products of every query with every key, summed over what the engine's own attention is really handed."""
-    pytest.importorskip("torch")
     from harness.meters.torch_bench import TorchBench
 
     seen: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
@@ -493,7 +485,6 @@ def test_attention_counts_the_flops_of_what_it_attends_to():
 
 def test_decode_steps_use_the_clock_once_a_step():
     """The narrow model runs one token at a time, each between two readings."""
-    pytest.importorskip("transformers")
     from harness.engine.sessions import stepping
     from harness.meters.torch_bench import TorchBench
 

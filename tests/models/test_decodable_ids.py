@@ -67,7 +67,6 @@ def test_plan_and_run_refuse_before_anything_is_measured(case: str, tmp_path: Pa
 
 def test_loading_refuses_what_the_files_alone_do_not_tell(tmp_path: Path) -> None:
     """An end that the tokenizer adds to those of the generation config; no weight is changed or decoded with."""
-    pytest.importorskip("torch")
     from harness.engine.loading import load_model
     from harness.scenario.scenario import Scenario
 
@@ -82,7 +81,6 @@ def test_loading_refuses_what_the_files_alone_do_not_tell(tmp_path: Path) -> Non
 
 def test_training_refuses_before_it_answers_anything(tmp_path: Path) -> None:
     """Both kinds of training: a gated adapter, and all weights."""
-    pytest.importorskip("accelerate")
     work = {"instructions": {"split": "train", "domains": ["lists"]}, "prompts": 2, "max_new_tokens": 4}
     recipe = {
         "version": 1,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+import transformers
 from pydantic import ValidationError
 
 from harness.errors import UnknownModelError
@@ -103,8 +105,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 def built(config: dict[str, Any]) -> Any:
     """The causal LM that transformers builds from a config, without memory."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     fields = {key: value for key, value in config.items() if key != "model_type"}
     with torch.device("meta"):
         return transformers.AutoModelForCausalLM.from_config(
@@ -134,8 +134,6 @@ def test_published_parameter_counts(name: str) -> None:
 @pytest.mark.parametrize("name", GEMMA3)
 def test_published_counts_of_gemma_3_less_its_eyes(name: str) -> None:
     """The published total is the text model, a SigLIP tower that all three share, and a projector of 1152 x hidden."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     # google/gemma-3-4b-it, vision_config: 27 layers of 1152, 16 heads, 4304 wide inside, 896 x 896 pixels in patches of 14.
     vision = transformers.SiglipVisionConfig(
         hidden_size=1152,

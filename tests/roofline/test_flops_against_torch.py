@@ -9,16 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+import transformers
+from torch.utils import _python_dispatch as python_dispatch
+from torch.utils import _pytree as pytree
+from torch.utils import flop_counter
 
 from harness.models import shape_from_config
 from harness.roofline.operations import forward_operations
 from harness.roofline.speedup import describe_pass
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-flop_counter = pytest.importorskip("torch.utils.flop_counter")
-python_dispatch = pytest.importorskip("torch.utils._python_dispatch")
-pytree = pytest.importorskip("torch.utils._pytree")
 
 TINY = {
     "hidden_size": 32,

@@ -98,7 +98,6 @@ class Here:
 
 def test_what_a_busy_machine_was_measured_to_reach_serves_every_part_like_it(monkeypatch, tmp_path):
     """It is cached nowhere, so the record alone has it; another dtype or size is measured."""
-    pytest.importorskip("transformers")
     from harness.meters.torch_bench import TorchBench
     from harness.runner import local_machine
 

@@ -166,7 +166,6 @@ parts:
 @pytest.mark.long
 def test_a_run_that_is_killed_is_continued(tmp_path):
     """kill -9 in the middle of a real run, then the same command: every sample once, the first ones untouched."""
-    pytest.importorskip("transformers")
     file, out = tmp_path / "killed.yaml", tmp_path / "out"
     file.write_text(KILLED)
     code = "import sys; from harness.runner.runner import run; run(sys.argv[1], __import__('pathlib').Path(sys.argv[2]))"

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
-
-from tests.helpers.training_examples import EXAMPLES, IDS
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.engine.attention_masks import attention_input
 from harness.training.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, clean_batch, doubled_batch, doubled_sequence
 from harness.training.trainer import objective_loss
 from tests.helpers.tiny_model import tiny_config, tiny_model
+from tests.helpers.training_examples import EXAMPLES, IDS
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +138,6 @@ def test_the_masked_half_sees_what_decoding_shows_it():
 
 def test_training_learns_and_resumes(tmp_path):
     """A few steps on the real Trainer lower the loss, write a checkpoint, and a resumed run goes on from it."""
-    pytest.importorskip("accelerate")
     from harness.training.trainer import TrainingConfig, train
 
     torch.manual_seed(0)
@@ -174,7 +171,6 @@ def test_training_learns_and_resumes(tmp_path):
 
 def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, monkeypatch):
     """One example leads every batch; five batches an epoch, two a step, so the third step of an epoch reads one alone."""
-    pytest.importorskip("accelerate")
     from harness.training import trainer
 
     made = []
