@@ -19,7 +19,6 @@ from harness.roofline.operations import forward_operations
 from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from harness.roofline.storage import kv_cache_bytes, shard, stored_weight_bytes
-from tests.helpers.speedups import predict_speedup
 
 SIZES: dict[str, int] = {"layers": 2, "hidden": 8, "intermediate": 12, "heads": 4, "kv_heads": 2, "head_dim": 2, "vocab": 10}
 TINY = ModelShape(name="tiny", **SIZES)
@@ -111,19 +110,6 @@ def test_expected_experts_against_simulation(experts: int, per_token: int, token
     distinct = np.array([len(np.unique(routing)) for routing in drawn])
     error = distinct.std() / np.sqrt(len(distinct))
     assert abs(distinct.mean() - expected_experts(experts, per_token, tokens)) <= 4 * error + 1e-9
-
-
-def test_a_mixture_gains_less_from_blocks() -> None:
-    """At batch 1 a block of 16 reads 82 of 128 experts where one token reads 8, and loses; at batch 64 both read nearly all."""
-    assert expected_experts(128, 8, 16) == pytest.approx(82.4, abs=0.1)
-    roof = ceilings_from_profile(load_profile("h200-sxm"), "bfloat16")
-
-    def speedup(name: str, batch: int) -> float:
-        sizes = {"block_size": 16, "passes_per_block": 4, "batch": batch, "context_tokens": 2048}
-        return predict_speedup(KNOWN_SHAPES[name], "bfloat16", roof, **sizes).wall_speedup
-
-    assert speedup("qwen3-8b", 1) > 3.8
-    assert speedup("qwen3-30b-a3b", 1) < 1 < 2.5 < speedup("qwen3-30b-a3b", 64)
 
 
 def test_weight_formats_and_cache_dtype() -> None:
