@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.errors import DoesNotFitError
+from harness.models import KNOWN_SHAPES
 from harness.record.decode import Readings
 from harness.record.schema import RowTimes
 from harness.record.trace import ForwardPass, Generation
@@ -71,7 +72,7 @@ class FakeEngine:
     row_times: list[RowTimes] | None = None
     script_s: Sequence[float] = (1.0,)
 
-    def __init__(self, shape, fail_at=None, error=None, too_big=None):
+    def __init__(self, shape=KNOWN_SHAPES["llama-250m"], fail_at=None, error=None, too_big=None):
         self.shape, self.fail_at, self.error, self.too_big = shape, fail_at, error, too_big
         self.decoded = []
 
@@ -97,8 +98,9 @@ class FakeEngine:
         return FakeDecoded(generation(len(prompts)), forward_s=(0.5, pass_s, pass_s), readings=self.readings)
 
 
-def fake_machine(engine, free_bytes=None):
+def fake_machine(engine=..., free_bytes=None):
     """A machine with no calibration and no profile."""
+    engine = FakeEngine() if engine is ... else engine
     return Machine(
         open_engine=lambda part: engine,
         calibrate=lambda part, shape, progress, known: None,

@@ -16,7 +16,7 @@ from harness.runner.runner import run
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
+from tests.helpers.fake_machine import SCENARIO, fake_machine
 
 TWO = yaml.safe_load(SCENARIO)
 TWO["parts"].append(TWO["parts"][0] | {"name": "two", "dtype": "float32"})
@@ -27,8 +27,7 @@ class Calibrated:
 
     def __init__(self, scenario, out, interrupted_at=None):
         self.asked, self.scenario, self.out, self.interrupted_at = [], scenario, out, interrupted_at
-        [shape] = {case.shape for case in Job.of(scenario).plan.cases}
-        self.machine = replace(fake_machine(FakeEngine(shape)), calibrate=self.calibrate)
+        self.machine = replace(fake_machine(), calibrate=self.calibrate)
 
     def calibrate(self, part, shape, progress, known):
         """The name of the part."""
