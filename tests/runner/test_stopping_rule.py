@@ -7,9 +7,8 @@ import math
 import pytest
 
 from harness.runner.stopping_rule import StoppingRule, looks, pass_s, per_token_s, settled, timing_error
-from harness.scenario.plan import make_plan
-from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.plans import plan_of
 
 
 @pytest.mark.parametrize(
@@ -65,24 +64,12 @@ def test_seconds_per_token_leave_out_what_the_prefill_gave():
     assert per_token_s(synthetic.sample(synthetic.Part(), synthetic.NTP, "x", 0, 0)) == pytest.approx(0.011)
 
 
-def plan_until(standard_error):
-    """Two prompts, NTP and SBD, at most 4 repeats."""
-    part = {
-        "name": "p",
-        "model": {"random": "llama-250m"},
-        "dtype": "float32",
-        "baseline_check": 1,
-        "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 16, "acceptance": {"replay": {"nfe_speedup": 4.0}}}],
-        "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 65},
-        "repeats": {"standard_error": standard_error, "at_most": 4},
-    }
-    return make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [part]}))
-
-
 @pytest.mark.parametrize(("noise", "repeats"), [(0.0, 2), (0.005, 2), (0.5, 4)])
 def test_a_cell_is_repeated_until_its_ratios_stand_still(noise, repeats):
     """Times that scatter by 0.5 % need two repeats for an error of 1 %, such that scatter by half need all four."""
-    plan, taken = plan_until(0.01), []
+    work = {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 65}
+    plan = plan_of(baseline_check=1, workload=work, repeats={"standard_error": 0.01, "at_most": 4})
+    taken = []
     pace = StoppingRule(plan)
     for slot in plan.slots():
         if slot.warmup or not pace.needs(slot):
