@@ -51,20 +51,6 @@ TINY = {
     "vocab_size": 50,
     "max_position_embeddings": 64,
 }
-LATENT = {
-    "q_lora_rank": 6,
-    "kv_lora_rank": 10,
-    "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 14,
-    "n_routed_experts": 8,
-    "n_group": 2,
-    "topk_group": 1,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 20,
-    "first_k_dense_replace": 1,
-}
 ROUTED = {
     "n_routed_experts": 8,
     "n_group": 2,
@@ -74,6 +60,7 @@ ROUTED = {
     "moe_intermediate_size": 20,
     "first_k_dense_replace": 1,
 }
+LATENT = ROUTED | {"q_lora_rank": 6, "kv_lora_rank": 10, "qk_nope_head_dim": 12, "qk_rope_head_dim": 4, "v_head_dim": 14}
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
