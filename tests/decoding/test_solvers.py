@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.decoding.acceptance import DRAWN_AHEAD, ReplayedAcceptance, assumed_passes, spread
-from harness.decoding.sampling import draw, entropy, likeliest, usable
+from harness.decoding.acceptance import DRAWN_AHEAD, ReplayedAcceptance, assumed_passes
+from harness.decoding.sampling import draw, entropy, likeliest
 from harness.decoding.solvers import BlockView, lowest
 from tests.helpers.tiny_model import request
 
@@ -39,16 +39,6 @@ def test_figures_are_those_of_their_definitions(logits, temperature, narrow):
     assert said.entropy.item() == pytest.approx(-sum(x * math.log(x) for x in p), abs=tolerance)
 
 
-def test_suppressed_tokens_are_never_drawn_and_leave_the_entropy_finite():
-    """The mask token has probability zero, whatever its logit."""
-    logits = usable(torch.tensor([[[0.0, 50.0, 1.0]]]), torch.tensor([1]))
-    assert draw(logits, request(((1,),))).item() == 2
-    warm = request(((1,),), temperature=3.0)
-    drawn = {draw(logits, warm).item() for _ in range(200)}
-    assert drawn == {0, 2}
-    assert torch.isfinite(entropy(logits, 0.0)).all()
-
-
 def test_sampling_follows_the_tempered_distribution():
     """Frequencies of 20,000 draws within 4 standard errors of softmax(logits / T)."""
     logits, temperature, count = torch.tensor([0.0, 1.0, 2.0]), 0.7, 20_000
@@ -57,16 +47,6 @@ def test_sampling_follows_the_tempered_distribution():
     found = torch.bincount(drawn[0], minlength=3) / count
     error = (expected * (1 - expected) / count).sqrt()
     assert ((found - expected).abs() < 4 * error).all()
-
-
-@given(st.integers(1, 32), st.data())
-def test_spread_covers_every_slot_in_so_many_passes(slots, data):
-    """Quotas add up and no pass is empty."""
-    passes = data.draw(st.integers(1, slots))
-    quotas = spread(slots, passes)
-    assert sum(quotas) == slots
-    assert len(quotas) == passes
-    assert min(quotas) >= 1
 
 
 def test_assumed_passes_have_the_stated_mean():

@@ -146,20 +146,14 @@ def check_passes(seed, method, block_size, prompts=3):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("block_size", [2, 4])
-def test_every_pass_is_the_one_a_simulation_makes(method, block_size):
+@pytest.mark.parametrize(
+    ("block_size", "seeds", "prompts"),
+    [(2, (1, 12), 3), (4, (1, 12), 3), *(pytest.param(size, range(10), 30, marks=pytest.mark.full) for size in (1, 2, 3, 8))],
+)
+def test_every_pass_is_the_one_a_simulation_makes(method, block_size, seeds, prompts):
     """Role, query tokens, context, kept and final tokens; catches a wasted pass, a missing one, and one not counted."""
-    for seed in (1, 12):
-        check_passes(seed, method, block_size)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("block_size", [1, 2, 3, 8])
-def test_every_pass_is_the_one_a_simulation_makes_for_more_prompts(method, block_size):
-    """Thirty prompts each."""
-    for seed in range(10):
-        check_passes(seed, method, block_size)
+    for seed in seeds:
+        check_passes(seed, method, block_size, prompts)
 
 
 def test_a_right_draft_that_is_not_believed_shows(monkeypatch):
