@@ -18,8 +18,9 @@ from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
 from tests.helpers.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words
+from tests.helpers.pass_spy import PassSpy
 from tests.helpers.sessions import SESSIONS
-from tests.helpers.tiny_model import TOLERANCE, committed_kv, drain, reference_logits
+from tests.helpers.tiny_model import TOLERANCE, check_kv, drain, reference_logits
 
 
 @cache
@@ -47,51 +48,6 @@ def test_the_reference_model_writes_greedy_ntps_tokens_whatever_drafts(drafts, p
     session, request, mask_id, expected = reference_work(prompts, max_new_tokens)
     for method in BY_SOLVER.get(drafts, ("linear", "quadratic")):
         assert drain(decoder(method, session, request, 8, mask_id=mask_id)).output_ids == expected, method
-
-
-class PassSpy:
-    """Wraps a session: for every pass and row what was committed, the tokens fed in each segment, and the logits."""
-
-    def __init__(self, inner):
-        self.inner, self.calls = inner, []
-
-    context_tokens = property(lambda self: self.inner.context_tokens)
-    context_width = property(lambda self: self.inner.context_width)
-
-    def reset(self, rows, capacity):
-        """Start a batch."""
-        self.committed = [[] for _ in range(rows)]
-        self.inner.reset(rows, capacity)
-
-    def forward(self, segments):
-        """Record the call, row by row; the sampler changes logits in place, so they are copied."""
-        logits = self.inner.forward(segments)
-        logits = logits[:, logits.shape[1] - sum(s.logits for s in segments) :]
-        self.last, self.real = [], []
-        for row, committed in enumerate(self.committed):
-            fed, at, self.real = {}, 0, [*self.real, []]
-            for segment in segments:
-                real = [True] * segment.tokens.shape[1] if segment.valid is None else segment.valid[row].tolist()
-                self.real[row] += real
-                if any(real):
-                    tokens = [t for t, ok in zip(segment.tokens[row].tolist(), real, strict=True) if ok]
-                    wanted = torch.tensor(real[len(real) - segment.logits :])
-                    fed[segment.visibility] = tokens, logits[row, at : at + segment.logits][wanted].clone()
-                at += segment.logits
-            self.last.append(fed)
-            self.calls.append((row, list(committed), fed))
-        return logits
-
-    def keep(self, counts):
-        """Follow what is committed; a prompt's padding is no token."""
-        for committed, fed, real, count in zip(self.committed, self.last, self.real, counts, strict=True):
-            tokens = [token for tokens, _ in fed.values() for token in tokens]
-            committed += tokens[: sum(real[:count])]
-        self.inner.keep(counts)
-
-    def read(self, tokens):
-        """Pass on."""
-        return self.inner.read(tokens)
 
 
 def expected_logits(model, committed, fed, block_size):
@@ -128,11 +84,7 @@ def test_every_logit_equals_the_uncached_forward(architecture, kind, method, row
     for one in decoder(method, spy, work.request(), 4):
         passes.append(one)
         for row, committed in enumerate(spy.committed):
-            with torch.no_grad():
-                reference = model(input_ids=torch.tensor([committed]), use_cache=True).past_key_values.layers
-            for (keys, values), layer in zip(committed_kv(spy.inner, row), reference, strict=True):
-                assert (keys - layer.keys[0]).abs().max() < TOLERANCE[kind]
-                assert (values - layer.values[0]).abs().max() < TOLERANCE[kind]
+            check_kv(spy.inner, row, model, committed, TOLERANCE[kind])
     outputs = drain(decoder(method, spy.inner, work.request(), 4)).output_ids
     assert [list(p + o[:-1]) for p, o in zip(work.prompts, outputs, strict=True)] == spy.committed
     assert len(spy.calls) == rows * len(passes)

@@ -88,6 +88,15 @@ def committed_kv(session, row):
     return [(layer.keys[row][:, valid], layer.values[row][:, valid]) for layer in session._cache.layers]
 
 
+def check_kv(session, row, model, tokens, tolerance):
+    """A row holds just the KV of an uncached causal forward over these tokens."""
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor([tokens]), use_cache=True).past_key_values.layers
+    for (keys, values), layer in zip(committed_kv(session, row), expected, strict=True):
+        assert (keys - layer.keys[0]).abs().max() < tolerance
+        assert (values - layer.values[0]).abs().max() < tolerance
+
+
 class Says:
     """A session whose model says token s at slot s, whatever it is fed."""
 
