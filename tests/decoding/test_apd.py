@@ -27,10 +27,7 @@ def apd_by_hand(model, prompt, work, block_size, mixture, temperature=0.0, noise
     def drawn(logits, position):
         return int((logits / temperature + noise[position] if temperature else logits).argmax())
 
-    def over():
-        return len(output) == work.max_new_tokens or (output and work.stop.stops_at(output, len(output) - 1) is not None)
-
-    while not over():
+    while not work.over(output):
         text, at = [*prompt, *output], len(output)
         masked = block_logits(model, text, [MASK_ID] * block_size)
         draft = [drawn(masked[i], at + i) for i in range(min(block_size, work.max_new_tokens - at))]
@@ -43,7 +40,7 @@ def apd_by_hand(model, prompt, work, block_size, mixture, temperature=0.0, noise
         for i, word in enumerate(draft):
             mixed = mixture * masked[i] + (1 - mixture) * causal[i - 1]
             mixed[MASK_ID] = -torch.inf
-            if (i and drawn(mixed, at + i) != word) or over():
+            if (i and drawn(mixed, at + i) != word) or work.over(output):
                 break
             output.append(word)
             count += 1

@@ -17,7 +17,7 @@ ROWS = Work(prompts=((1,), (2,), (3,)), stop=some_work(1, 1).stop, max_new_token
 def sampled_by_hand(model, prompt, work, row, temperature):
     """Next-token prediction with the recorded noise: every word the argmax of logits / temperature + noise of its position."""
     output = []
-    while len(output) < work.max_new_tokens and not (output and work.stop.stops_at(output, len(output) - 1) is not None):
+    while not work.over(output):
         text = [*prompt, *output]
         logits = reference_logits(model, text, [False] * len(text), 1)[0]
         logits[MASK_ID] = -torch.inf

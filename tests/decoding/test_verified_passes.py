@@ -21,8 +21,8 @@ END = -7
 class Simulation:
     """One prompt decoded by one method; ``passes`` holds (role, query tokens, context, tokens kept, final tokens)."""
 
-    def __init__(self, model, prompt, stop, limit, block_size):
-        self.model, self.text, self.start, self.stop, self.limit = model, list(prompt), len(prompt), stop, limit
+    def __init__(self, model, prompt, work, block_size):
+        self.model, self.text, self.start, self.work = model, list(prompt), len(prompt), work
         self.block_size, self.passes, self.least = block_size, [], 0.0
         self.add(self.next_word(self.text))
 
@@ -51,11 +51,11 @@ class Simulation:
     @property
     def over(self):
         """Whether the row has ended."""
-        return len(self.output) == self.limit or self.stop.stops_at(self.output, len(self.output) - 1) is not None
+        return self.work.over(self.output)
 
     def wanted(self, block, left):
         """Slots still to be drafted: masked, before the first drafted stop, and not the last word that fits or behind it."""
-        stops = [slot for slot in range(1, len(block)) if block[slot] in self.stop.token_ids]
+        stops = [slot for slot in range(1, len(block)) if block[slot] in self.work.stop.token_ids]
         end = min([*stops, left, len(block)])
         return [slot for slot in range(1, end) if block[slot] == MASK_ID]
 
@@ -86,13 +86,15 @@ class Simulation:
         """Verified SBD; linear self-speculation is the same with γ without bound and nothing opened ahead."""
         block, size = self.empty(), self.block_size
         while not self.over:
-            held, left = len(self.text) - 1, self.limit - len(self.output)
+            held, left = len(self.text) - 1, self.work.max_new_tokens - len(self.output)
             if self.wanted(block, left):
                 self.fill(self.text[:-1], block, left, gamma)
                 self.passes.append(("draft", size, held, 0, 0))
                 continue
             ahead, block = [MASK_ID] * size, block[: block.index(END)] if END in block else block
-            opens = opens_ahead and not self.stop.token_ids & set(block[1:]) and bool(self.wanted(ahead, left - len(block)))
+            opens = (
+                opens_ahead and not self.work.stop.token_ids & set(block[1:]) and bool(self.wanted(ahead, left - len(block)))
+            )
             if opens:
                 self.fill(self.text[:-1] + block, ahead, left - len(block), gamma)
             count, fed = self.accept(block), len(block)
@@ -117,7 +119,7 @@ class Simulation:
 
 def simulate(method, model, prompt, work, block_size):
     """The passes of one method."""
-    simulation = Simulation(model, prompt, work.stop, work.max_new_tokens, block_size)
+    simulation = Simulation(model, prompt, work, block_size)
     if method in ("quadratic", IN_TURN):
         return simulation.quadratic(random_bigram(MASK_ID + 1) if method == IN_TURN else None)
     simulation.least = SURE if method == SHORT else 0.0

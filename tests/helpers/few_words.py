@@ -5,6 +5,7 @@ wrong and half right; and the decoders that must write what greedy next-token pr
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -69,6 +70,11 @@ class Work:
     prompts: tuple[tuple[int, ...], ...]
     stop: StopRule
     max_new_tokens: int
+
+    def over(self, output: Sequence[int]) -> bool:
+        """Whether a row that wrote this has ended."""
+        stopped = bool(output) and self.stop.stops_at(output, len(output) - 1) is not None
+        return stopped or len(output) == self.max_new_tokens
 
     def request(self, row: int | None = None, temperature: float = 0.0) -> DecodeRequest:
         """For all prompts, or for one of them alone."""
