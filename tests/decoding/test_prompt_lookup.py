@@ -7,6 +7,7 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
 from harness.decoding.drafters import PromptLookup, looked_up
 
@@ -15,8 +16,6 @@ WORDS = 5
 
 def candidates(sequence, tokens, max_ngram, never, stops):
     """What transformers proposes behind the sequence, where there is room enough."""
-    from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
-
     forbid = transformers.LogitsProcessorList([transformers.SuppressTokensLogitsProcessor(sorted(never))] if never else [])
     theirs = PromptLookupCandidateGenerator(
         eos_token_id=torch.tensor(sorted(stops)) if stops else None,

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.decoding.verification import ReplayedCheck
 from harness.errors import RecordError, ScenarioError
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
 from harness.record.trace import ForwardPass
 from harness.roofline.recorded_acceptance import VERIFIED_SBD, Check, checks_of_row, miss_rates, recorded_checks
+from harness.runner.runner import run
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from tests.helpers.fake_machine import uncalibrated
@@ -145,8 +147,6 @@ parts:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A record of the reference model, and its checks replayed on random weights."""
-    from harness.runner.runner import run
-
     here = tmp_path_factory.mktemp("replayed")
     (here / "recorded.yaml").write_text(RECORDED)
     recorded = run(here / "recorded.yaml", here / "recorded", machine=uncalibrated())
@@ -221,8 +221,6 @@ def _survives(misses: tuple[float, ...], place: int) -> float:
 
 def test_a_row_draws_the_same_whatever_the_others_do() -> None:
     """Row 0 alone, and with checks of row 1 in between; no token stands in that is the draft or the mask."""
-    from harness.decoding.verification import ReplayedCheck
-
     slots, verdicts, mask = [9, 0, 1, 5], [7, 7, 7, 7], 2
     alone, among = (ReplayedCheck((0.5, 0.5, 0.5), mask, seed=3) for _ in range(2))
     heard = []

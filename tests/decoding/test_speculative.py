@@ -14,6 +14,7 @@ from harness.decoding.drafters import DraftModel
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER
 from harness.decoding.sampling import TorchFigures
+from harness.decoding.speculative import decode_draft_and_check
 from harness.engine.drafters import first_layers
 from harness.engine.static_session import StaticSession
 from harness.meters.clock import HostClock, MeteredSession
@@ -246,7 +247,6 @@ def test_the_passes_of_all_models_are_metered_in_one_list():
     request = WORK.request()
     target = few_words("llama", 12)
     metered = MeteredSession(StaticSession(target), HostClock())
-    from harness.decoding.speculative import decode_draft_and_check
 
     module = {"good": nearly(target)}
     who = drafter("good", module, lambda model: metered.beside(StaticSession(model)), request)

@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from harness.engine.cuda_graphs import CudaGraphs
+from harness.engine.sessions import stepping
 from harness.errors import UserError
 from harness.hardware.profile import Calibration
+from harness.kernels.library import why_not_built
 from harness.meters import calibration as module
+from harness.meters import torch_bench
 from harness.meters.calibration import FOUR_GIB, cached_or_measured, measure
-from harness.meters.torch_bench import Kernel, Stepping
+from harness.meters.torch_bench import PRODUCT_TOKENS, RESIDENT_TIMES, Kernel, Stepping, TorchBench
 from harness.models import ModelShape
 from harness.paths import cache_dir
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
@@ -239,8 +244,6 @@ class FakeCuda:
 
 def test_cuda_branch_times_by_events():
     """Each run lies between two events, in seconds, with a synchronisation before the first and after the last."""
-    from harness.meters.torch_bench import TorchBench
-
     cuda = FakeCuda()
     with TorchBench("cuda:0", "bfloat16", None, STEPPING, cuda=cuda) as bench:
 
@@ -290,9 +293,6 @@ class LaunchedGpu(FakeCuda):
 
 def test_a_gpu_is_timed_by_replays_and_not_by_launches(monkeypatch: pytest.MonkeyPatch):
     """16 products of a matrix in its cache take 16 µs, not the 80 of their launches; 8 from memory 8. No CPU captures."""
-    from harness.meters import torch_bench
-    from harness.meters.torch_bench import RESIDENT_TIMES, TorchBench
-
     monkeypatch.setattr(torch_bench, "CUDA_MATRIX", (64, 32))
     gpu = LaunchedGpu()
     engine = replace(STEPPING, product=gpu.product, capture=gpu.capture)
@@ -312,9 +312,6 @@ def test_a_gpu_is_timed_by_replays_and_not_by_launches(monkeypatch: pytest.Monke
 
 def test_every_engine_tells_how_it_captures():
     """An eager one too: its host's launches are its fixed cost, and not the rate of the device."""
-    from harness.engine.cuda_graphs import CudaGraphs
-    from harness.engine.sessions import stepping
-
     for execution in ("eager", "graphs", "compiled"):
         assert stepping("static", "sdpa", execution).capture is CudaGraphs
 
@@ -348,8 +345,6 @@ class TwoGpus(FakeCuda):
 @pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
 def test_events_lie_on_the_gpu_that_works(device: str, index: int):
     """Whichever was current before, and will be again afterwards; on another GPU's time line nothing happens meanwhile."""
-    from harness.meters.torch_bench import TorchBench
-
     for before in (0, 1):
         cuda = TwoGpus()
         cuda.current = before
@@ -372,9 +367,6 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
     """By hand: a pass reads weights for 4.0 ms, and its fixed cost is 2.7 ms. A host that launches ahead is hidden; what lies
     between the kernels of a graph is not, and leaving it out would be 40 % low.
     """
-    from harness.engine.sessions import stepping
-    from harness.meters.torch_bench import TorchBench
-
     bench = TorchBench(device, "bfloat16", None, stepping("static", "sdpa", execution), cuda=FakeCuda())
     forward_pass = describe_pass("decide", 1, 1, 0, logits=1)
     shape = ModelShape(
@@ -404,8 +396,6 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
 
 def test_missing_cuda_and_wrong_dtype_are_refused():
     """No silent fall back to the CPU, and no attribute of torch taken for a dtype."""
-    from harness.meters.torch_bench import TorchBench
-
     with pytest.raises(UserError, match="no CUDA device"):
         TorchBench("cuda", "bfloat16", None, STEPPING, cuda=FakeCuda(present=False))
     with pytest.raises(UserError, match="no dtype 'nn'"):
@@ -417,14 +407,11 @@ def test_missing_cuda_and_wrong_dtype_are_refused():
 )
 def test_cpu_kernels_read_what_they_say(dtype: str, size: int, element: int):
     """Linear kernels run over as many weight bytes as they state, within one matrix of the size asked for."""
-    from harness.meters.torch_bench import TorchBench
-
     before = torch.get_num_threads()
     with TorchBench("cpu", dtype, 1, STEPPING, clock=FakeClock()) as bench:
         assert torch.get_num_threads() == 1
         bench.reserve(size)
         kernel, weight_bytes = bench.streaming_linear(size, 3)
-        from torch.utils.flop_counter import FlopCounterMode
 
         with FlopCounterMode(display=False) as counter:
             kernel()
@@ -446,10 +433,6 @@ def test_native_products_and_samplers_are_what_native_forwards_compute(dtype: st
     """Up to PRODUCT_TOKENS inputs, normed as by a model's last norm, times a matrix as the kernels pack it; more, as torch does
     it. The sampler is the kernels' walk over logits in the model's own dtype.
     """
-    from harness.engine.sessions import stepping
-    from harness.kernels.library import why_not_built
-    from harness.meters.torch_bench import PRODUCT_TOKENS, TorchBench
-
     if why_not_built() is not None:
         pytest.skip("no C++ compiler")
     engine, asked = stepping("static", "sdpa", "native"), []
@@ -472,8 +455,6 @@ def test_native_products_and_samplers_are_what_native_forwards_compute(dtype: st
 
 def test_attention_counts_the_flops_of_what_it_attends_to():
     """Two products of every query with every key, summed over what the engine's own attention is really handed."""
-    from harness.meters.torch_bench import TorchBench
-
     seen: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
     engine = replace(STEPPING, attend=lambda q, k, v: seen.append((q.shape, k.shape, v.shape)))
     with TorchBench("cpu", "float32", 1, engine, clock=FakeClock()) as bench:
@@ -485,9 +466,6 @@ def test_attention_counts_the_flops_of_what_it_attends_to():
 
 def test_decode_steps_use_the_clock_once_a_step():
     """The narrow model runs one token at a time, each between two readings."""
-    from harness.engine.sessions import stepping
-    from harness.meters.torch_bench import TorchBench
-
     for session in ("plain", "static"):
         engine = stepping(session, "sdpa", "eager")
         with TorchBench("cpu", "float32", 1, engine, clock=FakeClock(tick_s=0.5)) as bench:

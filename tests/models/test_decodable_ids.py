@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.engine.loading import load_model
 from harness.errors import EXIT_USER_ERROR, UnknownModelError
 from harness.models.choice import REFERENCE_DIR
 from harness.models.decodable import refuse_ids
+from harness.scenario.scenario import Scenario
 from tests.helpers.command import sbd_process
 from tests.helpers.scenarios import write
 
@@ -67,9 +69,6 @@ def test_plan_and_run_refuse_before_anything_is_measured(case: str, tmp_path: Pa
 
 def test_loading_refuses_what_the_files_alone_do_not_tell(tmp_path: Path) -> None:
     """An end that the tokenizer adds to those of the generation config; no weight is changed or decoded with."""
-    from harness.engine.loading import load_model
-    from harness.scenario.scenario import Scenario
-
     folder = changed(tmp_path / "m", {"mask_token": None})
     (folder / "special_tokens_map.json").unlink(missing_ok=True)
     text = SCENARIO.replace("MODEL", f"{{huggingface: {folder}}}")

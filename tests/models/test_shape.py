@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from pydantic import ValidationError
+from transformers import DynamicCache
 
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_MODELS, KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape, shape_from_config
@@ -166,7 +167,6 @@ def test_configs_are_read_as_transformers_reads_them(family: str, changes: dict[
     assert weights_of(module) == shape.params
     assert shape_from_config("tiny", module.config.to_dict()) == shape
     # Which layers slide: as transformers' own cache lays them out.
-    from transformers import DynamicCache
 
     held = [getattr(layer, "sliding_window", None) for layer in DynamicCache(config=module.config).layers]
     windows = [window for window in held if window is not None]

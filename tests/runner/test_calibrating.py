@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from harness.hardware.profile import Calibration
+from harness.meters.torch_bench import TorchBench
 from harness.progress import Progress
 from harness.record.store import HEADER, RunStore, read_header, read_run
+from harness.runner import local_machine
 from harness.runner.job import Job, make_header
 from harness.runner.runner import run
 from harness.scenario.plan import make_plan
@@ -97,9 +99,6 @@ class Here:
 
 def test_what_a_busy_machine_was_measured_to_reach_serves_every_part_like_it(monkeypatch, tmp_path):
     """It is cached nowhere, so the record alone has it; another dtype or size is measured."""
-    from harness.meters.torch_bench import TorchBench
-    from harness.runner import local_machine
-
     measured = []
 
     def measure(device, dtype, threads, model_bytes, how):
