@@ -115,8 +115,9 @@ def some_prompts(seed, count=5):
 
 def expected(family, model, work, row):
     """The published rule on one prompt."""
-    rule = RULES[family][3]
-    return rule(model, work.prompts[row], work.max_new_tokens, K, MASK_ID, stop_ids=work.stop.token_ids)
+    one = published_rules.Prompted(model, work.prompts[row], work.max_new_tokens, MASK_ID, work.stop.token_ids)
+    RULES[family][3](one, K)
+    return one.result()
 
 
 def check(family, seed, kind="plain-sdpa", stop=NEVER, new=3 * K, **changes):
