@@ -17,7 +17,7 @@ from harness.models.choice import REFERENCE_DIR
 from harness.models.decodable import refuse_ids
 from harness.scenario.scenario import Scenario
 from tests.helpers.command import sbd_process
-from tests.helpers.scenarios import write
+from tests.helpers.scenarios import change, write
 
 ROWS = 896
 SCENARIO = """\
@@ -36,9 +36,8 @@ parts:
 def changed(folder: Path, tokenizer: dict[str, Any], **ends: Any) -> Path:
     """The reference model, its tokenizer's settings and its ends changed; None removes a setting."""
     shutil.copytree(REFERENCE_DIR / "sbd", folder)
-    for name, more in {"tokenizer_config.json": tokenizer, "generation_config.json": ends}.items():
-        found = json.loads((folder / name).read_text()) | more
-        (folder / name).write_text(json.dumps({key: value for key, value in found.items() if value is not None}))
+    change(folder / "tokenizer_config.json", **tokenizer)
+    change(folder / "generation_config.json", **ends)
     return folder
 
 
