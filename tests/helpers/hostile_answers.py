@@ -602,7 +602,7 @@ def _statuses() -> Iterator[Hostile]:
 
 
 @cache
-def _bomb(kind: Literal["gzip", "deflate"], mebi: int = 1024) -> bytes:
+def bomb(kind: Literal["gzip", "deflate"], mebi: int = 1024) -> bytes:
     """So many MiB of spaces, packed: one block again and again, each as if nothing came before it."""
     packer, block = zlib.compressobj(9, wbits=-15), b" " * MEBI
     first = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -613,6 +613,11 @@ def _bomb(kind: Literal["gzip", "deflate"], mebi: int = 1024) -> bytes:
     if kind == "deflate":
         return b"\x78\xda" + raw + check.to_bytes(4, "big")
     return gzip.compress(b"")[:10] + raw + check.to_bytes(4, "little") + (mebi * MEBI % (1 << 32)).to_bytes(4, "little")
+
+
+def packed(mebi: int) -> Play:
+    """An answer of so many MiB, in gzip."""
+    return lambda asked: [head("200 OK", "application/json", "Content-Encoding: gzip"), bomb("gzip", mebi)]
 
 
 def _body(asked: Asked) -> bytes:
@@ -661,9 +666,9 @@ FRAMES: dict[str, tuple[Play, Fits]] = {
         _sent("Transfer-Encoding: chunked, chunked", wrap=lambda body: [_chunk(_chunk(body)), b"0\r\n\r\n"]),
         "any",
     ),
-    "a gzip bomb": (_sent("Content-Encoding: gzip", wrap=lambda body: [_bomb("gzip")]), "refused"),
-    "a deflate bomb": (_sent("Content-Encoding: deflate", wrap=lambda body: [_bomb("deflate")]), "refused"),
-    "a bomb in a bomb": (_sent("Content-Encoding: gzip, gzip", wrap=lambda body: [gzip.compress(_bomb("gzip"))]), "refused"),
+    "a gzip bomb": (_sent("Content-Encoding: gzip", wrap=lambda body: [bomb("gzip")]), "refused"),
+    "a deflate bomb": (_sent("Content-Encoding: deflate", wrap=lambda body: [bomb("deflate")]), "refused"),
+    "a bomb in a bomb": (_sent("Content-Encoding: gzip, gzip", wrap=lambda body: [gzip.compress(bomb("gzip"))]), "refused"),
     "no gzip though said so": (_sent("Content-Encoding: gzip"), "any"),
     "gzip cut short": (_sent("Content-Encoding: gzip", wrap=lambda body: [gzip.compress(body)[:-12]]), "any"),
     "an unknown encoding": (_sent("Content-Encoding: hstl7"), "any"),
@@ -1055,7 +1060,7 @@ def _sound() -> Iterator[Hostile]:
 
 HEALTH: dict[str, Play] = {
     "never ends": long(head("200 OK"), b"x"),
-    "a gzip bomb": lambda asked: [head("200 OK", "application/json", "Content-Encoding: gzip"), _bomb("gzip")],
+    "a gzip bomb": packed(1024),
     "a byte at a time": long(head("200 OK"), b"x", pause_s=0.3),
     "endless headers": long(OK, b"X-Hstl7: 1\r\n"),
     "500 without end": long(head("500 Error"), b"x"),
