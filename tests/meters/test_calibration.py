@@ -30,6 +30,7 @@ from harness.roofline.pricing import price_pass
 from harness.roofline.speedup import describe_pass
 from tests.helpers.fake_bench import GIB, MODEL, FakeBench
 from tests.helpers.fake_clock import FakeClock
+from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.pass_bytes import pass_bytes
 
 RESIDENT_POINTS = len(module.RESIDENT_TOKENS)
@@ -209,39 +210,6 @@ def test_cache_dir_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
     assert cache_dir() == tmp_path / ".cache" / "sbd"
 
 
-class FakeCuda:
-    """What the bench uses of torch.cuda, with events on a fake time line of 2 ms a kernel."""
-
-    def __init__(self, present: bool = True) -> None:
-        self.present, self.synchronized, self.now_ms, self.current = present, 0, 0.0, 0
-
-    def is_available(self) -> bool:
-        return self.present
-
-    def current_device(self) -> int:
-        return self.current
-
-    def set_device(self, device: int) -> None:
-        self.current = device
-
-    def get_device_name(self, device: int) -> str:
-        return "Fake H200"
-
-    def mem_get_info(self, device: int) -> tuple[int, int]:
-        return 7 * GIB, 8 * GIB
-
-    def synchronize(self, device: int) -> None:
-        self.synchronized += 1
-
-    def empty_cache(self) -> None: ...
-
-    def Event(self, enable_timing: bool) -> Any:
-        event = SimpleNamespace(at=0.0)
-        event.record = lambda: setattr(event, "at", self.now_ms)
-        event.elapsed_time = lambda end: end.at - event.at
-        return event
-
-
 def test_cuda_branch_times_by_events():
     """Each run lies between two events, in seconds, with a synchronisation before the first and after the last."""
     cuda = FakeCuda()
@@ -251,7 +219,7 @@ def test_cuda_branch_times_by_events():
             cuda.now_ms += 2.0
 
         assert bench.seconds(kernel, 3) == pytest.approx([0.002] * 3)
-        assert cuda.synchronized == 2
+        assert len(cuda.synchronized) == 2
         assert cuda.now_ms == 10.0  # one warm-up, one run that keeps the device busy, and three
         assert (bench.device_name, bench.threads, bench.fixed_hidden) == ("Fake H200", None, True)
         assert bench.available_bytes() == 7 * GIB
