@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from harness.analysis.evidence.blocks import decoded_blocks
@@ -11,12 +13,12 @@ from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.engine.static_session import StaticSession
 from harness.models import ModelShape
-from harness.record.schema import PassColumns, RowResult, Sample
-from harness.record.trace import ForwardPass
+from harness.record.schema import RowResult, Sample
 from harness.roofline.batch_decode import predict_batch
 from harness.roofline.batches import RecordedRow, recorded_batch
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.recorded_acceptance import blocks_of_row
+from harness.runner.sample_taking import pass_columns
 from tests.helpers.priced_trace import price_trace
 from tests.helpers.tiny_model import MASK_ID, drain, request, tiny_model
 
@@ -46,8 +48,7 @@ def decoded(prompts, batching, gamma=2.2):
 
 def columns(generation):
     """The passes as a record keeps them."""
-    lists = {name: [getattr(one, name) for one in generation.passes] for name in ForwardPass._fields}
-    return PassColumns(**{name: [list(v) if isinstance(v, tuple) else v for v in values] for name, values in lists.items()})
+    return pass_columns(SimpleNamespace(generation=generation, forward_s=None, sampler_s=None))
 
 
 def rows_of(generation):

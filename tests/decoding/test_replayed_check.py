@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from harness.record.store import read_run
 from harness.record.trace import ForwardPass
 from harness.roofline.recorded_acceptance import VERIFIED_SBD, Check, checks_of_row, miss_rates, recorded_checks
 from harness.runner.runner import run
+from harness.runner.sample_taking import pass_columns
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from tests.helpers.fake_machine import uncalibrated
@@ -56,9 +58,8 @@ TRACE = [
 
 def columns(passes: list[ForwardPass]) -> PassColumns:
     """As a record has them."""
-    lists = {name: [getattr(one, name) for one in passes] for name in ForwardPass._fields}
-    values = {name: [list(v) if isinstance(v, tuple) else v for v in found] for name, found in lists.items()}
-    return PassColumns(**values)
+    decoded = SimpleNamespace(generation=SimpleNamespace(passes=passes), forward_s=None, sampler_s=None)
+    return pass_columns(decoded)  # type: ignore[arg-type]
 
 
 def test_the_checks_of_a_trace_by_hand() -> None:
