@@ -18,6 +18,7 @@ from harness.record.schema import PassColumns
 from harness.record.store import read_run
 from harness.record.trace import ForwardPass
 from harness.roofline.recorded_acceptance import VERIFIED_SBD, Check, checks_of_row, miss_rates, recorded_checks
+from harness.roofline.speedup import describe_pass
 from harness.runner.runner import run
 from harness.runner.sample_taking import pass_columns
 from harness.scenario.loading import load_scenario
@@ -29,19 +30,8 @@ SIZE = 4
 
 def one(role: str, kept: tuple[int, ...], active: tuple[bool, ...], logits: int = SIZE) -> ForwardPass:
     """A pass of two rows."""
-    rows = len(kept)
-    return ForwardPass(
-        role=role,
-        query_tokens=(SIZE,) * rows,
-        context_tokens=(9,) * rows,
-        logit_tokens=(logits,) * rows,
-        kept_tokens=kept,
-        decided_tokens=(0,) * rows,
-        final_tokens=kept,
-        active=active,
-        padded_query=SIZE,
-        padded_context=9,
-    )
+    plain = describe_pass(role, len(kept), SIZE, 9, logits=logits)
+    return plain._replace(kept_tokens=kept, final_tokens=kept, active=active)
 
 
 BOTH = (True, True)

@@ -9,7 +9,8 @@ from harness.errors import DoesNotFitError
 from harness.models import KNOWN_SHAPES
 from harness.record.decode import Readings
 from harness.record.schema import RowTimes
-from harness.record.trace import ForwardPass, Generation
+from harness.record.trace import Generation
+from harness.roofline.speedup import describe_pass
 from harness.runner.protocols import Machine
 
 SCENARIO = """
@@ -44,18 +45,8 @@ def generation(rows: int) -> Generation:
     """A prefill and two passes that make three tokens in every row."""
 
     def forward_pass(role, final):
-        return ForwardPass(
-            role=role,
-            query_tokens=(1,) * rows,
-            context_tokens=(4,) * rows,
-            logit_tokens=(1,) * rows,
-            kept_tokens=(1,) * rows,
-            decided_tokens=(final,) * rows,
-            final_tokens=(final,) * rows,
-            active=(True,) * rows,
-            padded_query=1,
-            padded_context=4,
-        )
+        made = (final,) * rows
+        return describe_pass(role, rows, 1, 4, logits=1, kept=1)._replace(decided_tokens=made, final_tokens=made)
 
     passes = (forward_pass("prefill", 1), forward_pass("decide", 1), forward_pass("decide", 1))
     return Generation(passes=passes, prompt_tokens=(4,) * rows, output_ids=((5, 6, 7),) * rows, stop_reasons=("length",) * rows)

@@ -11,7 +11,6 @@ from harness.errors import UnknownHardwareError, UserError
 from harness.hardware.profile import load_profile
 from harness.models import KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape
 from harness.models.deployment import WEIGHT_FORMATS, Deployment
-from harness.record.trace import ForwardPass
 from harness.roofline.ceilings import ceilings_from_profile
 from harness.roofline.feed_forward import expected_experts
 from harness.roofline.operation import Operation
@@ -87,18 +86,8 @@ def test_latent_attention_by_hand() -> None:
 def test_padding_is_computed() -> None:
     """Two rows of 1 and 3 query tokens on 5 and 2 cached ones cost what two rows of 3 on 5 cost."""
     per_pair = 2 * 2 * 4 * 2
-    padded = ForwardPass(
-        role="decide",
-        query_tokens=(1, 3),
-        context_tokens=(5, 2),
-        logit_tokens=(1, 3),
-        kept_tokens=(1, 0),
-        decided_tokens=(0, 0),
-        final_tokens=(0, 0),
-        active=(True, True),
-        padded_query=3,
-        padded_context=5,
-    )
+    widest = describe_pass("decide", 2, 3, 5, logits=3)
+    padded = widest._replace(query_tokens=(1, 3), context_tokens=(5, 2), logit_tokens=(1, 3), kept_tokens=(1, 0))
     computed = {operation.name: operation.flops for operation in forward_operations(TINY, "bfloat16", padded)}
     assert computed["attention"] == 2 * per_pair * (2 * 3 * 8)
 
