@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ PLAIN = Ceilings(
 
 def ceilings(**changes: Any) -> Ceilings:
     """PLAIN with changes."""
-    return Ceilings(**{**{name: getattr(PLAIN, name) for name in PLAIN.__dataclass_fields__}, **changes})
+    return replace(PLAIN, **changes)
 
 
 def test_operations_of_a_hand_worked_pass():
