@@ -31,7 +31,7 @@ class PassSpy:
                 self.real[row] += real
                 if any(real):
                     tokens = [t for t, ok in zip(segment.tokens[row].tolist(), real, strict=True) if ok]
-                    wanted = torch.tensor(real[len(real) - segment.logits :])
+                    wanted = torch.tensor(real[len(real) - segment.logits :], dtype=torch.bool)
                     fed[segment.visibility] = tokens, logits[row, at : at + segment.logits][wanted].clone()
                 at += segment.logits
             self.last.append(fed)
