@@ -1,20 +1,14 @@
-"""Launches and host waits of a pass, counted on the meta device: the counter against counts by hand and by another program."""
+"""Launches and host waits of a pass, counted on the meta device: the counter against counts by hand."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, count_passes, figures_of
-from harness.engine import kv_cache
-from harness.engine.captured_attention import OPTIONS
+from benchmarks.launches import LAUNCH, WAIT, Counted, Uploads, figures_of
 from harness.models import KNOWN_SHAPES
-from harness.roofline import storage
 
 SHAPE = KNOWN_SHAPES["llama-3.1-8b"]
 
@@ -48,74 +42,6 @@ def counted(work: Any) -> tuple[int, int]:
 def test_an_operation_is_a_launch_and_a_view_is_none(work: Any, expected: tuple[int, int]) -> None:
     """By hand: (launches, waits)."""
     assert counted(work) == expected
-
-
-@dataclass(frozen=True, slots=True)
-class FormerReading:
-    """Attention as it was when another program counted it: per part, and for what causal tokens see of themselves apart."""
-
-    fed: kv_cache.Fed
-
-    def attend(self, query: Any, keys: Any, values: Any, scaling: float | None) -> Any:
-        """Values are of no account."""
-        rows, heads, _, size = query.shape
-        groups, shared = self.fed.groups, self.fed.shared
-        count = storage.pieces_of(rows * groups, self.fed.slots)
-        outs, start = [], 0
-        torch.arange(rows, device=query.device)  # each layer made the rows' numbers anew
-        for width, causal in self.fed.parts:
-            asked = query[:, :, start : start + width].transpose(1, 2)
-            folded = asked.reshape(rows, width, groups, shared, size).transpose(2, 3).reshape(rows, 1, -1, groups, size)
-            folded = folded.expand(-1, count, -1, -1, -1).flatten(0, 1)
-            out, lse = self._kernel(folded, keys, values)
-            out = out.reshape(rows, count, width, shared, groups, size).transpose(3, 4)
-            lse = lse.reshape(rows, count, width, shared, groups).transpose(3, 4)
-            out, lse = self._merged(out.transpose(0, 1), lse.transpose(0, 1))
-            out, lse = out.reshape(asked.shape), lse.reshape(rows, width, heads)
-            if causal:
-                own, own_lse = self._kernel(asked, keys, values)
-                out, lse = self._merged(torch.stack([out, own]), torch.stack([lse, own_lse]))
-            outs.append(out)
-            start += width
-        return torch.cat(outs, dim=1).to(query.dtype)
-
-    @staticmethod
-    def _kernel(query: Any, keys: Any, values: Any) -> tuple[Any, Any]:
-        many, width, heads, _ = query.shape
-        of_query = torch.arange(0, many * width + 1, width, dtype=torch.int32, device=query.device)
-        found, lse, *_ = torch.ops.aten._flash_attention_forward(
-            query.flatten(0, 1).contiguous(), keys, values, of_query, of_query, width, width, 0.0, False, False
-        )
-        torch.zeros((2,), dtype=torch.uint64, device=query.device)  # varlen_attn makes a random state that nobody asks for
-        return found.float().reshape(query.shape), lse.transpose(0, 1).reshape(many, width, heads)
-
-    @staticmethod
-    def _merged(outs: Any, lses: Any) -> tuple[Any, Any]:
-        whole = lses.logsumexp(dim=0)
-        weights = (lses - whole.clamp(min=torch.finfo(lses.dtype).min)).exp()
-        return (weights[..., None] * outs).sum(dim=0), whole
-
-
-class Former:
-    """Makes FormerReadings, and what it made for each forward: three tensors a part, two more where it is causal."""
-
-    def __init__(self, fed: kv_cache.Fed) -> None:
-        self._fed = fed
-
-    def read(self, used: Any) -> FormerReading:
-        """See CapturedAttention."""
-        for _, causal in self._fed.parts:
-            for _ in range(6 if causal else 4):
-                torch.arange(3, device=used.device)
-        return FormerReading(self._fed)
-
-
-def test_the_counter_finds_what_another_program_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,764 launches of a pass of one token, 2,635 of one that commits, before attention became one call."""
-    monkeypatch.setitem(OPTIONS, "flash", Former)
-    found = count_passes(SHAPE)
-    assert found["ntp"][LAUNCH] == pytest.approx(1764, rel=0.05)
-    assert found["commit"][LAUNCH] == pytest.approx(2635, rel=0.05)
 
 
 def test_without_a_gpu_nodes_are_unknown_and_a_pass_waits_once() -> None:

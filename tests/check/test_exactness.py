@@ -14,12 +14,13 @@ from harness.engine.static_session import StaticSession
 from harness.kernels.library import why_not_built
 from harness.meters.host import CAPTURES, GraphMeter
 from tests.helpers.emulated_gpu import emulated_graphs
+from tests.helpers.pass_spy import PassSpy
 from tests.helpers.tiny_model import (
     MASK_ID,
     PROMPTS,
     TOLERANCE,
     VOCAB,
-    committed_kv,
+    check_kv,
     drain,
     reference_logits,
     request,
@@ -40,48 +41,6 @@ def open_session(kind, architecture="llama"):
     if kind == "graphed":
         return model, GraphedSession(tiny_model(architecture), emulated_graphs())
     return model, TransformersSession(model, kind.removeprefix("plain-"))
-
-
-class Spy:
-    """Wraps a session: for every forward it remembers tokens, positions, context and logits, and what was kept."""
-
-    def __init__(self, inner):
-        self.inner = inner
-        self.calls = []
-
-    context_tokens = property(lambda self: self.inner.context_tokens)
-    context_width = property(lambda self: self.inner.context_width)
-
-    def reset(self, rows, capacity):
-        """Start a batch."""
-        self.committed = [[] for _ in range(rows)]
-        self.inner.reset(rows, capacity)
-
-    def forward(self, segments):
-        """Record the call per row: committed tokens, fed tokens, block marks."""
-        logits = self.inner.forward(segments)
-        for row in range(len(self.committed)):
-            fed, block = [], []
-            for segment in segments:
-                ok = [True] * segment.tokens.shape[1] if segment.valid is None else segment.valid[row].tolist()
-                for token, real in zip(segment.tokens[row].tolist(), ok, strict=True):
-                    if real:
-                        fed.append(token)
-                        block.append(segment.visibility == "bidirectional")
-            wanted = sum(s.logits for s in segments)
-            self.calls.append((row, list(self.committed[row]), fed, block, logits[row, logits.shape[1] - wanted :].clone()))
-        self.last = [call[2] for call in self.calls[-len(self.committed) :]]
-        return logits
-
-    def keep(self, tokens):
-        """Follow what is committed (a prompt's padding is not a token)."""
-        for row, count in enumerate(tokens):
-            self.committed[row] += self.last[row][:count]
-        self.inner.keep(tokens)
-
-    def read(self, tokens):
-        """Pass on."""
-        return self.inner.read(tokens)
 
 
 def decode(session, method, req, gamma=1.5, block_size=4):
@@ -144,17 +103,20 @@ def test_a_graph_serves_every_later_pass_of_its_kind():
 
 def check_every_logit(model, session, batch, method, tolerance):
     """Decode, and compare with one uncached forward per pass and row."""
-    spy = Spy(session)
+    spy = PassSpy(session)
     generation = decode(spy, method, request(PROMPTS[batch], stop_ids=(11,)))
     rows = len(PROMPTS[batch])
     assert len(spy.calls) == rows * len(generation.passes)
     for prompt, output, committed in zip(PROMPTS[batch], generation.output_ids, spy.committed, strict=True):
         written = [*prompt, *output]
         assert written[: len(committed)] == committed[: len(written)]
-    for index, (row, committed, fed, block, logits) in enumerate(spy.calls):
+    for index, (row, committed, fed) in enumerate(spy.calls):
         if not generation.passes[index // rows].active[row]:
             continue  # a finished or waiting row feeds filler: left out by name
-        sequence, in_block = committed + fed, [False] * len(committed) + block
+        sequence, in_block = committed, [False] * len(committed)
+        for visibility, (tokens, _) in fed.items():
+            sequence, in_block = sequence + tokens, in_block + [visibility == "bidirectional"] * len(tokens)
+        logits = torch.cat([found for _, found in fed.values()])
         expected = reference_logits(model, sequence, in_block, len(logits))
         allowed = torch.arange(VOCAB) != MASK_ID  # the decoder suppresses the mask token in place
         assert (logits[:, allowed] - expected[:, allowed]).abs().max() < tolerance
@@ -166,7 +128,7 @@ def check_every_logit(model, session, batch, method, tolerance):
 def test_kv_after_each_block_equals_a_causal_prefill(batch, batching, kind):
     """Catches KV of masks or of bidirectional attention staying in the cache."""
     model, session = open_session(kind)
-    spy = Spy(session)
+    spy = PassSpy(session)
     req = request(PROMPTS[batch])
     acceptance = SolverAcceptance(entropy_bounded, gamma=1.5)
     checked = 0
@@ -175,54 +137,9 @@ def test_kv_after_each_block_equals_a_causal_prefill(batch, batching, kind):
         if forward_pass.role != "commit+decide":
             continue
         for row, tokens in enumerate(spy.committed):
-            with torch.no_grad():
-                expected = model(input_ids=torch.tensor([tokens]), use_cache=True).past_key_values
-            for (keys, values), reference in zip(committed_kv(session, row), expected.layers, strict=True):
-                assert (keys - reference.keys[0]).abs().max() < TOLERANCE[kind]
-                assert (values - reference.values[0]).abs().max() < TOLERANCE[kind]
+            check_kv(session, row, model, tokens, TOLERANCE[kind])
             checked += 1
     assert checked >= 4 * len(PROMPTS[batch])
-
-
-class CausalForMask:
-    """A session that answers a masked slot with the causal logits of the token before it (so SBD with k=1 is NTP)."""
-
-    def __init__(self, model):
-        self.model = model
-
-    context_tokens = property(lambda self: tuple(map(len, self.committed)))
-    context_width = property(lambda self: max(map(len, self.committed)))
-
-    def reset(self, rows, capacity):
-        """Start a batch."""
-        self.committed = [[] for _ in range(rows)]
-
-    def forward(self, segments):
-        """Run the causal model on the known tokens only."""
-        known = [s for s in segments if s.visibility == "causal"]
-        self.fed = [[t for s in known for t in s.tokens[row].tolist()] for row in range(len(self.committed))]
-        rows = [torch.tensor([c + f]) for c, f in zip(self.committed, self.fed, strict=True)]
-        with torch.no_grad():
-            return torch.stack([self.model(input_ids=r, use_cache=False).logits[0, -1:] for r in rows])
-
-    def keep(self, tokens):
-        """Commit the first tokens fed."""
-        for row, count in enumerate(tokens):
-            self.committed[row] += self.fed[row][:count]
-
-    def read(self, tokens):
-        """Nothing to fetch."""
-        return tokens.tolist()
-
-
-def test_sbd_with_blocks_of_one_is_next_token_prediction():
-    """Catches an off-by-one in committing: token for token the same output, with the causal logits at the masked slot."""
-    model = tiny_model("llama")
-    req = request(PROMPTS["one"], max_new_tokens=30)
-    ntp = decode(TransformersSession(model, "sdpa"), "ntp", req)
-    sbd = decode(CausalForMask(model), "sbd", req, gamma=0.0, block_size=1)
-    assert sbd.output_ids == ntp.output_ids
-    assert len(set(ntp.output_ids[0])) > 3
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -231,7 +148,7 @@ def test_tokens_are_conserved_and_every_call_is_in_the_trace(method, temperature
     """Per row, final tokens over the trace are the decode tokens; the counting session finds no hidden call."""
     model = tiny_model("qwen3")
     for seed_stop in range(12):
-        spy = Spy(TransformersSession(model, "sdpa"))
+        spy = PassSpy(TransformersSession(model, "sdpa"))
         prompts = PROMPTS["padded"]
         generation = decode(spy, method, request(prompts, stop_ids=(seed_stop, 20), temperature=temperature))
         generation.check_conservation()

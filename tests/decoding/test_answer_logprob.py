@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from harness.decoding.next_token import answer_logprobs
 from harness.engine.plain_session import TransformersSession

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import pytest
 
 from harness.analysis.evidence.blocks import decoded_blocks
 from harness.decoding.acceptance import SolverAcceptance
@@ -14,11 +13,11 @@ from harness.decoding.set_block import decode_set_block
 from harness.decoding.solvers import entropy_bounded
 from harness.engine.static_session import StaticSession
 from harness.models import ModelShape
-from harness.record.schema import PassColumns, RowResult, Sample
-from harness.record.trace import ForwardPass
 from harness.roofline.batches import RecordedRow, predict_batch, recorded_batch
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.recorded_acceptance import blocks_of_row
+from harness.runner.sample_taking import pass_columns
+from tests.helpers.begun_runs import make_sample
 from tests.helpers.priced_trace import price_trace
 from tests.helpers.tiny_model import MASK_ID, drain, request, tiny_model
 
@@ -48,8 +47,7 @@ def decoded(prompts, batching, gamma=2.2):
 
 def columns(generation):
     """The passes as a record keeps them."""
-    lists = {name: [getattr(one, name) for one in generation.passes] for name in ForwardPass._fields}
-    return PassColumns(**{name: [list(v) if isinstance(v, tuple) else v for v in values] for name, values in lists.items()})
+    return pass_columns(SimpleNamespace(generation=generation, forward_s=None, sampler_s=None))
 
 
 def rows_of(generation):
@@ -149,28 +147,11 @@ def test_the_positions_a_pass_decided_say_when_every_token_became_final(batching
 
 def sample_of(generation, kept):
     """The decode as a sample of the record."""
+    sample = make_sample(0)
     rows = [
-        RowResult(
-            prompt_id=str(row),
-            prompt_tokens=PROMPT,
-            output_tokens=len(output),
-            output_ids=list(output),
-            stop_reason=generation.stop_reasons[row],
-            correct=None,
-            ungraded_reason="no answer",
+        sample.rows[0].model_copy(
+            update={"prompt_tokens": PROMPT, "output_tokens": len(output), "output_ids": list(output), "stop_reason": stop}
         )
-        for row, output in enumerate(generation.output_ids)
+        for output, stop in zip(generation.output_ids, generation.stop_reasons, strict=True)
     ]
-    return Sample(
-        case_id="c",
-        group=0,
-        repeat=0,
-        warmup=False,
-        seed=1,
-        rows=rows,
-        passes=kept,
-        prefill_s=None,
-        decode_s=None,
-        started_at="2026-11-20T10:00:00Z",
-        load_1min=None,
-    )
+    return sample.model_copy(update={"rows": rows, "passes": kept})

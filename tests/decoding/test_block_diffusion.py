@@ -10,14 +10,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding import block_diffusion
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.block_diffusion import decode_block_diffusion
-from harness.decoding.open_blocks import BlockRow
 from harness.decoding.request import NEVER, StopRule
 from harness.decoding.set_block import decode_set_block
 from harness.models.block_families import FAMILIES
@@ -117,8 +115,9 @@ def some_prompts(seed, count=5):
 
 def expected(family, model, work, row):
     """The published rule on one prompt."""
-    rule = RULES[family][3]
-    return rule(model, work.prompts[row], work.max_new_tokens, K, MASK_ID, stop_ids=work.stop.token_ids)
+    one = published_rules.Prompted(model, work.prompts[row], work.max_new_tokens, MASK_ID, work.stop.token_ids)
+    RULES[family][3](one, K)
+    return one.result()
 
 
 def check(family, seed, kind="plain-sdpa", stop=NEVER, new=3 * K, **changes):
@@ -331,23 +330,3 @@ def test_a_solver_is_not_offered_slots_behind_a_stop(family):
     generation = drain(decode(Says(), req, block_size=4, mask_id=36, acceptance=LastSlots()))
     assert offered == [[True] * 4, [True, True, False, False], [False, True, False, False]]
     assert (generation.output_ids, generation.stop_reasons) == (((0, 1, 2),), ("stop",))
-
-
-@pytest.mark.parametrize("block_size", [1, 2, 4, 8, 32])
-def test_the_uniform_rule_is_dllms_schedule_where_the_steps_divide_the_block(block_size):
-    """LLaDA's split and dllm's agree there; else dllm rounds, and they part."""
-    for steps in (steps for steps in range(1, block_size + 1) if block_size % steps == 0):
-        even = [count for count in published_rules.even_split(block_size, steps) if count]
-        assert even == published_rules.rounded_split(block_size, steps)
-    assert published_rules.rounded_split(4, 3) == [1, 2, 1] != published_rules.even_split(4, 3)
-
-
-def test_the_first_block_of_a_row_holds_the_rest_of_its_prompt():
-    """By hand: a block of 4 with 3 given columns has one slot; the next one has four; a limit of 3 leaves two of them."""
-    row = BlockRow(NEVER, 3, 4, MASK_ID, given=(7, 7, 7))
-    row.open_block()
-    assert row.slots == [7, 7, 7, MASK_ID] and row.masked == [False, False, False, True]
-    assert row.decide([-1, -1, -1, 5]) == 1 and row.output == [5] and not row.deciding
-    row.open_block()
-    assert row.slots == [MASK_ID] * 4 and row.masked == [True, True, False, False]
-    assert row.decide([2, 6, -1, -1]) == 2 and row.output == [5, 2, 6] and row.stop_reason == "length"

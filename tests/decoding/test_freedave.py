@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.nested_drafts import SEEDS, block_logits
-
-pytest.importorskip("transformers")
-
 from harness.decoding.freedave import decode_nested_drafts
 from harness.engine.plain_session import TransformersSession
 from tests.helpers.few_words import MASK_ID, few_words, some_work
+from tests.helpers.nested_drafts import SEEDS, block_logits
 from tests.helpers.tiny_model import drain
 
 
@@ -26,27 +23,22 @@ class Chain:
         self.model, self.text, self.output, self.work = model, list(prompt), [], work
         self.size, self.most, self.passes = block_size, draft_steps, []
         committed = 0
-        while not self.over(self.output):
+        while not self.work.over(self.output):
             self.block(committed)
             committed = block_size
-
-    def over(self, output):
-        """Whether a text has ended."""
-        ended = output and self.work.stop.stops_at(output, len(output) - 1) is not None
-        return len(output) == self.work.max_new_tokens or bool(ended)
 
     def written(self, block):
         """The output that is final with this block behind it, up to the first stop."""
         output = list(self.output)
         for word in block:
-            if word == MASK_ID or self.over(output):
+            if word == MASK_ID or self.work.over(output):
                 break
             output.append(word)
         return output
 
     def wanted(self, block):
         """Slots that are still to be decided."""
-        if self.over(self.written(block)):
+        if self.work.over(self.written(block)):
             return []
         stops = [slot + 1 for slot, word in enumerate(block) if word in self.work.stop.token_ids]
         end = min([*stops, self.size, self.work.max_new_tokens - len(self.output)])

@@ -9,10 +9,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from tests.helpers import ROOT
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from harness.decoding import fused_walk, sampling

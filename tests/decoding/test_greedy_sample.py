@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes
 from harness.decoding.next_token import decode_next_token
@@ -17,12 +16,11 @@ from harness.engine.engine import drain, open_engine
 from harness.engine.static_session import StaticSession
 from harness.kernels.library import why_not_built
 from harness.models.choice import REFERENCE_DIR
-from harness.scenario.plan import make_plan
-from harness.scenario.scenario import Scenario
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
 from tests.helpers.drawn_logits import decide_alike, defined, some_logits
 from tests.helpers.few_words import MASK_ID, SETTINGS, few_words, some_work
+from tests.helpers.plans import plan_of
 from tests.helpers.solver_rules import SOLVERS
 from tests.helpers.tiny_model import request
 
@@ -93,24 +91,13 @@ def test_a_real_decode_is_that_of_the_reference():
 @pytest.mark.parametrize(("execution", "kind"), [("native", NativeFigures), ("auto", NativeFigures), ("eager", None)])
 def test_who_reads_logits_by_the_kernels(execution, kind):
     """Every arm of a part whose forwards are native, and nobody else: eager is the reference."""
-    plan = make_plan(
-        Scenario.model_validate(
-            {
-                "version": 1,
-                "name": "s",
-                "parts": [
-                    {
-                        "name": "p",
-                        "model": {"reference": "sbd"},
-                        "dtype": "float32",
-                        "execution": execution,
-                        "timed": False,
-                        "arms": [{"method": "ntp"}, {"method": "sbd_verified", "block_size": 4, "gamma": 99}],
-                        "workload": {"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": 4},
-                    }
-                ],
-            }
-        )
+    plan = plan_of(
+        model={"reference": "sbd"},
+        dtype="float32",
+        execution=execution,
+        timed=False,
+        arms=[{"method": "ntp"}, {"method": "sbd_verified", "block_size": 4, "gamma": 99}],
+        workload={"tasks": ["word_problems"], "prompts": 1, "max_new_tokens": 4},
     )
     engine, seen = open_engine(plan.cases[0].part), []
     with pytest.MonkeyPatch.context() as patch:

@@ -6,8 +6,7 @@ import random
 from dataclasses import fields, replace
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from harness.decoding import in_turn as in_turn_module
 from harness.decoding.in_turn import InTurn, copied, row_texts

@@ -9,9 +9,6 @@ from functools import cache
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from harness.decoding.freedave import NestedRow
 from harness.decoding.speculative import DraftedRow
 from harness.decoding.verification import VerifiedRow

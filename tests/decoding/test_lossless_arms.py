@@ -18,6 +18,7 @@ from harness.reporting.columns import ARMS
 from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
 from harness.roofline.recorded_acceptance import passes_per_block, recorded_arms
+from harness.runner.runner import run
 from harness.scenario.claim_text import read_claim
 from tests.helpers import synthetic_run as synthetic
 from tests.helpers.fake_machine import uncalibrated
@@ -134,9 +135,6 @@ def test_a_run_of_the_reference_model_is_identical_to_ntp(tmp_path: Path) -> Non
     """From the scenario to the comparison, alone and in a batch: the very tokens of NTP in fewer passes; nothing in the run can
     be replayed as plain SBD.
     """
-    pytest.importorskip("torch")
-    from harness.runner.runner import run
-
     (tmp_path / "s.yaml").write_text(SCENARIO)
     out = run(tmp_path / "s.yaml", tmp_path / "out", machine=uncalibrated())
     for cell in compare(read_run(out)).cells:

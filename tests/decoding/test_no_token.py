@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from harness.decoding.acceptance import ReplayedAcceptance, SolverAcceptance, assumed_passes
 from harness.decoding.apd import decode_adaptive_parallel

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.recorded_noise import Recorded, torch
-
-pytest.importorskip("transformers")
-
 from harness.decoding import self_speculation, verified_blocks
 from harness.decoding.sampling import PositionNoise
 from harness.engine.plain_session import TransformersSession
 from tests.helpers.few_words import MASK_ID, METHODS, Work, decoder, few_words, some_work
+from tests.helpers.recorded_noise import Recorded, torch
 from tests.helpers.tiny_model import drain, reference_logits
 
 ROWS = Work(prompts=((1,), (2,), (3,)), stop=some_work(1, 1).stop, max_new_tokens=9)
@@ -20,7 +17,7 @@ ROWS = Work(prompts=((1,), (2,), (3,)), stop=some_work(1, 1).stop, max_new_token
 def sampled_by_hand(model, prompt, work, row, temperature):
     """Next-token prediction with the recorded noise: every word the argmax of logits / temperature + noise of its position."""
     output = []
-    while len(output) < work.max_new_tokens and not (output and work.stop.stops_at(output, len(output) - 1) is not None):
+    while not work.over(output):
         text = [*prompt, *output]
         logits = reference_logits(model, text, [False] * len(text), 1)[0]
         logits[MASK_ID] = -torch.inf
@@ -50,29 +47,6 @@ def test_a_fault_in_moving_on_shows(monkeypatch):
     monkeypatch.setattr(PositionNoise, "advance", lambda self, counts: advance(self, [max(0, count - 1) for count in counts]))
     with pytest.raises((AssertionError, KeyError)):
         test_sampled_outputs_are_next_token_predictions_with_the_same_noise("linear", 1.0, monkeypatch)
-
-
-def test_shared_noise_makes_drafts_agree_more_often(monkeypatch):
-    """Fewer passes than with drafts of noise of their own, over forty prompts: that is what it is for."""
-
-    class Apart(PositionNoise):
-        """Every draw is for itself."""
-
-        def draw(self, logits, first):
-            """Fresh noise."""
-            super().draw(logits, first)
-            return (logits / self._temperature + self._fresh(logits[..., 0].numel(), logits).view_as(logits)).argmax(dim=-1)
-
-    passes = {}
-    for kind in (PositionNoise, Apart):
-        monkeypatch.setattr(verified_blocks, "PositionNoise", kind)
-        passes[kind] = 0
-        for seed in range(20, 28):
-            work = some_work(seed, 5)
-            session = TransformersSession(few_words("llama", seed), "sdpa")
-            found = drain(decoder("verified γ=99", session, work.request(temperature=1.0), 4))
-            passes[kind] += sum(found.nfe(row) for row in range(5))
-    assert passes[PositionNoise] < passes[Apart]
 
 
 def test_noise_moves_on_with_its_row():

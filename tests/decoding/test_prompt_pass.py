@@ -12,10 +12,12 @@ from harness.analysis.answer import compare
 from harness.analysis.frames import load_run
 from harness.analysis.tally.pass_arrays import TraceArrays
 from harness.analysis.tally.tally import Tally, charged, tally
+from harness.engine import decoders
 from harness.models.block_families import FAMILIES
 from harness.record.schema import Run
 from harness.record.store import read_run
 from harness.regression.timed import processes_of
+from harness.runner.runner import run as measure
 from harness.scenario.methods import Arm
 from tests.helpers.fake_machine import uncalibrated
 
@@ -41,11 +43,7 @@ BATCHES = (1, 3)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     """Every method on the reference model: public families decode its weights by their rules, whatever that gives."""
-    pytest.importorskip("torch")
     import yaml
-
-    from harness.engine import decoders
-    from harness.runner.runner import run as measure
 
     here = tmp_path_factory.mktemp("prompts")
     arms = [{"method": "ntp"}, *({"method": method, **one} for method, ways in ARMS.items() for one in ways)]

@@ -6,16 +6,21 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from harness.roofline.speedup import describe_pass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.decoding.verification import ReplayedCheck
 from harness.errors import RecordError, ScenarioError
 from harness.record.schema import PassColumns
 from harness.record.store import read_run
 from harness.record.trace import ForwardPass
 from harness.roofline.recorded_acceptance import VERIFIED_SBD, Check, checks_of_row, miss_rates, recorded_checks
+from harness.runner.runner import run
+from harness.runner.sample_taking import pass_columns
 from harness.scenario.loading import load_scenario
 from harness.scenario.plan import make_plan
 from tests.helpers.fake_machine import uncalibrated
@@ -25,19 +30,8 @@ SIZE = 4
 
 def one(role: str, kept: tuple[int, ...], active: tuple[bool, ...], logits: int = SIZE) -> ForwardPass:
     """A pass of two rows."""
-    rows = len(kept)
-    return ForwardPass(
-        role=role,
-        query_tokens=(SIZE,) * rows,
-        context_tokens=(9,) * rows,
-        logit_tokens=(logits,) * rows,
-        kept_tokens=kept,
-        decided_tokens=(0,) * rows,
-        final_tokens=kept,
-        active=active,
-        padded_query=SIZE,
-        padded_context=9,
-    )
+    plain = describe_pass(role, len(kept), SIZE, 9, logits=logits)
+    return plain._replace(kept_tokens=kept, final_tokens=kept, active=active)
 
 
 BOTH = (True, True)
@@ -54,9 +48,8 @@ TRACE = [
 
 def columns(passes: list[ForwardPass]) -> PassColumns:
     """As a record has them."""
-    lists = {name: [getattr(one, name) for one in passes] for name in ForwardPass._fields}
-    values = {name: [list(v) if isinstance(v, tuple) else v for v in found] for name, found in lists.items()}
-    return PassColumns(**values)
+    decoded = SimpleNamespace(generation=SimpleNamespace(passes=passes), forward_s=None, sampler_s=None)
+    return pass_columns(decoded)  # type: ignore[arg-type]
 
 
 def test_the_checks_of_a_trace_by_hand() -> None:
@@ -145,9 +138,6 @@ parts:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A record of the reference model, and its checks replayed on random weights."""
-    pytest.importorskip("torch")
-    from harness.runner.runner import run
-
     here = tmp_path_factory.mktemp("replayed")
     (here / "recorded.yaml").write_text(RECORDED)
     recorded = run(here / "recorded.yaml", here / "recorded", machine=uncalibrated())
@@ -222,9 +212,6 @@ def _survives(misses: tuple[float, ...], place: int) -> float:
 
 def test_a_row_draws_the_same_whatever_the_others_do() -> None:
     """Row 0 alone, and with checks of row 1 in between; no token stands in that is the draft or the mask."""
-    pytest.importorskip("torch")
-    from harness.decoding.verification import ReplayedCheck
-
     slots, verdicts, mask = [9, 0, 1, 5], [7, 7, 7, 7], 2
     alone, among = (ReplayedCheck((0.5, 0.5, 0.5), mask, seed=3) for _ in range(2))
     heard = []

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.some_decodes import ARMS, some_decode
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from harness.engine.static_session import StaticSession
 from tests.helpers import few_words
+from tests.helpers.some_decodes import ARMS, some_decode
 from tests.helpers.tiny_model import drain
 
 ROWS = 6

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
 
 from harness.decoding.session import Segment
 from harness.engine.attention_masks import validity, wanted_logits

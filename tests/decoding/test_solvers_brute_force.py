@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
 
 from harness.decoding.sampling import usable
 from harness.decoding.solvers import BlockView
@@ -261,52 +260,6 @@ def test_a_bolder_knob_picks_a_superset(name: str, examples: int) -> None:
     check()
 
 
-@EXAMPLES
-def test_equation_8_is_equation_18_in_entropy_order(examples: int) -> None:
-    """With confidences that fall as entropies rise, the confidence order is the entropy order: both rules pick the same."""
-
-    @settings(max_examples=examples)
-    @given(batches(), KNOB_VALUES["gamma"])
-    def check(rows: list[list[Slot]], gamma: float) -> None:
-        alike = [[Slot(s.entropy, -s.entropy, s.margin, s.masked) for s in row] for row in rows]
-        by_8, by_18 = (chosen_by(name, alike, {"gamma": gamma}) for name in ("entropy_bounded", "entropy_bounded_confidence"))
-        assert by_8 == by_18
-
-    check()
-
-
-@EXAMPLES
-def test_frechet_picks_what_the_factor_picks_and_more(examples: int) -> None:
-    """With f = 1 - δ: always a superset, and the same set where all confidences are equal."""
-
-    @settings(max_examples=examples)
-    @given(batches(), KNOB_VALUES["delta"])
-    def check(rows: list[list[Slot]], delta: float) -> None:
-        more, less = chosen_by("frechet", rows, {"delta": delta}), chosen_by("factor", rows, {"factor": 1 - delta})
-        for row, bold, cautious in zip(rows, more, less, strict=True):
-            assert cautious <= bold
-            if len({slot.confidence for slot in row}) == 1:
-                assert cautious == bold
-
-    check()
-
-
-@EXAMPLES
-def test_the_released_factor_differs_at_the_last_slot_alone(examples: int) -> None:
-    """Off the bounds it picks what the rule picks, but for the last masked slot: where only that is left over, it is added."""
-
-    @settings(max_examples=examples)
-    @given(batches(), st.integers(1, 95))  # tenths of 317ths: no bound is met exactly
-    def check(rows: list[list[Slot]], n: int) -> None:
-        rule, released = (chosen_by(name, rows, {"factor": 10 * n / 317}) for name in ("factor", "factor_fastdllm"))
-        for row, own, theirs in zip(rows, rule, released, strict=True):
-            masked = {i for i, slot in enumerate(row) if slot.masked}
-            assert theirs == (masked if len(own) >= len(masked) - 1 else own)
-            assert len(masked) != 2 or theirs == masked, "two that remain always both become final"
-
-    check()
-
-
 def pick(name: str, confidences: list[float], **knobs: float) -> int:
     """How many of a row of masked slots."""
     return len(chosen_by(name, [[Slot(1.0, c, c, True) for c in confidences]], knobs)[0])
@@ -324,17 +277,3 @@ def test_rules_by_hand() -> None:
     assert pick("longest_prefix", [0.9, 0.7, 0.95], tau=0.8) == 1 and pick("longest_prefix", [0.1, 0.9], tau=0.8) == 1
     assert pick("low_confidence_dynamic", [0.9, 0.85, 0.95, 0.1], tau=0.8, steps=2) == 3
     assert pick("low_confidence_dynamic", [0.9, 0.3, 0.2, 0.1], tau=0.8, steps=2) == 2
-
-
-@pytest.mark.parametrize(
-    ("width", "steps", "taken"), [(16, 5, [4, 3, 3, 3, 3]), (16, 7, [3, 3, 2, 2, 2, 2, 2]), (4, 1, [4]), (3, 8, [1, 1, 1])]
-)
-def test_the_uniform_schedule_takes_the_remainder_first(width: int, steps: int, taken: list[int]) -> None:
-    """A block of masks, pass by pass, until nothing is left."""
-    masked, found = torch.ones(1, width, dtype=torch.bool), []
-    while masked.any():
-        confidence = torch.rand(1, width, dtype=torch.float64)
-        chosen = SOLVERS["uniform"](Given(masked=masked, entropy=None, confidence=confidence, margin=None), steps=steps)
-        found.append(int(chosen.sum()))
-        masked = masked & ~chosen
-    assert found == taken

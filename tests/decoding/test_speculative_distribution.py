@@ -10,8 +10,7 @@ import itertools
 import math
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from harness.decoding import speculative
 from harness.decoding.drafters import Drafter, DraftModel, PromptLookup

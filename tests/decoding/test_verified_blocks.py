@@ -8,20 +8,19 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import NEVER, StopRule
-from harness.decoding.verification import VerifiedRow
 from harness.engine.static_session import StaticSession
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS
 from harness.workloads.tasks.problem import problems
 from tests.helpers.few_words import BY_SOLVER, MASK_ID, METHODS, WORDS, Work, decoder, few_words
+from tests.helpers.pass_spy import PassSpy
 from tests.helpers.sessions import SESSIONS
-from tests.helpers.tiny_model import TOLERANCE, committed_kv, drain, reference_logits
+from tests.helpers.tiny_model import TOLERANCE, check_kv, drain, reference_logits
 
 
 @cache
@@ -49,51 +48,6 @@ def test_the_reference_model_writes_greedy_ntps_tokens_whatever_drafts(drafts, p
     session, request, mask_id, expected = reference_work(prompts, max_new_tokens)
     for method in BY_SOLVER.get(drafts, ("linear", "quadratic")):
         assert drain(decoder(method, session, request, 8, mask_id=mask_id)).output_ids == expected, method
-
-
-class PassSpy:
-    """Wraps a session: for every pass and row what was committed, the tokens fed in each segment, and the logits."""
-
-    def __init__(self, inner):
-        self.inner, self.calls = inner, []
-
-    context_tokens = property(lambda self: self.inner.context_tokens)
-    context_width = property(lambda self: self.inner.context_width)
-
-    def reset(self, rows, capacity):
-        """Start a batch."""
-        self.committed = [[] for _ in range(rows)]
-        self.inner.reset(rows, capacity)
-
-    def forward(self, segments):
-        """Record the call, row by row; the sampler changes logits in place, so they are copied."""
-        logits = self.inner.forward(segments)
-        logits = logits[:, logits.shape[1] - sum(s.logits for s in segments) :]
-        self.last, self.real = [], []
-        for row, committed in enumerate(self.committed):
-            fed, at, self.real = {}, 0, [*self.real, []]
-            for segment in segments:
-                real = [True] * segment.tokens.shape[1] if segment.valid is None else segment.valid[row].tolist()
-                self.real[row] += real
-                if any(real):
-                    tokens = [t for t, ok in zip(segment.tokens[row].tolist(), real, strict=True) if ok]
-                    wanted = torch.tensor(real[len(real) - segment.logits :])
-                    fed[segment.visibility] = tokens, logits[row, at : at + segment.logits][wanted].clone()
-                at += segment.logits
-            self.last.append(fed)
-            self.calls.append((row, list(committed), fed))
-        return logits
-
-    def keep(self, counts):
-        """Follow what is committed; a prompt's padding is no token."""
-        for committed, fed, real, count in zip(self.committed, self.last, self.real, counts, strict=True):
-            tokens = [token for tokens, _ in fed.values() for token in tokens]
-            committed += tokens[: sum(real[:count])]
-        self.inner.keep(counts)
-
-    def read(self, tokens):
-        """Pass on."""
-        return self.inner.read(tokens)
 
 
 def expected_logits(model, committed, fed, block_size):
@@ -130,11 +84,7 @@ def test_every_logit_equals_the_uncached_forward(architecture, kind, method, row
     for one in decoder(method, spy, work.request(), 4):
         passes.append(one)
         for row, committed in enumerate(spy.committed):
-            with torch.no_grad():
-                reference = model(input_ids=torch.tensor([committed]), use_cache=True).past_key_values.layers
-            for (keys, values), layer in zip(committed_kv(spy.inner, row), reference, strict=True):
-                assert (keys - layer.keys[0]).abs().max() < TOLERANCE[kind]
-                assert (values - layer.values[0]).abs().max() < TOLERANCE[kind]
+            check_kv(spy.inner, row, model, committed, TOLERANCE[kind])
     outputs = drain(decoder(method, spy.inner, work.request(), 4)).output_ids
     assert [list(p + o[:-1]) for p, o in zip(work.prompts, outputs, strict=True)] == spy.committed
     assert len(spy.calls) == rows * len(passes)
@@ -147,60 +97,3 @@ def test_every_logit_equals_the_uncached_forward(architecture, kind, method, row
         for visibility, expected in expected_logits(model, committed, fed, 4):
             expected = expected[-len(fed[visibility][1]) :]  # of a prompt only the last is wanted
             assert (fed[visibility][1][:, allowed] - expected[:, allowed]).abs().max() < TOLERANCE[kind], visibility
-
-
-def row_of(slots, limit=20, stops=()):
-    """A row whose first block is drafted with these tokens."""
-    row = VerifiedRow(StopRule(token_ids=frozenset(stops)), limit, len(slots), MASK_ID)
-    row.start(slots[0])
-    row.draft([-1, *slots[1:]])
-    return row
-
-
-def test_the_agreed_prefix_and_one_token_more_count():
-    """By hand: drafts 5 6 7 behind 4, the next-token head says 5 6 1 2: 5 and 6 were right, 1 replaces 7, 2 is nothing."""
-    row = row_of([4, 5, 6, 7])
-    found = row.check([5, 6, 1, 2])
-    assert (found.final, found.agreed, row.output) == (3, 2, [4, 5, 6, 1])
-    assert row.slots == [1, MASK_ID, MASK_ID, MASK_ID] and row.masked == [False, True, True, True]
-    right = row_of([4, 5, 6, 7])
-    found = right.check([5, 6, 7, 2])
-    assert (found.final, found.agreed, right.output, right.slots[0]) == (4, 3, [4, 5, 6, 7, 2], 2)
-    wrong = row_of([4, 5, 6, 7])
-    found = wrong.check([0, 6, 7, 2])
-    assert (found.final, found.agreed, wrong.output) == (1, 0, [4, 0])
-
-
-def test_nothing_is_drafted_or_counted_behind_a_stop():
-    """A drafted stop takes the slots behind it out of the masked set, and no next block is opened ahead; if the next-token
-    head says otherwise the row goes on.
-    """
-    row = VerifiedRow(StopRule(token_ids=frozenset({6})), 20, 4, MASK_ID)
-    row.start(4)
-    assert row.masked == [False, True, True, True] and row.masked_next == [False, True, True, True]
-    assert row.draft([-1, -1, 6, -1]) and row.masked == [False, True, False, False]
-    assert not row.draft([-1, 5, -1, -1]) and row.checking and row.masked_next == [False] * 4
-    on, off = row_of([4, 5, 6, 1], stops=[6]), row_of([4, 5, 6, 1], stops=[6])
-    assert on.check([5, 6, 1, 1]).final == 2 and (on.output, on.ended, on.stop_reason) == ([4, 5, 6], True, "stop")
-    assert off.check([5, 7, 1, 1]).final == 2 and (off.output, off.ended) == ([4, 5, 7], False)
-
-
-def test_nothing_is_drafted_past_the_length_limit():
-    """Three tokens to come: two drafts, for the last one is the next-token head's own; one to come: none."""
-    row = VerifiedRow(NEVER, 4, 8, MASK_ID)
-    row.start(4)
-    assert row.masked == [False, True, True] + [False] * 5 and row.masked_next == [False] * 8
-    row.draft([-1, 5, 6] + [-1] * 5)
-    assert row.check([5, 1] + [0] * 6).final == 2 and row.checking, "nothing to draft for the last token"
-    assert row.check([3] + [0] * 7).final == 1 and (row.output, row.stop_reason) == ([4, 5, 1, 3], "length")
-
-
-def test_the_next_block_is_opened_ahead_where_it_has_something_to_draft():
-    """Block of 4, of which slot 0 is final: with 5 tokens to come the next block has one, which needs no draft; with 6, two."""
-    for limit, expected in ((6, [False] * 4), (7, [False, True, False, False])):
-        row = VerifiedRow(NEVER, limit, 4, MASK_ID)
-        row.start(1)
-        assert row.masked_next == expected
-        row.draft([-1, 2, 3, 4])
-        row.check([2, 3, 4, 5])
-        assert row.masked == expected, "what was opened ahead is what is open if all of it was right"

@@ -100,7 +100,7 @@ def decoder(method, session, request, script, block_size):
     return verified_blocks.decode_verified_blocks(session, request, acceptance=acceptance, check=check, **block)
 
 
-def check_distribution(method, words, length, block_size, monkeypatch, stop=3, every=False):
+def check_distribution(method, words, length, block_size, monkeypatch, stop, every=False):
     """One method, over all draws; returns how many outputs there are."""
 
     def start(session, request, written):
@@ -114,31 +114,19 @@ def check_distribution(method, words, length, block_size, monkeypatch, stop=3, e
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("block_size", [2, 3])
-def test_the_distribution_is_that_of_next_token_prediction(method, block_size, monkeypatch):
-    """Three words, one of which stops, and three tokens: all outputs, exactly."""
-    assert check_distribution(method, 3, 3, block_size, monkeypatch, stop=2) > 10
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("block_size", [2, 3, 4])
-def test_the_distribution_of_longer_texts_is_that_of_next_token_prediction(method, block_size, monkeypatch):
-    """Four words, one of which stops, and four tokens."""
-    assert check_distribution(method, 4, 4, block_size, monkeypatch) > 80
+@pytest.mark.parametrize(
+    ("words", "block_size"), [(3, 2), (3, 3), *(pytest.param(4, size, marks=pytest.mark.full) for size in (2, 3, 4))]
+)
+def test_the_distribution_is_that_of_next_token_prediction(method, words, block_size, monkeypatch):
+    """As many words as tokens, the last of which stops: all outputs, exactly."""
+    assert check_distribution(method, words, words, block_size, monkeypatch, stop=words - 1) > {3: 10, 4: 80}[words]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_draws_behind_a_refused_draft_change_nothing(method, monkeypatch):
-    """Two words, three tokens, blocks of two: really every combination of draws, those that should not matter too."""
-    check_distribution(method, 2, 3, 2, monkeypatch, stop=None, every=True)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", METHODS)
-def test_draws_behind_a_refused_draft_change_nothing_in_longer_blocks(method, monkeypatch):
-    """The same with blocks of three."""
-    check_distribution(method, 2, 3, 3, monkeypatch, stop=None, every=True)
+@pytest.mark.parametrize("block_size", [2, pytest.param(3, marks=pytest.mark.full)])
+def test_draws_behind_a_refused_draft_change_nothing(method, block_size, monkeypatch):
+    """Two words, three tokens: really every combination of draws, those that should not matter too."""
+    check_distribution(method, 2, 3, block_size, monkeypatch, stop=None, every=True)
 
 
 def second_chance(drafts, verdicts, at):

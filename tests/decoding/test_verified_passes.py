@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from harness.decoding.verification import VerifiedRow
 from harness.engine.plain_session import TransformersSession
 from tests.helpers.adapters import copies, random_bigram
@@ -24,8 +21,8 @@ END = -7
 class Simulation:
     """One prompt decoded by one method; ``passes`` holds (role, query tokens, context, tokens kept, final tokens)."""
 
-    def __init__(self, model, prompt, stop, limit, block_size):
-        self.model, self.text, self.start, self.stop, self.limit = model, list(prompt), len(prompt), stop, limit
+    def __init__(self, model, prompt, work, block_size):
+        self.model, self.text, self.start, self.work = model, list(prompt), len(prompt), work
         self.block_size, self.passes, self.least = block_size, [], 0.0
         self.add(self.next_word(self.text))
 
@@ -54,11 +51,11 @@ class Simulation:
     @property
     def over(self):
         """Whether the row has ended."""
-        return len(self.output) == self.limit or self.stop.stops_at(self.output, len(self.output) - 1) is not None
+        return self.work.over(self.output)
 
     def wanted(self, block, left):
         """Slots still to be drafted: masked, before the first drafted stop, and not the last word that fits or behind it."""
-        stops = [slot for slot in range(1, len(block)) if block[slot] in self.stop.token_ids]
+        stops = [slot for slot in range(1, len(block)) if block[slot] in self.work.stop.token_ids]
         end = min([*stops, left, len(block)])
         return [slot for slot in range(1, end) if block[slot] == MASK_ID]
 
@@ -89,13 +86,15 @@ class Simulation:
         """Verified SBD; linear self-speculation is the same with γ without bound and nothing opened ahead."""
         block, size = self.empty(), self.block_size
         while not self.over:
-            held, left = len(self.text) - 1, self.limit - len(self.output)
+            held, left = len(self.text) - 1, self.work.max_new_tokens - len(self.output)
             if self.wanted(block, left):
                 self.fill(self.text[:-1], block, left, gamma)
                 self.passes.append(("draft", size, held, 0, 0))
                 continue
             ahead, block = [MASK_ID] * size, block[: block.index(END)] if END in block else block
-            opens = opens_ahead and not self.stop.token_ids & set(block[1:]) and bool(self.wanted(ahead, left - len(block)))
+            opens = (
+                opens_ahead and not self.work.stop.token_ids & set(block[1:]) and bool(self.wanted(ahead, left - len(block)))
+            )
             if opens:
                 self.fill(self.text[:-1] + block, ahead, left - len(block), gamma)
             count, fed = self.accept(block), len(block)
@@ -120,7 +119,7 @@ class Simulation:
 
 def simulate(method, model, prompt, work, block_size):
     """The passes of one method."""
-    simulation = Simulation(model, prompt, work.stop, work.max_new_tokens, block_size)
+    simulation = Simulation(model, prompt, work, block_size)
     if method in ("quadratic", IN_TURN):
         return simulation.quadratic(random_bigram(MASK_ID + 1) if method == IN_TURN else None)
     simulation.least = SURE if method == SHORT else 0.0
@@ -149,20 +148,14 @@ def check_passes(seed, method, block_size, prompts=3):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("block_size", [2, 4])
-def test_every_pass_is_the_one_a_simulation_makes(method, block_size):
+@pytest.mark.parametrize(
+    ("block_size", "seeds", "prompts"),
+    [(2, (1, 12), 3), (4, (1, 12), 3), *(pytest.param(size, range(10), 30, marks=pytest.mark.full) for size in (1, 2, 3, 8))],
+)
+def test_every_pass_is_the_one_a_simulation_makes(method, block_size, seeds, prompts):
     """Role, query tokens, context, kept and final tokens; catches a wasted pass, a missing one, and one not counted."""
-    for seed in (1, 12):
-        check_passes(seed, method, block_size)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("block_size", [1, 2, 3, 8])
-def test_every_pass_is_the_one_a_simulation_makes_for_more_prompts(method, block_size):
-    """Thirty prompts each."""
-    for seed in range(10):
-        check_passes(seed, method, block_size)
+    for seed in seeds:
+        check_passes(seed, method, block_size, prompts)
 
 
 def test_a_right_draft_that_is_not_believed_shows(monkeypatch):

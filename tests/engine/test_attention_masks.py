@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
+import torch
+import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.decoding.request import prefill

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 import yaml
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 from harness.engine.checkpoint_files import refuse_cut_checkpoint
 from harness.engine.loading import load_model
@@ -22,7 +21,7 @@ from harness.errors import EXIT_USER_ERROR, UnknownModelError, UserError
 from harness.models.choice import REFERENCE_DIR, REMOTE_CODE
 from harness.scenario.scenario import Scenario
 from tests.helpers.command import sbd
-from tests.helpers.scenarios import on_model
+from tests.helpers.scenarios import change, on_model
 
 REFERENCE = REFERENCE_DIR / "draft"
 KERNEL = "canary/kernel:run"
@@ -38,11 +37,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     return Path(shutil.copytree(REFERENCE, tmp_path / "model"))
-
-
-def change(file: Path, **keys: Any) -> None:
-    """Set keys of a JSON file."""
-    file.write_text(json.dumps(json.loads(file.read_text()) | keys))
 
 
 def scenario(folder: Path, **model: Any) -> dict[str, Any]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
+import tokenizers
+import torch
+import transformers
 import yaml
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-tokenizers = pytest.importorskip("tokenizers")
-
 from safetensors.torch import load_file, save_file
 
 from harness.engine.loading import open_tokenizer
@@ -21,6 +18,7 @@ from harness.engine.text_tokenizer import TextTokenizer
 from harness.errors import EXIT_USER_ERROR, MissingExtraError
 from harness.models.choice import HuggingFaceModel
 from tests.helpers.command import sbd
+from tests.helpers.scenarios import change
 from tests.helpers.tiny_model import tiny_config
 
 SPECIALS = ["<s>", "</s>"]
@@ -43,12 +41,6 @@ def folder(tmp_path: Path) -> Path:
     tokenizer.save(str(place / "tokenizer.json"))
     change(place / "tokenizer_config.json", bos_token="<s>", eos_token="</s>")
     return place
-
-
-def change(file: Path, **keys: Any) -> None:
-    """Set keys of a JSON file, which may be new; None removes one."""
-    held = json.loads(file.read_text()) if file.is_file() else {}
-    file.write_text(json.dumps({name: value for name, value in (held | keys).items() if value is not None}))
 
 
 def run(monkeypatch: pytest.MonkeyPatch, folder: Path, command: str = "run", text: str = "hi 12") -> int:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding.request import NEVER
 from harness.decoding.session import Segment

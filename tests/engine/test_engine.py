@@ -9,9 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from harness.engine import engine
 from harness.engine.cuda_graphs import GraphedSession
@@ -19,9 +17,9 @@ from harness.meters.clock import cuda_index
 from harness.meters.host import CAPTURES
 from harness.record.schema import SUPPRESSED_FIRST
 from harness.runner import local_machine
-from harness.scenario.plan import Case, make_plan
-from harness.scenario.scenario import Scenario
+from harness.scenario.plan import Case
 from tests.helpers.emulated_gpu import emulated_graphs
+from tests.helpers.plans import plan_of
 
 SHAPE = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4, "kv_heads": 2, "head_dim": 4, "vocab": 50}
 
@@ -29,7 +27,6 @@ SHAPE = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4,
 def cases(**changes: Any) -> tuple[Case, ...]:
     """NTP and SBD at two rows of a tiny shape."""
     part = {
-        "name": "p",
         "model": {"random": SHAPE},
         "dtype": "float32",
         "timed": False,
@@ -37,7 +34,7 @@ def cases(**changes: Any) -> tuple[Case, ...]:
         "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 4, "acceptance": {"replay": {"nfe_speedup": 2.0}}}],
         "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 8},
     }
-    return make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [part | changes]})).cases
+    return plan_of(**part | changes).cases
 
 
 @pytest.fixture(autouse=True)

@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
-
 from harness.engine import compiling, native_forward
 from harness.errors import ScenarioError
-from harness.scenario.plan import make_plan
-from harness.scenario.scenario import Scenario
+from tests.helpers.plans import plan_of
 
 
 def plan(device: str, execution: str, session: str = "static"):
     """A plan of one part."""
-    return make_plan(
-        Scenario.model_validate(
-            {
-                "version": 1,
-                "name": "s",
-                "parts": [
-                    {
-                        "name": "p",
-                        "model": {"random": "llama-250m"},
-                        "device": device,
-                        "dtype": "bfloat16",
-                        "execution": execution,
-                        "session": session,
-                        "arms": [{"method": "ntp"}],
-                        "baseline_check": 1,
-                        "workload": {"synthetic": {"prompt_tokens": 8}, "prompts": 1, "max_new_tokens": 4},
-                    }
-                ],
-            }
-        )
-    )
+    ntp = [{"method": "ntp"}]
+    return plan_of(device=device, execution=execution, session=session, arms=ntp, baseline_check=1)
 
 
 @pytest.mark.parametrize(

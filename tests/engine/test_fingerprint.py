@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 from harness.decoding.session import Segment
 from harness.engine import fingerprint as module
@@ -15,7 +15,9 @@ from harness.engine import sessions
 from harness.engine.captured_attention import choose_kernels
 from harness.engine.fingerprint import fingerprint, sdpa_backend, sdpa_backends
 from harness.engine.sessions import open_session
+from harness.engine.text_tokenizer import TextTokenizer
 from harness.models import ModelShape
+from harness.models.choice import REFERENCE_DIR
 from harness.scenario.part import Part
 from tests.helpers.tiny_model import tiny_config
 
@@ -134,11 +136,6 @@ def test_revision_and_tokenizer_are_named_or_said_to_be_missing():
 def test_a_tokenizers_digest_is_that_of_its_file():
     """Two loads agree, and a changed token changes it."""
     import hashlib
-
-    from transformers import AutoTokenizer
-
-    from harness.engine.text_tokenizer import TextTokenizer
-    from harness.models.choice import REFERENCE_DIR
 
     tokenizer = AutoTokenizer.from_pretrained(REFERENCE_DIR / "sbd")
     before = TextTokenizer(tokenizer).digest

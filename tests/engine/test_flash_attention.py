@@ -7,15 +7,15 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.engine import flash_attention
+from harness.engine.captured_attention import captured_kernel, option_of
 from harness.engine.cuda_graphs import GraphedSession
 from harness.engine.flash_attention import Runs
 from harness.errors import ScenarioError
-from tests.helpers.emulated_gpu import emulated_flash, emulated_graphs
+from tests.helpers.emulated_gpu import emulated_flash, emulated_graphs, flash_forward
 from tests.helpers.tiny_model import tiny_config
 
 # As torch 2.11 declares it; 2.13 adds block_table and num_splits behind.
@@ -140,8 +140,6 @@ def test_what_it_takes(device, dtype, head_dim, taken):
 
 def test_rocms_operator_is_not_called_with_the_used_lengths_that_it_refuses(monkeypatch):
     """It declares them, so only its first call would tell; captured passes attend under a mask there."""
-    from harness.engine.captured_attention import captured_kernel, option_of
-
     like_llama = torch.device("cuda"), torch.bfloat16, 128
     assert option_of("sdpa", *like_llama) == "flash"
     monkeypatch.setattr(torch.version, "hip", "6.4.43482")
@@ -150,8 +148,6 @@ def test_rocms_operator_is_not_called_with_the_used_lengths_that_it_refuses(monk
 
 def test_the_emulation_takes_what_the_operator_declares():
     """Name by name, so that a call it accepts is one that torch accepts."""
-    from tests.helpers.emulated_gpu import flash_forward
-
     taken = [name for name in inspect.signature(flash_forward).parameters if name != "others"]
     declared = [one.name for one in torch.ops.aten._flash_attention_forward.default._schema.arguments]
     assert taken[: len(flash_attention.TAKES)] == list(flash_attention.TAKES) and set(taken) <= set(declared)

@@ -5,9 +5,7 @@ attention that says +inf of a run without keys, and CUDA graphs that record, rep
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from harness.check import half_precision as module
 from harness.check.half_precision import half_precision, main

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from harness.engine import flash_attention, fused_merge

@@ -7,11 +7,10 @@ from dataclasses import replace
 from functools import cache, partial
 
 import pytest
+import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import prefill

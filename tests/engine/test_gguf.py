@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 import yaml
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("gguf")
-pytest.importorskip("accelerate")
 
 from harness.engine.loading import LoadedModel, load_model, open_tokenizer
 from harness.errors import EXIT_USER_ERROR, MissingExtraError, UnknownModelError

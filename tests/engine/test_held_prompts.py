@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.session import Segment

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
 from harness.decoding.next_token import decode_next_token
 from harness.engine.hf_generate import generate
 from harness.engine.static_session import StaticSession

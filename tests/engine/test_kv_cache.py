@@ -7,21 +7,19 @@ import math
 import weakref
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
 
 from harness.decoding.session import Segment
 from harness.engine import flash_attention, kv_cache
 from harness.engine.captured_attention import OPTIONS
 from harness.engine.cuda_graphs import WARM_UPS, GraphedSession
-from harness.engine.flash_attention import FlashRuns, merge
+from harness.engine.flash_attention import FlashRuns
 from harness.engine.kv_cache import ForwardKind, UsedKv
 from harness.errors import UnknownModelError
 from harness.meters.host import CAPTURES, GraphMeter
 from harness.roofline import storage
-from harness.roofline.storage import pieces_of
 from harness.training import trainer
 from tests.helpers.emulated_gpu import FakeCuda, emulated_flash, emulated_graphs
 from tests.helpers.tiny_model import tiny_model
@@ -177,15 +175,6 @@ def test_every_option_in_its_own_precision_at_long_contexts(option, dtype, toler
         assert found.dtype == dtype and (found.double() - call.expected()).abs().max() < tolerance, lengths
 
 
-def test_merging_softmaxes_is_the_softmax_of_the_union():
-    """By hand: log-sum-exps log 3 and log 1 weigh 3:1; an empty part weighs nothing, and empty parts alone give 0, not NaN."""
-    outs = torch.tensor([4.0, 8.0, math.nan], dtype=torch.float64).view(3, 1, 1)
-    lses = torch.tensor([[3.0, 1.0, math.inf]], dtype=torch.float64).log()
-    empty = torch.tensor([False, False, True])
-    assert merge(outs, lses, empty, copies=3, shared=1).item() == pytest.approx(5.0)
-    assert merge(outs, lses, torch.ones(3, dtype=torch.bool), copies=3, shared=1).item() == 0.0
-
-
 def test_a_commit_is_one_call_whose_runs_can_be_counted():
     """By hand, two rows of 1,024 slots in pieces of 256, 3 causal tokens and 2 more: 4 pieces x 2 rows x 2 parts, then 3 tokens
     apart and the rest for each row.
@@ -248,11 +237,6 @@ def test_no_run_reaches_behind_the_buffer():
     for used in (0, SLOTS - 4, SLOTS - 1, SLOTS):
         runs = plan.read(torch.tensor([[used], [used]], dtype=torch.int32)).runs
         assert (runs.starts[:-1] + runs.used).max() <= SLOTS
-
-
-def test_buffers_are_cut_only_as_far_as_it_helps():
-    """One long row is cut until a large GPU is busy or the pieces are short; many rows are not cut."""
-    assert [pieces_of(8, 32_768), pieces_of(8, 1024), pieces_of(512, 32_768), pieces_of(1, 300)] == [16, 4, 1, 1]
 
 
 def test_a_capture_warms_up_where_it_captures_and_is_counted():
@@ -331,19 +315,6 @@ def test_a_session_that_is_dropped_takes_its_graphs_along():
         assert list(cuda.pools.values()) == [0]
     finally:
         gc.enable()
-
-
-def test_graphs_that_are_gone_take_their_pool_with_them():
-    """As torch's allocator asserts it: a pool of which no graph is left is never named again."""
-    cuda = FakeCuda()
-    capture = emulated_graphs(cuda)
-    graphs = [capture(lambda: torch.zeros(1)) for _ in range(2)]
-    del graphs[:]
-    with pytest.raises(AssertionError, match="use_count > 0"):
-        capture(lambda: torch.zeros(1))
-    capture.release()
-    held = capture(lambda: torch.zeros(1))
-    assert held().item() == 0 and list(cuda.pools.values()) == [0, 1]
 
 
 def test_a_fake_graph_runs_what_was_captured_and_nothing_else():

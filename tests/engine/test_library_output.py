@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("transformers")
-
 from transformers import AutoConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.utils import logging
@@ -33,7 +30,6 @@ def test_a_bar_of_transformers_tells_its_share_and_draws_nothing(capfd: pytest.C
 
 def test_the_bar_over_a_gguf_file_is_one_of_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """It is drawn by a module that asks for its bar in another way."""
-    pytest.importorskip("gguf")
     write_gguf(tmp_path / "x.gguf")
     told: list[float] = []
     with libraries_silent(), hearing(told.append):

@@ -8,15 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from harness.engine import engine
 from harness.engine.loading import load_model
 from harness.errors import UnknownModelError
 from harness.models.choice import RandomModel
-from harness.scenario.scenario import Scenario
+from tests.helpers.plans import case_of
 
 SIZES = {"name": "x", "layers": 2, "hidden": 16, "intermediate": 24, "heads": 4, "kv_heads": 2, "head_dim": 4, "vocab": 50}
 
@@ -62,22 +60,7 @@ def test_a_model_is_given_back_when_the_next_one_comes(monkeypatch: pytest.Monke
     """
     for change in ("map_what_comes", "keep_what_is_freed"):
         monkeypatch.setattr(engine, change, lambda: None)
-    part = Scenario.model_validate(
-        {
-            "version": 1,
-            "name": "s",
-            "parts": [
-                {
-                    "name": "p",
-                    "model": {"random": SIZES},
-                    "dtype": "float32",
-                    "timed": False,
-                    "arms": [{"method": "ntp"}],
-                    "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 1, "max_new_tokens": 2},
-                }
-            ],
-        }
-    ).parts[0]
+    part = case_of("ntp", model={"random": SIZES}, dtype="float32", timed=False, arms=[{"method": "ntp"}]).part
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         module: Any = engine.open_engine(part)._model.module
         module.circle = [module]

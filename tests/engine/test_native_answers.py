@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.request import padded_segment

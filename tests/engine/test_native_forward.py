@@ -9,11 +9,10 @@ import copy
 from functools import cache
 
 import pytest
+import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 from harness.decoding.next_token import decode_next_token
 from harness.decoding.session import Segment

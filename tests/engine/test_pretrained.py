@@ -11,12 +11,8 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+import torch
 import yaml
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("gguf")
-pytest.importorskip("accelerate")
 
 from harness.errors import EXIT_USER_ERROR
 from harness.models import KNOWN_MODELS, KNOWN_SHAPES, shape_from_config

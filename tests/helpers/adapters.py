@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 
-import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from harness.decoding.in_turn import Bigram
 from harness.engine.gated_adapter import Adapter, LowRank

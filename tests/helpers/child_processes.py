@@ -51,7 +51,6 @@ parts:
 @pytest.fixture
 def calibrated(tmp_path):
     """An environment whose cache holds a calibration of this machine for the tiny model, so that none is measured."""
-    pytest.importorskip("transformers")
     from harness.engine.sessions import stepping
     from harness.meters.calibration import _path
     from harness.meters.torch_bench import TorchBench

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from harness.decoding.sampling import TorchFigures, usable
 from harness.decoding.session import NO_TOKEN

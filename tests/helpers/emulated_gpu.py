@@ -10,9 +10,7 @@ import weakref
 from contextlib import contextmanager, nullcontext
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
+import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map

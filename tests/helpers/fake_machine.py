@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from harness.roofline.speedup import describe_pass
+
 from harness.errors import DoesNotFitError
+from harness.models import KNOWN_SHAPES
 from harness.record.decode import Readings
 from harness.record.schema import RowTimes
-from harness.record.trace import ForwardPass, Generation
+from harness.record.trace import Generation
 from harness.runner.protocols import Machine
 
 SCENARIO = """
@@ -43,18 +46,8 @@ def generation(rows: int) -> Generation:
     """A prefill and two passes that make three tokens in every row."""
 
     def forward_pass(role, final):
-        return ForwardPass(
-            role=role,
-            query_tokens=(1,) * rows,
-            context_tokens=(4,) * rows,
-            logit_tokens=(1,) * rows,
-            kept_tokens=(1,) * rows,
-            decided_tokens=(final,) * rows,
-            final_tokens=(final,) * rows,
-            active=(True,) * rows,
-            padded_query=1,
-            padded_context=4,
-        )
+        made = (final,) * rows
+        return describe_pass(role, rows, 1, 4, logits=1, kept=1)._replace(decided_tokens=made, final_tokens=made)
 
     passes = (forward_pass("prefill", 1), forward_pass("decide", 1), forward_pass("decide", 1))
     return Generation(passes=passes, prompt_tokens=(4,) * rows, output_ids=((5, 6, 7),) * rows, stop_reasons=("length",) * rows)
@@ -71,7 +64,7 @@ class FakeEngine:
     row_times: list[RowTimes] | None = None
     script_s: Sequence[float] = (1.0,)
 
-    def __init__(self, shape, fail_at=None, error=None, too_big=None):
+    def __init__(self, shape=KNOWN_SHAPES["llama-250m"], fail_at=None, error=None, too_big=None):
         self.shape, self.fail_at, self.error, self.too_big = shape, fail_at, error, too_big
         self.decoded = []
 
@@ -97,8 +90,9 @@ class FakeEngine:
         return FakeDecoded(generation(len(prompts)), forward_s=(0.5, pass_s, pass_s), readings=self.readings)
 
 
-def fake_machine(engine, free_bytes=None):
+def fake_machine(engine=..., free_bytes=None):
     """A machine with no calibration and no profile."""
+    engine = FakeEngine() if engine is ... else engine
     return Machine(
         open_engine=lambda part: engine,
         calibrate=lambda part, shape, progress, known: None,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 
-import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from harness.decoding.drafters import DraftModel, PromptLookup, TranslatedDrafts
 from harness.decoding.speculative import decode_draft_and_check

@@ -5,12 +5,11 @@ wrong and half right; and the decoders that must write what greedy next-token pr
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.in_turn import InTurn
@@ -21,6 +20,7 @@ from harness.decoding.verified_blocks import decode_verified_blocks
 from harness.scenario.solvers import SOLVERS as SPECS
 from tests.helpers.adapters import random_bigram
 from tests.helpers.solver_rules import SOLVERS
+from tests.helpers.tiny_model import request
 
 WORDS = 8
 MASK_ID = WORDS
@@ -72,17 +72,16 @@ class Work:
     stop: StopRule
     max_new_tokens: int
 
+    def over(self, output: Sequence[int]) -> bool:
+        """Whether a row that wrote this has ended."""
+        stopped = bool(output) and self.stop.stops_at(output, len(output) - 1) is not None
+        return stopped or len(output) == self.max_new_tokens
+
     def request(self, row: int | None = None, temperature: float = 0.0) -> DecodeRequest:
         """For all prompts, or for one of them alone."""
-        return DecodeRequest(
-            prompts=self.prompts if row is None else (self.prompts[row],),
-            max_new_tokens=self.max_new_tokens,
-            stop=self.stop,
-            suppressed_ids=(MASK_ID,),
-            temperature=temperature,
-            generator=torch.Generator().manual_seed(3),
-            device=torch.device("cpu"),
-        )
+        prompts = self.prompts if row is None else (self.prompts[row],)
+        plain = request(prompts, (), temperature, self.max_new_tokens, (MASK_ID,))
+        return replace(plain, stop=self.stop)
 
 
 def some_work(seed: int, prompts: int) -> Work:

@@ -12,28 +12,19 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from math import inf, nan
 from random import Random
 from typing import Any, Literal
 
 from hypothesis import strategies as st
 
 from tests.helpers.fuzzed_files import by_chance, mutate
-from tests.helpers.hostile_server import (
-    ABOUT,
-    ENGINES,
-    PREFIX,
-    Asked,
-    Pieces,
-    about_of,
-    events_of,
-    head,
-    stream,
-    whole,
-    written,
-)
+from tests.helpers.hostile_server import ENGINES, PREFIX, Asked, Pieces, about_of, events_of, head, stream, whole, written
 
 Fits = Literal["any", "refused", "sound"]
+Play = Callable[[Asked], Pieces]
+Edit = Callable[[list[Any]], Iterable[Any]]
 MARK = "hstl7"
 """Stands in every planted text, as in benchmarks.hostile.words."""
 SECRET = "hunter2-hstl-login"
@@ -56,7 +47,7 @@ class Hostile:
 
     what: str
     engine: str
-    play: Callable[[Asked], Pieces] | None = None
+    play: Play | None = None
     door: str = "stream"
     fits: Fits = "any"
     kind: str = ""
@@ -75,9 +66,24 @@ def _rotating() -> Iterator[str]:
     return itertools.cycle(ENGINES)
 
 
-def edited(edit: Callable[[list[Any]], Iterable[Any]]) -> Callable[[Asked], Pieces]:
+def edited(edit: Edit) -> Play:
     """The honest events with a change, as a stream."""
     return lambda asked: stream(edit(events_of(asked)))
+
+
+def answers(body: bytes | str, status: str = "200 OK", *more: str) -> Play:
+    """A small answer, ``more``: its kind and further headers."""
+    return lambda asked: [whole(body, status, *more)]
+
+
+def tells(value: Any) -> Play:
+    """A value, or what makes it, as JSON; bytes as they are."""
+
+    def play(asked: Asked) -> Pieces:
+        body = made(value)
+        return [whole(body if isinstance(body, bytes) else json.dumps(body))]
+
+    return play
 
 
 def endless(piece: bytes, most: int = ENDLESS, pause_s: float = 0.0) -> Iterator[bytes | float]:
@@ -89,6 +95,11 @@ def endless(piece: bytes, most: int = ENDLESS, pause_s: float = 0.0) -> Iterator
     many = piece * max(1, (64 << 10) // len(piece))
     for _ in range(max(1, most // len(many))):
         yield many
+
+
+def long(first: bytes, piece: bytes, most: int = ENDLESS, pause_s: float = 0.0) -> Play:
+    """Something, then a piece again and again."""
+    return lambda asked: itertools.chain([first], endless(piece, most, pause_s))
 
 
 # ------------------------------------------------------------------------------------------------------------- token ids
@@ -112,8 +123,8 @@ NO_IDS: dict[str, Any] = {
     "text": "11",
     "a list": [11],
     "an object": {"id": 11},
-    "NaN": float("nan"),
-    "inf": float("inf"),
+    "NaN": nan,
+    "inf": inf,
 }
 NO_LISTS: dict[str, Any] = {
     "null": None,
@@ -126,7 +137,8 @@ NO_LISTS: dict[str, Any] = {
 
 
 def put(events: list[Any], path: str, value: Any) -> list[Any]:
-    """Every event that has the path, with that value there."""
+    """Every event that has the path, with that value there, or with what makes it."""
+    value = made(value)
     *way, last = [int(one) if one.isdigit() else one for one in path.split(".")]
     for event in events:
         holder = event
@@ -156,21 +168,22 @@ def _found(tree: Any, path: str, marker: object) -> bool:
     return tree is marker
 
 
-def _one_id(engine: str, value: Any) -> Callable[[Asked], Pieces]:
-    def edit(events: list[Any]) -> list[Any]:
-        return [*events[:1], *put(events[1:2], IDS[engine] + ".0", value), *events[2:]]
+def _putting(path: str, value: Any) -> Play:
+    return edited(partial(put, path=path, value=value))
 
-    return edited(edit)
+
+def _in_second(path: str, value: Any) -> Play:
+    """In the first pass behind the prompt's alone."""
+    return edited(lambda events: put(events[1:2], path, value) and events)
 
 
 def _token_ids() -> Iterator[Hostile]:
     for engine in ENGINES:
         for name, value in NO_IDS.items():
-            yield Hostile(f"an id is {name}", engine, _one_id(engine, value), fits="refused")
+            yield Hostile(f"an id is {name}", engine, _in_second(IDS[engine] + ".0", value), fits="refused")
     for engine, (name, value) in zip(_rotating(), list(NO_LISTS.items()) * 2, strict=False):
-        play = edited(lambda events, e=engine, v=value: [*events[:1], *put(events[1:2], IDS[e], made(v)), *events[2:]])  # type: ignore[misc]
         fits: Fits = "any" if (engine, name) in UNTOLD else "refused"
-        yield Hostile(f"the ids of a pass are {name}", engine, play, fits=fits)
+        yield Hostile(f"the ids of a pass are {name}", engine, _in_second(IDS[engine], value), fits=fits)
 
 
 # ---------------------------------------------------------------------------------------------------------- other values
@@ -230,9 +243,9 @@ PATHS = {
     ),
 }
 VALUES: dict[str, Any] = {
-    "NaN": float("nan"),
-    "inf": float("inf"),
-    "-inf": float("-inf"),
+    "NaN": nan,
+    "inf": inf,
+    "-inf": -inf,
     "1e308": 1e308,
     "10^30": 10**30,
     "-1": -1,
@@ -260,9 +273,8 @@ def _fields() -> Iterator[Hostile]:
     for engine, paths in PATHS.items():
         for path in paths:
             for name, value in itertools.islice(values, PER_PATH):
-                play = edited(lambda events, path=path, value=value: put(events, path, made(value)))  # type: ignore[misc]
                 per_pass = 1 if has(engine, path) else 2
-                yield Hostile(f"{path} is {name}", engine, play, per_pass=per_pass)
+                yield Hostile(f"{path} is {name}", engine, _putting(path, value), per_pass=per_pass)
 
 
 def _lies() -> Iterator[Hostile]:
@@ -272,19 +284,8 @@ def _lies() -> Iterator[Hostile]:
     twice = spec | {"num_spec_steps": 2, "per_step_accepted": [3] * 9, "per_step_drafted": [4]}
     negative = spec | {"num_spec_steps": -3, "per_step_accepted": [-1, 8], "per_step_drafted": [0, 0], "num_draft_tokens": -9}
     for name, told in (("all in one pass", in_one), ("lists of other lengths", twice), ("negative counts", negative)):
-        play = edited(lambda events, told=told: put(events, "metrics.speculative_decoding", told))  # type: ignore[misc]
-        yield _lie(
-            name,
-            "vllm",
-            edited(
-                lambda events, told=told: [  # type: ignore[misc]
-                    *events[:-2],
-                    events[-2] | {"metrics": {"speculative_decoding": told}},
-                    events[-1],
-                ]
-            ),
-        )
-        yield Hostile(f"{name}, of two a pass", "vllm", play, per_pass=2)
+        yield Hostile(name, "vllm", _told_last(-2, {"metrics": {"speculative_decoding": told}}))
+        yield Hostile(f"{name}, of two a pass", "vllm", _putting("metrics.speculative_decoding", told), per_pass=2)
     sglang = {
         "spec_verify_ct": 1,
         "spec_num_correct_drafts": 7,
@@ -298,38 +299,46 @@ def _lies() -> Iterator[Hostile]:
         ("a negative histogram", {"spec_correct_drafts_histogram": [-5, 8]}),
         ("a histogram of 10^12", {"spec_correct_drafts_histogram": [10**12, 10**12]}),
     ):
-        told = {"sglext": {"spec_tokens_details": sglang | more}}
-        yield _lie(name, "sglang", edited(lambda events, told=told: [*events[:-1], events[-2] | told, events[-1]]))  # type: ignore[misc]
-    for name, value in (
-        ("all in two iterations", 4.5),
-        ("a million tokens an iteration", 1e6),
-        ("0 tokens", 0.0),
-        ("-2", -2.0),
-    ):
-        yield _lie(
-            f"{name} by its average",
+        yield Hostile(name, "sglang", _told_last(-1, {"sglext": {"spec_tokens_details": sglang | more}}))
+    for engine, path, source, lies in (
+        (
             "tensorrt_llm",
-            edited(partial(put, path="choices.0.avg_decoded_tokens_per_iter", value=value)),
-        )
-    for name, value in (("all in one round", 20.5), ("time runs back", -5.0), ("no time", 0.0)):
-        yield _lie(f"{name} by predicted_ms", "llama_cpp", edited(partial(put, path="timings.predicted_ms", value=value)))
+            "choices.0.avg_decoded_tokens_per_iter",
+            "its average",
+            {"all in two iterations": 4.5, "a million tokens an iteration": 1e6, "0 tokens": 0.0, "-2": -2.0},
+        ),
+        (
+            "llama_cpp",
+            "timings.predicted_ms",
+            "predicted_ms",
+            {"all in one round": 20.5, "time runs back": -5.0, "no time": 0.0},
+        ),
+    ):
+        for name, value in lies.items():
+            yield Hostile(f"{name} by {source}", engine, _putting(path, value))
+    counts = {
+        "llama_cpp": ("tokens_evaluated", "tokens_predicted"),
+        "lmdeploy": ("meta_info.prompt_tokens", "meta_info.completion_tokens"),
+    }
     for engine in ENGINES:
-        path = {"llama_cpp": "tokens_evaluated", "lmdeploy": "meta_info.prompt_tokens"}.get(engine, "usage.prompt_tokens")
-        yield _lie("another prompt's length", engine, edited(partial(put, path=path, value=9_999)), "refused")
-    for engine in ("vllm", "sglang", "lmdeploy", "tensorrt_llm"):
-        path = "meta_info.completion_tokens" if engine == "lmdeploy" else "usage.completion_tokens"
-        yield _lie("more tokens than it sent, by its usage", engine, edited(partial(put, path=path, value=500)), "refused")
-        yield _lie("fewer tokens than it sent, by its usage", engine, edited(partial(put, path=path, value=1)), "refused")
-    yield _lie("another count of tokens", "llama_cpp", edited(partial(put, path="tokens_predicted", value=500)), "refused")
+        of_prompt, of_answer = counts.get(engine, ("usage.prompt_tokens", "usage.completion_tokens"))
+        for name, path, count in (
+            ("another prompt's length", of_prompt, 9_999),
+            ("more tokens than it sent, by its usage", of_answer, 500),
+            ("fewer tokens than it sent, by its usage", of_answer, 1),
+        ):
+            if count > 1 or engine != "llama_cpp":  # that one may have counted tokens within a character
+                yield Hostile(name, engine, _putting(path, count), fits="refused")
 
 
-def _lie(what: str, engine: str, play: Callable[[Asked], Pieces], fits: Fits = "any") -> Hostile:
-    return Hostile(what, engine, play, fits=fits)
+def _told_last(place: int, told: dict[str, Any]) -> Play:
+    """The last event but one with more in it, where it stands (-2) or behind it (-1)."""
+    return edited(lambda events: [*events[:place], events[-2] | told, events[-1]])
 
 
 # ------------------------------------------------------------------------------------------------- bytes that are no event
 
-BODIES: dict[str, bytes | Callable[[], bytes]] = {
+BODIES: dict[str, Any] = {
     "NaN": b'{"a": NaN, "b": [-Infinity]}',
     "100,000 brackets": b"[" * 100_000,
     "100,000 objects": b'{"a":' * 100_000,
@@ -360,21 +369,25 @@ BODIES: dict[str, bytes | Callable[[], bytes]] = {
 def _events() -> Iterator[Hostile]:
     """A body of BODIES as an event in the midst of an answer, and in place of all."""
     for (name, body), engine in zip(BODIES.items(), _rotating(), strict=False):
-        play = edited(lambda events, body=body: [*events[:2], _bare(body), *events[2:]])  # type: ignore[misc]
-        yield Hostile(f"an event is {name}", engine, play)
+        yield Hostile(f"an event is {name}", engine, edited(partial(_among, body)))
     for (name, body), engine in zip(BODIES.items(), itertools.islice(_rotating(), 2, None), strict=False):
-        play = edited(lambda events, body=body: [_bare(body)])  # type: ignore[misc]
-        yield Hostile(f"the only event is {name}", engine, play, fits="refused")
+        yield Hostile(f"the only event is {name}", engine, edited(partial(_alone, body)), fits="refused")
 
 
-def _bare(body: bytes | Callable[[], bytes]) -> bytes:
+def _among(body: Any, events: list[Any]) -> list[Any]:
+    return [*events[:2], _bare(body), *events[2:]]
+
+
+def _alone(body: Any, events: list[Any]) -> list[Any]:
+    return [_bare(body)]
+
+
+def _bare(body: Any) -> bytes:
     text: bytes = made(body)
     return b"data: " + text.replace(b"\n", b" ") + b"\n\n"
 
 
 # ------------------------------------------------------------------------------------------------------ shape of the stream
-
-Edit = Callable[[list[Any]], Iterable[Any]]
 
 
 def _with_ids(event: dict[str, Any], ids: Sequence[int]) -> dict[str, Any]:
@@ -386,10 +399,12 @@ def _with_ids(event: dict[str, Any], ids: Sequence[int]) -> dict[str, Any]:
 
 
 def _tokens_of(events: list[Any]) -> list[Any]:
-    return [one for one in events if isinstance(one, dict) and _ids_in(one)]
+    return [one for one in events if _ids_in(one)]
 
 
-def _ids_in(event: dict[str, Any]) -> list[int]:
+def _ids_in(event: Any) -> list[int]:
+    if not isinstance(event, dict):
+        return []
     return next((list(found) for one in ("tokens", "output_ids") if (found := event.get(one))), []) or [
         each for one in event.get("choices", []) for each in one["token_ids"]
     ]
@@ -397,7 +412,7 @@ def _ids_in(event: dict[str, Any]) -> list[int]:
 
 def _beyond(events: list[Any], times: int = 2) -> list[Any]:
     """As many passes as an honest answer, each with ``times`` as many tokens."""
-    return [_with_ids(one, _ids_in(one) * times) if isinstance(one, dict) and _ids_in(one) else one for one in events]
+    return [_with_ids(one, _ids_in(one) * times) if _ids_in(one) else one for one in events]
 
 
 def _more(events: list[Any]) -> list[Any]:
@@ -406,7 +421,7 @@ def _more(events: list[Any]) -> list[Any]:
 
 
 def _doubled(events: list[Any]) -> list[Any]:
-    return [again for one in events for again in ([one, one] if isinstance(one, dict) and _ids_in(one) else [one])]
+    return [again for one in events for again in ([one, one] if _ids_in(one) else [one])]
 
 
 def _after_end(events: list[Any]) -> list[Any]:
@@ -415,7 +430,7 @@ def _after_end(events: list[Any]) -> list[Any]:
 
 def _behind_last_tokens(events: list[Any]) -> list[Any]:
     """Behind the event with the finish reason and before what is told at the end."""
-    last = max(place for place, one in enumerate(events) if isinstance(one, dict) and _ids_in(one))
+    last = max(place for place, one in enumerate(events) if _ids_in(one))
     return [*events[: last + 1], _with_ids(events[1], range(20, 120)), *events[last + 1 :]]
 
 
@@ -433,7 +448,7 @@ def _cut(events: list[Any]) -> list[Any]:
 
 
 def _two_ends(events: list[Any]) -> list[Any]:
-    ends = [one for one in events if isinstance(one, dict) and _is_end(one)]
+    ends = [one for one in events if _is_end(one)]
     other = json.loads(json.dumps(ends[0]))
     for path, value in (
         ("choices.0.finish_reason", "stop"),
@@ -444,7 +459,9 @@ def _two_ends(events: list[Any]) -> list[Any]:
     return [*events[:2], other, *events[2:]]
 
 
-def _is_end(event: dict[str, Any]) -> bool:
+def _is_end(event: Any) -> bool:
+    if not isinstance(event, dict):
+        return False
     about = event.get("meta_info") or {}
     return bool(
         event.get("stop") or about.get("finish_reason") or any(one.get("finish_reason") for one in event.get("choices", []))
@@ -460,18 +477,18 @@ def _two_choices(events: list[Any]) -> list[Any]:
     return [one | {"choices": one["choices"] * 2} if isinstance(one, dict) and one.get("choices") else one for one in events]
 
 
-SHAPES: dict[str, tuple[Edit, Fits]] = {
-    "twice the tokens asked for, two a pass": (_beyond, "refused"),
-    "a pass of 100 tokens more": (_more, "refused"),
-    "every chunk comes twice": (_doubled, "refused"),
-    "tokens behind the end": (_behind_last_tokens, "refused"),
-    "tokens behind all": (_after_end, "refused"),
-    "fewer tokens than asked for and said": (_fewer, "refused"),
-    "no end": (_no_end, "refused"),
-    "ends within an event": (_cut, "refused"),
-    "two finish reasons": (_two_ends, "refused"),
+SHAPES: dict[str, Edit] = {
+    "twice the tokens asked for, two a pass": _beyond,
+    "a pass of 100 tokens more": _more,
+    "every chunk comes twice": _doubled,
+    "tokens behind the end": _behind_last_tokens,
+    "tokens behind all": _after_end,
+    "fewer tokens than asked for and said": _fewer,
+    "no end": _no_end,
+    "ends within an event": _cut,
+    "two finish reasons": _two_ends,
 }
-"""Played in every dialect."""
+"""Played in every dialect, and refused."""
 UNTOLD = {("llama_cpp", name) for name in ("fewer tokens than asked for and said", "the end alone", "empty")}
 """llama.cpp counts a token within a character of UTF-8, and never sends it."""
 SOME_SHAPES: dict[str, tuple[Edit, Fits]] = {
@@ -496,7 +513,7 @@ def _behind(piece: bytes, *first: bytes, most: int = ENDLESS, pause_s: float = 0
     return lambda events: itertools.chain(events[:2], first, endless(piece, most, pause_s))
 
 
-LARGE: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
+LARGE: dict[str, Edit] = {
     "endless comments": _behind(b": hstl7 comment\n"),
     "endless empty events": _behind(b"data: \n\n"),
     "endless lines without an event": _behind(b"data: hstl7\n"),
@@ -522,9 +539,9 @@ LARGE: dict[str, Callable[[list[Any]], Iterable[Any]]] = {
 
 
 def _shapes() -> Iterator[Hostile]:
-    for name, (edit, fits) in SHAPES.items():
+    for name, edit in SHAPES.items():
         for engine in ENGINES:
-            told = "any" if (engine, name) in UNTOLD else fits
+            told: Fits = "any" if (engine, name) in UNTOLD else "refused"
             yield Hostile(name, engine, edited(edit), fits=told)
     for (name, (edit, fits)), engine in zip(SOME_SHAPES.items(), _rotating(), strict=False):
         engine = engine if "choice" not in name else "vllm"
@@ -536,36 +553,32 @@ def _shapes() -> Iterator[Hostile]:
 
 # --------------------------------------------------------------------------------------------------------- status and error
 
-STATUSES: dict[str, Callable[[Asked], Pieces]] = {
+STATUSES: dict[str, Play] = {
     "204": lambda asked: [head("204 No Content")],
-    "200 with an error": lambda asked: [whole('{"error": {"message": "hstl7"}}')],
-    "418": lambda asked: [whole('{"detail": "hstl7 teapot"}', "418 I'm a teapot")],
-    "429": lambda asked: [whole("{}", "429 Too Many Requests", "application/json", "Retry-After: 999999999")],
-    "503": lambda asked: [whole("<h1>hstl7</h1>", "503 Service Unavailable", "text/html")],
+    "200 with an error": answers('{"error": {"message": "hstl7"}}'),
+    "418": answers('{"detail": "hstl7 teapot"}', "418 I'm a teapot"),
+    "429": answers("{}", "429 Too Many Requests", "application/json", "Retry-After: 999999999"),
+    "503": answers("<h1>hstl7</h1>", "503 Service Unavailable", "text/html"),
     "a redirect to itself": lambda asked: [whole("", "307 Temporary Redirect", "text/plain", f"Location: {_path(asked)}")],
-    "a redirect elsewhere": lambda asked: [
-        whole("", "302 Found", "text/plain", "Location: http://127.0.0.2:9/latest/meta-data")
-    ],
-    "a redirect to a file": lambda asked: [whole("", "301 Moved", "text/plain", "Location: file:///etc/passwd")],
-    "200 with HTML": lambda asked: [whole("<html>hstl7 login</html>", "200 OK", "text/html")],
-    "an error body without end": lambda asked: itertools.chain([head("500 Error")], endless(b"hstl7 ")),
-    "an error body, a byte at a time": lambda asked: itertools.chain([head("500 Error")], endless(b"x", pause_s=0.3)),
-    "an error body of 200 MB": lambda asked: itertools.chain([head("500 Error")], endless(b"hstl7 ", 200 * MEBI)),
-    "an error in UTF-16": lambda asked: [whole("hstl7 \u202e".encode("utf-16"), "500 Error", "text/plain; charset=utf-16")],
-    "an error in invalid UTF-8": lambda asked: [whole(b"\xff\xfe\xc0hstl7\xed\xa0\x80", "500 Error")],
-    "an error of 10,000 lines": lambda asked: [whole("hstl7 line\n" * 10_000, "500 Error")],
-    "an error 100,000 deep": lambda asked: [whole(b'{"error":' * 100_000, "500 Error")],
-    "an unknown charset": lambda asked: [whole("{}", "500 Error", "text/plain; charset=hstl7")],
-    "status 999": lambda asked: [whole("{}", "999 hstl7")],
-    "status 0": lambda asked: [whole("{}", "0 hstl7")],
-    "status -1": lambda asked: [whole("{}", "-1 hstl7")],
-    "status of 50 digits": lambda asked: [whole("{}", "2" * 50 + " OK")],
-    "100 Continue without end": lambda asked: endless(b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a redirect elsewhere": answers("", "302 Found", "text/plain", "Location: http://127.0.0.2:9/latest/meta-data"),
+    "a redirect to a file": answers("", "301 Moved", "text/plain", "Location: file:///etc/passwd"),
+    "200 with HTML": answers("<html>hstl7 login</html>", "200 OK", "text/html"),
+    "an error body without end": long(head("500 Error"), b"hstl7 "),
+    "an error body, a byte at a time": long(head("500 Error"), b"x", pause_s=0.3),
+    "an error body of 200 MB": long(head("500 Error"), b"hstl7 ", 200 * MEBI),
+    "an error in UTF-16": answers("hstl7 \u202e".encode("utf-16"), "500 Error", "text/plain; charset=utf-16"),
+    "an error in invalid UTF-8": answers(b"\xff\xfe\xc0hstl7\xed\xa0\x80", "500 Error"),
+    "an error of 10,000 lines": answers("hstl7 line\n" * 10_000, "500 Error"),
+    "an error 100,000 deep": answers(b'{"error":' * 100_000, "500 Error"),
+    "an unknown charset": answers("{}", "500 Error", "text/plain; charset=hstl7"),
+    "status 999": answers("{}", "999 hstl7"),
+    "status 0": answers("{}", "0 hstl7"),
+    "status -1": answers("{}", "-1 hstl7"),
+    "status of 50 digits": answers("{}", "2" * 50 + " OK"),
+    "100 Continue without end": long(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "101 Switching Protocols": lambda asked: [head("101 Switching Protocols"), b"\x00" * 1000],
-    "206 of a part": lambda asked: [whole('{"da', "206 Partial Content", "application/json", "Content-Range: bytes 0-3/1000")],
-    "401 that asks for a login": lambda asked: [
-        whole("{}", "401 Unauthorized", "text/plain", 'WWW-Authenticate: Basic realm="hstl7"')
-    ],
+    "206 of a part": answers('{"da', "206 Partial Content", "application/json", "Content-Range: bytes 0-3/1000"),
+    "401 that asks for a login": answers("{}", "401 Unauthorized", "text/plain", 'WWW-Authenticate: Basic realm="hstl7"'),
 }
 
 
@@ -588,7 +601,8 @@ def _statuses() -> Iterator[Hostile]:
 # ----------------------------------------------------------------------------------------------------------------- framing
 
 
-def _bomb(kind: Literal["gzip", "deflate"], mebi: int = 1024) -> bytes:
+@cache
+def bomb(kind: Literal["gzip", "deflate"], mebi: int = 1024) -> bytes:
     """So many MiB of spaces, packed: one block again and again, each as if nothing came before it."""
     packer, block = zlib.compressobj(9, wbits=-15), b" " * MEBI
     first = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -601,18 +615,9 @@ def _bomb(kind: Literal["gzip", "deflate"], mebi: int = 1024) -> bytes:
     return gzip.compress(b"")[:10] + raw + check.to_bytes(4, "little") + (mebi * MEBI % (1 << 32)).to_bytes(4, "little")
 
 
-_PACKED: dict[str, bytes] = {}
-
-
-def _packed(name: str) -> bytes:
-    """The bombs, made once where they are asked for."""
-    if name not in _PACKED:
-        _PACKED[name] = {
-            "gzip": lambda: _bomb("gzip"),
-            "deflate": lambda: _bomb("deflate"),
-            "twice": lambda: gzip.compress(_bomb("gzip")),
-        }[name]()
-    return _PACKED[name]
+def packed(mebi: int) -> Play:
+    """An answer of so many MiB, in gzip."""
+    return lambda asked: [head("200 OK", "application/json", "Content-Encoding: gzip"), bomb("gzip", mebi)]
 
 
 def _body(asked: Asked) -> bytes:
@@ -626,67 +631,57 @@ def _kind_of(asked: Asked) -> str:
     return "text/event-stream" if asked.door == "stream" else "application/json"
 
 
-def _honest(asked: Asked) -> list[bytes]:
-    return [_body(asked)]
-
-
-def _sent(*headers: str, body: Callable[[Asked], Iterable[bytes | float]] = _honest) -> Callable[[Asked], Pieces]:
-    return lambda asked: itertools.chain([head("200 OK", _kind_of(asked), *headers)], body(asked))
+def _sent(*headers: str, wrap: Callable[[bytes], Iterable[bytes | float]] = lambda body: [body]) -> Play:
+    return lambda asked: itertools.chain([head("200 OK", _kind_of(asked), *headers)], wrap(_body(asked)))
 
 
 def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-def _headers_without_end(piece: bytes) -> Callable[[Asked], Pieces]:
-    return lambda asked: itertools.chain([b"HTTP/1.1 200 OK\r\n"], endless(piece))
-
-
+OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = "Transfer-Encoding: chunked"
-FRAMES: dict[str, tuple[Callable[[Asked], Pieces], Fits]] = {
+FRAMES: dict[str, tuple[Play, Fits]] = {
     "a length too large": (_sent("Content-Length: 999999"), "any"),
     "a length too small": (_sent("Content-Length: 10"), "refused"),
     "a negative length": (_sent("Content-Length: -5"), "any"),
     "a length of 10^30": (_sent(f"Content-Length: {10**30}"), "any"),
     "a length that is no number": (_sent("Content-Length: hstl7"), "any"),
     "two lengths": (_sent("Content-Length: 4", "Content-Length: 9"), "any"),
-    "chunks without an end": (_sent(CHUNKED, body=lambda asked: [_chunk(_body(asked))]), "any"),
-    "a chunk of no size": (_sent(CHUNKED, body=lambda asked: [b"hstl7\r\n", _body(asked)]), "refused"),
-    "a chunk of a negative size": (_sent(CHUNKED, body=lambda asked: [b"-5\r\n", _body(asked)]), "refused"),
-    "a chunk of 10^18": (_sent(CHUNKED, body=lambda asked: [b"de0b6b3a7640000\r\n", _body(asked)]), "any"),
-    "a chunk cut short": (_sent(CHUNKED, body=lambda asked: [b"fff\r\n", _body(asked)[:40]]), "refused"),
+    "chunks without an end": (_sent(CHUNKED, wrap=lambda body: [_chunk(body)]), "any"),
+    "a chunk of no size": (_sent(CHUNKED, wrap=lambda body: [b"hstl7\r\n", body]), "refused"),
+    "a chunk of a negative size": (_sent(CHUNKED, wrap=lambda body: [b"-5\r\n", body]), "refused"),
+    "a chunk of 10^18": (_sent(CHUNKED, wrap=lambda body: [b"de0b6b3a7640000\r\n", body]), "any"),
+    "a chunk cut short": (_sent(CHUNKED, wrap=lambda body: [b"fff\r\n", body[:40]]), "refused"),
     "endless extensions of a chunk": (
-        _sent(CHUNKED, body=lambda asked: itertools.chain([b"5;"], endless(b"hstl7=1;"))),
+        _sent(CHUNKED, wrap=lambda body: itertools.chain([b"5;"], endless(b"hstl7=1;"))),
         "refused",
     ),
-    "endless empty lines of chunks": (_sent(CHUNKED, body=lambda asked: endless(b"1\r\n \r\n")), "refused"),
+    "endless empty lines of chunks": (_sent(CHUNKED, wrap=lambda body: endless(b"1\r\n \r\n")), "refused"),
     "endless trailers": (
-        _sent(CHUNKED, body=lambda asked: itertools.chain([_chunk(_body(asked)), b"0\r\n"], endless(b"X: hstl7\r\n"))),
+        _sent(CHUNKED, wrap=lambda body: itertools.chain([_chunk(body), b"0\r\n"], endless(b"X: hstl7\r\n"))),
         "any",
     ),
     "chunked twice": (
-        _sent("Transfer-Encoding: chunked, chunked", body=lambda asked: [_chunk(_chunk(_body(asked))), b"0\r\n\r\n"]),
+        _sent("Transfer-Encoding: chunked, chunked", wrap=lambda body: [_chunk(_chunk(body)), b"0\r\n\r\n"]),
         "any",
     ),
-    "a gzip bomb": (_sent("Content-Encoding: gzip", body=lambda asked: [_packed("gzip")]), "refused"),
-    "a deflate bomb": (_sent("Content-Encoding: deflate", body=lambda asked: [_packed("deflate")]), "refused"),
-    "a bomb in a bomb": (_sent("Content-Encoding: gzip, gzip", body=lambda asked: [_packed("twice")]), "refused"),
+    "a gzip bomb": (_sent("Content-Encoding: gzip", wrap=lambda body: [bomb("gzip")]), "refused"),
+    "a deflate bomb": (_sent("Content-Encoding: deflate", wrap=lambda body: [bomb("deflate")]), "refused"),
+    "a bomb in a bomb": (_sent("Content-Encoding: gzip, gzip", wrap=lambda body: [gzip.compress(bomb("gzip"))]), "refused"),
     "no gzip though said so": (_sent("Content-Encoding: gzip"), "any"),
-    "gzip cut short": (_sent("Content-Encoding: gzip", body=lambda asked: [gzip.compress(_body(asked))[:-12]]), "any"),
+    "gzip cut short": (_sent("Content-Encoding: gzip", wrap=lambda body: [gzip.compress(body)[:-12]]), "any"),
     "an unknown encoding": (_sent("Content-Encoding: hstl7"), "any"),
     "a hundred encodings": (_sent("Content-Encoding: " + ", ".join(["gzip"] * 100)), "any"),
-    "endless headers": (_headers_without_end(b"X-Hstl7: 1\r\n"), "refused"),
-    "a header without an end": (_headers_without_end(b"X"), "refused"),
-    "a header line, a byte at a time": (
-        lambda asked: itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], endless(b"x", pause_s=0.3)),
-        "refused",
-    ),
+    "endless headers": (long(OK, b"X-Hstl7: 1\r\n"), "refused"),
+    "a header without an end": (long(OK, b"X"), "refused"),
+    "a header line, a byte at a time": (long(OK + b"X: ", b"x", pause_s=0.3), "refused"),
     "a folded header": (lambda asked: [b"HTTP/1.1 200 OK\r\nX: 1\r\n hstl7\r\n\r\n", _body(asked)], "any"),
     "a header with NUL and escapes": (
         lambda asked: [b"HTTP/1.1 200 \x1b[31mhstl7\r\nX\x00: \x1b]0;hstl7\x07\r\n\r\n", _body(asked)],
         "any",
     ),
-    "a status line without an end": (lambda asked: endless(b"HTTP/1.1 200 hstl7 "), "refused"),
+    "a status line without an end": (long(b"", b"HTTP/1.1 200 hstl7 "), "refused"),
     "no HTTP": (lambda asked: [b"SSH-2.0-hstl7\r\n"], "refused"),
     "TLS": (lambda asked: [b"\x15\x03\x01\x00\x02\x02\x50"], "refused"),
     "HTTP/9.9": (lambda asked: [b"HTTP/9.9 200 OK\r\n\r\n", _body(asked)], "any"),
@@ -694,8 +689,8 @@ FRAMES: dict[str, tuple[Callable[[Asked], Pieces], Fits]] = {
     "nothing": (lambda asked: [], "refused"),
     "silence": (lambda asked: [3600.0], "refused"),
     "a reset": (lambda asked: [-1.0], "refused"),
-    "a reset behind the headers": (_sent("Content-Length: 500", body=lambda asked: [b"data: ", -1.0]), "refused"),
-    "endless random bytes": (lambda asked: endless(Random(7).randbytes(4096)), "refused"),
+    "a reset behind the headers": (_sent("Content-Length: 500", wrap=lambda body: [b"data: ", -1.0]), "refused"),
+    "endless random bytes": (long(b"", Random(7).randbytes(4096)), "refused"),
 }
 
 
@@ -714,10 +709,7 @@ def _frames() -> Iterator[Hostile]:
         yield Hostile(f"{name} at any door", engine, play, "connection", fits="refused")
     for door in ("models", "about", "metrics"):
         yield Hostile(
-            "an honest body, a byte at a time without end",
-            "vllm",
-            lambda asked: itertools.chain([head(), b'{"a": "'], endless(b"x", pause_s=0.3)),
-            door,
+            "an honest body, a byte at a time without end", "vllm", long(head() + b'{"a": "', b"x", pause_s=0.3), door
         )
 
 
@@ -740,55 +732,49 @@ def _text(text: str | bytes) -> bytes:
     return whole(text, "200 OK", "text/plain; version=0.0.4")
 
 
-def _values_by_turn(values: Sequence[str]) -> Callable[[str], Callable[[Asked], Pieces]]:
-    return lambda engine: lambda asked: [_text(_counter(engine, values[asked.number % len(values)]))]
+def _turns(*values: str) -> Play:
+    return lambda asked: [_text(_counter(asked.engine, values[asked.number % len(values)]))]
 
 
-def _fixed(make: Callable[[str], str | bytes]) -> Callable[[str], Callable[[Asked], Pieces]]:
-    return lambda engine: lambda asked: [_text(make(engine))]
+def _fixed(make: Callable[[str], str | bytes]) -> Play:
+    return lambda asked: [_text(make(asked.engine))]
 
 
-def _long(
-    start: Callable[[str], str], piece: bytes, most: int = ENDLESS, pause_s: float = 0.0
-) -> Callable[[str], Callable[[Asked], Pieces]]:
-    return lambda engine: (
-        lambda asked: itertools.chain([head("200 OK", "text/plain"), start(engine).encode()], endless(piece, most, pause_s))
+def _growing(start: Callable[[str], str], piece: bytes, most: int = ENDLESS, pause_s: float = 0.0) -> Play:
+    return lambda asked: itertools.chain(
+        [head("200 OK", "text/plain"), start(asked.engine).encode()], endless(piece, most, pause_s)
     )
 
 
-def _label_sets(engine: str) -> Callable[[Asked], Pieces]:
-    name = f"{PREFIX[engine]}:{COUNTED[engine]}"
-
-    def play(asked: Asked) -> Pieces:
-        yield head("200 OK", "text/plain")
-        yield f"# TYPE {name} counter\n".encode()
-        for thousand in range(1000):
-            yield "".join(f'{name}{{path="{thousand}/{one}"}} 1\n' for one in range(1000)).encode()
-
-    return play
+def _label_sets(asked: Asked) -> Pieces:
+    name = f"{PREFIX[asked.engine]}:{COUNTED[asked.engine]}"
+    yield head("200 OK", "text/plain")
+    yield f"# TYPE {name} counter\n".encode()
+    for thousand in range(1000):
+        yield "".join(f'{name}{{path="{thousand}/{one}"}} 1\n' for one in range(1000)).encode()
 
 
-METRICS: dict[str, Callable[[str], Callable[[Asked], Pieces]]] = {
-    "falling": _values_by_turn(("1e6", "5", "0")),
-    "jumping": _values_by_turn(("1", "1e300", "1")),
-    "NaN": _values_by_turn(("NaN",)),
-    "NaN in between": _values_by_turn(("3", "NaN")),
-    "inf": _values_by_turn(("+Inf",)),
-    "inf after a number": _values_by_turn(("3", "+Inf")),
-    "-inf": _values_by_turn(("-Inf",)),
+METRICS: dict[str, Play] = {
+    "falling": _turns("1e6", "5", "0"),
+    "jumping": _turns("1", "1e300", "1"),
+    "NaN": _turns("NaN"),
+    "NaN in between": _turns("3", "NaN"),
+    "inf": _turns("+Inf"),
+    "inf after a number": _turns("3", "+Inf"),
+    "-inf": _turns("-Inf"),
     "1e308 and again": _fixed(lambda e: _counter(e, "1e308") + _counter(e, "1e308", 'a="b"')),
-    "negative": _values_by_turn(("-5",)),
-    "no number": _values_by_turn(("hstl7",)),
-    "0x10": _values_by_turn(("0x10",)),
-    "1_000": _values_by_turn(("1_000",)),
-    "half a pass": _values_by_turn(("1", "9.5")),
-    "10^400": _values_by_turn(("1" + "0" * 400,)),
-    "100 MB": _long(lambda e: _counter(e, "1"), b"hstl7_other 1\n", 100 * MEBI),
+    "negative": _turns("-5"),
+    "no number": _turns("hstl7"),
+    "0x10": _turns("0x10"),
+    "1_000": _turns("1_000"),
+    "half a pass": _turns("1", "9.5"),
+    "10^400": _turns("1" + "0" * 400),
+    "100 MB": _growing(lambda e: _counter(e, "1"), b"hstl7_other 1\n", 100 * MEBI),
     "a million label sets": _label_sets,
-    "without end": _long(lambda e: _counter(e, "1"), b"hstl7_other 1\n"),
-    "a line without end": _long(lambda e: _counter(e, "1") + 'a{b="', b"x"),
-    "a byte at a time": _long(lambda e: _counter(e, "1"), b"#", pause_s=0.3),
-    "a comment of 100 MB": _long(lambda e: "# HELP hstl7 ", b"x", 100 * MEBI),
+    "without end": _growing(lambda e: _counter(e, "1"), b"hstl7_other 1\n"),
+    "a line without end": _growing(lambda e: _counter(e, "1") + 'a{b="', b"x"),
+    "a byte at a time": _growing(lambda e: _counter(e, "1"), b"#", pause_s=0.3),
+    "a comment of 100 MB": _growing(lambda e: "# HELP hstl7 ", b"x", 100 * MEBI),
     "JSON": _fixed(lambda e: json.dumps({"passes": 1})),
     "HTML": _fixed(lambda e: "<html>hstl7</html>"),
     "UTF-16": _fixed(lambda e: _counter(e, "1").encode("utf-16")),
@@ -806,14 +792,24 @@ METRICS: dict[str, Callable[[str], Callable[[Asked], Pieces]]] = {
 
 def _metrics() -> Iterator[Hostile]:
     engines = itertools.cycle(("vllm", "llama_cpp", "sglang", "lmdeploy"))
-    for (name, make), engine in zip(METRICS.items(), engines, strict=False):
-        yield Hostile(f"counters: {name}", engine, make(engine), "metrics")
+    for (name, play), engine in zip(METRICS.items(), engines, strict=False):
+        yield Hostile(f"counters: {name}", engine, play, "metrics")
     for name in ("falling", "jumping", "NaN in between", "inf after a number"):
         for engine in ("lmdeploy", "vllm"):
-            yield Hostile(f"counters: {name}, two a pass", engine, METRICS[name](engine), "metrics", per_pass=2)
+            yield Hostile(f"counters: {name}, two a pass", engine, METRICS[name], "metrics", per_pass=2)
 
 
 # --------------------------------------------------------------------------------------------------- what it says of itself
+
+
+def _named(*names: Any) -> dict[str, Any]:
+    return {"data": [{"id": name} for name in names]}
+
+
+def _drafts(*told: Any) -> dict[str, Any]:
+    """How a server of SGLang drafts: its algorithm and width."""
+    return dict(zip(("speculative_algorithm", "speculative_num_draft_tokens"), told, strict=False))
+
 
 MODELS: dict[str, Any] = {
     "nothing": b"",
@@ -824,83 +820,73 @@ MODELS: dict[str, Any] = {
     "a model is text": {"data": ["model"]},
     "a model is null": {"data": [None]},
     "a model without a name": {"data": [{}]},
-    "a name is null": {"data": [{"id": None}]},
-    "a name is a number": {"data": [{"id": 7}]},
-    "a name is an object": {"data": [{"id": {"a": 1}}]},
-    "a name of 10 MB": lambda: {"data": [{"id": "m" * 10_000_000}]},
+    "a name is null": _named(None),
+    "a name is a number": _named(7),
+    "a name is an object": _named({"a": 1}),
+    "a name of 10 MB": lambda: _named("m" * 10_000_000),
     "a million models": lambda: b'{"data": [' + b",".join([b'{"id": "model"}'] * 1_000_000) + b"]}",
-    "two models of a name": {"data": [{"id": "model"}, {"id": "model"}]},
-    "two models": {"data": [{"id": "a"}, {"id": "b"}]},
+    "two models of a name": _named("model", "model"),
+    "two models": _named("a", "b"),
     "a list": [{"id": "model"}],
     "null": b"null",
     "text": b'"model"',
     "a number": b"7",
-    "an empty name": {"data": [{"id": ""}]},
-    "a name of spaces": {"data": [{"id": "  "}]},
+    "an empty name": _named(""),
+    "a name of spaces": _named("  "),
     "half a surrogate": b'{"data": [{"id": "\\ud800"}]}',
-    "a name with a line break": {"data": [{"id": "a\nsbd: fine"}]},
+    "a name with a line break": _named("a\nsbd: fine"),
     "half of it": b'{"data": [{"id": "mod',
-    "a name of NUL": {"data": [{"id": "\x00"}]},
+    "a name of NUL": _named("\x00"),
 }
 VERSIONS: dict[str, Any] = {
     "a number": 7,
     "an object": {"a": [1]},
     "null": None,
     "a list": ["1", "2"],
-    "NaN": float("nan"),
-    "5 MB": lambda: "v" * 5_000_000,
+    "NaN": nan,
+    "5 MB": "v" * 5_000_000,
     "true": True,
     "10^5000": 10**4000,
     "half a surrogate": "\ud800",
     "a line break": "1\nsbd: fine",
 }
 SETTINGS: dict[str, Any] = {
-    "an algorithm that is an object": {"speculative_algorithm": {"a": 1}},
-    "an algorithm that is a number": {"speculative_algorithm": 7},
-    "an algorithm of 5 MB": lambda: {"speculative_algorithm": "E" * 5_000_000},
-    "a width of text": {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": "4"},
-    "a width of NaN": {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": float("nan")},
-    "a width of inf": {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": float("inf")},
-    "a width of 10^30": {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 10**30},
-    "a width of -4": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": -4},
-    "a width of 1.5": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": 1.5},
-    "a width of true": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": True},
-    "a width that is a list": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": [4]},
-    "UNO, and it is not": {"speculative_algorithm": "UNO", "speculative_num_draft_tokens": 4},
+    "an algorithm that is an object": _drafts({"a": 1}),
+    "an algorithm that is a number": _drafts(7),
+    "an algorithm of 5 MB": _drafts("E" * 5_000_000),
+    "a width of text": _drafts("EAGLE", "4"),
+    "a width of NaN": _drafts("EAGLE", nan),
+    "a width of inf": _drafts("EAGLE", inf),
+    "a width of 10^30": _drafts("EAGLE", 10**30),
+    "a width of -4": _drafts("UNO", -4),
+    "a width of 1.5": _drafts("UNO", 1.5),
+    "a width of true": _drafts("UNO", True),
+    "a width that is a list": _drafts("UNO", [4]),
+    "UNO, and it is not": _drafts("UNO", 4),
     "diffusion, and it is not": {"dllm_algorithm": "x" * 100},
     "diffusion that is a list": {"dllm_algorithm": [0]},
 }
 
 
-def _told(value: Any, asked: Asked) -> Pieces:
-    body = made(value)
-    return [whole(body if isinstance(body, bytes) else json.dumps(body))]
-
-
-def _version(key: str, value: Any, asked: Asked) -> Pieces:
-    return [whole(json.dumps({key: made(value)}))]
-
-
 def _about() -> Iterator[Hostile]:
     for (name, value), engine in zip(MODELS.items(), _rotating(), strict=False):
-        yield Hostile(f"models: {name}", engine, partial(_told, value), "models", kind="models")
+        yield Hostile(f"models: {name}", engine, tells(value), "models", kind="models")
     names = ("model", "another", "third")
     for engine in ENGINES:
         yield Hostile(
             "another model at every question",
             engine,
-            lambda asked: [whole(json.dumps({"data": [{"id": names[asked.number % 3]}]}))],
+            lambda asked: [whole(json.dumps(_named(names[asked.number % 3])))],
             "models",
             kind="models",
         )
     for (name, value), engine in zip(VERSIONS.items(), itertools.cycle(("vllm", "llama_cpp", "tensorrt_llm")), strict=False):
         key = "build_info" if engine == "llama_cpp" else "version"
-        version = partial(_version, key, value)
-        yield Hostile(f"a version is {name}", engine, version, "about")
+        yield Hostile(f"a version is {name}", engine, tells({key: value}), "about")
     for name, told in SETTINGS.items():
-        yield Hostile(name, "sglang", partial(_told, told), "about", per_pass=1 if "UNO" in name or "width" in name else 2)
+        yield Hostile(name, "sglang", tells(told), "about", per_pass=1 if "UNO" in name or "width" in name else 2)
     for (name, body), engine in zip(BODIES.items(), itertools.cycle(("sglang", "vllm", "llama_cpp")), strict=False):
-        yield Hostile(f"it describes itself as {name}", engine, partial(_told, body), "about")
+        yield Hostile(f"it describes itself as {name}", engine, tells(body), "about")
 
 
 # ------------------------------------------------------------------------------------------------------------------- texts
@@ -925,31 +911,31 @@ TEXTS = (
 )
 
 
-def planted(text: str) -> dict[str, tuple[str, Callable[[Asked], Pieces]]]:
+def planted(text: str) -> dict[str, tuple[str, Play]]:
     """Where a text of a server comes to be shown, with the door of each."""
     quoted = json.dumps(text)
     reason = {"choices.0.finish_reason": text, "meta_info.finish_reason.type": text, "stop_type": text}
 
     def ended(events: list[Any]) -> list[Any]:
         for path, value in reason.items():
-            ends = [one for one in events if isinstance(one, dict) and _is_end(one)]
+            ends = [one for one in events if _is_end(one)]
             put(ends, path, value)
         return events
 
     line = text.replace("\r", " ").replace("\n", " ")
     raw = line.encode(errors="replace")
     return {
-        "an error's message": ("stream", lambda asked: [whole(f'{{"error": {{"message": {quoted}}}}}', "400 Bad Request")]),
-        "an error's bare body": ("stream", lambda asked: [whole(text, "500 Error", "text/plain")]),
+        "an error's message": ("stream", answers(f'{{"error": {{"message": {quoted}}}}}', "400 Bad Request")),
+        "an error's bare body": ("stream", answers(text, "500 Error", "text/plain")),
         "an error in the stream": ("stream", edited(lambda events: [*events[:2], {"error": {"message": text}}])),
         "a finish reason": ("stream", edited(ended)),
         "an event that is none": ("stream", edited(lambda events: [*events[:2], {"hstl7": text}])),
         "a bare line": ("stream", edited(lambda events: [*events[:2], b"data: " + raw + b"\n\n"])),
         "the kind of the content": ("stream", lambda asked: [b"HTTP/1.1 200 OK\r\nContent-Type: " + raw + b"\r\n\r\n"]),
         "the words of the status": ("stream", lambda asked: [b"HTTP/1.1 500 " + raw + b"\r\nConnection: close\r\n\r\n"]),
-        "the names of models": ("models", lambda asked: [whole(json.dumps({"data": [{"id": text}, {"id": text + "b"}]}))]),
-        "the name of the model": ("models", lambda asked: [whole(json.dumps({"data": [{"id": text}]}))]),
-        "its version": ("about", partial(_told, {"version": text, "build_info": text, "speculative_algorithm": text})),
+        "the names of models": ("models", tells(_named(text, text + "b"))),
+        "the name of the model": ("models", tells(_named(text))),
+        "its version": ("about", tells({"version": text, "build_info": text, "speculative_algorithm": text})),
         "the names of counters": ("metrics", lambda asked: [_text(f"# HELP a {quoted}\n{line} 1\na{{b={quoted}}} x\n")]),
     }
 
@@ -973,14 +959,14 @@ def _repeats_headers(asked: Asked) -> Pieces:
     return [whole(asked.headers, "500 Error", "text/plain")]
 
 
-def _told_back() -> dict[str, tuple[str, Callable[[Asked], Pieces] | None]]:
+def _told_back() -> dict[str, tuple[str, Play | None]]:
     """Where a server can show what the client sent it, its key with it."""
 
     def in_event(asked: Asked) -> Pieces:
         return stream([*events_of(asked)[:2], {"error": {"message": asked.headers}}])
 
     def as_model(asked: Asked) -> Pieces:
-        return [whole(json.dumps({"data": [{"id": one[:900]} for one in asked.headers.splitlines()]}))]
+        return [whole(json.dumps(_named(*(one[:900] for one in asked.headers.splitlines()))))]
 
     return {
         "nothing": ("stream", None),
@@ -988,8 +974,8 @@ def _told_back() -> dict[str, tuple[str, Callable[[Asked], Pieces] | None]]:
         "an event": ("stream", in_event),
         "a refusal of its models": ("models", _repeats_headers),
         "the names of its models": ("models", as_model),
-        "its version": ("about", lambda asked: [whole(json.dumps({"version": SECRET, "build_info": SECRET}))]),
-        "a redirect": ("stream", lambda asked: [whole("", "307 Away", "text/plain", f"Location: http://127.0.0.2:9/{SECRET}")]),
+        "its version": ("about", tells({"version": SECRET, "build_info": SECRET})),
+        "a redirect": ("stream", answers("", "307 Away", "text/plain", f"Location: http://127.0.0.2:9/{SECRET}")),
         "its counters": ("metrics", lambda asked: [_text(f'# {SECRET}\na{{b="{SECRET}"}} 1\n')]),
     }
 
@@ -1001,12 +987,12 @@ def _logins() -> Iterator[Hostile]:
         "a token as the user": f"{SECRET}@",
         "an escaped password": f"some%20one:{SECRET}%40x@",
     }
-    plays: dict[str, tuple[str, Callable[[Asked], Pieces] | None]] = {
+    plays: dict[str, tuple[str, Play | None]] = {
         "honest": ("stream", None),
         "repeats what it was sent": ("stream", _repeats_headers),
-        "refuses": ("models", lambda asked: [whole("{}", "401 Unauthorized")]),
+        "refuses": ("models", answers("{}", "401 Unauthorized")),
         "is silent": ("connection", lambda asked: [3600.0]),
-        "redirects": ("models", lambda asked: [whole("", "302 Found", "text/plain", "Location: http://127.0.0.2:9/")]),
+        "redirects": ("models", answers("", "302 Found", "text/plain", "Location: http://127.0.0.2:9/")),
     }
     engines = _rotating()
     for login_name, login in logins.items():
@@ -1037,7 +1023,7 @@ def _packed_where_asked(asked: Asked) -> Pieces:
     return [head("200 OK", "text/event-stream", "Content-Encoding: gzip"), gzip.compress(_body(asked))]
 
 
-def _oddities(engine: str) -> dict[str, tuple[str, Callable[[Asked], Pieces]]]:
+def _oddities(engine: str) -> dict[str, tuple[str, Play]]:
     return {
         "comments between events": ("stream", edited(lambda events: [each for one in events for each in (b": ping\n\n", one)])),
         "CRLF line ends": ("stream", edited(lambda events: [written(one).replace(b"\n", b"\r\n") for one in events])),
@@ -1050,14 +1036,11 @@ def _oddities(engine: str) -> dict[str, tuple[str, Callable[[Asked], Pieces]]]:
             "stream",
             lambda asked: itertools.chain([head("200 OK", "text/event-stream")], _in_bytes(_body(asked), 37)),
         ),
-        "in honest chunks": ("stream", _sent(CHUNKED, body=lambda asked: [_chunk(_body(asked)), b"0\r\n\r\n"])),
+        "in honest chunks": ("stream", _sent(CHUNKED, wrap=lambda body: [_chunk(body), b"0\r\n\r\n"])),
         "in gzip where it may be": ("stream", _packed_where_asked),
         "a charset in the kind": ("stream", lambda asked: [head("200 OK", "text/event-stream; charset=utf-8"), _body(asked)]),
-        "no counters": ("metrics", lambda asked: [whole("not found", "404 Not Found", "text/plain")]),
-        "it does not describe itself": (
-            "about" if engine != "lmdeploy" else "health",
-            lambda asked: [whole("{}", "404 Not Found")],
-        ),
+        "no counters": ("metrics", answers("not found", "404 Not Found", "text/plain")),
+        "it does not describe itself": ("about" if engine != "lmdeploy" else "health", answers("{}", "404 Not Found")),
     }
 
 
@@ -1075,15 +1058,15 @@ def _sound() -> Iterator[Hostile]:
 # ------------------------------------------------------------------------------------------------------------- a server's own
 
 
-HEALTH: dict[str, Callable[[Asked], Pieces]] = {
-    "never ends": lambda asked: itertools.chain([head("200 OK")], endless(b"x")),
-    "a gzip bomb": lambda asked: [head("200 OK", "application/json", "Content-Encoding: gzip"), _packed("gzip")],
-    "a byte at a time": lambda asked: itertools.chain([head("200 OK")], endless(b"x", pause_s=0.3)),
-    "endless headers": _headers_without_end(b"X-Hstl7: 1\r\n"),
-    "500 without end": lambda asked: itertools.chain([head("500 Error")], endless(b"x")),
+HEALTH: dict[str, Play] = {
+    "never ends": long(head("200 OK"), b"x"),
+    "a gzip bomb": packed(1024),
+    "a byte at a time": long(head("200 OK"), b"x", pause_s=0.3),
+    "endless headers": long(OK, b"X-Hstl7: 1\r\n"),
+    "500 without end": long(head("500 Error"), b"x"),
     "no HTTP": lambda asked: [b"SSH-2.0-hstl7\r\n"],
-    "a redirect to itself": lambda asked: [whole("", "307 Temporary Redirect", "text/plain", "Location: /health")],
-    "an encoding that is wrong": lambda asked: [whole(b"xyz", "200 OK", "application/json", "Content-Encoding: gzip")],
+    "a redirect to itself": answers("", "307 Temporary Redirect", "text/plain", "Location: /health"),
+    "an encoding that is wrong": answers(b"xyz", "200 OK", "application/json", "Content-Encoding: gzip"),
 }
 
 
@@ -1124,6 +1107,3 @@ def honest_events(engine: str, per_pass: int = 2, tokens: int = 9) -> list[Any]:
 def mutated_answers(engine: str) -> st.SearchStrategy[list[Any]]:
     """Events of an answer with up to three places changed."""
     return by_chance(lambda chance: mutate(chance, honest_events(engine)))
-
-
-__all__ = ["ABOUT", "catalogue", "honest_events", "mutated_answers"]

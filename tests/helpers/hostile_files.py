@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -147,3 +147,16 @@ LARGE: dict[str, Write] = {
     "10 GB of zeros": partial(sparse, size=10**10),
     "200 MB of spaces": partial(repeated, head=b"", piece=b" ", size=200_000_000, tail=b"{}"),
 }
+FILLINGS: dict[str, tuple[bytes, bytes, int, bytes]] = {
+    "a million empty lists": (b"[", b"[],", 3_000_000, b"[]]"),
+    "100,000 open lists": (b"[" * 100_000, b" ", 1, b"]" * 100_000),
+    "10,000 digits": (b"1", b"7", 10_000, b""),
+    "NaN": (b"NaN", b" ", 1, b""),
+}
+"""Values of a key, as ``repeated`` takes them."""
+
+
+def in_places_of(name: str, *things: str) -> Iterator[tuple[str, Plant]]:
+    """Things of WRONG and LARGE where a file of the folder was, each with its words."""
+    for what in things:
+        yield f"{name}: {what}", in_place_of({**WRONG, **LARGE}[what], name)

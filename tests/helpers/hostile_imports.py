@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from tests.helpers import ROOT
-from tests.helpers.hostile_files import REFUSED, Hostile, repeated
+from tests.helpers.hostile_files import FILLINGS, REFUSED, Hostile, Plant, repeated
 
 IMPORTS = ROOT / "tests" / "data" / "imports"
 MARK, HERE = "hstl7", b'"HERE"'
@@ -76,7 +76,7 @@ def _put(tree: Any, way: tuple[Any, ...], value: Any) -> None:
     tree[way[-1]] = value
 
 
-def _changed(tool: Tool, change: Callable[[Any], object]) -> Callable[[Path, Random], None]:
+def _changed(tool: Tool, change: Callable[[Any], object]) -> Plant:
     def plant(folder: Path, chance: Random) -> None:
         tree = tree_of(IMPORTS / tool.fast)
         change(tree)
@@ -85,9 +85,7 @@ def _changed(tool: Tool, change: Callable[[Any], object]) -> Callable[[Path, Ran
     return plant
 
 
-def _filled(
-    tool: Tool, way: tuple[Any, ...], head: bytes, piece: bytes, size: int, tail: bytes
-) -> Callable[[Path, Random], None]:
+def _filled(tool: Tool, way: tuple[Any, ...], head: bytes, piece: bytes, size: int, tail: bytes) -> Plant:
     """A value of about ``size`` bytes in the place of a key."""
 
     def plant(folder: Path, chance: Random) -> None:
@@ -99,21 +97,13 @@ def _filled(
     return plant
 
 
-def _zeros(tree: Any) -> None:
-    """Every time is zero, and the counts stay."""
-    for key, value in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
-        if isinstance(value, dict | list):
-            _zeros(value)
-        elif isinstance(value, float):
-            tree[key] = 0.0
-
-
-def _same_times(tree: Any) -> None:
-    for key, value in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
-        if isinstance(value, dict | list):
-            _same_times(value)
-        elif isinstance(value, float):
-            tree[key] = 0.25
+def _leaves(of: type, value: Any, tree: Any) -> None:
+    """Every value of that very type is this one."""
+    for key, one in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
+        if isinstance(one, dict | list):
+            _leaves(of, value, one)
+        elif type(one) is of:
+            tree[key] = value
 
 
 def _lists(change: Callable[[list[Any]], object], tree: Any) -> None:
@@ -125,14 +115,6 @@ def _lists(change: Callable[[list[Any]], object], tree: Any) -> None:
         change(tree)
 
 
-def _texts(text: str, tree: Any) -> None:
-    for key, value in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
-        if isinstance(value, dict | list):
-            _texts(text, value)
-        elif isinstance(value, str):
-            tree[key] = text
-
-
 def _more(times: int, tree: Any) -> None:
     """So many times the requests; of a tool with one object a run, in each of its lists."""
     if isinstance(tree, list):
@@ -141,15 +123,7 @@ def _more(times: int, tree: Any) -> None:
         _lists(lambda one: one.__imul__(times) if len(one) > 1 else None, tree)
 
 
-def _numbers(value: Any, tree: Any) -> None:
-    for key, one in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
-        if isinstance(one, dict | list):
-            _numbers(value, one)
-        elif isinstance(one, int) and not isinstance(one, bool):
-            tree[key] = value
-
-
-def _lines(tool: Tool, piece: bytes, size: int, sound: bool) -> Callable[[Path, Random], None]:
+def _lines(tool: Tool, piece: bytes, size: int, sound: bool) -> Plant:
     """Lines without end, behind a sound file or none."""
 
     def plant(folder: Path, chance: Random) -> None:
@@ -162,21 +136,21 @@ def _lines(tool: Tool, piece: bytes, size: int, sound: bool) -> Callable[[Path, 
 def _of(tool: Tool) -> Iterator[Hostile]:
     one = partial(Hostile, names=tool.file)
     trees: dict[str, Callable[[Any], object]] = {
-        "all times are zero": _zeros,
-        "all times are equal": _same_times,
+        "all times are zero": partial(_leaves, float, 0.0),
+        "all times are equal": partial(_leaves, float, 0.25),
         "no list holds anything": partial(_lists, list.clear),
         "every list lacks its last": partial(_lists, lambda found: found and found.pop()),
         "every list is twice as long": partial(_more, 2),
         "every list holds its first": partial(_lists, _only_first),
         "every list is in reverse": partial(_lists, list.reverse),
-        **{f"all texts are {text[:12]!r}": partial(_texts, text) for text in TEXTS},
-        **{f"all counts are {value!r}": partial(_numbers, value) for value in COUNTS},
+        **{f"all texts are {text[:12]!r}": partial(_leaves, str, text) for text in TEXTS},
+        **{f"all counts are {value!r}": partial(_leaves, int, value) for value in COUNTS},
     }
     for what, change in trees.items():
         yield one(f"{tool.name}: {what}", _changed(tool, change))
     yield one(f"{tool.name}: a few thousand requests", _changed(tool, partial(_more, 300)))
     for where, way in (("a text", tool.text), ("gaps", tool.gaps), ("an unknown key", (*tool.text[:-1], "unknown"))):
-        for what, (head, piece, size, tail) in FILLINGS.items():
+        for what, (head, piece, size, tail) in VALUES.items():
             yield one(f"{tool.name}: {where}: {what}", _filled(tool, way, head, piece, size, tail))
     for what, piece, size in (
         ("empty objects", b"{}\n", 3_000_000),
@@ -196,15 +170,11 @@ def _only_first(found: list[Any]) -> None:
 
 TEXTS = ("", "\ud800", "\x1b[31mhstl7\n::error::hstl7", "x" * 100_000, "\x00", "../../outside", "</script><hstl7>", "9" * 400)
 COUNTS = (-1, 0, 10**7, 2**63, 10**30, 1.5, "7", None, True)
-FILLINGS: dict[str, tuple[bytes, bytes, int, bytes]] = {
-    "a million empty lists": (b"[", b"[],", 3_000_000, b"[]]"),
+VALUES = FILLINGS | {
     "10 million empty lists": (b"[", b"[],", 30_000_000, b"[]]"),
     "80 open lists": (b"[" * 80, b" ", 1, b"]" * 80),
-    "100,000 open lists": (b"[" * 100_000, b" ", 1, b"]" * 100_000),
     "a text of 20 MB": (b'"', b"x", 20_000_000, b'"'),
-    "10,000 digits": (b"1", b"7", 10_000, b""),
     "a number beyond all": (b"1e999", b" ", 1, b""),
-    "NaN": (b"NaN", b" ", 1, b""),
     "a million zeros": (b"[", b"0,", 2_000_000, b"0]"),
     "a million empty objects": (b"[", b"{},", 3_000_000, b"{}]"),
     "the same key twice": (b'0, "hstl7": 1, "hstl7": ', b" ", 1, b"2"),
@@ -214,7 +184,7 @@ HUGE = {
     "a text of 240 MB": (b'"', b"x", 240_000_000, b'"'),
     "100 million zeros": (b"[", b"0,", 200_000_000, b"0]"),
 }
-"""As FILLINGS, as large as a file may be."""
+"""As VALUES, as large as a file may be."""
 HOSTILE: dict[str, list[Hostile]] = {tool.name: list(_of(tool)) for tool in TOOLS}
 LARGEST: list[tuple[Tool, Hostile]] = [
     (tool, Hostile(f"{tool.name}: {what}", _filled(tool, (*tool.text[:-1], "unknown"), *filling), names=tool.file))

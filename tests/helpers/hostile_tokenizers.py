@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,6 +29,16 @@ def _sequence(kind: str, steps: list[Tree]) -> Tree:
 
 def _split(pattern: str, behavior: str = "Isolated") -> Tree:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": False}
+
+
+def _template(single: list[Tree], pair: Sequence[Tree] = (), special: Tree | None = None) -> Tree:
+    return {"type": "TemplateProcessing", "single": single, "pair": [*pair], "special_tokens": special or {}}
+
+
+def _begun(token: Tree) -> Tree:
+    """A text begins with the special token x."""
+    first, second = ({"Sequence": {"id": one, "type_id": 0}} for one in "AB")
+    return _template([{"SpecialToken": {"id": "x", "type_id": 0}}, first], [first, second], {"x": {"id": "x", **token}})
 
 
 def _nested(kind: str, step: str, depth: int) -> str:
@@ -101,30 +111,10 @@ DECODERS: tuple[Any, ...] = (
     _sequence("decoders", []),
 )
 PROCESSORS: tuple[Any, ...] = (
-    {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "hstl", "type_id": 0}}],
-        "pair": [],
-        "special_tokens": {},
-    },
-    {
-        "type": "TemplateProcessing",
-        "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 1000,
-        "pair": [],
-        "special_tokens": {},
-    },
-    {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "x", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {"x": {"id": "x", "ids": [10**6] * 10**5, "tokens": ["x"] * 10**5}},
-    },
-    {
-        "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": "x", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {"x": {"id": "x", "ids": [2**32 - 1], "tokens": ["x"]}},
-    },
+    _template([{"SpecialToken": {"id": "hstl", "type_id": 0}}]),
+    _template([{"Sequence": {"id": "A", "type_id": 0}}] * 1000),
+    _begun({"ids": [10**6] * 10**5, "tokens": ["x"] * 10**5}),
+    _begun({"ids": [2**32 - 1], "tokens": ["x"]}),
     {"type": "BertProcessing", "sep": ["hstl", 2**32 - 1], "cls": ["hstl", 2**32 - 1]},
     {"type": "RobertaProcessing", "sep": ["", 0], "cls": ["", 0]},
     _nested("processors", "hstl", 3),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+import torch
 
 from harness.decoding.acceptance import SolverAcceptance
 from harness.decoding.set_block import decode_set_block
@@ -10,7 +10,6 @@ from tests.helpers.few_words import MASK_ID
 from tests.helpers.solver_rules import SOLVERS
 from tests.helpers.tiny_model import drain, reference_logits
 
-torch = pytest.importorskip("torch")
 SEEDS = (1, 4, 12)
 BATCH = 5
 

@@ -8,10 +8,9 @@ behind a known stop of its block or past the length limit.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
-import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 
 @dataclass
@@ -33,10 +32,10 @@ class Prompted:
 
     def __init__(self, model, prompt, new, mask_id, stop_ids=()):
         self.model, self.prompt, self.new, self.mask_id, self.stop_ids = model, list(prompt), new, mask_id, set(stop_ids)
-        self.answer = [None] * new
+        self.answer, self.length = [None] * new, len(prompt)
         self.done = Decoded()
 
-    def sequence(self, slots, extra=0):
+    def sequence(self, slots):
         """Prompt and so many slots of the answer, masks where they are not known; slots past the limit are masks."""
         known = self.answer[:slots] + [None] * max(0, slots - self.new)
         return self.prompt + [self.mask_id if token is None else token for token in known]
@@ -80,6 +79,21 @@ class Prompted:
         self.done.decided.append(sorted(slots))
         self.done.logits.append({slot: logits[base + slot] for slot in slots})
 
+    def decide(self, slots, end, visible, choose, shift=0):
+        """A pass over ``end`` slots, of whose n tokens ``visible(n)`` says who sees whom: ``choose`` gets the confidences of
+        those asked for, each read ``shift`` positions to the left.
+        """
+        tokens, base = self.sequence(end), self.length - shift
+        p, logits = self.probabilities(tokens, visible(len(tokens)))
+        self.write(choose({slot: float(p[base + slot].max()) for slot in slots}), slots, p, logits, base)
+
+    def first(self, slot, visible):
+        """The likeliest token behind everything before a slot, which is complete."""
+        tokens = self.sequence(slot)
+        p, _ = self.probabilities(tokens, visible(len(tokens)))
+        self.answer[slot] = int(p[-1].argmax())
+        self.done.firsts += 1
+
     def result(self):
         """The answer up to its stop."""
         for token in self.answer:
@@ -89,10 +103,27 @@ class Prompted:
         return self.done
 
 
-def by_blocks(n, block):
-    """Visible: every token of its own block (of ``block(position)``) and of those before."""
-    number = torch.tensor([block(i) for i in range(n)])
-    return number[None, :] <= number[:, None]
+def by_blocks(k, pad=0):
+    """Visible: every token of its own block of k, the first of which has ``pad`` less, and of those before."""
+
+    def visible(n):
+        number = (torch.arange(n) + pad) // k
+        return number[None, :] <= number[:, None]
+
+    return visible
+
+
+def all_seen(n):
+    """Visible: everything."""
+    return torch.ones(n, n, dtype=torch.bool)
+
+
+def causal(n, behind=None):
+    """Visible: what stands before; what lies ``behind`` a place sees all of itself."""
+    visible = all_seen(n).tril()
+    if behind is not None:
+        visible[behind:, behind:] = True
+    return visible
 
 
 def dynamic(confidence, tau, count):
@@ -120,132 +151,93 @@ def likeliest(confidence, count):
     return sorted(confidence, key=lambda slot: (-confidence[slot], slot))[:count]
 
 
-def sdar(model, prompt, new, k, mask_id, tau, stop_ids=()):
+def sure(confidence, enough):
+    """Whatever is sure enough, and the likeliest in any case."""
+    return {slot for slot, value in confidence.items() if enough(value)} | set(likeliest(confidence, 1))
+
+
+def sdar(one, k, tau):
     """JetAstra/SDAR generate.py, block_diffusion_generate with low_confidence_dynamic and as many steps as slots; LLaDA2's
     sampler is the same rule. Blocks lie at multiples of k from the first token, the prompt's rest is in the first of them.
     """
-    one, length = Prompted(model, prompt, new, mask_id, stop_ids), len(prompt)
-    for number in range(length // k, -(-(length + new) // k)):
-        start, end = number * k - length, (number + 1) * k - length
+    for number in range(one.length // k, -(-(one.length + one.new) // k)):
+        start, end = number * k - one.length, (number + 1) * k - one.length
         while slots := one.open(max(start, 0), end):
-            tokens = one.sequence(end)
-            p, logits = one.probabilities(tokens, by_blocks(len(tokens), lambda i: i // k))
-            confidence = {slot: float(p[length + slot].max()) for slot in slots}
-            one.write(dynamic(confidence, tau, 1), slots, p, logits, length)
+            one.decide(slots, end, by_blocks(k), lambda confidence: dynamic(confidence, tau, 1))
         if one.ended():
             break
         one.done.commits += 1
-    return one.result()
 
 
-def bd3lm(model, prompt, new, k, mask_id, steps, stop_ids=()):
+def bd3lm(one, k, steps):
     """dllm core/samplers/bd3lm.py: the prompt is padded on its left to whole blocks, so that blocks end where it ends; a fixed
     number of the likeliest slots a step; the last block is as short as what is left. Each block's prefix is read anew: one
     pass, which writes the KV of the block before.
     """
-    one, length = Prompted(model, prompt, new, mask_id, stop_ids), len(prompt)
-    pad = -length % k
-    for start in range(0, new, k):
-        width = min(k, new - start)
-        for count in rounded_split(width, steps):
-            slots = one.open(start, start + width)
-            if not slots:
-                break
-            tokens = one.sequence(start + width)
-            p, logits = one.probabilities(tokens, by_blocks(len(tokens), lambda i: (i + pad) // k))
-            confidence = {slot: float(p[length + slot].max()) for slot in slots}
-            one.write(likeliest(confidence, count), slots, p, logits, length)
+    for start in range(0, one.new, k):
+        end = min(start + k, one.new)
+        for count in rounded_split(end - start, steps):
+            if slots := one.open(start, end):
+                one.decide(slots, end, by_blocks(k, -one.length % k), partial(likeliest, count=count))
         if one.ended():
             break
         one.done.commits += 1
-    return one.result()
 
 
-def fast_dllm_v2(model, prompt, new, k, mask_id, tau, run, stop_ids=()):
+def fast_dllm_v2(one, k, tau, run):
     """Fast-dLLM v2 generation_functions.py: blocks at multiples of k; slot i of a block is read one position to the left, so
     its first slot is the likeliest token behind the block before, once that is complete; runs of ``run`` slots from left to
     right; all above tau and the likeliest one of the run.
     """
-    one, length = Prompted(model, prompt, new, mask_id, stop_ids), len(prompt)
-    for number in range(length // k, -(-(length + new) // k)):
-        start, end = number * k - length, (number + 1) * k - length
-        if start >= 0 and start < new:
-            tokens = one.sequence(start)
-            p, _ = one.probabilities(tokens, by_blocks(len(tokens), lambda i: i // k))
-            one.answer[start] = int(p[-1].argmax())
-            one.done.firsts += 1
+    for number in range(one.length // k, -(-(one.length + one.new) // k)):
+        start, end = number * k - one.length, (number + 1) * k - one.length
+        if start >= 0 and start < one.new:
+            one.first(start, by_blocks(k))
         for left in range(start, end, run):
             while slots := [slot for slot in one.open(max(start, 0), end) if left <= slot < left + run]:
-                tokens = one.sequence(end)
-                p, logits = one.probabilities(tokens, by_blocks(len(tokens), lambda i: i // k))
-                confidence = {slot: float(p[length + slot - 1].max()) for slot in slots}
-                above = {slot for slot, value in confidence.items() if value > tau}
-                one.write(above | set(likeliest(confidence, 1)), slots, p, logits, length - 1)
+                one.decide(slots, end, by_blocks(k), lambda confidence: sure(confidence, tau.__lt__), shift=1)
         if one.ended():
             break
         one.done.commits += 1
-    return one.result()
 
 
-def nemotron(model, prompt, new, k, mask_id, tau, stop_ids=()):
+def nemotron(one, k, tau):
     """Nemotron-Labs-Diffusion's generate as kept in dllm nemotron_diffusion/sampler.py: a causal past, a block right behind the
     prompt that sees all of itself, its first slot from the next-token head; all of tau or more, and the likeliest one.
     """
-    one, length = Prompted(model, prompt, new, mask_id, stop_ids), len(prompt)
-    for start in range(0, new, k):
-        tokens = one.sequence(start)
-        p, _ = one.probabilities(tokens, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril())
-        one.answer[start] = int(p[-1].argmax())
-        one.done.firsts += 1
+    for start in range(0, one.new, k):
+        one.first(start, causal)
         while slots := one.open(start, start + k):
-            tokens = one.sequence(start + k)
-            visible = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
-            visible[length + start :, length + start :] = True
-            p, logits = one.probabilities(tokens, visible)
-            confidence = {slot: float(p[length + slot].max()) for slot in slots}
-            sure = {slot for slot, value in confidence.items() if value >= tau}
-            one.write(sure | set(likeliest(confidence, 1)), slots, p, logits, length)
+            visible = partial(causal, behind=one.length + start)
+            one.decide(slots, start + k, visible, lambda confidence: sure(confidence, tau.__le__))
         if one.ended():
             break
         one.done.commits += 1
-    return one.result()
 
 
-def sdlm(model, prompt, new, k, mask_id, tau, stop_ids=()):
+def sdlm(one, k, tau):
     """OpenGVLab/SDLM sdlm_generator.py, conf_generate: the text so far and k - 1 masks, causal but for the last k tokens, which
     see each other; they predict the next k, of which the leading ones above tau stay, at least one.
     """
-    one = Prompted(model, prompt, new, mask_id, stop_ids)
+
+    def leading(confidence):
+        doubtful = [slot for slot, value in confidence.items() if value <= tau]
+        return [slot for slot in confidence if slot < max(min(doubtful, default=one.new), min(confidence) + 1)]
+
     while not one.ended():
         known = sum(token is not None for token in one.answer)
-        tokens = one.prompt + one.answer[:known] + [mask_id] * (k - 1)
-        visible = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
-        visible[-k:, -k:] = True
-        p, logits = one.probabilities(tokens, visible)
-        first = len(tokens) - k
-        slots = one.open(known, known + k)
-        sure = [float(p[first + slot - known].max()) > tau for slot in slots]
-        count = max(1, sure.index(False) if False in sure else len(sure))
-        one.write(slots[:count], slots, p, logits, first - known)
-    return one.result()
+        one.decide(one.open(known, known + k), known + k - 1, lambda n: causal(n, behind=n - k), leading, shift=1)
 
 
-def whole_sequence(model, prompt, new, k, mask_id, steps, shift=0, split=even_split, stop_ids=()):
+def whole_sequence(one, k, steps, shift=0, split=even_split):
     """ML-GSAI/LLaDA generate.py: prompt and all slots see each other; block after block, a fixed number of its likeliest slots
     a step. dllm's mdlm splits otherwise. shift 1: Dream's forward, whose logits are moved by one position; its own schedule,
     which floors shares of what is left, is not stated, one slot a step stands for it.
     """
-    one, length = Prompted(model, prompt, new, mask_id, stop_ids), len(prompt)
-    for start in range(0, new, k):
-        width = min(k, new - start)
-        for count in filter(None, split(width, steps)):
-            slots = one.open(start, start + width)
-            if not slots:
-                break
-            tokens = one.sequence(new)
-            p, logits = one.probabilities(tokens, torch.ones(len(tokens), len(tokens), dtype=torch.bool))
-            confidence = {slot: float(p[length + slot - shift].max()) for slot in slots}
-            one.write(likeliest(confidence, count), slots, p, logits, length - shift)
+    for start in range(0, one.new, k):
+        end = min(start + k, one.new)
+        for count in filter(None, split(end - start, steps)):
+            if slots := one.open(start, end):
+                one.decide(slots, one.new, all_seen, partial(likeliest, count=count), shift)
         if one.ended():
             break
-    return one.result()

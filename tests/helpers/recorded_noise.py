@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import pytest
+import torch
 
 from harness.decoding.sampling import PositionNoise
-
-torch = pytest.importorskip("torch")
 
 
 class Recorded(PositionNoise):

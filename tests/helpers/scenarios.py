@@ -1,7 +1,8 @@
-"""Scenarios as YAML, written to a folder."""
+"""Scenarios as YAML, written to a folder, and the JSON files of their models, changed."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,9 @@ def on_model(model: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "workload": {"tasks": ["word_problems"], "split": "test", "prompts": 1, "max_new_tokens": 2},
     }
     return {"version": 1, "name": "s", "parts": [part | changes]}
+
+
+def change(file: Path, **keys: Any) -> None:
+    """Set keys of a JSON file, which may be new; None removes one."""
+    held = json.loads(file.read_text()) if file.is_file() else {}
+    file.write_text(json.dumps({name: value for name, value in (held | keys).items() if value is not None}))

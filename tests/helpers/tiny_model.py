@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+import torch
+import transformers
 
 from harness.decoding.request import DecodeRequest, StopRule
 from harness.engine.static_session import StaticSession
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 # transformers runs the softmax of eager attention in float32, whatever the dtype of the model.
 TOLERANCE = {"plain-sdpa": 1e-9, "plain-eager": 1e-5, "static": 1e-9, "graphed": 1e-9}
 MASK_ID, VOCAB = 36, 37
@@ -87,6 +86,15 @@ def committed_kv(session, row):
         return [(k[row, :, used], v[row, :, used]) for k, v in zip(session._keys, session._values, strict=True)]
     valid = session._valid[row]
     return [(layer.keys[row][:, valid], layer.values[row][:, valid]) for layer in session._cache.layers]
+
+
+def check_kv(session, row, model, tokens, tolerance):
+    """A row holds just the KV of an uncached causal forward over these tokens."""
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor([tokens]), use_cache=True).past_key_values.layers
+    for (keys, values), layer in zip(committed_kv(session, row), expected, strict=True):
+        assert (keys - layer.keys[0]).abs().max() < tolerance
+        assert (values - layer.values[0]).abs().max() < tolerance
 
 
 class Says:

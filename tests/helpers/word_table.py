@@ -8,11 +8,9 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from harness.decoding.request import DecodeRequest, StopRule
-from tests.helpers.tiny_model import drain
+from tests.helpers.tiny_model import drain, request
 
 PROMPT = (2, 0, 1)
 TOLERANCE = 1e-12
@@ -101,18 +99,10 @@ def chances(start, words, length, stop):
     written so far gives a script and a decoder.
     """
     session, found, scripts = Table(words), defaultdict(float), [()]
-    request = DecodeRequest(
-        prompts=(PROMPT,),
-        max_new_tokens=length,
-        stop=StopRule(token_ids=frozenset({stop})),
-        suppressed_ids=(words,),
-        temperature=1.0,
-        generator=torch.Generator(),
-        device=torch.device("cpu"),
-    )
+    asked = request((PROMPT,), (stop,), temperature=1.0, max_new_tokens=length, mask_ids=(words,))
     while scripts:
         written = scripts.pop()
-        script, decoder = start(session, request, written)
+        script, decoder = start(session, asked, written)
         try:
             output = drain(decoder).output_ids[0]
         except Undecided as undecided:

@@ -131,22 +131,6 @@ def test_processes_are_for_what_is_timed():
         plan_of({"processes": 2, "timed": False})
 
 
-def test_each_process_is_repeated_until_its_own_ratios_stand_still():
-    """Times that scatter by half in the first process and not at all in the second: four repeats there, two here."""
-    part = {"repeats": {"standard_error": 0.01, "at_most": 4}, "processes": 2, "baseline_check": 0}
-    plan, taken = plan_of(part), []
-    pace = StoppingRule(plan)
-    for slot in plan.slots():
-        if slot.warmup or not pace.needs(slot):
-            continue
-        kind = synthetic.NTP if slot.case.arm.method == "ntp" else synthetic.ARMS[1]
-        one = synthetic.sample(synthetic.Part(prompts=6), kind, slot.case.case_id, slot.group, slot.repeat)
-        slow = 1 + 0.5 * (slot.repeat % 2) * (slot.case.arm.method == "ntp") * (slot.process == 0)
-        taken.append(one.model_copy(update={"decode_s": one.decode_s * slow, "process": slot.process}))
-        pace.note(taken[-1])
-    assert Counter((s.process, s.repeat) for s in taken) == {(0, r): 12 for r in range(4)} | {(1, r): 12 for r in range(2)}
-
-
 def test_recorded_acceptance_counts_every_prompt_once():
     """Further processes decode the same prompts again: what is replayed from a run is that of the first."""
     run = synthetic.build(synthetic.Part(prompts=3))

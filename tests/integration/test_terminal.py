@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyte")
-
-from tests.helpers import ROOT
-from tests.helpers.terminal import Seen, on_terminal
+from tests.helpers.terminal import Seen, on_terminal, shown
 
 RUN = "reports/quickstart"
 COMMANDS = {
@@ -129,12 +126,5 @@ def test_colours_are_for_terminals_that_want_them(own: dict[str, str]) -> None:
 def test_the_test_sees_a_line_that_is_too_wide() -> None:
     """What a terminal breaks, and what a shorter line leaves of a longer one, are both seen."""
     assert Seen(0, 10, (), b"x" * 11 + b"\r\n").broken == ["x" * 11]
-    from tests.helpers.terminal import shown
-
     assert shown(b"a long line\rshort\r\n", 80) == ("shortg line",)
     assert shown(b"a long line\r\x1b[Kshort\r\n", 80) == ("short",)
-
-
-def test_a_published_run_is_there() -> None:
-    """The commands above read it."""
-    assert (ROOT / RUN / "run.json").is_file()

@@ -6,17 +6,16 @@ import sys
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.engine.decoders import Decoding, decoder_of
-from harness.engine.engine import drain
+from harness.engine.engine import drain, open_engine
 from harness.engine.loading import LoadedModel
 from harness.engine.plain_session import TransformersSession
 from harness.errors import ScenarioError, UserError
 from harness.integrations.custom_generate import DIRECTORY, sbd
-from harness.integrations.single_arm import single_case
+from harness.integrations.single_arm import single_case, with_lengths
 from harness.models.choice import REFERENCE_DIR
 from harness.workloads.tasks import TASKS, problems
 from tests.helpers.few_words import MASK_ID, WORDS, few_words, some_work
@@ -188,8 +187,6 @@ def test_the_reference_model_answers_as_its_arm_does(form, modules_here):
         **inputs, **trusted, arm=arm, mask_token_id=tokenizer.mask_token_id, max_new_tokens=60, return_dict_in_generate=True
     )
     case = single_case(arm, {"model": {"reference": "sbd"}, "dtype": "float64", "timed": False})
-    from harness.engine.engine import open_engine
-    from harness.integrations.single_arm import with_lengths
 
     engine = open_engine(case.part)
     expected = engine.decode(with_lengths(case, 60), [tuple(engine.tokenizer.encode(text)) for text in texts], 0).generation

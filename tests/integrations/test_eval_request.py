@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from harness.roofline.speedup import describe_pass
 
 from harness.errors import ScenarioError
 from harness.integrations.decode_log import Asked, answers, summary
@@ -44,18 +45,8 @@ def test_ratios_of_nothing_are_unknown() -> None:
 
 def one_pass(role, query: tuple[int, ...], final: tuple[int, ...], active: tuple[bool, ...]) -> ForwardPass:
     """A pass of two rows."""
-    return ForwardPass(
-        role=role,
-        query_tokens=query,
-        context_tokens=(3, 2),
-        logit_tokens=(1, 1),
-        kept_tokens=(1, 1),
-        decided_tokens=final,
-        final_tokens=final,
-        active=active,
-        padded_query=max(query),
-        padded_context=3,
-    )
+    widest = describe_pass(role, 2, max(query), 3, logits=1, kept=1)
+    return widest._replace(query_tokens=query, decided_tokens=final, final_tokens=final, active=active)
 
 
 def test_sums_by_hand() -> None:

@@ -11,12 +11,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from harness.engine.cuda_graphs import CudaGraphs
+from harness.engine.sessions import stepping
 from harness.errors import UserError
 from harness.hardware.profile import Calibration
+from harness.kernels.library import why_not_built
 from harness.meters import calibration as module
+from harness.meters import torch_bench
 from harness.meters.calibration import FOUR_GIB, cached_or_measured, measure
-from harness.meters.torch_bench import Kernel, Stepping
+from harness.meters.torch_bench import PRODUCT_TOKENS, RESIDENT_TIMES, Kernel, Stepping, TorchBench
 from harness.models import ModelShape
 from harness.paths import cache_dir
 from harness.roofline.ceilings import Ceilings, ceilings_from_calibration
@@ -24,6 +30,7 @@ from harness.roofline.operation import describe_pass
 from harness.roofline.pricing import price_pass
 from tests.helpers.fake_bench import GIB, MODEL, FakeBench
 from tests.helpers.fake_clock import FakeClock
+from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.pass_bytes import pass_bytes
 
 RESIDENT_POINTS = len(module.RESIDENT_TOKENS)
@@ -202,44 +209,8 @@ def test_cache_dir_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
     assert cache_dir() == tmp_path / ".cache" / "sbd"
 
 
-class FakeCuda:
-    """What the bench uses of torch.cuda, with events on a fake time line of 2 ms a kernel."""
-
-    def __init__(self, present: bool = True) -> None:
-        self.present, self.synchronized, self.now_ms, self.current = present, 0, 0.0, 0
-
-    def is_available(self) -> bool:
-        return self.present
-
-    def current_device(self) -> int:
-        return self.current
-
-    def set_device(self, device: int) -> None:
-        self.current = device
-
-    def get_device_name(self, device: int) -> str:
-        return "Fake H200"
-
-    def mem_get_info(self, device: int) -> tuple[int, int]:
-        return 7 * GIB, 8 * GIB
-
-    def synchronize(self, device: int) -> None:
-        self.synchronized += 1
-
-    def empty_cache(self) -> None: ...
-
-    def Event(self, enable_timing: bool) -> Any:
-        event = SimpleNamespace(at=0.0)
-        event.record = lambda: setattr(event, "at", self.now_ms)
-        event.elapsed_time = lambda end: end.at - event.at
-        return event
-
-
 def test_cuda_branch_times_by_events():
     """Each run lies between two events, in seconds, with a synchronisation before the first and after the last."""
-    pytest.importorskip("torch")
-    from harness.meters.torch_bench import TorchBench
-
     cuda = FakeCuda()
     with TorchBench("cuda:0", "bfloat16", None, STEPPING, cuda=cuda) as bench:
 
@@ -247,7 +218,7 @@ def test_cuda_branch_times_by_events():
             cuda.now_ms += 2.0
 
         assert bench.seconds(kernel, 3) == pytest.approx([0.002] * 3)
-        assert cuda.synchronized == 2
+        assert len(cuda.synchronized) == 2
         assert cuda.now_ms == 10.0  # one warm-up, one run that keeps the device busy, and three
         assert (bench.device_name, bench.threads, bench.fixed_hidden) == ("Fake H200", None, True)
         assert bench.available_bytes() == 7 * GIB
@@ -289,10 +260,6 @@ class LaunchedGpu(FakeCuda):
 
 def test_a_gpu_is_timed_by_replays_and_not_by_launches(monkeypatch: pytest.MonkeyPatch):
     """16 products of a matrix in its cache take 16 µs, not the 80 of their launches; 8 from memory 8. No CPU captures."""
-    pytest.importorskip("torch")
-    from harness.meters import torch_bench
-    from harness.meters.torch_bench import RESIDENT_TIMES, TorchBench
-
     monkeypatch.setattr(torch_bench, "CUDA_MATRIX", (64, 32))
     gpu = LaunchedGpu()
     engine = replace(STEPPING, product=gpu.product, capture=gpu.capture)
@@ -312,10 +279,6 @@ def test_a_gpu_is_timed_by_replays_and_not_by_launches(monkeypatch: pytest.Monke
 
 def test_every_engine_tells_how_it_captures():
     """An eager one too: its host's launches are its fixed cost, and not the rate of the device."""
-    pytest.importorskip("transformers")
-    from harness.engine.cuda_graphs import CudaGraphs
-    from harness.engine.sessions import stepping
-
     for execution in ("eager", "graphs", "compiled"):
         assert stepping("static", "sdpa", execution).capture is CudaGraphs
 
@@ -349,9 +312,6 @@ class TwoGpus(FakeCuda):
 @pytest.mark.parametrize(("device", "index"), [("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
 def test_events_lie_on_the_gpu_that_works(device: str, index: int):
     """Whichever was current before, and will be again afterwards; on another GPU's time line nothing happens meanwhile."""
-    pytest.importorskip("torch")
-    from harness.meters.torch_bench import TorchBench
-
     for before in (0, 1):
         cuda = TwoGpus()
         cuda.current = before
@@ -374,10 +334,6 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
     """By hand: a pass reads weights for 4.0 ms, and its fixed cost is 2.7 ms. A host that launches ahead is hidden; what lies
     between the kernels of a graph is not, and leaving it out would be 40 % low.
     """
-    pytest.importorskip("transformers")
-    from harness.engine.sessions import stepping
-    from harness.meters.torch_bench import TorchBench
-
     bench = TorchBench(device, "bfloat16", None, stepping("static", "sdpa", execution), cuda=FakeCuda())
     forward_pass = describe_pass("decide", 1, 1, 0, logits=1)
     shape = ModelShape(
@@ -407,9 +363,6 @@ def test_fixed_costs_hide_behind_the_work_of_a_gpu_only_where_the_host_launches_
 
 def test_missing_cuda_and_wrong_dtype_are_refused():
     """No silent fall back to the CPU, and no attribute of torch taken for a dtype."""
-    pytest.importorskip("torch")
-    from harness.meters.torch_bench import TorchBench
-
     with pytest.raises(UserError, match="no CUDA device"):
         TorchBench("cuda", "bfloat16", None, STEPPING, cuda=FakeCuda(present=False))
     with pytest.raises(UserError, match="no dtype 'nn'"):
@@ -421,15 +374,11 @@ def test_missing_cuda_and_wrong_dtype_are_refused():
 )
 def test_cpu_kernels_read_what_they_say(dtype: str, size: int, element: int):
     """Linear kernels run over as many weight bytes as they state, within one matrix of the size asked for."""
-    torch = pytest.importorskip("torch")
-    from harness.meters.torch_bench import TorchBench
-
     before = torch.get_num_threads()
     with TorchBench("cpu", dtype, 1, STEPPING, clock=FakeClock()) as bench:
         assert torch.get_num_threads() == 1
         bench.reserve(size)
         kernel, weight_bytes = bench.streaming_linear(size, 3)
-        from torch.utils.flop_counter import FlopCounterMode
 
         with FlopCounterMode(display=False) as counter:
             kernel()
@@ -451,11 +400,6 @@ def test_native_products_and_samplers_are_what_native_forwards_compute(dtype: st
     """Up to PRODUCT_TOKENS inputs, normed as by a model's last norm, times a matrix as the kernels pack it; more, as torch does
     it. The sampler is the kernels' walk over logits in the model's own dtype.
     """
-    torch = pytest.importorskip("torch")
-    from harness.engine.sessions import stepping
-    from harness.kernels.library import why_not_built
-    from harness.meters.torch_bench import PRODUCT_TOKENS, TorchBench
-
     if why_not_built() is not None:
         pytest.skip("no C++ compiler")
     engine, asked = stepping("static", "sdpa", "native"), []
@@ -478,9 +422,6 @@ def test_native_products_and_samplers_are_what_native_forwards_compute(dtype: st
 
 def test_attention_counts_the_flops_of_what_it_attends_to():
     """Two products of every query with every key, summed over what the engine's own attention is really handed."""
-    pytest.importorskip("torch")
-    from harness.meters.torch_bench import TorchBench
-
     seen: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
     engine = replace(STEPPING, attend=lambda q, k, v: seen.append((q.shape, k.shape, v.shape)))
     with TorchBench("cpu", "float32", 1, engine, clock=FakeClock()) as bench:
@@ -492,10 +433,6 @@ def test_attention_counts_the_flops_of_what_it_attends_to():
 
 def test_decode_steps_use_the_clock_once_a_step():
     """The narrow model runs one token at a time, each between two readings."""
-    pytest.importorskip("transformers")
-    from harness.engine.sessions import stepping
-    from harness.meters.torch_bench import TorchBench
-
     for session in ("plain", "static"):
         engine = stepping(session, "sdpa", "eager")
         with TorchBench("cpu", "float32", 1, engine, clock=FakeClock(tick_s=0.5)) as bench:

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.meters import environment
 from harness.meters.environment import snapshot
@@ -134,7 +135,6 @@ def test_the_wrong_owner_of_pynvml_is_warned_of(
 
 def test_torch_tells_its_build_and_its_rounding() -> None:
     """Against torch itself: the flag is the one that was set, the build names the version that show() names."""
-    torch = pytest.importorskip("torch")
     before = torch.backends.cudnn.allow_tf32
     try:
         torch.backends.cudnn.allow_tf32 = not before

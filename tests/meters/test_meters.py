@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.meters.clock import CudaClock, HostClock, MeteredSession
 from tests.helpers.fake_clock import FakeClock
+from tests.helpers.fake_cuda import FakeCuda
 
 
 class Session:
@@ -59,32 +60,6 @@ def test_forward_and_sampler_times_are_exact_and_leave_out_what_is_outside():
     assert session.forward_s() == session.sampler_s() == []
 
 
-class FakeCuda:
-    """torch.cuda's events, with a timeline in milliseconds."""
-
-    def __init__(self):
-        self.now_ms, self.synchronised, self.recorded = 0.0, [], 0
-
-    def synchronize(self, device):
-        """Remember."""
-        self.synchronised.append(device)
-
-    def Event(self, enable_timing):
-        """An event on this timeline."""
-        assert enable_timing
-        outer = self
-
-        class Event:
-            def record(self):
-                outer.recorded += 1
-                self.at_ms = outer.now_ms
-
-            def elapsed_time(self, end):
-                return end.at_ms - self.at_ms
-
-        return Event()
-
-
 def test_cuda_spans_are_seconds_from_events():
     """CUDA reports milliseconds; recording never synchronises."""
     cuda = FakeCuda()
@@ -93,9 +68,9 @@ def test_cuda_spans_are_seconds_from_events():
     cuda.now_ms = 250.0
     end = clock.mark()
     assert clock.spans_s([(start, end)]) == [0.25]
-    assert cuda.synchronised == []
+    assert cuda.synchronized == []
     clock.synchronise()
-    assert cuda.synchronised == ["cuda:0"]
+    assert cuda.synchronized == ["cuda:0"]
     assert clock.now_s() <= clock.now_s()
 
 

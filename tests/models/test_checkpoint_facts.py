@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_SHAPES, shape_from_config
@@ -62,8 +64,6 @@ def test_each_family_is_recognised_from_its_config_alone(name: str, tmp_path: Pa
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_native_class_has_as_many_parameters_as_the_shape(name: str) -> None:
     """What transformers builds from the translated config, without memory, is what is priced: at full size."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     family = recognised(config_of(name))
     assert family is not None
     native = native_config(family, config_of(name))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
+from harness.engine.loading import load_model
 from harness.errors import UnknownModelError, UserError
 from harness.models import shape_from_config
 from harness.models.choice import HuggingFaceModel, RandomModel
@@ -18,6 +18,7 @@ from harness.models.decodable import refuse_undecodable, why_undecodable
 from harness.runner.protocols import Machine
 from harness.runner.runner import run
 from harness.scenario.loading import load_scenario
+from harness.scenario.part import Part
 from harness.scenario.plan import make_plan
 
 WINDOW, POSITIONS = 5, 8
@@ -205,9 +206,6 @@ def test_a_run_ends_before_anything_is_loaded(kind: str, more: dict[str, Any], d
 def test_loading_asks_again(tmp_path: Path) -> None:
     """What comes from the hub has its config only then; still no weight is read, for none of the model's is here."""
     from safetensors.torch import save_file
-
-    from harness.engine.loading import load_model
-    from harness.scenario.part import Part
 
     folder = folder_of("mistral", tmp_path, {"sliding_window": WINDOW})
     save_file({"unused": torch.zeros(1)}, folder / "model.safetensors")

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.engine.loading import load_model
 from harness.errors import EXIT_USER_ERROR, UnknownModelError
 from harness.models.choice import REFERENCE_DIR
 from harness.models.decodable import refuse_ids
+from harness.scenario.scenario import Scenario
 from tests.helpers.command import sbd_process
-from tests.helpers.scenarios import write
+from tests.helpers.scenarios import change, write
 
 ROWS = 896
 SCENARIO = """\
@@ -34,9 +36,8 @@ parts:
 def changed(folder: Path, tokenizer: dict[str, Any], **ends: Any) -> Path:
     """The reference model, its tokenizer's settings and its ends changed; None removes a setting."""
     shutil.copytree(REFERENCE_DIR / "sbd", folder)
-    for name, more in {"tokenizer_config.json": tokenizer, "generation_config.json": ends}.items():
-        found = json.loads((folder / name).read_text()) | more
-        (folder / name).write_text(json.dumps({key: value for key, value in found.items() if value is not None}))
+    change(folder / "tokenizer_config.json", **tokenizer)
+    change(folder / "generation_config.json", **ends)
     return folder
 
 
@@ -67,10 +68,6 @@ def test_plan_and_run_refuse_before_anything_is_measured(case: str, tmp_path: Pa
 
 def test_loading_refuses_what_the_files_alone_do_not_tell(tmp_path: Path) -> None:
     """An end that the tokenizer adds to those of the generation config; no weight is changed or decoded with."""
-    pytest.importorskip("torch")
-    from harness.engine.loading import load_model
-    from harness.scenario.scenario import Scenario
-
     folder = changed(tmp_path / "m", {"mask_token": None})
     (folder / "special_tokens_map.json").unlink(missing_ok=True)
     text = SCENARIO.replace("MODEL", f"{{huggingface: {folder}}}")
@@ -82,7 +79,6 @@ def test_loading_refuses_what_the_files_alone_do_not_tell(tmp_path: Path) -> Non
 
 def test_training_refuses_before_it_answers_anything(tmp_path: Path) -> None:
     """Both kinds of training: a gated adapter, and all weights."""
-    pytest.importorskip("accelerate")
     work = {"instructions": {"split": "train", "domains": ["lists"]}, "prompts": 2, "max_new_tokens": 4}
     recipe = {
         "version": 1,

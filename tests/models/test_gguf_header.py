@@ -8,12 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 from pydantic import ValidationError
-
-gguf = pytest.importorskip("gguf")
-
-import numpy as np
 
 from harness.errors import UnknownModelError
 from harness.models.choice import HuggingFaceModel, model_config, model_name, shape_of

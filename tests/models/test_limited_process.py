@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-tokenizers = pytest.importorskip("tokenizers")
+import tokenizers
 
 from harness.errors import UnknownModelError
 from harness.models import limited_process

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+import transformers
 from pydantic import ValidationError
+from transformers import DynamicCache
 
 from harness.errors import UnknownModelError
 from harness.models import KNOWN_MODELS, KNOWN_SHAPES, LatentAttention, MixtureOfExperts, ModelShape, shape_from_config
@@ -49,20 +52,6 @@ TINY = {
     "vocab_size": 50,
     "max_position_embeddings": 64,
 }
-LATENT = {
-    "q_lora_rank": 6,
-    "kv_lora_rank": 10,
-    "qk_nope_head_dim": 12,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 14,
-    "n_routed_experts": 8,
-    "n_group": 2,
-    "topk_group": 1,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 20,
-    "first_k_dense_replace": 1,
-}
 ROUTED = {
     "n_routed_experts": 8,
     "n_group": 2,
@@ -72,6 +61,7 @@ ROUTED = {
     "moe_intermediate_size": 20,
     "first_k_dense_replace": 1,
 }
+LATENT = ROUTED | {"q_lora_rank": 6, "kv_lora_rank": 10, "qk_nope_head_dim": 12, "qk_rope_head_dim": 4, "v_head_dim": 14}
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
@@ -103,8 +93,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 def built(config: dict[str, Any]) -> Any:
     """The causal LM that transformers builds from a config, without memory."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     fields = {key: value for key, value in config.items() if key != "model_type"}
     with torch.device("meta"):
         return transformers.AutoModelForCausalLM.from_config(
@@ -134,8 +122,6 @@ def test_published_parameter_counts(name: str) -> None:
 @pytest.mark.parametrize("name", GEMMA3)
 def test_published_counts_of_gemma_3_less_its_eyes(name: str) -> None:
     """The published total is the text model, a SigLIP tower that all three share, and a projector of 1152 x hidden."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     # google/gemma-3-4b-it, vision_config: 27 layers of 1152, 16 heads, 4304 wide inside, 896 x 896 pixels in patches of 14.
     vision = transformers.SiglipVisionConfig(
         hidden_size=1152,
@@ -181,7 +167,6 @@ def test_configs_are_read_as_transformers_reads_them(family: str, changes: dict[
     assert weights_of(module) == shape.params
     assert shape_from_config("tiny", module.config.to_dict()) == shape
     # Which layers slide: as transformers' own cache lays them out.
-    from transformers import DynamicCache
 
     held = [getattr(layer, "sliding_window", None) for layer in DynamicCache(config=module.config).layers]
     windows = [window for window in held if window is not None]

@@ -60,16 +60,6 @@ def test_a_split_pays_two_all_reduces_a_layer_and_a_mixture_its_routing() -> Non
     assert mixed == pytest.approx(48 * (fitted.layer_us + fitted.routing_layer_us) * 1e-6)
 
 
-def test_unpacked_weights_have_their_own_rate() -> None:
-    """int4 under bfloat16 is unpacked; float8 under a float8 peak is not."""
-    found = ceilings_from_anchors(load_profile("h100-sxm"), "bfloat16")
-    four = Deployment(dtype="bfloat16", weights=WEIGHT_FORMATS["int4-g128"])
-    assert found.for_weights(four).matrix_rates == found.unpacked_rates
-    assert found.for_weights(Deployment(dtype="bfloat16")) is found
-    eight = ceilings_from_anchors(load_profile("h100-sxm"), "float8")
-    assert eight.for_weights(Deployment(dtype="bfloat16", weights=WEIGHT_FORMATS["float8"])) is eight
-
-
 def matrix_rate(hardware: str, weights: str | None, engine: str = "vllm") -> float:
     """FLOP/s of a feed-forward network with weights in that format, under bfloat16."""
     deployed = Deployment(dtype="bfloat16", weights=weights and WEIGHT_FORMATS[weights])
@@ -90,6 +80,8 @@ def test_weights_are_multiplied_in_their_own_format_where_the_device_has_its_pea
         assert matrix_rate("h100-sxm", weights) == pytest.approx(0.45 * 989.4e12)
         assert matrix_rate("h100-sxm", weights, "llama.cpp") == pytest.approx(0.221 * 989.4e12)
     assert matrix_rate("h100-sxm", "bfloat16") == matrix_rate("h100-sxm", None)
+    at_float8 = ceilings_from_anchors(load_profile("h100-sxm"), "float8")
+    assert at_float8.for_weights(Deployment(dtype="bfloat16", weights=WEIGHT_FORMATS["float8"])) is at_float8
 
 
 def test_attention_and_lm_head_keep_the_rate_of_their_dtype() -> None:

@@ -83,24 +83,6 @@ def test_two_prompts_by_hand() -> None:
     assert [(step.opening, step.committed_blocks) for step in ragged.steps] == [(False, 0), (True, 0), (True, 1), (False, 1)]
 
 
-@given(prompts=PROMPTS)
-def test_order_of_the_batchings(prompts: list[list[int]]) -> None:
-    """Lockstep takes at least what ragged takes, ragged at least the mean row's own, more rows at least as many; one row
-    exactly what was recorded; nothing is assumed.
-    """
-    record = record_of(prompts)
-    last = dict.fromkeys(BATCHINGS, 0.0)
-    for rows in range(1, len(prompts) + 1):
-        found = {batching: recorded_batch(record, rows, batching) for batching in BATCHINGS}
-        lockstep, ragged = found["lockstep"].passes, found["ragged"].passes
-        assert lockstep >= ragged - 1e-9 and ragged >= found["ragged"].row_passes - 1e-9
-        assert all(found[batching].passes >= last[batching] - 1e-9 for batching in BATCHINGS)
-        last = {batching: found[batching].passes for batching in BATCHINGS}
-        if rows == 1:
-            assert lockstep == pytest.approx(ragged) == pytest.approx(found["ragged"].row_passes)
-    assert last["ragged"] == pytest.approx(max(map(sum, prompts))), "all prompts in one batch: its largest row"
-
-
 def test_a_batch_larger_than_the_record_is_refused() -> None:
     """Named are the rows asked for, the prompts there are, and what to do."""
     with pytest.raises(UserError, match=r"batch of 3 from 2 recorded prompts.*record more"):
@@ -109,19 +91,6 @@ def test_a_batch_larger_than_the_record_is_refused() -> None:
         recorded_batch(record_of([[1], [2]]), 0, "ragged")
     with pytest.raises(UserError, match="batch of 3"):
         passes_interval(record_of([[1], [2]]), 3, "lockstep")
-
-
-@settings(max_examples=25)
-@given(k=st.integers(2, 5), rows=st.integers(1, 3), share=st.floats(0, 1))
-def test_the_slowest_row_agrees_with_enumeration(k: int, rows: int, share: float) -> None:
-    """Against every outcome of rows x (k-1) coin tosses, weighted; one row gives the mean itself."""
-    chance, expected = share, 0.0
-    for tosses in itertools.product((0, 1), repeat=rows * (k - 1)):
-        heads = [sum(tosses[row * (k - 1) : (row + 1) * (k - 1)]) for row in range(rows)]
-        expected += chance ** sum(tosses) * (1 - chance) ** (len(tosses) - sum(tosses)) * (1 + max(heads))
-    mean = 1 + share * (k - 1)
-    assert slowest_row_passes(k, mean, rows) == pytest.approx(expected)
-    assert slowest_row_passes(k, mean, 1) == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("batching", BATCHINGS)

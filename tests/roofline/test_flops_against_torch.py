@@ -9,16 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+import transformers
+from torch.utils import _python_dispatch as python_dispatch
+from torch.utils import _pytree as pytree
+from torch.utils import flop_counter
 
 from harness.models import shape_from_config
 from harness.roofline.operation import describe_pass
 from harness.roofline.operations import forward_operations
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-flop_counter = pytest.importorskip("torch.utils.flop_counter")
-python_dispatch = pytest.importorskip("torch.utils._python_dispatch")
-pytree = pytest.importorskip("torch.utils._pytree")
 
 TINY = {
     "hidden_size": 32,
@@ -110,23 +109,28 @@ def observe(model: Any, rows: int, query: int, context: int, logits: int) -> tup
     return counter.get_total_flops(), witness
 
 
+def agree(family: str, changes: dict[str, Any], query: int, context: int, logits: int, kept: int = 0, buffers: int = 0) -> None:
+    """A pass of two rows takes the operations and reads the weights that are priced, and ``buffers`` bytes more are priced."""
+    model = tiny(family, changes)
+    flops, witness = observe(model, 2, query, context, logits)
+    shape = shape_from_config("tiny", model.config.to_dict())
+    stacks = [parameter for name, parameter in model.named_parameters() if name.endswith("experts.down_proj")]
+    visited = witness.experts(stacks) if stacks else None
+    described = describe_pass("decide", 2, query, context, logits=logits, kept=kept)
+    operations = forward_operations(shape, "float32", described, visited_experts=visited)
+    assert sum(operation.flops for operation in operations) == flops
+    assert sum(operation.weight_bytes for operation in operations) == witness.bytes_ + buffers
+    if visited is not None:
+        assert shape.moe is not None
+        assert shape.moe.layers * 2 <= visited <= shape.moe.layers * min(2 * 2 * query, shape.moe.experts)
+
+
 @pytest.mark.parametrize("context", [0, 9, 40])
 @pytest.mark.parametrize("query", [1, 7, 16, 32])
 @pytest.mark.parametrize("family", MODELS)
 def test_flops_and_weight_bytes_are_those_of_the_module(family: str, query: int, context: int) -> None:
     """Exactly, at two rows; a window of 12 is longer or shorter than what is cached. Experts: those really visited."""
-    model = tiny(family, MODELS[family])
-    flops, witness = observe(model, 2, query, context, min(query, 3))
-    shape = shape_from_config("tiny", model.config.to_dict())
-    stacks = [parameter for name, parameter in model.named_parameters() if name.endswith("experts.down_proj")]
-    visited = witness.experts(stacks) if stacks else None
-    described = describe_pass("decide", 2, query, context, logits=min(query, 3))
-    operations = forward_operations(shape, "float32", described, visited_experts=visited)
-    assert sum(operation.flops for operation in operations) == flops
-    assert sum(operation.weight_bytes for operation in operations) == witness.bytes_
-    if visited is not None:
-        assert shape.moe is not None
-        assert shape.moe.layers * 2 <= visited <= shape.moe.layers * min(2 * 2 * query, shape.moe.experts)
+    agree(family, MODELS[family], query, context, min(query, 3))
 
 
 @pytest.mark.parametrize("query", [1, 7, 32])
@@ -134,17 +138,9 @@ def test_latent_attention_without_context(query: int) -> None:
     """DeepSeek-V3 in a prefill: every matrix of the two steps, the routing and the shared experts.
 
     With a context transformers expands the whole cached latent in every pass, which no decoding engine does; that form is
-    not ours and is not compared.
+    not ours and is not compared. The eager module computes all pairs; a buffer of routing biases is not known to the witness.
     """
-    model = tiny("deepseek_v3", LATENT)
-    flops, witness = observe(model, 2, query, 0, 1)
-    shape = shape_from_config("tiny", model.config.to_dict())
-    stacks = [parameter for name, parameter in model.named_parameters() if name.endswith("experts.down_proj")]
-    described = describe_pass("decide", 2, query, 0, logits=1, kept=query)  # the eager module computes all pairs
-    operations = forward_operations(shape, "float32", described, visited_experts=witness.experts(stacks))
-    assert sum(operation.flops for operation in operations) == flops
-    routing_biases = 4 * 2 * LATENT["n_routed_experts"]  # a buffer, which the witness does not know
-    assert sum(operation.weight_bytes for operation in operations) == witness.bytes_ + routing_biases
+    agree("deepseek_v3", LATENT, query, 0, 1, kept=query, buffers=4 * 2 * LATENT["n_routed_experts"])
 
 
 def test_the_witness_sees_what_is_not_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ PLAIN = Ceilings(
 
 def ceilings(**changes: Any) -> Ceilings:
     """PLAIN with changes."""
-    return Ceilings(**{**{name: getattr(PLAIN, name) for name in PLAIN.__dataclass_fields__}, **changes})
+    return replace(PLAIN, **changes)
 
 
 def test_operations_of_a_hand_worked_pass():
@@ -125,17 +126,6 @@ def test_prices_grow_with_every_size(rows: int, query: int, context: int, dtype:
         assert larger.low_s >= base.low_s and larger.high_s >= base.high_s
 
 
-@given(st.floats(0, 1), st.floats(0, 1))
-def test_less_overlap_never_costs_less(one: float, other: float):
-    """The expected time falls as the overlap grows, from the sum to the maximum."""
-    less, more = sorted((one, other))
-    forward_pass = describe_pass("decide", 1, 4, 10, logits=4)
-    slow = price_pass(TINY, "bfloat16", forward_pass, ceilings(overlap=less))
-    fast = price_pass(TINY, "bfloat16", forward_pass, ceilings(overlap=more))
-    assert slow.expected_s >= fast.expected_s - 1e-9
-    assert fast.low_s - 1e-9 <= fast.expected_s <= fast.high_s + 1e-9
-
-
 def test_price_of_each_side():
     """Seconds are bytes over bandwidth and flops over rate; max, sum, and the mixture in between; stall stretches."""
     forward_pass = describe_pass("decide", 1, 4, 10, logits=4)
@@ -208,13 +198,6 @@ def test_wall_speedup_is_equation_16():
     assert 3.5 < found.wall_speedup < 4.001
     # Nobody measured the overlap: the printed figure lies within its band, not at its optimistic end.
     assert found.wall_speedup_overlapped > found.wall_speedup > found.wall_speedup_serial
-
-
-def test_8b_model_on_the_datasheet_rung():
-    """An 8B model in bf16 on an H100: one token reads 15 GB of weights, 4.5 ms at 3.35 TB/s."""
-    roof = ceilings_from_profile(load_profile("h100-sxm"), "bfloat16")
-    price = price_pass(KNOWN_SHAPES["llama-3.1-8b"], "bfloat16", describe_pass("decide", 1, 1, 1, logits=1, kept=1), roof)
-    assert price.forward_s == pytest.approx(2 * 7.505e9 / 3350e9, rel=0.005)
 
 
 def test_missing_peak_and_unknown_dtype_are_refused():

@@ -95,18 +95,6 @@ def test_what_is_sent_by_hand() -> None:
     assert collectives(MIXTURE, split(), 64, 64) is None
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-70b", "qwen3-30b-a3b", "deepseek-v3"])
-def test_a_slower_link_never_helps(name: str) -> None:
-    """NVLink before PCIe 5 before PCIe 4; and latency decides at one row."""
-    profile = load_profile("h100-sxm")
-    datasheet = ceilings_from_profile(profile, "bfloat16")
-    times = []
-    for rate, latency in ((450e9, 0.6e-6), (63e9, 1e-6), (31.5e9, 1e-6)):
-        ceilings = replace(datasheet, link_bytes_per_s=rate, link_latency_s=latency)
-        times.append(price_counts(KNOWN_SHAPES[name], split(tensor_parallel=4), ROWS, ceilings).expected_s)
-    assert times == sorted(times) and times[0] < times[-1]
-
-
 def test_splits_that_cannot_be() -> None:
     """Experts that a model does not have or that do not divide; no stage; heads need not divide where rows are shared."""
     with pytest.raises(UserError, match="has no experts to share out"):

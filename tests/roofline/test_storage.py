@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.models import KNOWN_SHAPES
-from harness.roofline.storage import SMALLEST_PIECE, WANTED_GROUPS, kv_cache_bytes, pieces_of, slots_allocated
+from harness.roofline.storage import SMALLEST_PIECE, WANTED_GROUPS, pieces_of, slots_allocated
 
 
 def test_by_hand() -> None:
@@ -14,12 +13,6 @@ def test_by_hand() -> None:
     assert [slots_allocated(64, 8, slots) for slots in (1, 256, 257, 8192, 8193)] == [256, 256, 512, 8192, 8448]
     assert [slots_allocated(1, 8, slots) for slots in (200, 900, 4096, 4097, 8193)] == [256, 1024, 4096, 8192, 12_288]
     assert slots_allocated(4, 8, 8193) == 9216
-
-
-def test_64_rows_of_8192_tokens_fit_an_h200() -> None:
-    """Llama-3.1-8B in bfloat16 with blocks of 16: 131,072 bytes a token, 64 x 8,448 of them 71 GB; doubled they were 137."""
-    slots = slots_allocated(64, 8, 8192 + 32 + 1)
-    assert (slots, kv_cache_bytes(KNOWN_SHAPES["llama-3.1-8b"], "bfloat16", 64 * slots)) == (8448, 64 * 8448 * 131_072)
 
 
 @given(rows=st.integers(1, 300), groups=st.sampled_from([1, 2, 8, 40]), slots=st.integers(1, 200_000))

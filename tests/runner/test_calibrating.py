@@ -9,14 +9,16 @@ import pytest
 import yaml
 
 from harness.hardware.profile import Calibration
+from harness.meters.torch_bench import TorchBench
 from harness.progress import Progress
 from harness.record.store import HEADER, RunStore, read_header, read_run
+from harness.runner import local_machine
 from harness.runner.job import Job, make_header
 from harness.runner.runner import run
 from harness.scenario.plan import make_plan
 from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
-from tests.helpers.fake_machine import SCENARIO, FakeEngine, fake_machine
+from tests.helpers.fake_machine import SCENARIO, fake_machine
 
 TWO = yaml.safe_load(SCENARIO)
 TWO["parts"].append(TWO["parts"][0] | {"name": "two", "dtype": "float32"})
@@ -27,8 +29,7 @@ class Calibrated:
 
     def __init__(self, scenario, out, interrupted_at=None):
         self.asked, self.scenario, self.out, self.interrupted_at = [], scenario, out, interrupted_at
-        [shape] = {case.shape for case in Job.of(scenario).plan.cases}
-        self.machine = replace(fake_machine(FakeEngine(shape)), calibrate=self.calibrate)
+        self.machine = replace(fake_machine(), calibrate=self.calibrate)
 
     def calibrate(self, part, shape, progress, known):
         """The name of the part."""
@@ -98,10 +99,6 @@ class Here:
 
 def test_what_a_busy_machine_was_measured_to_reach_serves_every_part_like_it(monkeypatch, tmp_path):
     """It is cached nowhere, so the record alone has it; another dtype or size is measured."""
-    pytest.importorskip("transformers")
-    from harness.meters.torch_bench import TorchBench
-    from harness.runner import local_machine
-
     measured = []
 
     def measure(device, dtype, threads, model_bytes, how):

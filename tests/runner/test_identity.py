@@ -65,14 +65,14 @@ def begun(scenario, tmp_path):
     """A run that was interrupted at its 15th decode."""
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        go_on(scenario, out, FakeEngine(SHAPE, fail_at=14, error=KeyboardInterrupt()))
+        go_on(scenario, out, FakeEngine(fail_at=14, error=KeyboardInterrupt()))
     assert len(read_run(out).samples) == 14
     return out
 
 
 def go_on(scenario, out, engine=None, allow=()):
     """The same command again; returns the record and the engine."""
-    engine = engine or FakeEngine(SHAPE)
+    engine = engine or FakeEngine()
     run(Job.of(scenario, RunOptions(allow=tuple(allow))), out, machine=fake_machine(engine))
     return read_run(out), engine
 
@@ -139,7 +139,7 @@ def test_what_differs_is_refused_by_name_and_goes_on_where_it_is_allowed(
 ):
     """Nothing is decoded before; nothing that was kept is lost; the record says what was allowed, from what to what."""
     change(tmp_path, monkeypatch)
-    engine, before = FakeEngine(SHAPE), (begun / "samples.jsonl").read_bytes()
+    engine, before = FakeEngine(), (begun / "samples.jsonl").read_bytes()
     with pytest.raises(UserError, match=f"(?s)part one: the run was begun with something else.*{words}.*--allow {item}"):
         go_on(scenario, begun, engine)
     assert engine.decoded == [] and not hasattr(engine, "measured")
@@ -223,7 +223,7 @@ def test_the_command_takes_names_with_commas_and_refuses_others(cli, scenario, b
     assert cli("run", str(scenario), "--out", str(begun), "--allow", "wights") == 2
     assert "--allow wights: there is no such thing to allow; allowed: weights, tokenizer" in cli.err
     (scenario.parent / "model" / "model.safetensors").write_bytes(b"other")
-    monkeypatch.setattr("harness.runner.runner.machine_here", lambda folder: fake_machine(FakeEngine(SHAPE)))
+    monkeypatch.setattr("harness.runner.runner.machine_here", lambda folder: fake_machine())
     command = ("run", str(scenario), "--out", str(begun), "--no-report")
     assert cli(*command) == 2
     assert "weights: was" in cli.err
@@ -237,9 +237,9 @@ def test_weights_that_loading_downloads_are_recorded_afterwards(scenario, tmp_pa
 
     def opened(part):
         weights.write_bytes(b"weights")
-        return FakeEngine(SHAPE)
+        return FakeEngine()
 
-    run(scenario, tmp_path / "out", machine=replace(fake_machine(FakeEngine(SHAPE)), open_engine=opened))
+    run(scenario, tmp_path / "out", machine=replace(fake_machine(), open_engine=opened))
     before, after, _ = read_run(tmp_path / "out").events("identity", "one")
     assert before["weights"] is None and "model has none of *.safetensors" in before["reasons"]["weights"]
     assert after["weights"] is not None

@@ -31,7 +31,7 @@ TWO_PARTS = SCENARIO.replace("name: fake", "name: two\nattempts: 2\ndeadline_s: 
 
 def machine() -> Any:
     """A node's own, for the header."""
-    return fake_machine(FakeEngine(SHAPE))
+    return fake_machine()
 
 
 class Unit:
@@ -47,7 +47,7 @@ class FakeCluster:
     def __init__(self, nodes=2, fault=None, engine=None, node=None):
         self.free = [f"node{i}" for i in range(nodes)]
         self.fault = fault or (lambda unit, entry: False)
-        self.machine = node or (lambda node: fake_machine(engine(node) if engine else FakeEngine(SHAPE)))
+        self.machine = node or (lambda node: fake_machine(engine(node) if engine else FakeEngine()))
         self.units, self.queue, self.ended, self.now_s = [], [], [], 0.0
 
     def clock(self):
@@ -244,14 +244,14 @@ def test_out_of_memory_is_tried_again_and_says_what_would_fit(tmp_path):
     """Once: it is taken at the second try. Always: an outcome, with the largest batch that the plan finds room for."""
     file = tmp_path / "fake.yaml"
     file.write_text(SCENARIO.replace("batch_sizes: [1, 2]", "batch_sizes: [4]"))
-    engine = FakeEngine(SHAPE, fail_at=5, error=DoesNotFitError("out of memory on cpu"))
+    engine = FakeEngine(fail_at=5, error=DoesNotFitError("out of memory on cpu"))
     held = spread(file, tmp_path / "once", FakeCluster(engine=lambda node: engine))
     assert set(keys(held).values()) == {1} and len(keys(held)) == 4 and held.outcomes == []
     [attempt] = [one for one in held.sessions if one["event"] == "attempt"]
     assert attempt["reason"] == "out of memory on cpu"
     # Two bytes a weight; a row of SBD has 8 logits of 6 bytes for each of the vocabulary, and less than a megabyte of the rest.
     free = 2 * SHAPE.params + 3 * (8 * 6 * SHAPE.vocab + 1_000_000)
-    small = replace(fake_machine(FakeEngine(SHAPE, too_big=4)), free_bytes=lambda part: free)
+    small = replace(fake_machine(FakeEngine(too_big=4)), free_bytes=lambda part: free)
     held = read_run(run(file, tmp_path / "always", machine=small))
     assert {outcome.case_id.split("/")[3][:3]: outcome.reason for outcome in held.outcomes} == {
         "ntp": "batch 4 does not fit; by the plan batch 4 fits into 0.5 GB, so something else takes the memory "
@@ -276,7 +276,7 @@ def test_a_node_with_other_weights_ends_the_run_and_one_with_another_processor_d
         def identity(part, environment):
             return identity_of(part, environment) | {item: f"{value} of {name}" for item, value in changes.items()}
 
-        return replace(fake_machine(FakeEngine(SHAPE)), identity=identity)
+        return replace(fake_machine(), identity=identity)
 
     changes["cpu"] = "a processor"
     assert len(spread(scenario, tmp_path / "machines", FakeCluster(node=node)).samples) > 0

@@ -7,9 +7,8 @@ import math
 import pytest
 
 from harness.runner.stopping_rule import StoppingRule, looks, pass_s, per_token_s, settled, timing_error
-from harness.scenario.plan import make_plan
-from harness.scenario.scenario import Scenario
 from tests.helpers import synthetic_run as synthetic
+from tests.helpers.plans import plan_of
 
 
 @pytest.mark.parametrize(
@@ -65,38 +64,28 @@ def test_seconds_per_token_leave_out_what_the_prefill_gave():
     assert per_token_s(synthetic.sample(synthetic.Part(), synthetic.NTP, "x", 0, 0)) == pytest.approx(0.011)
 
 
-def plan_until(standard_error):
-    """Two prompts, NTP and SBD, at most 4 repeats."""
-    part = {
-        "name": "p",
-        "model": {"random": "llama-250m"},
-        "dtype": "float32",
-        "baseline_check": 1,
-        "arms": [{"method": "ntp"}, {"method": "sbd", "block_size": 16, "acceptance": {"replay": {"nfe_speedup": 4.0}}}],
-        "workload": {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 65},
-        "repeats": {"standard_error": standard_error, "at_most": 4},
-    }
-    return make_plan(Scenario.model_validate({"version": 1, "name": "s", "parts": [part]}))
-
-
-@pytest.mark.parametrize(("noise", "repeats"), [(0.0, 2), (0.005, 2), (0.5, 4)])
+@pytest.mark.parametrize(("noise", "repeats"), [([0.0], [2]), ([0.005], [2]), ([0.5], [4]), ([0.5, 0.0], [4, 2])])
 def test_a_cell_is_repeated_until_its_ratios_stand_still(noise, repeats):
-    """Times that scatter by 0.5 % need two repeats for an error of 1 %, such that scatter by half need all four."""
-    plan, taken = plan_until(0.01), []
+    """In each process by itself: times that scatter by 0.5 % need two repeats for an error of 1 %, such that scatter by half
+    need all four.
+    """
+    work = {"synthetic": {"prompt_tokens": 4}, "prompts": 2, "max_new_tokens": 65}
+    how = {"repeats": {"standard_error": 0.01, "at_most": 4}, "processes": len(noise), "baseline_check": 2 - len(noise)}
+    plan, taken = plan_of(workload=work, **how), []
     pace = StoppingRule(plan)
     for slot in plan.slots():
         if slot.warmup or not pace.needs(slot):
             continue
         kind = synthetic.NTP if slot.case.arm.method == "ntp" else synthetic.ARMS[1]
         one = synthetic.sample(synthetic.Part(prompts=2), kind, slot.case.case_id, slot.group, slot.repeat)
-        slow = 1 + noise * (slot.repeat % 2) * (slot.case.arm.method == "ntp")
-        taken.append(one.model_copy(update={"decode_s": one.decode_s * slow}))
+        slow = 1 + noise[slot.process] * (slot.repeat % 2) * (slot.case.arm.method == "ntp")
+        taken.append(one.model_copy(update={"decode_s": one.decode_s * slow, "process": slot.process}))
         pace.note(taken[-1])
-    assert {(s.case_id.rpartition("/")[2][:3], s.repeat) for s in taken if "generate" not in s.case_id} == {
-        (method, repeat) for method in ("ntp", "sbd") for repeat in range(repeats)
-    }
+    found = {(s.process, s.case_id.rpartition("/")[2][:3], s.repeat) for s in taken if "generate" not in s.case_id}
+    every = enumerate(repeats)
+    assert found == {(n, method, repeat) for n, many in every for method in ("ntp", "sbd") for repeat in range(many)}
     held = synthetic.build().model_copy(update={"samples": taken})
     again = StoppingRule(plan, held)
     assert [slot.key for slot in plan.slots() if not slot.warmup and again.needs(slot)] == [
-        slot.key for slot in plan.slots() if not slot.warmup and slot.repeat < repeats
+        slot.key for slot in plan.slots() if not slot.warmup and slot.repeat < repeats[slot.process]
     ]

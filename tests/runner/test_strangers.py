@@ -9,7 +9,6 @@ import pytest
 
 from harness.analysis.answer import compare
 from harness.errors import MissingExtraError, UserError
-from harness.models import KNOWN_SHAPES
 from harness.record.store import read_run
 from harness.runner import sampling
 from harness.runner.job import Job
@@ -33,14 +32,13 @@ parts:
     batch_sizes: [1, 2]
     baseline_check: 6
 """
-SHAPE = KNOWN_SHAPES["llama-250m"]
 
 
 class Planted(FakeEngine):
     """An engine whose every decode takes so many seconds."""
 
     def __init__(self, decode_s: float) -> None:
-        super().__init__(SHAPE)
+        super().__init__()
         self.decode_s = decode_s
 
     def decode(self, case, prompts, seed):
@@ -61,7 +59,7 @@ def machine_with(opened: list[Part], **engines: float) -> Machine:
             return Planted(engines[name])
         return Planted(2.0)
 
-    return replace(fake_machine(FakeEngine(SHAPE)), open_engine=open_engine)
+    return replace(fake_machine(), open_engine=open_engine)
 
 
 @pytest.fixture

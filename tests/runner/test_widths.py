@@ -10,7 +10,6 @@ import pytest
 
 from harness.errors import DoesNotFitError, ScenarioError, UserError
 from harness.integrations.single_arm import case_of_scenario, single_case
-from harness.models import KNOWN_SHAPES
 from harness.record.schema import Run, TriedWidth, WidthChoice
 from harness.record.store import read_run
 from harness.record.trace import Generation
@@ -57,7 +56,7 @@ class WideEngine(FakeEngine):
     """So many of the first answers are one token long."""
 
     def __init__(self, pass_s: dict[int, float], most: int = 99) -> None:
-        super().__init__(KNOWN_SHAPES["llama-250m"])
+        super().__init__()
         self.pass_s, self.most, self.widths = pass_s, most, []
 
     def measure_passes(self, block_sizes: Any, beside: Any = ()) -> list[FakeDecoded]:

@@ -54,7 +54,7 @@ def test_sglang_eagle_by_hand() -> None:
     """3 passes checked drafts; the headline of 8 / 3 has the prompt's token in it, 7 decode tokens over 3 passes have not."""
     got = answer("sglang", "sglang_eagle.jsonl")
     ways = count_passes(got, {}, alone=True, rounds=sglang_rounds("eagle"))
-    assert (ways.steps, ways.accepted, ways.chunks) == (3, 3, 3)
+    assert ways.counts == (3, 3, 3)
     assert got.said["headline"] == pytest.approx(8 / 3) and got.stop_reason == "length" and got.prompt_tokens == 5
     assert [one.fed for one in arrivals(0, got, 5, one_by_one=False, width=sglang_rounds("eagle").fed)] == [5, 5, 5]
     assert "drafted" not in got.said, "spec_num_proposed_drafts is a product, not a count"
@@ -64,7 +64,7 @@ def test_sglang_uno_makes_two_passes_a_round() -> None:
     """3 rounds are 6 passes, so 8 decode tokens are 1.33 a pass where the engine says 3."""
     rounds, got = sglang_rounds("uno"), answer("sglang", "sglang_uno.jsonl")
     ways = count_passes(got, {}, alone=True, rounds=rounds)
-    assert (ways.steps, ways.accepted, ways.chunks) == (6, 6, 6)
+    assert ways.counts == (6, 6, 6)
     assert got.said["headline"] == 3 and (len(got.ids) - 1) / 6 == pytest.approx(4 / 3)
     passes = [one for of_round in arrivals(0, got, 5, False, rounds.fed) for one in passes_of_round([of_round], 1, 2)]
     assert [one.role for one in passes] == ["draft", "verify"] * 3
@@ -94,7 +94,7 @@ def test_vllm_as_recorded() -> None:
     assert got.sizes == (1, 5, 2, 5, 5, 2, 4) and got.said["accepted_by_round"] == [4, 1, 4, 4, 1, 4]
     grown = counted("vllm", "vllm_before.prom", "vllm_after.prom")
     ways = count_passes(got, grown, alone=True)
-    assert (ways.steps, ways.accepted, ways.chunks) == (6, 6, 6)
+    assert ways.counts == (6, 6, 6)
     assert got.said["headline"] == 4 and grown["requests"] == 1 and grown["cached"] == 0
 
 
@@ -105,7 +105,7 @@ def test_llama_cpp_as_recorded() -> None:
     assert (got.said["drafted_by_round"], got.said["accepted_by_round"]) == ([4, 4, 4, 4, 2], [4, 4, 4, 4, 2])
     grown = counted("llama_cpp", "llama_cpp_before.prom", "llama_cpp_after.prom")
     ways = count_passes(got, grown, alone=True)
-    assert (ways.steps, ways.accepted, ways.chunks) == (5, 5, 5)
+    assert ways.counts == (5, 5, 5)
     assert grown["rounds"] == 5 and got.said["cached"] == 0 and got.prompt_tokens == 43
 
 
@@ -114,7 +114,7 @@ def test_lmdeploy_joins_the_end_to_its_pass() -> None:
     got = answer("lmdeploy", "lmdeploy_eagle3.jsonl")
     assert got.sizes == (1, 3, 1, 2) and got.stop_reason == "stop"
     ways = count_passes(got, counted("lmdeploy", "lmdeploy_before.prom", "lmdeploy_after.prom"), alone=True)
-    assert (ways.steps, ways.accepted, ways.chunks) == (3, 3, 3)
+    assert ways.counts == (3, 3, 3)
     assert answer("lmdeploy", "lmdeploy_plain.jsonl").sizes == (1, 1, 1), "the end alone is a pass of its own"
     cut = answer("lmdeploy", "lmdeploy_length.jsonl")
     assert cut.sizes == (1, 1) and cut.stop_reason == "length"

@@ -24,6 +24,7 @@ from harness.serving import dialects
 from harness.serving.engine import ServedEngine
 from harness.serving.launch import StartedServer, free_port
 from tests.helpers import ROOT
+from tests.helpers.hostile_server import ids_of
 from tests.helpers.plans import case_of
 
 PROGRAM = ROOT / "tests" / "helpers" / "protocol_server.py"
@@ -62,7 +63,7 @@ def test_a_batch_is_its_rows_passes_tokens_and_counts(tmp_path: Path, monkeypatc
     engine, case = engine_of("none", tmp_path, monkeypatch)
     two = engine.decode(case, PROMPTS, seed=3)
     new = case.workload.max_new_tokens
-    assert two.generation.output_ids == (tuple(range(1, new + 1)),) * 2
+    assert two.generation.output_ids == (tuple(ids_of(new)),) * 2
     assert [two.generation.nfe(row) for row in (0, 1)] == [new - 1, new - 1]
     one = engine.decode(case, PROMPTS[:1], seed=3)
     assert one.readings is not None and one.readings.values["served_passes_by_steps"] == new - 1
@@ -166,6 +167,15 @@ def test_a_command_that_fails_says_so_with_the_end_of_its_log(tmp_path: Path) ->
         server.wait_ready(f"http://127.0.0.1:{free_port()}/health", 20)
 
 
+def written(pids: Path) -> list[str]:
+    """What a process writes there."""
+    until = time.monotonic() + 20
+    while not pids.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.2)
+    return pids.read_text(encoding="utf-8").split()
+
+
 @pytest.mark.parametrize("how", ["killed", "closed"])
 def test_what_a_server_put_into_a_session_of_its_own_ends_with_it(how: str, tmp_path: Path) -> None:
     """As vLLM's engine processes are: the first process is killed, or all is closed, and they are orphans of another group."""
@@ -177,11 +187,7 @@ def test_what_a_server_put_into_a_session_of_its_own_ends_with_it(how: str, tmp_
         f"Path({str(pids)!r}).write_text(f'{{os.getpid()}} {{below.pid}}'); time.sleep(98)"
     )
     server = StartedServer("one", [sys.executable, "-c", child], {}, tmp_path / "log")
-    until = time.monotonic() + 20
-    while not pids.exists() and time.monotonic() < until:
-        time.sleep(0.1)
-    time.sleep(0.2)
-    first, below = pids.read_text(encoding="utf-8").split()
+    first, below = written(pids)
     if how == "killed":
         os.kill(int(first), signal.SIGKILL)
         assert server.ends_within(20)
@@ -198,12 +204,9 @@ def test_what_a_server_started_ends_where_its_keeper_is_killed(tmp_path: Path) -
         f"Path({str(pids)!r}).write_text(str(below.pid)); time.sleep(98)"
     )
     server = StartedServer("one", [sys.executable, "-c", child], {}, tmp_path / "log")
-    until = time.monotonic() + 20
-    while not pids.exists() and time.monotonic() < until:
-        time.sleep(0.1)
-    time.sleep(0.2)
+    [below] = written(pids)
     os.kill(server.pid, signal.SIGKILL)
-    assert server.ends_within(20) and _runs(below := pids.read_text(encoding="utf-8"))
+    assert server.ends_within(20) and _runs(below)
     server.end()
     time.sleep(0.2)
     assert not _runs(below)

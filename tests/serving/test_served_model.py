@@ -5,14 +5,12 @@ The other ends are local servers in threads, whose answers are as no engine give
 
 from __future__ import annotations
 
-import gzip
 import json
+import re
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -22,46 +20,33 @@ from harness.scenario.servers import Server
 from harness.serving import launch
 from harness.serving.launch import StartedServer
 from harness.serving.served_model import ServedModel, growth
+from tests.helpers.hostile_answers import OK, Play, answers, long, packed
+from tests.helpers.hostile_server import Asked, HostileServer, Pieces, head, whole
 
-Answer = bytes | Callable[[BaseHTTPRequestHandler], None]
+Answer = bytes | Play
 MODELS = b'{"object": "list", "data": [{"id": "model", "object": "model", "max_model_len": 2048}]}'
 REQUESTS = "vllm:request_success_total"
 PAGE = f'# TYPE {REQUESTS} counter\n{REQUESTS}{{finished_reason="stop"}} 2.0\n{REQUESTS}{{finished_reason="length"}} 3.0\n'
 
 
 @contextmanager
-def answering(answers: Mapping[str, Answer], seen: list[str] | None = None) -> Iterator[str]:
-    """The address of a server with an answer for each path: the body of a 200, or a function that writes all of it."""
+def answering(given: Mapping[str, Answer], seen: list[str] | None = None) -> Iterator[str]:
+    """The address of a server with an answer for each path: the body of a 200, or what gives all of its pieces."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-        def do_GET(self) -> None:
-            """The answer of the path."""
+    class Server(HostileServer):
+        def _pieces(self, asked: Asked) -> Pieces:
+            path = asked.headers.split()[1]
+            key = re.search(r"(?im)^authorization: (.*?)\r?$", asked.headers)
             if seen is not None:
-                seen.append(f"{self.path} {self.headers.get('Authorization')}")
-            given = answers.get(self.path)
-            if given is None:
-                self.send_error(404)
-            elif callable(given):
-                try:
-                    given(self)
-                except OSError:  # the client has enough
-                    self.close_connection = True
-            else:
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(given)
+                seen.append(f"{path} {key and key[1]}")
+            answer = given.get(path, answers("", "404 Not Found"))
+            return [whole(answer)] if isinstance(answer, bytes) else answer(asked)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    server = Server("vllm").start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield server.url
     finally:
-        server.shutdown()
-        server.server_close()
+        server.close()
 
 
 def served(url: str, engine: str = "vllm") -> ServedModel:
@@ -69,50 +54,8 @@ def served(url: str, engine: str = "vllm") -> ServedModel:
     return ServedModel("far", Server.model_validate({"engine": engine, "url": url}), "weights", "bfloat16", Path("nowhere"))
 
 
-def endless(handler: BaseHTTPRequestHandler) -> None:
-    """A body without an end."""
-    handler.send_response(200)
-    handler.end_headers()
-    while True:
-        handler.wfile.write(b" " * (1 << 16))
-
-
-def endless_headers(handler: BaseHTTPRequestHandler) -> None:
-    """Headers without an end."""
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        handler.wfile.write(b"X-More: 1\r\n" * 1000)
-
-
-def trickle(handler: BaseHTTPRequestHandler) -> None:
-    """A byte again and again, each sooner than any limit of silence."""
-    handler.send_response(200)
-    handler.end_headers()
-    while True:
-        handler.wfile.write(b" ")
-        threading.Event().wait(0.1)
-
-
-def trickled_headers(handler: BaseHTTPRequestHandler) -> None:
-    """As trickle, before the body."""
-    while True:
-        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        threading.Event().wait(0.1)
-
-
-def bomb(handler: BaseHTTPRequestHandler) -> None:
-    """Fifty megabytes in fifty kilobytes."""
-    handler.send_response(200)
-    handler.send_header("Content-Encoding", "gzip")
-    handler.end_headers()
-    handler.wfile.write(gzip.compress(b'{"data": [' + b" " * 50_000_000 + b"]}"))
-
-
-def redirect(handler: BaseHTTPRequestHandler) -> None:
-    """To itself."""
-    handler.send_response(302)
-    handler.send_header("Location", handler.path)
-    handler.end_headers()
+ENDLESS, TRICKLE = long(head(), b" "), long(head(), b" ", pause_s=0.1)
+REDIRECT, BOMB = answers("", "302 Found", "text/plain", "Location: /v1/models"), packed(50)
 
 
 @pytest.mark.parametrize(
@@ -166,11 +109,11 @@ def test_a_long_list_of_models_is_told_in_short() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (endless, "more than"),
-        (bomb, "data lists models"),
-        (endless_headers, "200"),
-        (redirect, "answers 302"),
-        (lambda handler: handler.send_error(401), "answers 401"),
+        (ENDLESS, "more than"),
+        (BOMB, "data lists models"),
+        (long(OK, b"X-More: 1\r\n"), "200"),
+        (REDIRECT, "answers 302"),
+        (answers("", "401 Unauthorized"), "answers 401"),
     ],
 )
 def test_an_answer_is_read_within_a_bound(answer: Answer, words: str) -> None:
@@ -179,7 +122,7 @@ def test_an_answer_is_read_within_a_bound(answer: Answer, words: str) -> None:
         served(url).ensure_running()
 
 
-@pytest.mark.parametrize("answer", [trickle, trickled_headers, lambda handler: threading.Event().wait(30)])
+@pytest.mark.parametrize("answer", [TRICKLE, long(b"", b"HTTP/1.1 100 Continue\r\n\r\n", pause_s=0.1), lambda asked: [30.0]])
 def test_the_seconds_of_an_answer_are_counted_together(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often a piece of it comes."""
     monkeypatch.setattr(launch, "MOST_S", 0.5)
@@ -198,8 +141,8 @@ def test_the_seconds_of_an_answer_are_counted_together(answer: Answer, monkeypat
         b"\xff",
         b"[" * 100_000,
         json.dumps({"version": "9" * 1_000_000}).encode(),
-        endless,
-        redirect,
+        ENDLESS,
+        REDIRECT,
     ],
 )
 def test_a_version_that_is_none_is_unknown(answer: Answer) -> None:
@@ -262,7 +205,7 @@ def test_counters_that_count_nothing_are_absent(series: str) -> None:
         assert served(url).counters() == {}
 
 
-@pytest.mark.parametrize("answer", [b"<html>\n<p>no metrics</p>", b"\xff\xfe", b"", endless, redirect, bomb])
+@pytest.mark.parametrize("answer", [b"<html>\n<p>no metrics</p>", b"\xff\xfe", b"", ENDLESS, REDIRECT, BOMB])
 def test_a_page_without_counters_has_none(answer: Answer) -> None:
     """Of other kinds, or without an end."""
     with answering({"/metrics": answer}) as url:
@@ -292,7 +235,7 @@ def test_counters_that_take_too_long_are_asked_for_once(monkeypatch: pytest.Monk
     """A page that is refused is asked for again, for it may be there then."""
     monkeypatch.setattr(launch, "MOST_S", 0.3)
     seen: list[str] = []
-    with answering({"/metrics": trickle}, seen) as url:
+    with answering({"/metrics": TRICKLE}, seen) as url:
         slow = served(url)
         assert [slow.counters() for _ in range(3)] == [{}] * 3 and len(seen) == 1
         gone = served(url)

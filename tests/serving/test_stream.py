@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import httpx2 as httpx
@@ -20,11 +21,12 @@ from harness.serving.dialects import DIALECTS
 from harness.serving.dialects.dialect import MOST, ServerRequest
 from harness.serving.stream import ServedAnswer, answer_of, ask
 from tests.helpers import ROOT
+from tests.helpers.hostile_answers import Play, long
+from tests.helpers.hostile_server import HostileServer
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
 ASKED = ServerRequest(ids=(5, 6, 7), max_tokens=3, temperature=0.0, seed=1, salt="s")
 SILENT_S = 0.4
-Body = Callable[[], AsyncIterator[bytes]]
 
 
 def event(number: int, reason: str | None = None, ids: object = None, **more: object) -> dict[str, Any]:
@@ -41,40 +43,23 @@ def stream(*events: object) -> bytes:
     return b"".join(b"data: " + (one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n\n" for one in events)
 
 
-def answered(body: bytes | Body, head: bytes = HEAD + b"\r\n", asked: ServerRequest = ASKED) -> ServedAnswer:
+def answered(body: bytes | Play, head: bytes = HEAD + b"\r\n", asked: ServerRequest = ASKED) -> ServedAnswer:
     """What ask makes of a server that sends this, and goes on for ever where the body does."""
+    server = HostileServer("vllm", "stream", lambda it: chain([head], [body] if isinstance(body, bytes) else body(it))).start()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(head + (body if isinstance(body, bytes) else b""))
-            if not isinstance(body, bytes):
-                async for piece in body():
-                    writer.write(piece)
-                    await writer.drain()
-            writer.close()
-        except (ConnectionError, asyncio.CancelledError):
-            writer.transport.abort()
+    async def client_asks() -> ServedAnswer:
+        async with httpx.AsyncClient(base_url=server.url, trust_env=False) as client:
+            return await ask(client, DIALECTS["vllm"], asked, "m", SILENT_S)
 
-    async def both() -> ServedAnswer:
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            address = "http://127.0.0.1:{1}".format(*server.sockets[0].getsockname())
-            async with httpx.AsyncClient(base_url=address, trust_env=False) as client:
-                return await ask(client, DIALECTS["vllm"], asked, "m", SILENT_S)
-
-    return asyncio.run(asyncio.wait_for(both(), 60))
+    try:
+        return asyncio.run(asyncio.wait_for(client_asks(), 60))
+    finally:
+        server.close()
 
 
-def for_ever(piece: bytes, every_s: float = 0.0, begin: bytes = b"") -> Body:
+def for_ever(piece: bytes, every_s: float = 0.0, begin: bytes = b"") -> Play:
     """The same piece again and again."""
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield begin
-        while True:
-            yield piece
-            await asyncio.sleep(every_s)
-
-    return pieces
+    return long(begin, piece, pause_s=every_s)
 
 
 def test_an_honest_answer_is_read_with_or_without_a_mark_and_whatever_its_charset() -> None:
@@ -102,7 +87,7 @@ def test_an_honest_answer_is_read_with_or_without_a_mark_and_whatever_its_charse
         pytest.param(for_ever(b"data: x" * 999, 0, stream(*GOOD, b"[DONE]")), "more bytes", id="much behind the end"),
     ],
 )
-def test_a_stream_without_end_ends_in_its_bounds(body: Body, words: str) -> None:
+def test_a_stream_without_end_ends_in_its_bounds(body: Play, words: str) -> None:
     """In bytes, in silence, and in the seconds of all its tokens."""
     with pytest.raises(RequestError, match=words):
         answered(body)
@@ -122,7 +107,7 @@ def test_a_stream_without_end_ends_in_its_bounds(body: Body, words: str) -> None
         (HEAD + b"\r\n", json.dumps(GOOD[0]).encode(), "ended after 0 tokens"),
     ],
 )
-def test_what_is_no_stream_is_told_with_its_beginning(head: bytes, body: bytes | Body, words: str) -> None:
+def test_what_is_no_stream_is_told_with_its_beginning(head: bytes, body: bytes | Play, words: str) -> None:
     """A message is short and fit for a terminal, whatever was sent."""
     with pytest.raises(RequestError, match=words) as found:
         answered(body, head)

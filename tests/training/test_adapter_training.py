@@ -11,12 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from harness.training.distillation import Batch, OwnAnswer, _answered, whole_lines
-from harness.training.recipe import AdapterSettings, Distillation, TrainRecipe
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+import torch
+import transformers
 
 from harness.decoding.in_turn import InTurn
 from harness.decoding.request import StopRule
@@ -30,8 +26,11 @@ from harness.progress import Progress
 from harness.training import curve as curve_module
 from harness.training.adapter_module import TrainedAdapter
 from harness.training.curve import Curve, HeldOutFigures, doubling_gain, held_out_figures, passes_of
+from harness.training.distillation import Batch, OwnAnswer, _answered, whole_lines
 from harness.training.masked_blocks import AnswerStream, BlockCollator, drawn_blocks, masked_blocks, who_sees
 from harness.training.noising import IGNORE, SpecialIds
+from harness.training.recipe import AdapterSettings, Distillation, TrainRecipe
+from harness.training.reference import train_tokenizer
 from harness.workloads.loader import PromptItem
 from tests.helpers.command import sbd_process
 from tests.helpers.tiny_model import request
@@ -320,9 +319,6 @@ def test_every_answer_comes_once_a_walk_and_batches_hold_like_lengths() -> None:
 @pytest.mark.long
 def test_a_recipe_distils_trains_and_goes_on(tmp_path: Path) -> None:
     """`sbd train` on a tiny model: answers, curve and adapter are written; a second call goes on and repeats nothing."""
-    pytest.importorskip("accelerate")
-    from harness.training.reference import train_tokenizer
-
     tokenizer = train_tokenizer(["Write a short list of things to take along", "Answer the question"] * 20, 300)
     shape = SHAPE | {"vocab_size": len(tokenizer), "eos_token_id": 1, "max_position_embeddings": 512}
     config = transformers.LlamaConfig(**shape)

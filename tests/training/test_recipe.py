@@ -6,13 +6,21 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+import transformers
+from torch.utils.flop_counter import FlopCounterMode
 
 from harness.cli.train import render_plan, shape_of_recipe
+from harness.engine.attention_masks import attention_input
 from harness.errors import ScenarioError, UserError
 from harness.models import shape_from_config
+from harness.record.store import read_run
 from harness.training.recipe import TrainRecipe, activation_bytes, load_recipe, training_cost
+from harness.training.reference import train_tokenizer
+from harness.training.trainer import Collator, TrainingConfig, train
 from tests.helpers import ROOT
 from tests.helpers.command import sbd_process
+from tests.helpers.training_examples import EXAMPLES, IDS
 
 RECIPE = """\
 version: 1
@@ -114,12 +122,6 @@ def test_the_plan_by_hand(shipped: TrainRecipe) -> None:
 @pytest.mark.parametrize("objective", ["sbd", "ntp"])
 def test_flops_are_those_that_torch_counts(objective: str, tmp_path: Path) -> None:
     """Forward and backward on a real module, operation by operation; with eager attention, which torch can count."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from harness.engine.attention_masks import attention_input
-
     recipe = load_recipe(write(tmp_path, RECIPE.replace("checkpoint_activations: true", f"objective: {objective}")))
     config = transformers.Qwen3Config(vocab_size=60, **TINY)
     torch.manual_seed(0)
@@ -145,8 +147,6 @@ def test_activations_are_what_autograd_keeps(mixed: bool, checkpointed: bool) ->
     """Every tensor that a real forward pass saves for its backward pass, each storage once, parameters and their bfloat16
     copies left out: within 10 % of the count. With checkpointing the one layer that comes back is not saved in the forward.
     """
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
     rows, width = 2, 40
     wider = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 8}
     config = transformers.Qwen3Config(vocab_size=60, **{**TINY, **wider})
@@ -183,12 +183,6 @@ def test_activations_are_what_autograd_keeps(mixed: bool, checkpointed: bool) ->
 
 def test_accumulated_batches_weigh_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradient of a step over the same batch twice is that of the batch, not twice it; both with the same masks."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    from harness.training.trainer import Collator, TrainingConfig, train
-    from tests.helpers.training_examples import EXAMPLES, IDS
-
     monkeypatch.setattr(Collator, "batches", property(lambda self: 0, lambda self, number: None), raising=False)
 
     def gradient(accumulate: int, checkpointed: bool) -> float:
@@ -225,11 +219,6 @@ def test_a_recipe_runs_from_end_to_end(tmp_path: Path) -> None:
 
     Pairs that are too long are left out and counted; the config names the mask, and NTP and both SBD arms decode.
     """
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    from harness.record.store import read_run
-    from harness.training.reference import train_tokenizer
-
     tokenizer = train_tokenizer(["two and two is four", "three and one is four"] * 20, 300)
     tokenizer.mask_token = None  # as Qwen3's: training gives it one
     config = transformers.Qwen3Config(vocab_size=len(tokenizer) + 8, eos_token_id=tokenizer.eos_token_id, **TINY)

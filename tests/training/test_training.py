@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
+import transformers
 
-from tests.helpers.training_examples import EXAMPLES, IDS
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
+from harness.decoding.session import Segment
 from harness.engine.attention_masks import attention_input
+from harness.engine.plain_session import TransformersSession
+from harness.training import trainer
 from harness.training.noising import IGNORE, MAX_BLOCK, MIN_BLOCK, clean_batch, doubled_batch, doubled_sequence
-from harness.training.trainer import objective_loss
+from harness.training.reference import STORIES, VARIABLES, TaskExamples, train_tokenizer
+from harness.training.trainer import TrainingConfig, objective_loss, train
+from harness.workloads.tasks import TASKS, problems
 from tests.helpers.tiny_model import tiny_config, tiny_model
+from tests.helpers.training_examples import EXAMPLES, IDS
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +116,6 @@ def test_eager_attention_gets_an_additive_mask():
 
 def test_the_masked_half_sees_what_decoding_shows_it():
     """A fully masked block in training gives the logits that the first pass of decoding gives: same context, same block."""
-    from harness.decoding.session import Segment
-    from harness.engine.plain_session import TransformersSession
-
     model, prompt, size, mask_id = tiny_model("llama"), [1, 5, 9, 3, 22], 4, 36
     sequence = torch.tensor([[*prompt, 7, 8, 9, 10]])
     visible = doubled_sequence(
@@ -140,9 +140,6 @@ def test_the_masked_half_sees_what_decoding_shows_it():
 
 def test_training_learns_and_resumes(tmp_path):
     """A few steps on the real Trainer lower the loss, write a checkpoint, and a resumed run goes on from it."""
-    pytest.importorskip("accelerate")
-    from harness.training.trainer import TrainingConfig, train
-
     torch.manual_seed(0)
     config = tiny_config(vocab_size=93, max_position_embeddings=64)
     data = EXAMPLES * 200
@@ -174,9 +171,6 @@ def test_training_learns_and_resumes(tmp_path):
 
 def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, monkeypatch):
     """One example leads every batch; five batches an epoch, two a step, so the third step of an epoch reads one alone."""
-    pytest.importorskip("accelerate")
-    from harness.training import trainer
-
     made = []
 
     def seen(examples, ids, generator, **options):
@@ -204,24 +198,17 @@ def test_noise_is_new_in_every_batch_and_the_same_in_a_resumed_run(tmp_path, mon
 @pytest.fixture(scope="module")
 def reference_tokenizer():
     """The reference model's tokenizer, from few texts: its rules are the same."""
-    from harness.training.reference import train_tokenizer
-    from harness.workloads.tasks import TASKS, problems
-
     return train_tokenizer((p.prompt + p.solution for t in TASKS.values() for p in problems(t, "train", 200, 1)), 600)
 
 
 def test_a_number_of_two_digits_is_one_token():
     """Every step of arithmetic then has one shape; longer numbers are split in twos, from the left."""
-    from harness.training.reference import train_tokenizer
-
     pieces = train_tokenizer([f"{n} and {n}." for n in range(100)] * 5, 600).tokenize("7+12=19. 1234567")
     assert [p for p in pieces if p.isdigit()] == ["7", "12", "19", "12", "34", "56", "7"]
 
 
 def test_reference_examples_are_one_stream_whatever_the_order_of_reading(reference_tokenizer):
     """A resumed run reads on where it stopped: item i is the same read first or last; other seeds give other items."""
-    from harness.training.reference import TaskExamples
-
     stream = TaskExamples(reference_tokenizer, seed=3, batch_size=8, batches=48)
     forwards = [stream[i] for i in range(len(stream))]
     assert len(forwards) == 384
@@ -233,8 +220,6 @@ def test_reference_examples_are_one_stream_whatever_the_order_of_reading(referen
 
 def test_a_later_mixture_goes_on_counting_where_the_one_before_stopped(reference_tokenizer):
     """Every problem of a task is served once and in order, whatever the mixture; the second phase has its own shares."""
-    from harness.training.reference import STORIES, VARIABLES, TaskExamples
-
     phases = ((0, STORIES), (5, VARIABLES), (40, STORIES))
     stream = TaskExamples(reference_tokenizer, 3, batch_size=8, batches=64, phases=phases)
     served = [stream._problem(number) for number in range(512)]
@@ -246,8 +231,6 @@ def test_a_later_mixture_goes_on_counting_where_the_one_before_stopped(reference
 
 def test_reference_batches_hold_sequences_of_like_length(reference_tokenizer):
     """Padding is under 5 % where unsorted batches pad over 15 %; half of the problems are word problems."""
-    from harness.training.reference import STORIES, TaskExamples
-
     stream = TaskExamples(reference_tokenizer, seed=3, batch_size=32, batches=32)
     lengths = [len(stream[i]["input_ids"]) for i in range(len(stream))]
 
