@@ -65,7 +65,6 @@ def test_factors_multiply_to_the_wall_speedup(jitter: float, blocks: int, batch:
     arms = (synthetic.NTP, synthetic.Arm(label="SBD", gamma=0.1, passes_per_block=passes))
     part = synthetic.Part(arms=arms, jitter=jitter, blocks=blocks, batch_size=batch, prompts=7)
     found = arm(compare(synthetic.build(part)), "SBD", batch_size=batch)
-    assert found.factors is not None and found.wall_speedup.value is not None
     assert found.factors.product == pytest.approx(found.wall_speedup.value, rel=1e-12)
     assert found.factors.passes == pytest.approx(found.figures["nfe_speedup"].value, rel=1e-12)
     assert batch > 1 or found.factors.rows_per_pass == 1.0
@@ -78,7 +77,7 @@ def test_interval_is_the_t_interval_over_prompts_with_repeats_averaged() -> None
     for sample in run.samples:
         kind = sample.case_id.rsplit("/", 1)[1]
         if kind in times and not sample.warmup:
-            times[kind].setdefault(sample.group, []).append(math.log(sample.decode_s or 0))
+            times[kind].setdefault(sample.group, []).append(math.log(sample.decode_s))
     ntp, sbd = times.values()
     logs = [np.mean(ntp[group]) - np.mean(sbd[group]) for group in ntp]
     low, high = scipy_stats.t.interval(0.95, 7, loc=np.mean(logs), scale=scipy_stats.sem(logs))
@@ -93,7 +92,7 @@ def test_accuracy_is_paired_by_prompt() -> None:
     low, high = arm(comparison, "SBD k=16 γ=0.1"), arm(comparison, "SBD k=16 γ=0.6")
     assert (low.correct, low.accuracy.value, low.accuracy_difference.value) == (7, 7 / 8, 0.0)
     assert (high.correct, high.accuracy.value, high.accuracy_difference.value) == (4, 0.5, -3 / 8)
-    assert high.accuracy_difference.low is not None and high.accuracy_difference.low < -3 / 8
+    assert high.accuracy_difference.low < -3 / 8
 
 
 def test_repeats_do_not_count_as_more_prompts() -> None:
@@ -131,8 +130,7 @@ def test_predictions_are_the_price_of_the_recorded_trace() -> None:
     assert prediction.decode_s.value == pytest.approx(sum(sbd_s.values()), rel=1e-9)
     by_hand = geometric_mean([ntp_s[group] / sbd_s[group] for group in sbd_s])
     assert prediction.wall_speedup.value == pytest.approx(by_hand, rel=1e-9)
-    assert prediction.wall_speedup_error.value == pytest.approx(by_hand / (found.wall_speedup.value or 0) - 1)
-    assert prediction.wall_speedup.low is not None and prediction.wall_speedup.high is not None
+    assert prediction.wall_speedup_error.value == pytest.approx(by_hand / found.wall_speedup.value - 1)
     assert prediction.wall_speedup.low <= by_hand <= prediction.wall_speedup.high
     assert "datasheet" in comparison.cells[0].rung_reasons
 
@@ -156,7 +154,7 @@ def test_a_pass_comes_apart_into_forward_sampler_and_rest() -> None:
     parts = arm(
         compare(synthetic.altered(run, lambda s: {"passes": s.passes.model_copy(update={"sampler_s": None})})), "NTP"
     ).pass_parts
-    assert parts.rest_s.value is None and "record version 3" in (parts.rest_s.reason or "")
+    assert parts.rest_s.value is None and "record version 3" in parts.rest_s.reason
 
 
 @pytest.mark.parametrize("dram_bound", [True, False])
@@ -166,7 +164,7 @@ def test_share_of_the_ceiling_is_claimed_only_where_the_model_is_dram_bound(dram
     found = arm(compare(synthetic.build(calibration=calibration)), "NTP")
     if dram_bound:
         ceiling = calibration["read_bandwidth"][0]["bytes_per_s"]
-        assert found.ceiling_share.value == pytest.approx((found.modelled_bandwidth_bytes_per_s.value or 0) / ceiling)
+        assert found.ceiling_share.value == pytest.approx(found.modelled_bandwidth_bytes_per_s.value / ceiling)
     else:
         assert found.ceiling_share.value is None and found.ceiling_share.reason == calibration["dram_bound_reason"]
 
@@ -175,7 +173,7 @@ def test_a_calibration_for_another_model_size_claims_no_share() -> None:
     """A read rate found at another size says nothing about this model's cache."""
     calibration = synthetic.calibration() | {"model_bytes": 10**9}
     found = arm(compare(synthetic.build(calibration=calibration)), "NTP")
-    assert found.ceiling_share.value is None and "1,000 MB" in (found.ceiling_share.reason or "")
+    assert found.ceiling_share.value is None and "1,000 MB" in found.ceiling_share.reason
     assert found.predictions, "the other rates still price the trace"
 
 
@@ -206,7 +204,7 @@ def test_replayed_arms_have_no_accuracy_and_a_given_nfe_speedup() -> None:
     comparison = compare(synthetic.build(synthetic.Part(arms=arms)))
     found = arm(comparison, "SBD")
     assert found.nfe_speedup.method == "given" and found.wall_speedup.value
-    assert found.accuracy.value is None and "replayed" in (found.accuracy.reason or "")
+    assert found.accuracy.value is None and "replayed" in found.accuracy.reason
     assert comparison.highlights[0].basis == "replayed"
 
 
@@ -235,7 +233,7 @@ def test_baseline_part_is_compared_prompt_by_prompt() -> None:
     other = synthetic.Part(name="ntp_only", arms=(synthetic.NTP,))
     comparison = compare(synthetic.build(other, synthetic.Part(baseline="ntp_only")))
     found = arm(comparison, "SBD k=16 γ=0.6").baseline_difference
-    assert found is not None and found.value == -3 / 8 and found.n == 8
+    assert found.value == -3 / 8 and found.n == 8
     assert arm(comparison, "NTP", "ntp_only").baseline_difference is None
 
 

@@ -44,7 +44,7 @@ def test_more_samples_than_a_page_holds_are_added_up(monkeypatch: pytest.MonkeyP
         sums = expected["|".join(label_of[one.case_id]), "warm-up, kept" if one.warmup else "kept"]
         sums[0] += 1
         sums[1] += sum(row.output_tokens for row in one.rows)
-        sums[2] += one.decode_s or 0.0
+        sums[2] += one.decode_s
     numbers = ("Samples", "Output tokens", "Decode (s)")
     got = {(f"{row['Task']}|{row['Arm']}", row["State"]): [float(row[name]) for name in numbers] for row in found}
     assert got.keys() == expected.keys() and len(found) == len(expected) == 2 * len(RUN.header.cases)

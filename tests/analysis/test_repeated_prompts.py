@@ -96,7 +96,7 @@ def test_a_record_without_digests_counts_every_prompt() -> None:
 def test_a_claim_cannot_be_decided_by_copying_prompts() -> None:
     """Between the ends of the narrow interval and of the true one: open, however often the prompts are repeated."""
     true, narrow = fast(copies(1)).wall_speedup, fast(copies(5, known=False)).wall_speedup
-    assert true.low is not None and narrow.low is not None and true.low < narrow.low
+    assert true.low < narrow.low
     claim = (read_claim(f"wall_speedup >= {(true.low + narrow.low) / 2} at arm='{LABEL}' in this process"),)
     words = []
     for run in (copies(1), copies(5), copies(5, known=False)):

@@ -92,7 +92,7 @@ def test_the_whole_interval_decides(low: float, high: float, text: str, state: s
 def test_a_figure_without_an_interval_decides_nothing() -> None:
     """All prompts gave the same ratio, or there is one prompt: 3.02x, and yet not confirmed above 2; the reason is said."""
     same = one(synthetic.build(), f"wall_speedup >= 2 at arm='{SLOW}'")
-    assert same.word == "inconclusive" and "no spread, no interval" in same.reason and "no spread" in (same.remedy or "")
+    assert same.word == "inconclusive" and "no spread, no interval" in same.reason and "no spread" in same.remedy
     alone = one(synthetic.build(synthetic.Part(prompts=1)), f"wall_speedup >= 2 at arm='{SLOW}'")
     assert alone.word == "inconclusive" and "one prompt only" in alone.reason
 
@@ -110,7 +110,7 @@ def test_void_says_why() -> None:
     nowhere = one(JITTERED, "3-5x at part=elsewhere, batch=4")
     assert nowhere.word == "void" and "it has part=reference, batch=1" in nowhere.reason
     untimed = one(synthetic.build(synthetic.Part(timed=False)), "3-5x")
-    assert untimed.word == "void" and untimed.reason == "this part was not timed" and "timed: true" in (untimed.remedy or "")
+    assert untimed.word == "void" and untimed.reason == "this part was not timed" and "timed: true" in untimed.remedy
     assert one(JITTERED, "3-5x at arm=NTP").reason == "NTP is what the other arms are compared with"
     assert one(JITTERED, "joules_per_token <= 1").word == "void"
     assert judged(JITTERED, "3-5x at part=elsewhere").exit_code() == 4
@@ -178,7 +178,7 @@ def test_a_baseline_that_is_not_shown_to_keep_up_confirms_no_speedup(claim: str,
     found = one(run, f"{claim} at arm='{SLOW}'")
     assert found.word == word
     if word == "inconclusive":
-        assert "confirm nothing" in found.reason and "baseline_check" in (found.remedy or "")
+        assert "confirm nothing" in found.reason and "baseline_check" in found.remedy
 
 
 def passes_scattered(run: Run) -> Run:
@@ -212,7 +212,6 @@ def test_an_ntp_far_below_the_read_rate_is_said_beside_the_speedup(share: float,
     """The calibration of the run read the model's size so fast that NTP reaches this share of it."""
     plain = synthetic.build(synthetic.Part(jitter=0.05), calibration=synthetic.calibration())
     reached = compare(plain).cells[0].arms[0].modelled_bandwidth_bytes_per_s.value
-    assert reached is not None and plain.header.calibration is not None
     points = [point | {"bytes_per_s": reached / share} for point in plain.header.calibration["read_bandwidth"]]
     header = plain.header.model_copy(update={"calibration": plain.header.calibration | {"read_bandwidth": points}})
     run = plain.model_copy(update={"header": header})
@@ -276,7 +275,7 @@ def test_wall_over_nfe_is_the_cost_of_a_pass() -> None:
         found = one(run, f"wall_over_nfe >= 0.9 by {by} at arm='{SLOW}'")
         assert found.word == "refuted" and found.value.value == pytest.approx(TRUTH / 4, rel=0.03)
         speedup = one(run, f"wall_speedup >= 9 by {by} at arm='{SLOW}'")
-        assert found.value.value == pytest.approx((speedup.value.value or 0) / 4, rel=1e-9), "4 passes saved in every prompt"
+        assert found.value.value == pytest.approx(speedup.value.value / 4, rel=1e-9), "4 passes saved in every prompt"
 
 
 def test_accuracy_within_a_margin() -> None:
@@ -287,8 +286,8 @@ def test_accuracy_within_a_margin() -> None:
     assert shown.word == "confirmed" and shown.value.value == 0 and shown.sizes == {"prompts": 1000}
     assert shown.value.high == pytest.approx(100 * (1 - 0.05 ** (1 / 1000)))
     few = one(synthetic.build(), f"same accuracy at arm='{SLOW}'")
-    assert few.word == "inconclusive" and "465 more prompts (473 in all)" in (few.remedy or "")
-    assert "if it stays at 0 points lost, at most one answer lost; " in (few.remedy or "")
+    assert few.word == "inconclusive" and "465 more prompts (473 in all)" in few.remedy
+    assert "if it stays at 0 points lost, at most one answer lost; " in few.remedy
     lost = synthetic.Arm(label="SBD", gamma=0.6, wrong=frozenset(range(0, 200, 4)) | {3})
     assert one(synthetic.build(synthetic.Part(prompts=200, arms=(synthetic.NTP, lost))), "same accuracy").word == "refuted"
 
@@ -318,7 +317,7 @@ def test_grades_that_cannot_tell_are_void(ntp: frozenset[int], arm: frozenset[in
     for claim in ("accuracy_loss_points <= 5", f"accuracy_loss_points <= 5 at arm='{SLOW}'", "same accuracy"):
         found = one(run, claim)
         assert found.word == "void" and found.reason.startswith(said), found.reason
-        assert "the check or its pattern" in (found.remedy or "")
+        assert "the check or its pattern" in found.remedy
     comparison = compare(run)
     assert comparison.highlights[0].basis == "ungraded"
     assert comparison.cells[0].arms[1].accuracy.value is not None, "what was graded is still shown"
@@ -429,7 +428,7 @@ def with_times(run: Run, change: Callable[[Sample, float], float]) -> Run:
     """The run with other decode times; pass times go along."""
     samples = []
     for sample in run.samples:
-        time = change(sample, sample.decode_s or 0.0)
+        time = change(sample, sample.decode_s)
         samples.append(sample.model_copy(update={"decode_s": time, "passes": sample.passes.untimed()}))
     return run.model_copy(update={"samples": samples})
 
@@ -450,7 +449,7 @@ def test_swapping_the_arms_inverts_the_speedup_and_mirrors_the_verdict(times: li
     ntp, arm = map(list, zip(*times, strict=True))
     claim, mirrored = f"wall_speedup >= {bound!r}", f"wall_speedup <= {1 / bound!r}"
     straight, swapped = one(random_pair(ntp, arm), claim), one(random_pair(arm, ntp), mirrored)
-    assert straight.value.value == pytest.approx(1 / (swapped.value.value or 0), rel=1e-9)
+    assert straight.value.value == pytest.approx(1 / swapped.value.value, rel=1e-9)
     ends = [straight.value.low, straight.value.high]
     assert straight.word == swapped.word or any(end == pytest.approx(bound, rel=1e-9) for end in ends)
 
@@ -472,7 +471,7 @@ def test_scaling_all_times_changes_no_verdict(times: list[tuple[float, float]], 
 
 def number_needed(found: Judgement) -> int:
     """Prompts in all, as the remedy says them."""
-    match = re.search(r"\(([\d,]+) in all", found.remedy or "")
+    match = re.search(r"\(([\d,]+) in all", found.remedy)
     assert match, found.remedy
     return int(match.group(1).replace(",", ""))
 
@@ -496,7 +495,7 @@ def test_the_number_needed_decides(truth: float, pilot: int) -> None:
     decided, tried = 0, 0
     while tried < 200:
         small = run(pilot)
-        if small.state != "inconclusive" or "no number" in (small.remedy or "") or number_needed(small) > 100_000:
+        if small.state != "inconclusive" or "no number" in small.remedy or number_needed(small) > 100_000:
             continue
         tried += 1
         decided += run(number_needed(small)).state != "inconclusive"
@@ -508,7 +507,7 @@ def test_a_value_at_the_bound_asks_for_no_number() -> None:
     claims = (read_claim(f"3-5x at arm='{SLOW}'"),)
     value = Quantity(value=3.0, low=2.5, high=3.6, n=8, spread=Spread(prompt=0.2))
     found = verdict(edited(compare(JITTERED), SLOW, wall_speedup=value), claims, JITTERED.header)
-    assert "no number of prompts can be planned: the value equals the bound" in (found.judgements[0].remedy or "")
+    assert "no number of prompts can be planned: the value equals the bound" in found.judgements[0].remedy
 
 
 def test_a_value_that_is_absent_has_its_reason() -> None:
@@ -524,9 +523,7 @@ def test_a_value_that_is_absent_has_its_reason() -> None:
 def in_processes(run: Run, processes: int, differing: float = 0.0) -> Run:
     """The same decodes in several processes; those of the arms take ``differing`` more time in each further one."""
     samples = [
-        s.model_copy(
-            update={"process": process, "decode_s": (s.decode_s or 0) * (1 + differing * process * ("sbd" in s.case_id))}
-        )
+        s.model_copy(update={"process": process, "decode_s": s.decode_s * (1 + differing * process * ("sbd" in s.case_id))})
         for process in range(processes)
         for s in run.samples
     ]
@@ -546,8 +543,8 @@ def test_below_three_processes_a_claim_about_time_is_open(text: str, processes: 
     assert one(run, text).word in ("confirmed", "refuted")
     if processes < 3:
         assert found.word == "inconclusive" and "from 3 processes on" in found.reason
-        assert "processes: 3" in (found.remedy or "") and "scope: this process" in (found.remedy or "")
-        assert "more prompts" not in (found.remedy or ""), "more prompts of one process decide nothing"
+        assert "processes: 3" in found.remedy and "scope: this process" in found.remedy
+        assert "more prompts" not in found.remedy, "more prompts of one process decide nothing"
     else:
         assert found.word == one(run, text).word and "processes on" not in found.reason
 
@@ -583,32 +580,31 @@ def test_a_picked_arm_is_judged_at_the_simultaneous_level() -> None:
     comparison = compare(run)
     picked = next(arm for arm in comparison.cells[0].arms if arm.simultaneous)
     assert picked.label == comparison.highlights[0].label and comparison.highlights[0].picked_from == 2
-    assert picked.simultaneous and picked.simultaneous.confidence == pytest.approx(0.975)
+    assert picked.simultaneous.confidence == pytest.approx(0.975)
     decodes: dict[tuple[int, int], dict[str, float]] = {}
     for s in run.samples:
         kind = "ntp" if "ntp" in s.case_id else "sbd" if s.case_id in picked.case_ids else None
         if kind and not s.warmup:
-            decodes.setdefault((s.group, s.process), {})[kind] = s.decode_s or 0
+            decodes.setdefault((s.group, s.process), {})[kind] = s.decode_s
     pairs = [(pair["ntp"], pair["sbd"]) for pair in decodes.values()]
     prompts, processes = zip(*decodes, strict=True)
     wide = geometric_mean_ratio(pairs, prompts, processes, 1 - 0.05 / 2)
     narrow = geometric_mean_ratio(pairs, prompts, processes)
-    assert wide.low is not None and narrow.low is not None and wide.low < narrow.low
+    assert wide.low < narrow.low
     assert picked.simultaneous.figures["wall_speedup"].low == pytest.approx(wide.low, rel=1e-12)
     between = (wide.low + narrow.low) / 2
     (found,) = judged(run, f"wall_speedup >= {between}", scope=None).judgements
     assert found.word == "inconclusive" and found.value.low == pytest.approx(narrow.low, rel=1e-12)
     assert "picked from 2 arms" in found.reason and "judged at a simultaneous 95 % level" in found.reason
-    assert "names this arm" in (found.remedy or "") and "more prompts" not in (found.remedy or "")
+    assert "names this arm" in found.remedy and "more prompts" not in found.remedy
 
 
 def test_a_named_arm_pays_nothing() -> None:
     """The bound between the two lower ends: left open for the best arm, confirmed for the same arm by name or by its values."""
     run = picked_run()
     picked = next(arm for arm in compare(run).cells[0].arms if arm.simultaneous)
-    assert picked.simultaneous
     wide, narrow = picked.simultaneous.figures["wall_speedup"], picked.wall_speedup
-    claim = f"wall_speedup >= {((wide.low or 0) + (narrow.low or 0)) / 2}"
+    claim = f"wall_speedup >= {(wide.low + narrow.low) / 2}"
     assert one(run, claim).word == "inconclusive" == one(run, f"{claim} at arm=best").word
     for named in (f"arm='{picked.label}'", f"gamma={picked.gamma}"):
         found = one(run, f"{claim} at {named}")

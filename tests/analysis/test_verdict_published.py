@@ -47,12 +47,12 @@ def test_the_published_wall_over_nfe_by_hand() -> None:
         arm = "ntp" if kind.startswith("ntp") else "sbd" if "g0.003" in kind else None
         if part != "reference" or arm is None or sample.warmup:
             continue
-        window_s = (sample.prefill_s or 0) + (sample.decode_s or 0)
+        window_s = sample.prefill_s + sample.decode_s
         fit = all(sample.meters[name] <= 1.5 * usual for name in ("kernel_before_s", "kernel_after_s"))
         fit &= sample.meters["steal_s"] <= 0.05 * window_s * 2 and sample.meters["compiled_graphs"] == 0
         passes = sum(role != "prefill" for role in sample.passes.role)
         if fit and passes:
-            found.setdefault(((task, sample.group), sample.process), {})[arm] = (sample.decode_s or 0) / passes
+            found.setdefault(((task, sample.group), sample.process), {})[arm] = sample.decode_s / passes
     logs = {key: math.log(pair["ntp"] / pair["sbd"]) for key, pair in found.items() if len(pair) == 2}
     assert claimed.sizes == {"prompts": len({prompt for prompt, _ in logs}), "processes": 3}
     assert claimed.value.value == pytest.approx(math.exp(crossed_mean(logs)), rel=1e-9)

@@ -145,7 +145,7 @@ def test_run_calibrates_once(
     assert [(device, set(found)) for device, found, _ in measured_times] == [("cpu", dtypes)]
     assert capsys.readouterr().out == f"record  {tmp_path}\n" * 2
     hardware, reason = local_machine._profile(scenario)
-    assert reason is None and hardware is not None and hardware["name"] == "local-fake-9000"
+    assert reason is None and hardware["name"] == "local-fake-9000"
 
 
 def test_predictions_calibrate_where_asked(
@@ -176,7 +176,7 @@ def test_an_unknown_gpu_is_refused_with_the_list_until_it_is_calibrated(monkeypa
     bench.device_name, bench.device = "NVIDIA X9000", "cuda"
     save_profile(local_profile(surveyed(bench)))
     found, reason = local_machine.profile_of("cuda")
-    assert reason is None and found is not None and found.bandwidth_bytes_per_s.value is None
+    assert reason is None and found.bandwidth_bytes_per_s.value is None
 
 
 def test_an_unknown_cpu_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:

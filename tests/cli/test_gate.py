@@ -207,7 +207,7 @@ def test_compare_pairs_times_per_prompt(cli: Cli, home: Path) -> None:
     factors = {0: 1.02, 1: 1.04, 2: 1.03, 3: 1.05}
     base, new = (
         str(stored(run, home / "a")),
-        str(stored(altered(run, lambda sample: {"decode_s": (sample.decode_s or 0) * factors[sample.group]}), home / "b")),
+        str(stored(altered(run, lambda sample: {"decode_s": sample.decode_s * factors[sample.group]}), home / "b")),
     )
     assert cli("compare", base, new, "--all") == 0 and "t on log ratios, this process only" in cli.out
     (found,) = cli.answer("compare", base, new)

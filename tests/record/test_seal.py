@@ -225,11 +225,7 @@ def test_a_signature_names_its_key_and_fits_one_seal_only(tmp_path: Path, keys: 
     """Signed, gone on with and sealed anew (the signature is gone), signed again; another seal's signature breaks it."""
     folder = publish(begun(tmp_path / "run", samples=2), tmp_path / "kept", keys["mine"])
     found = seal_of(folder)
-    assert (
-        found.signature is not None
-        and found.signature.valid
-        and found.words.startswith("sealed, signed by ED25519 key SHA256:")
-    )
+    assert found.signature.valid and found.words.startswith("sealed, signed by ED25519 key SHA256:")
     old, told = (folder / "seal.json.sig").read_bytes(), found.words
     copy = publish(folder, tmp_path / "copy")
     assert seal_of(copy).words == told, "a copy of the same record keeps its signature"

@@ -150,7 +150,6 @@ def test_kill_9_in_the_middle_loses_nothing_finished(tmp_path: Path) -> None:
     root = str(ROOT)
     program = WRITER.format(path=[root], folder=str(tmp_path / "run"))
     writer = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=root)
-    assert writer.stdout is not None
     reported = [int(writer.stdout.readline()) for _ in range(5)]
     time.sleep(0.003)
     writer.send_signal(signal.SIGKILL)

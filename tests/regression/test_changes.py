@@ -112,7 +112,7 @@ def test_all_processes_of_both_runs_count() -> None:
     expected = max(scipy_stats.ttest_ind(*logs, equal_var=equal).pvalue for equal in (True, False))
     assert one.p == pytest.approx(expected) and one.processes == (3, 5)
     assert one.ratio.value == pytest.approx(math.exp(sum(logs[1]) / 5 - sum(logs[0]) / 3))
-    assert isinstance(one.base, float) and one.new == pytest.approx(1.04 * one.base)
+    assert one.new == pytest.approx(1.04 * one.base)
 
 
 def test_parts_may_be_taken_in_different_numbers_of_processes() -> None:
@@ -137,7 +137,7 @@ def test_accuracy_is_compared_prompt_by_prompt_in_one_process() -> None:
     found = by_key(graded(set()), graded(set(range(10))))
     assert found[key].outcome == "worse" and (found[key].base, found[key].new) == (1.0, 0.75)
     difference = found[key].difference
-    assert difference and difference.value == -0.25 and difference.low and difference.high
+    assert difference.value == -0.25
     assert difference.low < -0.25 < difference.high < 0
     assert found["accuracy:reference/b1/ntp"].outcome == "same"
     mixed = by_key(graded(set(range(6))), graded(set(range(6, 15))))[key]

@@ -24,7 +24,6 @@ def passes_saved(run: Run, arm: Mapping[str, Any]) -> float:
     assert first in (0, len(taken))  # the prompt's pass gives the first token of every answer, or of none
     for one in taken:
         (row,) = one.rows
-        assert one.passes is not None
         tokens[row.prompt_id] += row.output_tokens - first // len(taken)
         passes[row.prompt_id] += len(one.passes.role) - 1
     return geometric_mean(tokens[prompt] / passes[prompt] for prompt in tokens)

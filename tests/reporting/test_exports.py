@@ -131,7 +131,6 @@ TAG = {"met": None, "missed": "failure", "void": "error", "inconclusive": "skipp
 def test_junit_reads_back(found: Judgements) -> None:
     """One testcase per answer in its own outcome, totals that add up, no name twice, and the reason legible in its message."""
     suite = ElementTree.fromstring(export(found, "junit").encode()).find("testsuite")
-    assert suite is not None
     cases = suite.findall("testcase")
     named = [(case.get("classname"), case.get("name")) for case in cases]
     assert len(set(named)) == len(named) == int(suite.get("tests", "-1"))

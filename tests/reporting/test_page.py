@@ -37,7 +37,7 @@ def test_answer_says_the_measured_speed_its_interval_accuracy_and_prediction() -
     cell = compare(run).summary("reference", 1)
     arm = cell.arms[1]
     wall, predicted, parts = arm.wall_speedup, arm.predictions[0].wall_speedup, arm.factors
-    assert parts is not None and wall.value is not None and parts.product != wall.value
+    assert wall.value is not None and parts.product != wall.value
     assert headlines(full_page())[0].split() == [f"{wall.value:.2f}x", "faster", "by", "the", "clock"]
     whole = f"whole request {arm.request_speedup.value:.2f}x"
     assert f"95 % interval {wall.low:.2f}–{wall.high:.2f}, 16 prompts, this process only; {whole} measured" in text
@@ -53,7 +53,7 @@ def test_a_slower_arm_is_called_slower() -> None:
     slow = synthetic.Arm(label="SBD slow", gamma=0.0, passes_per_block=16)
     run = synthetic.build(synthetic.Part(arms=(synthetic.NTP, slow), jitter=0.02))
     wall = compare(run).cells[0].arms[1].wall_speedup.value
-    assert wall is not None and wall < 0.8
+    assert wall < 0.8
     assert headlines(page(run)) == [f" {wall:.2f}x the speed of NTP: slower by the clock "]
 
 
@@ -98,7 +98,6 @@ def test_policy_allows_the_page_s_own_style_and_scripts_by_hash_and_nothing_else
     """What a browser needs to refuse everything else, reckoned here from the page as it stands."""
     text = full_page()
     found = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
-    assert found is not None
     policy = html.unescape(found.group(1)).split("; ")
 
     def hashes(tag: str) -> str:

@@ -92,7 +92,7 @@ def test_the_run_s_own_acceptance_comes_first_and_says_whose_it_is() -> None:
     [first] = [one for one in panel.choices if "the arm that answers this run" in one.remark]
     assert first.acceptance.nfe_speedup == pytest.approx(arm.nfe_speedup.value)
     assert (first.basis, first.model) == ("measured", "reference-sbd")
-    assert first.label.startswith(highlight.label or "") and "accuracy against NTP" in first.remark
+    assert first.label.startswith(highlight.label) and "accuracy against NTP" in first.remark
     assert [one.basis for one in panel.choices] == ["measured"] * 3 + ["published"] * 2
 
 

@@ -177,7 +177,7 @@ def test_the_papers_claims_travel_along_by_name() -> None:
         (Bound(metric="wall_over_nfe", min=0.9),),
         (Bound(metric="accuracy_loss_points", max=1),),
     ]
-    assert all("our" in (claim.name or "") and "by sbd" in (claim.source or "") for claim in ours)
+    assert all("our" in claim.name and "by sbd" in claim.source for claim in ours)
     assert all(claim.source and "2509.04185" in claim.source for claim in (paper, *ours))
     with pytest.raises(ScenarioError, match="shipped name: ours, paper"):
         load_claims("papper")

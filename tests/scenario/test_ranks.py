@@ -83,7 +83,7 @@ def test_torchrun_must_have_started_as_many_as_every_part_asks_for(parts: list[d
 def test_heads_that_do_not_divide_are_refused_before_anything_runs(devices: int, allowed: str) -> None:
     """16 attention heads go into 8, but 4 KV heads do not: nobody may hold half a head, nor the same one twice."""
     shape = make_plan(scenario()).cases[0].shape
-    assert shape is not None and (shape.heads, shape.kv_heads) == (16, 4)
+    assert (shape.heads, shape.kv_heads) == (16, 4)
     words = f"16 attention heads and 4 KV heads, .* over {devices} processes; allowed: {allowed}$"
     with pytest.raises(ScenarioError, match=words):
         make_plan(scenario({"tensor_parallel": devices}))
@@ -127,13 +127,11 @@ def test_generate_is_not_compiled_where_the_model_is_split() -> None:
 def test_memory_is_that_of_one_gpu_or_of_all_processes_on_a_host() -> None:
     """By hand: llama-250m halved, its norms and the logits whole on both."""
     shape = case_of("ntp").shape
-    assert shape is not None
     norms = (2 * shape.layers + 1) * shape.hidden
     weights = 2 * ((shape.params - norms) // 2 + norms)
     kv = 2 * 2 * shape.layers * (shape.kv_heads // 2) * shape.head_dim * 40
     gpu, _ = estimate_memory(case_of("ntp", device="cuda"))
     host, _ = estimate_memory(case_of("ntp"))
-    assert gpu is not None and host is not None
     assert (gpu.weight_bytes, gpu.kv_bytes, gpu.logit_bytes) == (weights, kv, shape.vocab * 6)
     assert host.total_bytes == 2 * gpu.total_bytes
 
@@ -148,7 +146,7 @@ def test_a_split_case_is_planned_with_what_its_devices_send() -> None:
     linked = ceilings_from_profile(profile, "bfloat16")
     one, _ = estimate_time(case_of("ntp", device="cuda", tensor_parallel=1), linked)
     two, _ = estimate_time(case_of("ntp", device="cuda"), linked)
-    assert one is not None and two is not None and one.total_s / 2 < two.total_s < one.total_s
+    assert one.total_s / 2 < two.total_s < one.total_s
     none, why = estimate_time(case_of("ntp", device="cuda"), ceilings_from_profile(UNHEARD_OF, "bfloat16"))
     assert none is None and why is not None and "no link rate" in why
 

@@ -217,7 +217,7 @@ def test_a_run_of_the_reference_model_is_identical_to_ntp(reference_run: Path) -
             assert arm.identical_to_ntp.value == 1 and arm.lossless == GREEDY, arm.label
             assert arm.decode_tokens == ntp.decode_tokens and arm.accuracy.value == ntp.accuracy.value
             assert (arm.draft_passes > 0) == (arm.method != "prompt_lookup") == (arm.draft_query_tokens > 0)
-        speed = {arm.method: arm.nfe_speedup.value or 0 for arm in arms}
+        speed = {arm.method: arm.nfe_speedup.value for arm in arms}
         assert speed["draft_model"] > 1.5 and speed["hierarchical"] > 1.5 and speed["prompt_lookup"] > 1
     names = [f"draft model (reference draft) n=4 {bound}" for bound in ("c>0.7", "c>0")]
     doubting, every = (
@@ -281,9 +281,9 @@ def test_the_report_counts_draft_passes(reference_run: Path) -> None:
     comparison = compare(read_run(reference_run))
     cells: list[Cell] = [cell for cell in comparison.cells if cell.is_summary]
     table = COUNTS.table(cells, Pointers(comparison))
-    assert table is not None and "Draft passes" in table.columns
+    assert "Draft passes" in table.columns
     alone = COUNTS.table([replace(cell, arms=cell.arms[:2]) for cell in cells], Pointers(comparison))
-    assert alone is not None and "Draft passes" not in alone.columns
+    assert "Draft passes" not in alone.columns
 
 
 def test_a_draft_model_with_other_tokens_is_refused() -> None:
@@ -303,7 +303,6 @@ def test_a_draft_model_with_other_tokens_is_refused() -> None:
 def test_the_draft_reference_model_is_a_tenth_of_the_reference_model() -> None:
     """Same vocabulary, two layers; the shape that its passes are priced at."""
     (draft, _), (large, _) = (shape_of(ReferenceModel(reference=name)) for name in ("draft", "sbd"))
-    assert draft is not None and large is not None
     assert draft.name == "reference-draft" and draft.vocab == large.vocab and draft.layers == 2
     assert 8 < large.params / draft.params < 12
     assert shape_of(RandomModel(random="llama-250m"))[0] == TARGET and PART["model"] == {"random": "llama-250m"}

@@ -145,7 +145,6 @@ def test_units_to_decide_have_the_power() -> None:
     data = [0.00, 0.05, 0.01, 0.04, 0.045]
     mean, deviation = float(np.mean(data)), float(np.std(data, ddof=1))
     n = sample_mean(data).units_to_decide(0.02, 0.05)
-    assert n is not None
     draws = np.random.default_rng(3).normal(mean, deviation, (2_000, n))
     p = scipy_stats.ttest_1samp(draws, 0.02, axis=1, alternative="greater").pvalue
     assert 0.88 <= (p <= 0.05).mean() <= 0.93

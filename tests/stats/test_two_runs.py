@@ -45,7 +45,6 @@ def test_processes_are_the_sample(base: np.ndarray, new: np.ndarray) -> None:
     assert found.ratio.value == pytest.approx(math.exp(new.mean() - base.mean()))
     assert (found.ratio.low, found.ratio.high) == pytest.approx((math.exp(wider.low), math.exp(wider.high)))
     assert found.ratio.n == 4 and found.ratio.processes == min(len(base), len(new))
-    assert found.p and found.ratio.low and found.ratio.high
     assert (found.p <= 0.05) == (found.ratio.low > 1 or found.ratio.high < 1)
 
 
@@ -81,7 +80,6 @@ def test_swapping_the_runs_inverts_the_ratio_and_repeats_count_once() -> None:
     drawn = np.random.default_rng(1)
     base, new = drawn.normal(0, 1, (5, 3)), drawn.normal(0, 1, (5, 4))
     one, swapped, often = compared(base, new), compared(new, base), ratio_of_runs(observed(base, 3), observed(new, 3))
-    assert one.ratio.low and one.ratio.value and swapped.ratio.high and swapped.ratio.value
     assert (1 / swapped.ratio.high, 1 / swapped.ratio.value) == pytest.approx((one.ratio.low, one.ratio.value))
     assert one.p == pytest.approx(swapped.p) and (often.p, often.ratio.low) == pytest.approx((one.p, one.ratio.low))
 

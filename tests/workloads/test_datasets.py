@@ -61,7 +61,7 @@ def changed(folder: Path, old: str, new: str) -> str:
 def test_a_local_dataset_is_pinned_by_its_content(folder: Path) -> None:
     """The digest is filled in, follows every byte and name below the folder, and a given one must agree."""
     choice = load_scenario(folder / "s.yaml").parts[0].workload.dataset
-    assert choice is not None and choice.data_sha256 == digest_of(folder / "data") and choice.revision is None
+    assert choice.data_sha256 == digest_of(folder / "data") and choice.revision is None
     assert choice.path == str(folder / "data")
     message = changed(folder, "split: test", f"split: test\n        data_sha256: {'f' * 64}")
     assert message.startswith(f"{folder / 's.yaml'}:13: parts.0.workload.dataset.data_sha256: ") and "other prompts" in message
@@ -69,7 +69,7 @@ def test_a_local_dataset_is_pinned_by_its_content(folder: Path) -> None:
         more.write("\n")
     (folder / "s.yaml").write_text(SCENARIO)
     again = load_scenario(folder / "s.yaml").parts[0].workload.dataset
-    assert again is not None and again.data_sha256 != choice.data_sha256
+    assert again.data_sha256 != choice.data_sha256
 
 
 def test_a_hub_dataset_is_pinned_by_the_commit_in_the_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,11 +82,11 @@ def test_a_hub_dataset_is_pinned_by_the_commit_in_the_cache(folder: Path, monkey
     refs.mkdir(parents=True)
     (refs / "main").write_text("a" * 40)
     found = load_scenario(folder / "s.yaml").parts[0].workload
-    assert found.dataset is not None and found.dataset.revision == "a" * 40 and found.task_names == ("gsm8k",)
+    assert found.dataset.revision == "a" * 40 and found.task_names == ("gsm8k",)
     with_commit = SCENARIO.replace("path: data", f"path: not/there\n        revision: {'b' * 40}")
     (folder / "s.yaml").write_text(with_commit)
     found = load_scenario(folder / "s.yaml").parts[0].workload
-    assert found.dataset is not None and found.dataset.revision == "b" * 40
+    assert found.dataset.revision == "b" * 40
 
 
 @pytest.mark.parametrize(

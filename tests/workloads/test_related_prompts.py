@@ -122,7 +122,7 @@ def test_equal_answers_to_related_prompts_show_less() -> None:
     arms = tuple(replace(arm, wrong=frozenset(range(0, 1_000, 20))) for arm in synthetic.ARMS[:2])
     held = synthetic.build(synthetic.Part(prompts=1_000, batch_size=50, timed=False, arms=arms))
     alone, points = losses(held)
-    assert alone.low is not None and alone.low > -0.01 and points.high == pytest.approx(-100 * alone.low)
+    assert alone.low > -0.01 and points.high == pytest.approx(-100 * alone.low)
     related, points = losses(labelled(held, 10))
     assert related.low == pytest.approx(0.05 ** (1 / 100) - 1) and points.high == pytest.approx(-100 * related.low)
     assert related.n == alone.n == 1_000

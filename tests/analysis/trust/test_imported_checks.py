@@ -77,7 +77,7 @@ def test_numbers_that_contradict_each_other_are_named(damage: Damage, tmp_path: 
     damage(result)
     found = contradictions(imported(tmp_path, result, vllm_result(seed=9)))
     named = [places for words, places in found.items() if CONTRADICTS[damage] in words]
-    assert named and "process 0" in named[0][0] and not any("process 1" in place for one in found.values() for place in one)
+    assert "process 0" in named[0][0] and not any("process 1" in place for one in found.values() for place in one)
 
 
 def test_one_file_under_two_names_is_seen(tmp_path: Path) -> None:

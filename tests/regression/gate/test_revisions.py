@@ -146,7 +146,7 @@ def test_two_gates_on_one_folder_exclude_each_other(tmp_path: Path) -> None:
     )
     launcher = PretendedLauncher(base=lambda n: RUN, new=lambda n: RUN)
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
-        assert first.stdout is not None and first.stdout.readline() == b"held\n"
+        assert first.stdout.readline() == b"held\n"
         with pytest.raises(UserError, match=f"another gate measures here .process {first.pid} on .*--work"):
             revisions(tmp_path, launcher)
         first.kill()
@@ -391,7 +391,7 @@ def test_noise_of_gates_measured_one_by_one(tmp_path: Path) -> None:
     by_key = {floor.metric: floor for floor in floors}
     floor = by_key["decode_s_per_token:reference/b1/ntp"]
     standard_error = 0.01 * 2**0.5 / 4**0.5
-    assert floor.ratio is not None and 1.5 * standard_error < floor.ratio < 5 * standard_error
+    assert 1.5 * standard_error < floor.ratio < 5 * standard_error
     assert (floor.repeats, floor.pairs) == (20, 4)
     speedup = by_key["wall_speedup:reference/b1/sbd-k16-g0.1-t0-entropy_bounded"]
     assert speedup.ratio == pytest.approx(0, abs=1e-12)  # a process slow as a whole is as fast by NTP's measure
@@ -404,7 +404,7 @@ def test_noise_from_a_pool_says_so(tmp_path: Path) -> None:
     _, floors = measure_noise(revisions(tmp_path, launcher, one), NoiseWish(pairs=4, pool=20), Progress())
     assert len(launcher.launched) == 40
     floor = next(floor for floor in floors if floor.metric == "decode_s_per_token:reference/b1/ntp")
-    assert floor.ratio is not None and 0.01 < floor.ratio < 0.03 and "pool of 20 measured pairs, drift" in floor.method
+    assert 0.01 < floor.ratio < 0.03 and "pool of 20 measured pairs, drift" in floor.method
     with pytest.raises(UserError, match=r"--pool 7.*at least 8"):
         NoiseWish(pairs=4, pool=7)
 

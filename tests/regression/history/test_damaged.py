@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from harness.errors import StorageError, UserError
 from harness.regression.history import series
@@ -117,7 +116,7 @@ def test_the_first_wrong_value_of_a_column_is_told_alone(tmp_path: Path) -> None
     sql("UPDATE records SET machine = x'00'")(place)
     with pytest.raises(StorageError) as refused:
         read_whole(place)
-    assert isinstance(refused.value.__cause__, ValidationError) and refused.value.__cause__.error_count() == 1
+    assert refused.value.__cause__.error_count() == 1
 
 
 def test_figures_of_no_run_are_in_no_series(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_the_figures_are_those_of_the_comparison() -> None:
         for arm in cell.arms:
             rate = figures[name, arm.label, "tokens_per_s"]
             assert rate.value == arm.tokens_per_s.value and rate.unit == "tokens/s" and rate.better == "higher"
-            assert figures[name, arm.label, "time_per_token_s"].value == pytest.approx(1 / (arm.tokens_per_s.value or 0))
+            assert figures[name, arm.label, "time_per_token_s"].value == pytest.approx(1 / arm.tokens_per_s.value)
             assert figures[name, arm.label, "accuracy"].low == arm.accuracy.low
             errors = {one.price: one.decode_error.value for one in arm.predictions}
             assert errors and all(figures[name, arm.label, f"decode_error.{price}"].value == e for price, e in errors.items())
