@@ -195,7 +195,7 @@ def test_a_fault_and_its_traceback_are_inert(cli: Cli, monkeypatch: pytest.Monke
         raise ValueError("\x1b[31m\n::error::x ##[error]")
 
     monkeypatch.setattr(hardware, "load_profile", fail)
-    assert cli("--debug", "hardware", "h100-sxm") == 5
+    assert cli("--debug hardware h100-sxm") == 5
     assert_inert(cli.err)
 
 

@@ -36,19 +36,19 @@ def test_a_pair_is_judged_by_the_clock(cli: Cli, tmp_path: Path) -> None:
     run = read_run(tmp_path / "run")
     assert run.header.record_version == RECORD_VERSION and len(run.samples) == 60
     assert run.header.imported.pairing == "order" and run.header.cases[0].model is not None
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.8", "--json") == CONFIRMED
+    assert cli("verify run --json --claim", "wall_speedup >= 1.8") == CONFIRMED
     told = json.loads(cli.out)
     assert told["records"] == ["sealed, not signed"] and told["judgements"][0]["sizes"] == {"prompts": 10, "processes": 3}
     assert all(words in told["judgements"][0]["reason"] for words in ("paired by order", "vllm bench serve", "at a time"))
-    assert cli("verify", "run", "--claim", "wall_speedup >= 2.2 at arm='server fast'") == REFUTED
-    assert cli("verify", "run", "--claim", "request_speedup >= 1.2") == CONFIRMED
+    assert cli("verify run --claim", "wall_speedup >= 2.2 at arm='server fast'") == REFUTED
+    assert cli("verify run --claim", "request_speedup >= 1.2") == CONFIRMED
     for claim in ("nfe_speedup >= 1.1", "wall_over_nfe >= 0.5", "identical_to_ntp >= 0.9", "lossless"):
-        assert cli("verify", "run", "--claim", claim) == VOID, claim
-    assert cli("verify", "run", "--claim", "nfe_speedup >= 1.1", "--json") == VOID
+        assert cli("verify run --claim", claim) == VOID, claim
+    assert cli("verify run --json --claim", "nfe_speedup >= 1.1") == VOID
     (judged,) = json.loads(cli.out)["judgements"]
     assert "counts drafts over all requests" in judged["reason"] and "docs/servers.md" in judged["remedy"]
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5 within 1 point") == VOID
-    assert cli("verify", "run") == REFUTED  # the claim kept by default: 3x by the clock
+    assert cli("verify run --claim", "wall_speedup >= 1.5 within 1 point") == VOID
+    assert cli("verify run") == REFUTED  # the claim kept by default: 3x by the clock
 
 
 def test_real_files_of_a_server_with_and_without_speculation(cli: Cli, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_real_files_of_a_server_with_and_without_speculation(cli: Cli, tmp_path:
     arguments = [text for file in files["plain"] for text in ("--ntp", str(file))]
     arguments += [text for file in files["ngram"] for text in ("--arm", f"ngram={file}")]
     assert cli("import", *arguments, "--out", "run") == 0
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1", "--json") == CONFIRMED
+    assert cli("verify run --json --claim", "wall_speedup >= 1") == CONFIRMED
     logs = {
         kind: [
             log((whole - first) / (tokens - 1))
@@ -76,7 +76,7 @@ def test_without_pairs_whole_files_are_compared(cli: Cli, tmp_path: Path) -> Non
     """Prompts of one length show nothing of who belongs to whom; the interval is then over files alone."""
     assert cli("import", *a_pair(tmp_path, lengths=[64] * 10), "--out", "run") == 0
     assert read_run(tmp_path / "run").header.imported.pairing is None  # type: ignore[union-attr]
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.8", "--json") == CONFIRMED
+    assert cli("verify run --json --claim", "wall_speedup >= 1.8") == CONFIRMED
     (judged,) = json.loads(cli.out)["judgements"]
     assert "unpaired" in judged["reason"] and "3 processes beside 3" in judged["value"]["method"]
     assert judged["value"]["low"] < 2 < judged["value"]["high"] and judged["sizes"]["processes"] == 3
@@ -86,19 +86,19 @@ def test_without_pairs_whole_files_are_compared(cli: Cli, tmp_path: Path) -> Non
 def test_two_files_a_side_decide_nothing(lengths: tuple[int, ...], cli: Cli, tmp_path: Path) -> None:
     """As everywhere: a claim about time takes three processes."""
     assert cli("import", *a_pair(tmp_path, files=2, lengths=lengths), "--out", "run") == 0
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5") == OPEN
+    assert cli("verify run --claim", "wall_speedup >= 1.5") == OPEN
     assert "import files of 3 runs" in cli.out.replace("\n", " ")
 
 
 def test_one_arm_has_figures_and_no_speedup(cli: Cli, tmp_path: Path) -> None:
     """A file alone is shown, and kept where a place is given."""
     file = str(written(tmp_path, "a.json", vllm_result()))
-    assert cli("import", file) == 0
+    assert cli(f"import {file}") == 0
     assert "none" not in cli.out.splitlines()[1] and not (tmp_path / "reports").exists()
-    told = cli.answer("import", file)
+    told = cli.answer(f"import {file}")
     assert told["run_id"] is None and told["files"][0]["figures"]["median_request_s"] > 0
-    assert cli("import", file, "--out", "run") == 0
-    assert cli("verify", "run") == VOID and "no NTP arm" in cli.out
+    assert cli(f"import --out run {file}") == 0
+    assert cli("verify run") == VOID and "no NTP arm" in cli.out
 
 
 def test_a_contradiction_is_void_by_name(cli: Cli, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_contradiction_is_void_by_name(cli: Cli, tmp_path: Path) -> None:
     other = written(tmp_path, "other.json", vllm_result(seed=77) | {"median_tpot_ms": 5.0})
     pair = [str(other) if text.endswith("plain1.json") else text for text in a_pair(tmp_path)]
     assert cli("import", *pair, "--out", "run") == 0
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5") == VOID
+    assert cli("verify run --claim", "wall_speedup >= 1.5") == VOID
     assert "the median_time_per_token_s that the tool printed" in cli.out and "other.json" in cli.out
 
 
@@ -115,9 +115,9 @@ def test_failed_requests_are_said(cli: Cli, tmp_path: Path) -> None:
     lossy = written(tmp_path, "lossy.json", vllm_result(0.01, seed=5, failed=(0, 4)))
     pair = [f"fast={lossy}" if text.endswith("fast1.json") else text for text in a_pair(tmp_path)]
     assert cli("import", *pair, "--out", "run") == 0
-    assert cli("verify", "run", "--claim", "wall_speedup >= 1.5", "--json") == CONFIRMED
+    assert cli("verify run --json --claim", "wall_speedup >= 1.5") == CONFIRMED
     assert "2 of 60 requests failed" in json.loads(cli.out)["judgements"][0]["reason"]
-    assert cli("verify", "run", "--claim", "wall_speedup >= 3") == REFUTED
+    assert cli("verify run --claim", "wall_speedup >= 3") == REFUTED
 
 
 def test_the_gate_judges_times_alone(cli: Cli, tmp_path: Path) -> None:
@@ -125,17 +125,17 @@ def test_the_gate_judges_times_alone(cli: Cli, tmp_path: Path) -> None:
     for first, (name, speedup) in enumerate((("base", 2.0), ("same", 2.0), ("slow", 1.0))):
         files = a_pair(tmp_path / name, files=4, speedup=speedup, first=10 * first)
         assert cli("import", *files, "--out", f"run-{name}", "--machine", "one GPU") == 0
-    assert cli("gate", "run-base", "run-same", "--margin", "0.2") == CONFIRMED and "judged by times alone" in cli.out
-    assert cli("gate", "run-base", "run-slow", "--margin", "0.2") == REFUTED
-    assert cli("compare", "run-base", "run-same") == 0
+    assert cli("gate run-base run-same --margin 0.2") == CONFIRMED and "judged by times alone" in cli.out
+    assert cli("gate run-base run-slow --margin 0.2") == REFUTED
+    assert cli("compare run-base run-same") == 0
     assert cli("import", *a_pair(tmp_path / "new"), "--out", "unnamed") == 0
-    assert cli("gate", "run-base", "unnamed") == MISTAKE and "hardware.machine" in cli.err
+    assert cli("gate run-base unnamed") == MISTAKE and "hardware.machine" in cli.err
 
 
 def test_a_history_keeps_its_figures(cli: Cli, tmp_path: Path) -> None:
     """Under the machine that was named; what is unknown has its reason."""
     assert cli("import", *a_pair(tmp_path), "--out", "run", "--machine", "one GPU") == 0
-    assert cli("history", "add", "run", "--db", "h.sqlite") == 0
+    assert cli("history add run --db h.sqlite") == 0
     with History("h.sqlite") as history:
         found = history.record(read_run(tmp_path / "run").header.run_id)
     figures = {(one.arm, one.metric): one for one in found.figures}
@@ -149,7 +149,7 @@ def test_the_page_says_what_limits_it_and_escapes_the_files_words(cli: Cli, tmp_
     hostile = "<script>alert(1)</script>"
     others: dict[str, Any] = {"model_id": f"model {hostile}", "texts": [hostile] * len(LENGTHS)}
     assert cli("import", *a_pair(tmp_path / "a&<b>", **others), "--out", "run", "--machine", f"GPU {hostile}") == 0
-    assert cli("report", "run") == 0
+    assert cli("report run") == 0
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert hostile not in page and "model &lt;script&gt;alert(1)" in page
     said = words(page)
@@ -180,7 +180,7 @@ def test_alike_files_are_asked_for(cli: Cli, tmp_path: Path) -> None:
     ):
         assert cli("import", *arguments) == MISTAKE and said in cli.err, arguments
     third = str(written(tmp_path, "third.json", vllm_result(seed=4)))
-    assert cli("import", "--ntp", plain, "--ntp", fast, "--arm", f"fast={third}") == MISTAKE
+    assert cli(f"import --ntp {plain} --ntp {fast} --arm fast={third}") == MISTAKE
     assert "different numbers of files" in cli.err
 
 
@@ -196,8 +196,8 @@ def test_the_disk_is_waited_for_once(cli: Cli, tmp_path: Path, monkeypatch: pyte
 def test_a_record_is_never_written_over(cli: Cli, tmp_path: Path) -> None:
     """The place holds a run already."""
     file = str(written(tmp_path, "a.json", vllm_result()))
-    assert cli("import", file, "--out", "run") == 0
-    assert cli("import", file, "--out", "run") == MISTAKE and "holds a run already" in cli.err
+    assert cli(f"import --out run {file}") == 0
+    assert cli(f"import --out run {file}") == MISTAKE and "holds a run already" in cli.err
 
 
 def test_a_run_of_our_own_may_lack_nothing(cli: Cli, tmp_path: Path) -> None:
@@ -206,10 +206,10 @@ def test_a_run_of_our_own_may_lack_nothing(cli: Cli, tmp_path: Path) -> None:
     header = tmp_path / "run" / "run.json"
     text = header.read_text(encoding="utf-8")
     header.write_text(re.sub(r'"passes": "[^"]*",\s*', "", text, count=1), encoding="utf-8")
-    assert cli("verify", "run") != CONFIRMED and "lacks passes" in cli.err
+    assert cli("verify run") != CONFIRMED and "lacks passes" in cli.err
 
 
 def test_the_help_says_how(cli: Cli) -> None:
     """Every tool is named."""
-    assert cli("import", "--help") == 0
+    assert cli("import --help") == 0
     assert all(tool in cli.out for tool in ("AIPerf", "GuideLLM", "SGLang", "vllm bench serve"))

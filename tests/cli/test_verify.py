@@ -54,25 +54,24 @@ def metrics(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_which_claims_are_judged(cli: Cli, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Those that are given, else those of the record, else the program's question, the paper's and ours."""
     directory = kept(RUN, tmp_path / "plain")
-    cli("verify", directory, "--json")
+    cli(f"verify --json {directory}")
     assert metrics(capsys) == ["wall_speedup", "nfe_speedup", "wall_over_nfe", "accuracy_loss_points"]
     scenario = RUN.header.scenario | {"claims": [{"metric": "tokens_per_s", "min": 1.0, "scope": "this process"}]}
     claimed = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "own")
-    assert cli("verify", claimed, "--json") == 0
+    assert cli(f"verify --json {claimed}") == 0
     assert metrics(capsys) == ["tokens_per_s"]
     file = tmp_path / "mine.yaml"
     file.write_text("claims: [{metric: latency_p50_s, max: 10, scope: this process}]\n")
     claim = "wall_speedup >= 1 in this process"
-    assert cli("verify", claimed, "--json", "--claims", str(file), "--claim", claim) == 0
+    assert cli(f"verify {claimed} --json --claims {file} --claim", claim) == 0
     assert metrics(capsys) == ["wall_speedup", "latency_p50_s"]
 
 
 def test_mistakes_are_named(cli: Cli, tmp_path: Path) -> None:
     """No such file of claims, and no run: 2 and 5, with a message."""
     directory = kept(RUN, tmp_path / "r")
-    assert cli("verify", directory, "--claims", "papers") == 2
-    assert "shipped name: ours, paper" in cli.err
-    assert cli("verify", str(tmp_path / "none")) == 5
+    assert "shipped name: ours, paper" in cli.refusal(f"verify --claims papers {directory}")
+    assert cli(f"verify {tmp_path}/none") == 5
     assert "there is no run here" in cli.err
 
 
@@ -80,5 +79,5 @@ def test_a_record_whose_claims_cannot_be_read(cli: Cli, tmp_path: Path) -> None:
     """The record is at fault, not the user."""
     scenario = RUN.header.scenario | {"claims": [{"metric": "charm", "min": 1.0}]}
     broken = kept(RUN.model_copy(update={"header": RUN.header.model_copy(update={"scenario": scenario})}), tmp_path / "r")
-    assert cli("verify", broken) == 5
+    assert cli(f"verify {broken}") == 5
     assert "the claims of the record cannot be read" in cli.err

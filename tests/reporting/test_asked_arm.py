@@ -87,6 +87,6 @@ def test_the_claims_are_one_list(cli: Cli, tmp_path: Path, claims: list[dict[str
     gravest = [word for word in ("refuted", "void", "inconclusive", "confirmed") if word in words]
     tally = ", ".join(f"{words.count(word)} {word}" for word in gravest)
     assert (line == f"claims  this scenario's own: {tally}") == bool(claims) and (tally in page) == bool(claims)
-    cli("verify", str(stored(run, tmp_path / "r")), "--json")
+    cli("verify --json", str(stored(run, tmp_path / "r")))
     told = json.loads(cli.out)["judgements"]
     assert [(one["metric"], one["word"]) for one in told] == [(one.judgement.metric, one.judgement.word) for one in held]

@@ -142,7 +142,7 @@ def test_report_puts_two_runs_on_one_page(cli: Cli, runs: tuple[str, str], tmp_p
     assert page.read_text() == render(compare_several([BASE, SLOWER]))
     assert not (tmp_path / "a" / "report.html").exists()
     assert cli("report", *runs, "--out", str(tmp_path / "x.html")) == 0 and (tmp_path / "x.json").exists()
-    assert cli("report", "--each", *runs) == 0
+    assert cli("report --each", *runs) == 0
     assert (tmp_path / "a" / "report.html").exists() and (tmp_path / "b" / "report.html").exists()
 
 
@@ -159,8 +159,7 @@ def test_report_prints_json(cli: Cli, runs: tuple[str, str], tmp_path: Path) -> 
 
 def test_the_markdown_has_the_words_on_top_of_the_page(cli: Cli, runs: tuple[str, str], tmp_path: Path) -> None:
     """One list of claims, printed, in a file, as JSON and on the page; without claims of the run's own no counts on top."""
-    assert cli("report", runs[0], "--markdown", "-") == 0
-    printed = cli.out
+    printed = cli.output("report --markdown -", runs[0])
     assert cli("report", runs[0], "--markdown", str(tmp_path / "v.md")) == 0
     assert (tmp_path / "v.md").read_text() in printed
     told = re.findall(r"^\| (confirmed|refuted|void|inconclusive) \| ([^|]*) \|", printed, re.MULTILINE)
@@ -185,8 +184,7 @@ def test_the_markdown_has_the_words_on_top_of_the_page(cli: Cli, runs: tuple[str
 def test_mistakes_are_told(cli: Cli, runs: tuple[str, str], arguments: tuple[str, ...], words: str) -> None:
     """With what to do instead, before anything is written."""
     given = [one.format(a=runs[0], b=runs[1]) for one in arguments]
-    assert cli("report", *given) == 2
-    assert words in cli.err
+    assert words in cli.refusal("report", *given)
 
 
 def test_the_trend_is_that_of_these_runs(
